@@ -1,0 +1,1 @@
+"""Boards: a pure, byte-stable function of records."""

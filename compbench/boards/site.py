@@ -1,0 +1,46 @@
+"""A board from a folder of records: what `compbench board` calls."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from compbench.records import Problem, Store
+
+PAPERS = "papers.csv"
+
+
+def rebuild(records: Path, output: Path) -> tuple[tuple[Path, ...], list[Problem]]:
+    """Build the board of all records in a folder.
+
+    Args:
+        records: folder of records, with their pictures beside them.
+        output: where board.csv, board.md and index.html go.
+
+    Returns:
+        the written files, and what in the folder is no usable record.
+    """
+    from compbench.boards.build import build
+
+    store = Store(records)
+    found, problems = store.read()
+    return build(found, output, papers=papers_beside(records), pictures=store.picture), problems
+
+
+def stale(records: Path, output: Path) -> list[Path]:
+    """The files of a board that differ from what the records give."""
+    with tempfile.TemporaryDirectory() as scratch:
+        pages, _ = rebuild(records, Path(scratch))
+        return [
+            output / page.name
+            for page in pages
+            if not (output / page.name).is_file() or (output / page.name).read_bytes() != page.read_bytes()
+        ]
+
+
+def papers_beside(records: Path) -> Path | None:
+    """The papers' own figures: `papers.csv` beside the folder of records, else the copy that is installed."""
+    for path in (records.parent / PAPERS, Path(__file__).with_name(PAPERS)):
+        if path.is_file():
+            return path
+    return None

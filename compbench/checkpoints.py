@@ -1,0 +1,68 @@
+"""Checkpoints and weights as safetensors: named tensors and a header of JSON; nothing is pickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compbench.errors import CompbenchError
+from compbench.records import write_atomically
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class FileCheckpoints:
+    """The latest checkpoint of a stage in one file, replaced whole."""
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self.path, self._resume = path, resume
+        self.resumed = False
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """(tensors, facts) of the last checkpoint if the run resumes and there is one.
+
+        Raises:
+            CompbenchError: the file is there but cannot be read.
+        """
+        if not self._resume or not self.path.is_file():
+            return None
+        tensors, facts = load_tensors(self.path)
+        self.resumed = True
+        return tensors, facts
+
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Replace the checkpoint; a reader sees the old one or the new one, never half."""
+        save_tensors(self.path, tensors, facts)
+
+
+class NoCheckpoints:
+    """For probes and tests: keeps nothing."""
+
+    def load(self) -> None:
+        return None
+
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        return None
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write named tensors and JSON facts to a safetensors file, atomically."""
+    from safetensors.torch import save
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, save(plain, metadata={"facts": json.dumps(dict(facts))}))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote.  Raises CompbenchError with what to do if the file is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 - not a dict
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CompbenchError(f"{path} is damaged ({str(error)[:100]}); delete it to start afresh.") from error

@@ -1,0 +1,139 @@
+"""Child processes of a run: started with the right threads and allocator, watched, and killed as a group."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from compbench.channel import Channel, Closed, Message
+from compbench.devices import num_cores
+from compbench.schemas import RunRequest, Status
+
+GRACE_SECONDS = 20.0
+"""Between SIGTERM and SIGKILL: enough to finish a training step and write a checkpoint."""
+
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
+"""glibc keeps freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
+
+
+class Ended(Exception):
+    """A child that will not answer any more: the record's status, reason and traceback tail."""
+
+    def __init__(self, status: Status, reason: str, traceback: str = "", *, usage: bool = False) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.traceback, self.usage = status, reason, traceback, usage
+
+
+class Child:
+    """A contestant or a referee in a process group of its own."""
+
+    def __init__(self, role: str, request: RunRequest, peer: Channel, log: Path) -> None:
+        self.role, self.log = role, log
+        self.control, theirs = Channel.pair()
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "compbench.worker", role, str(theirs.socket.fileno()), str(peer.socket.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment(request),
+                pass_fds=(theirs.socket.fileno(), peer.socket.fileno()),
+                start_new_session=True,
+            )
+        theirs.close()
+        self.control.send("request", request=request.model_dump(mode="json"))
+
+    def expect(
+        self,
+        kind: str,
+        *,
+        deadline: float,
+        progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    ) -> dict[str, Any]:
+        """The header of the next message of a kind; progress goes to `progress`.
+
+        Args:
+            kind: what the child was asked to answer with.
+            deadline: `time.monotonic()` after which it has run out of time.
+
+        Raises:
+            Ended: it failed, died or ran out of time.
+        """
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.control.socket, selectors.EVENT_READ)
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(min(left, 3600.0)):
+                    if time.monotonic() >= deadline:
+                        raise Ended("timeout", f"the {self.role} was not done within the time limit")
+                    continue
+                message = self._receive()
+                if message.kind == "progress":
+                    header = message.header
+                    progress(str(header["stage"]), int(header["done"]), int(header["total"]))
+                elif message.kind == "error":
+                    header = message.header
+                    raise Ended(
+                        header.get("status", "failed"),
+                        str(header.get("reason", ""))[:1900],
+                        str(header.get("traceback", ""))[-7900:],
+                        usage=bool(header.get("usage")),
+                    )
+                elif message.kind == kind:
+                    return message.header
+
+    def _receive(self) -> Message:
+        try:
+            return self.control.receive()
+        except Closed as error:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=10)
+            raise self._death() from error
+
+    def _death(self) -> Ended:
+        """What the exit status says of a child that went without a word."""
+        code, tail = self.process.poll(), log_tail(self.log)
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name if -code in signal.Signals._value2member_map_ else f"signal {-code}"
+            if name == "SIGKILL":
+                return Ended("oom", f"the {self.role} was killed by SIGKILL, most likely for want of memory", tail)
+            return Ended("failed", f"the {self.role} died of {name}", tail)
+        return Ended("failed", f"the {self.role} ended with exit status {code} and without a word", tail)
+
+    def stop(self, *, gracefully: bool) -> None:
+        """End the process group: SIGTERM and some grace if asked (a fit then saves a checkpoint), SIGKILL at last."""
+        if gracefully and self.process.poll() is None:
+            self._signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=GRACE_SECONDS)
+        self._signal(signal.SIGKILL)  # the whole group: also what the plugin started and left behind
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=10)
+        self.control.close()
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+def environment(request: RunRequest) -> dict[str, str]:
+    """The children's environment: threads, allocator, no stray caches."""
+    threads = str(request.threads or max(1, num_cores() // request.slots))
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {**os.environ, **MALLOC, **dict.fromkeys(names, threads), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
+
+
+def log_tail(log: Path, count: int = 4000) -> str:
+    """The last characters of a child's output."""
+    try:
+        return log.read_bytes()[-count:].decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""Where x comes from: official files, their download and readers, and the embedded renderers."""

@@ -1,0 +1,155 @@
+"""Images on a lattice, by index: from the official file where it is, else from the embedded renderer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from compbench.data.sources import SOURCES, recorded_sha256
+from compbench.errors import CompbenchError
+from compbench.factors import Holdout
+from compbench.interfaces import Batch, Source
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Generator, Tensor
+
+Images = Callable[["Tensor"], "Tensor"]
+"""fine combinations (B, F) -> uint8 images (B, 3, 64, 64) on the device."""
+
+
+class Lattice(NamedTuple):
+    """A dataset whose images are all combinations of its factors, once each, last factor fastest.
+
+    Attributes:
+        name: of the dataset.
+        source: name of its official source.
+        sizes: number of positions of each factor in the data (MPI3D's axes have 40).
+        factors: their names.
+    """
+
+    name: str
+    source: str
+    sizes: tuple[int, ...]
+    factors: tuple[str, ...]
+
+
+SHAPES3D = Lattice(
+    "shapes3d",
+    "shapes3d",
+    (10, 10, 10, 8, 4, 15),
+    ("floor hue", "wall hue", "object hue", "scale", "shape", "orientation"),
+)
+MPI3D = Lattice(
+    "mpi3d",
+    "mpi3d-real",
+    (6, 6, 2, 3, 3, 40, 40),
+    (
+        "object colour",
+        "object shape",
+        "object size",
+        "camera height",
+        "background colour",
+        "horizontal axis",
+        "vertical axis",
+    ),
+)
+
+
+def choose_source(lattice: Lattice, folder: Path, asked: str) -> Source:
+    """Official if its file is there (or asked for), else embedded.
+
+    Raises:
+        CompbenchError: the official data was asked for and is not there.
+    """
+    file = SOURCES[lattice.source].files[0]
+    path = folder / file.name
+    if asked == "embedded" or (asked == "auto" and not path.is_file()):
+        return Source("embedded", f"{lattice.name} renderer", f"renderer-{_renderer_version(lattice)}")
+    if not path.is_file():
+        raise CompbenchError(
+            f"--source official: {file.name} is not in the data folder; `compbench data fetch {lattice.source}` gets it."
+        )
+    return Source("official", file.name, recorded_sha256(path, file)[:32])
+
+
+def open_images(
+    lattice: Lattice,
+    source: Source,
+    *,
+    data: Path,
+    cache: Path,
+    device: torch.device,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> Images:
+    """The images of a lattice on a device.
+
+    An official dataset that fits the GPU lives there as uint8; on a CPU it is read by index from the file.
+    """
+    if source.kind == "embedded":
+        return _renderer(lattice, cache, device, progress)
+    from compbench.data.readers import open_official
+
+    path = data / SOURCES[lattice.source].files[0].name
+    return open_official(lattice, path, device, progress=progress)
+
+
+def _renderer_version(lattice: Lattice) -> int:
+    # The version is written in the module; reading it must not import torch (the parent and `info` ask for it).
+    file = Path(__file__).with_name(f"{lattice.name}_renderer.py")
+    line = next(row for row in file.read_text("utf-8").splitlines() if row.startswith("RENDERER_VERSION = "))
+    return int(line.removeprefix("RENDERER_VERSION = "))
+
+
+def _renderer(
+    lattice: Lattice, cache: Path, device: torch.device, progress: Callable[[str, int, int], None]
+) -> Images:
+    """A renderer, with Shapes3D's buffers kept in the cache (they take some seconds to trace)."""
+    if lattice.name == "mpi3d":
+        from compbench.data.mpi3d_renderer import MPI3DRenderer
+
+        return MPI3DRenderer(device=device)
+    from compbench.checkpoints import load_tensors, save_tensors
+    from compbench.data.shapes3d_renderer import RENDERER_VERSION, Shapes3DRenderer
+
+    path = cache / f"shapes3d-buffers-{RENDERER_VERSION}.safetensors"
+    if path.is_file():
+        try:
+            return Shapes3DRenderer.from_buffers(load_tensors(path)[0]["buffers"], device=device)
+        except (CompbenchError, KeyError):
+            path.unlink()  # damaged: a cache is made anew
+    renderer = Shapes3DRenderer(device=device, progress=lambda done, total: progress("render", done, total))
+    save_tensors(path, {"buffers": renderer.buffers()}, {})
+    return renderer
+
+
+class ImageSilo:
+    """The seen part of a lattice as training data; images come on the device by index, no workers, no I/O.
+
+    Args:
+        images: fine combinations -> uint8 images.
+        fine: the holdout on the data's own lattice, which examples are drawn from.
+        condition: fine combinations (B, F) -> the conditions that methods see.
+        device: where batches are wanted.
+        size: number of seen images.
+    """
+
+    name: Literal["all"] = "all"
+
+    def __init__(
+        self,
+        images: Images,
+        fine: Holdout,
+        condition: Callable[[Tensor], Tensor],
+        device: torch.device,
+        size: int,
+    ) -> None:
+        self._images, self._fine, self._condition, self._device = images, fine, condition, device
+        self.size = size
+
+    def batch(self, size: int, generator: Generator) -> Batch:
+        """Seen images in [-1, 1], drawn uniformly with replacement, and their conditions."""
+        fine = self._fine.draw(size, generator, heldout=False)
+        x1 = self._images(fine).to(self._device).float().div_(127.5).sub_(1)
+        return Batch(x1, self._condition(fine).to(self._device))

@@ -1,0 +1,86 @@
+"""Devices: which one a run gets, its class on the boards, and the precision that it does well."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import TYPE_CHECKING, Literal
+
+from compbench.errors import CompbenchError
+
+if TYPE_CHECKING:
+    import torch
+
+    from compbench.interfaces import EventKind
+
+
+def resolve(device: str) -> torch.device:
+    """The device of a name: "auto" is the first GPU, else the CPU.
+
+    Raises:
+        CompbenchError: no such device here.
+    """
+    import torch
+
+    if device == "auto":
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise CompbenchError(f"no device is called '{device}'; use auto, cpu, cuda or cuda:N.") from error
+    if found.type == "cuda":
+        count = torch.cuda.device_count()
+        if (found.index or 0) >= count:
+            raise CompbenchError(f"--device {device}: this machine has {count} CUDA device(s); try --device cpu.")
+        return torch.device("cuda", found.index or 0)
+    if found.type != "cpu":
+        raise CompbenchError(f"--device {device}: compbench runs on cpu and cuda.")
+    return found
+
+
+def device_class(device: torch.device) -> str:
+    """What boards group speeds by: "cpu", or the GPU's name."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def precision(asked: str, device: torch.device, kind: EventKind) -> Literal["fp32", "bf16"]:
+    """The precision that "auto" means: bf16 autocast for images and trajectories where the device has it natively.
+
+    Vectors stay in fp32: their networks are bound by launches, not by arithmetic.
+    """
+    if asked != "auto":
+        return "fp32" if asked == "fp32" else "bf16"
+    return "bf16" if kind != "vector" and has_native_bf16(device) else "fp32"
+
+
+def has_native_bf16(device: torch.device) -> bool:
+    """Whether bf16 arithmetic is done by the hardware; emulated, it is slower than fp32."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    return {"avx512_bf16", "amx_bf16", "bf16"} & set(_cpu_flags()) != set()
+
+
+def cpu_name() -> str:
+    """The processor's name as the kernel gives it."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpu_flags() -> list[str]:
+    return (_cpuinfo("flags") or _cpuinfo("Features")).split()
+
+
+def _cpuinfo(key: str) -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next((line.split(":", 1)[1].strip() for line in file if line.startswith(key)), "")
+    except OSError:
+        return ""

@@ -1,0 +1,23 @@
+"""Errors for people: one line that says what was asked, what was found and what to do.  The CLI exits with 2 on them."""
+
+
+class CompbenchError(Exception):
+    """A mistake that its user can mend; shown as one line, without a traceback."""
+
+
+class Refused(CompbenchError):
+    """A pair of method and task that cannot work; found out before anything is trained."""
+
+
+class Cancelled(Exception):
+    """The run was asked to stop (Ctrl-C, time limit); raised in a fit after its checkpoint is safe."""
+
+
+def suggest(kind: str, asked: str, known: list[str]) -> CompbenchError:
+    """The error for an unknown name, with the nearest known ones."""
+    import difflib  # 10 ms that only a mistake pays
+
+    near = difflib.get_close_matches(asked, known, n=1, cutoff=0.5)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    have = ", ".join(sorted(known)) or "none"
+    return CompbenchError(f"no {kind} named '{asked}'.{hint} Known: {have}.")

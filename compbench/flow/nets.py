@@ -1,0 +1,316 @@
+"""Velocity networks: a UNet for images, an MLP for vectors, both modulated by the condition at their middle.
+
+    h <- h + (gamma(c) * h + beta(c))
+
+The condition enters at that one place only, so methods that differ in `conditioning` share everything else, and several
+conditions at one x_t share the first half of the network (`VelocityNet.stacked`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from compbench.errors import CompbenchError
+from compbench.flow.encode import one_hots
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Budget, Event, Problem
+
+MULTIPLIERS = (1, 2, 4)
+"""Channels of the UNet's stages over its width."""
+
+FREQUENCY_SPAN = 1000.0
+"""Flow time is in [0, 1]; sinusoidal embeddings were made for about 1000 integer steps."""
+
+
+class Modulation(NamedTuple):
+    """What a condition does to the middle of the network: gamma and beta, (B, C) each."""
+
+    gamma: Tensor
+    beta: Tensor
+
+
+class Trunk(NamedTuple):
+    """The first half of a network at some x_t, which no condition has touched.
+
+    Attributes:
+        middle: output of the middle block, (B, C, *spatial).
+        skips: what the second half takes from the first, outermost first.
+        film: time's scale and shift for every block, (B, sum of 2 C_block).
+    """
+
+    middle: Tensor
+    skips: tuple[Tensor, ...]
+    film: Tensor
+
+
+class VelocityNet(nn.Module):
+    """v(x_t, t | c): a backbone and a conditioning module.
+
+    Args:
+        backbone: `UNet` or `MLP`.
+        conditioning: maps conditions (B, F) to gamma and beta side by side, (B, 2 C).
+        sample_steps: solver steps that its samples take.
+    """
+
+    def __init__(self, backbone: UNet | MLP, conditioning: nn.Module, *, sample_steps: int) -> None:
+        super().__init__()
+        self.backbone, self.conditioning, self.sample_steps = backbone, conditioning, sample_steps
+
+    def forward(self, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+        """v(x_t, t | c).
+
+        Args:
+            x_t: points, (B, *D).
+            t: times, (B,).
+            condition: (B, F), NULL where open.
+
+        Returns:
+            velocity, float32 (B, *D).
+        """
+        return self.backbone.decode(self.backbone.encode(x_t, t), self._modulation(condition))
+
+    def stacked(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
+        """v(x_t, t | c_k) for K conditions in one batched forward; the first half of the network is evaluated once.
+
+        Args:
+            x_t: points, (B, *D).
+            t: times, (B,).
+            conditions: (K, B, F).
+
+        Returns:
+            velocities, float32 (K, B, *D).
+        """
+        count = len(conditions)
+        trunk = self.backbone.encode(x_t, t)
+        repeated = Trunk(
+            _tile(trunk.middle, count), tuple(_tile(skip, count) for skip in trunk.skips), _tile(trunk.film, count)
+        )
+        velocity = self.backbone.decode(repeated, self._modulation(conditions.flatten(0, 1)))  # (K B, *D)
+        return velocity.unflatten(0, (count, len(x_t)))
+
+    def _modulation(self, condition: Tensor) -> Modulation:
+        gamma, beta = self.conditioning(condition).chunk(2, dim=1)
+        return Modulation(gamma, beta)
+
+
+class UNet(nn.Module):
+    """The image backbone: stages of width times (1, 2, 4), one residual block each, a middle block, mirrored decoder.
+
+    Factored velocity fields, section 5: 64 x 64 pixels, width 64, 256 channels at 16 x 16 in the middle.
+    With `patch` p the image's p x p blocks become channels first (pixel-unshuffle), which divides the cost by about p^2.
+
+    Args:
+        shape: (C, H, W) of an image; H and W divisible by `patch`.
+        width: channels of the first stage; the time embedding has 4 times as many.
+        patch: pixel-unshuffle factor; 1 works on pixels.
+    """
+
+    def __init__(self, shape: tuple[int, ...], *, width: int, patch: int = 1) -> None:
+        super().__init__()
+        channels, height, side = shape
+        if height % patch or side % patch:
+            raise CompbenchError(f"patch {patch} does not divide images of {height} x {side}; choose one that does.")
+        self.patch = patch
+        self.mid_channels = MULTIPLIERS[-1] * width
+        stages = [multiplier * width for multiplier in MULTIPLIERS]
+        self.enter = nn.Conv2d(channels * patch**2, width, 3, padding=1)
+        self.down_blocks = nn.ModuleList(ResidualBlock(stage, stage) for stage in stages)
+        self.downs = nn.ModuleList(
+            nn.Conv2d(low, high, 3, stride=2, padding=1) for low, high in zip(stages, stages[1:], strict=False)
+        )
+        self.middle = ResidualBlock(self.mid_channels, self.mid_channels)
+        self.up_blocks = nn.ModuleList(ResidualBlock(2 * stage, stage) for stage in stages)
+        self.ups = nn.ModuleList(nn.Conv2d(high, low, 3, padding=1) for low, high in zip(stages, stages[1:], strict=False))
+        self.leave_norm = nn.GroupNorm(_num_groups(width), width)
+        self.leave = nn.Conv2d(width, channels * patch**2, 3, padding=1)
+        nn.init.zeros_(self.leave.weight)
+        blocks = [*self.down_blocks, self.middle, *self.up_blocks]
+        self.splits = [2 * block.channels for block in blocks]
+        self.time = TimeEmbedding(4 * width, sum(self.splits))
+
+    def encode(self, x_t: Tensor, t: Tensor) -> Trunk:
+        """The half before the condition: images (B, C, H, W) and times (B,) -> `Trunk`."""
+        film = self.time(t)
+        films = film.split(self.splits, dim=1)
+        h = self.enter(F.pixel_unshuffle(x_t, self.patch) if self.patch > 1 else x_t)
+        skips = []
+        for level, block in enumerate(self.down_blocks):
+            h = block(h, films[level])
+            skips.append(h)
+            if level < len(self.downs):
+                h = self.downs[level](h)
+        return Trunk(self.middle(h, films[len(skips)]), tuple(skips), film)
+
+    def decode(self, trunk: Trunk, modulation: Modulation) -> Tensor:
+        """The half after the condition: `Trunk` and modulation (B, C) -> velocity (B, C, H, W), float32."""
+        films = trunk.film.split(self.splits, dim=1)[-len(self.up_blocks) :]
+        h = trunk.middle
+        h = h + (modulation.gamma[:, :, None, None] * h + modulation.beta[:, :, None, None])
+        for level in reversed(range(len(self.up_blocks))):
+            h = self.up_blocks[level](torch.cat([h, trunk.skips[level]], dim=1), films[level])
+            if level > 0:  # to the size of the skip: 28 pixels halve to 7, and 7 does not halve
+                h = self.ups[level - 1](F.interpolate(h, size=trunk.skips[level - 1].shape[2:]))
+        velocity = self.leave(F.silu(self.leave_norm(h)))
+        return (F.pixel_shuffle(velocity, self.patch) if self.patch > 1 else velocity).float()
+
+
+class ResidualBlock(nn.Module):
+    """Two 3 x 3 convolutions around a residual connection; time scales and shifts between them (FiLM)."""
+
+    def __init__(self, channels_in: int, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.norm1 = nn.GroupNorm(_num_groups(channels_in), channels_in)
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, padding=1)
+        self.norm2 = nn.GroupNorm(_num_groups(channels), channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.skip = nn.Identity() if channels_in == channels else nn.Conv2d(channels_in, channels, 1)
+        nn.init.zeros_(self.conv2.weight)
+
+    def forward(self, h: Tensor, film: Tensor) -> Tensor:
+        """(B, C_in, H, W) and time's (B, 2 C) -> (B, C, H, W)."""
+        scale, shift = film[:, :, None, None].chunk(2, dim=1)
+        inner = self.conv1(F.silu(self.norm1(h)))
+        inner = torch.addcmul(shift, self.norm2(inner), 1 + scale)
+        return self.skip(h) + self.conv2(F.silu(inner))
+
+
+class MLP(nn.Module):
+    """The vector backbone: two residual layers, the modulated middle, two residual layers; time as FiLM.
+
+    Args:
+        shape: (*D) of a sample; it is flattened.
+        width: hidden units.
+    """
+
+    def __init__(self, shape: tuple[int, ...], *, width: int) -> None:
+        super().__init__()
+        size = math.prod(shape)
+        self.shape, self.mid_channels = tuple(shape), width
+        self.enter = nn.Linear(size, width)
+        self.before = nn.ModuleList(ResidualLayer(width) for _ in range(2))
+        self.after = nn.ModuleList(ResidualLayer(width) for _ in range(2))
+        self.leave = nn.Linear(width, size)
+        nn.init.zeros_(self.leave.weight)
+        self.time = TimeEmbedding(64, 2 * width * 4)
+
+    def encode(self, x_t: Tensor, t: Tensor) -> Trunk:
+        """The half before the condition: samples (B, *D) and times (B,) -> `Trunk`."""
+        film = self.time(t)
+        h = self.enter(x_t.flatten(1))
+        for layer, part in zip(self.before, film.chunk(4, dim=1)[:2], strict=True):
+            h = layer(h, part)
+        return Trunk(h, (), film)
+
+    def decode(self, trunk: Trunk, modulation: Modulation) -> Tensor:
+        """The half after the condition: `Trunk` and modulation (B, C) -> velocity (B, *D), float32."""
+        h = trunk.middle
+        h = h + (modulation.gamma * h + modulation.beta)
+        for layer, part in zip(self.after, trunk.film.chunk(4, dim=1)[2:], strict=True):
+            h = layer(h, part)
+        return self.leave(F.silu(h)).unflatten(1, self.shape).float()
+
+
+class ResidualLayer(nn.Module):
+    """h + W2 silu(FiLM_t(W1 silu(h)))."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear1, self.linear2 = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, h: Tensor, film: Tensor) -> Tensor:
+        """(B, C) and time's (B, 2 C) -> (B, C)."""
+        scale, shift = film.chunk(2, dim=1)
+        inner = self.linear1(F.silu(h)) * (1 + scale) + shift
+        return h + self.linear2(F.silu(inner))
+
+
+class TimeEmbedding(nn.Module):
+    """Sinusoids of t and a two-layer MLP; one linear map gives all blocks their scale and shift at once.
+
+    Args:
+        size: number of sinusoids and hidden units.
+        outputs: sum over the blocks of 2 C.
+    """
+
+    def __init__(self, size: int, outputs: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(size, size), nn.SiLU(), nn.Linear(size, size), nn.SiLU())
+        self.film = nn.Linear(size, outputs)
+        exponent = torch.arange(size // 2) / (size // 2)
+        self.register_buffer("frequencies", FREQUENCY_SPAN * 10_000**-exponent, persistent=False)
+
+    def forward(self, t: Tensor) -> Tensor:
+        """Times (B,) -> scales and shifts (B, outputs)."""
+        angle = t[:, None] * self.frequencies  # (B, size / 2)
+        return self.film(self.mlp(torch.cat([angle.sin(), angle.cos()], dim=1)))
+
+
+def head_hidden(channels: int, num_heads: int) -> int:
+    """Hidden units of each of `num_heads` conditioning heads, such that their parameters match however many there are.
+
+    6 C for one head and C for each of six or seven: 1536 and 256 at the paper's 256 channels.
+
+    Args:
+        channels: C, channels of the middle.
+        num_heads: heads that share the budget.
+    """
+    return max(1, round(6 / num_heads)) * channels
+
+
+def head(inputs: int, hidden: int, channels: int) -> nn.Sequential:
+    """A conditioning head: two-layer MLP from a code to gamma and beta, (B, inputs) -> (B, 2 channels).
+
+    Its last layer starts at zero: an untrained head leaves the network alone.
+    """
+    last = nn.Linear(hidden, 2 * channels)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.SiLU(), last)
+
+
+def backbone(event: Event, budget: Budget) -> UNet | MLP:
+    """The budget's backbone for an event: a UNet for images, an MLP for anything else (flattened)."""
+    if event.kind == "image":
+        return UNet(event.shape, width=budget.width, patch=budget.patch)
+    return MLP(event.shape, width=budget.width)
+
+
+class MonolithicConditioning(nn.Module):
+    """One head on the one-hots of all factors side by side, NULL as zeros: (B, F) -> (B, 2 C).  FVF, appendix B."""
+
+    def __init__(self, sizes: tuple[int, ...], *, hidden: int, channels: int) -> None:
+        super().__init__()
+        self.sizes = tuple(sizes)
+        self.head = head(sum(sizes), hidden, channels)
+
+    def forward(self, condition: Tensor) -> Tensor:
+        return self.head(one_hots(condition, self.sizes))
+
+
+def monolithic_net(problem: Problem, *, hidden: int) -> VelocityNet:
+    """The budget's backbone with monolithic conditioning: what `mono` and `slice-cfg` share."""
+    trunk = backbone(problem.event, problem.budget)
+    conditioning = MonolithicConditioning(problem.space.sizes, hidden=hidden, channels=trunk.mid_channels)
+    return VelocityNet(trunk, conditioning, sample_steps=problem.budget.sample_steps)
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Number of parameters, trainable or not."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _num_groups(channels: int) -> int:
+    """Groups of a norm: 8 where they divide the channels."""
+    return math.gcd(8, channels)
+
+
+def _tile(x: Tensor, count: int) -> Tensor:
+    """(B, ...) -> (count B, ...), the whole batch repeated; keeps channels-last."""
+    return x.repeat(count, *([1] * (x.ndim - 1))) if x.ndim != 4 else torch.cat([x] * count)

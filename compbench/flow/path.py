@@ -1,0 +1,99 @@
+"""Probability paths between noise x0 (t = 0) and data x1 (t = 1), and what velocity, score and denoiser say of each other.
+
+All Gaussian paths are x_t = alpha_t x1 + sigma_t x0 with x0 ~ N(0, I); time is (B,), samples are (B, *D).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Generator, Tensor
+
+
+class Coefficients(NamedTuple):
+    """A Gaussian path at some times: alpha_t, sigma_t and their derivatives, all shaped like the times."""
+
+    alpha: Tensor
+    sigma: Tensor
+    alpha_rate: Tensor
+    sigma_rate: Tensor
+
+    def per_sample(self, x: Tensor) -> Coefficients:
+        """The same with (B,) broadcast against x (B, *D)."""
+        return Coefficients(*(per_sample(part, x) for part in self))
+
+
+class GaussianPath(Protocol):
+    """x_t = alpha_t x1 + sigma_t x0: anything that knows its coefficients."""
+
+    def at(self, t: Tensor) -> Coefficients: ...
+
+
+class LinearPath:
+    """x_t = (1 - t) x0 + t x1, velocity x1 - x0.  Lipman et al. 2023 with sigma_min = 0; Liu et al. 2023."""
+
+    def at(self, t: Tensor) -> Coefficients:
+        """alpha_t = t, sigma_t = 1 - t."""
+        one = torch.ones_like(t)
+        return Coefficients(t, 1 - t, one, -one)
+
+
+def per_sample(t: Tensor, x: Tensor) -> Tensor:
+    """Times (B,) reshaped to (B, 1, ...) so that they broadcast against x (B, *D)."""
+    return t.reshape(-1, *[1] * (x.ndim - 1))
+
+
+def point(path: GaussianPath, x0: Tensor, x1: Tensor, t: Tensor) -> Tensor:
+    """x_t = alpha_t x1 + sigma_t x0.
+
+    Args:
+        x0, x1: noise and data, (B, *D).
+        t: times, (B,).
+
+    Returns:
+        points on the path, (B, *D).
+    """
+    c = path.at(t).per_sample(x1)
+    return c.alpha * x1 + c.sigma * x0
+
+
+def target_velocity(path: GaussianPath, x0: Tensor, x1: Tensor, t: Tensor) -> Tensor:
+    """The conditional velocity alpha'_t x1 + sigma'_t x0 that flow matching regresses on, (B, *D)."""
+    c = path.at(t).per_sample(x1)
+    return c.alpha_rate * x1 + c.sigma_rate * x0
+
+
+def velocity_to_denoised(path: GaussianPath, velocity: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    """E[x1 | x_t] = (sigma v - sigma' x_t) / (sigma alpha' - alpha sigma'), (B, *D)."""
+    c = path.at(t).per_sample(x_t)
+    return (c.sigma * velocity - c.sigma_rate * x_t) / (c.sigma * c.alpha_rate - c.alpha * c.sigma_rate)
+
+
+def denoised_to_velocity(path: GaussianPath, denoised: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    """v = alpha' d + (sigma' / sigma) (x_t - alpha d), (B, *D); where sigma_t = 0 there is none."""
+    c = path.at(t).per_sample(x_t)
+    return c.alpha_rate * denoised + c.sigma_rate / c.sigma * (x_t - c.alpha * denoised)
+
+
+def velocity_to_score(path: GaussianPath, velocity: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    """grad log p_t = (alpha v - alpha' x_t) / (sigma (sigma alpha' - alpha sigma')), (B, *D); where sigma_t = 0 there is none."""
+    c = path.at(t).per_sample(x_t)
+    return (c.alpha * velocity - c.alpha_rate * x_t) / (c.sigma * (c.sigma * c.alpha_rate - c.alpha * c.sigma_rate))
+
+
+def score_to_velocity(path: GaussianPath, score: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    """v = (alpha' x_t + sigma (sigma alpha' - alpha sigma') s) / alpha, (B, *D); where alpha_t = 0 there is none."""
+    c = path.at(t).per_sample(x_t)
+    return (c.alpha_rate * x_t + c.sigma * (c.sigma * c.alpha_rate - c.alpha * c.sigma_rate) * score) / c.alpha
+
+
+def score_to_denoised(path: GaussianPath, score: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    """E[x1 | x_t] = (x_t + sigma^2 s) / alpha (Tweedie), (B, *D); where alpha_t = 0 there is none."""
+    c = path.at(t).per_sample(x_t)
+    return (x_t + c.sigma.square() * score) / c.alpha
+
+
+def logit_normal(count: int, generator: Generator) -> Tensor:
+    """Times 1 / (1 + exp(-z)), z ~ N(0, 1), on the generator's device, (count,).  Esser et al. 2024, section 3.1."""
+    return torch.randn(count, generator=generator, device=generator.device).sigmoid()

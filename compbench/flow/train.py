@@ -1,0 +1,209 @@
+"""The one training loop: AdamW, warm-up and cosine, clipping, EMA, checkpoints; fast where the device can, exact on resume.
+
+On a CPU an interrupted and resumed fit ends with the same bits as an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from compbench.errors import Cancelled, CompbenchError
+from compbench.flow.path import LinearPath, logit_normal, point, target_velocity
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Batch, Budget, Context, Silo
+
+Loss = Callable[[Callable[..., Tensor], "Batch", Generator], Tensor]
+"""(velocity network, batch, generator on the batch's device) -> scalar loss."""
+
+LOSS_WINDOW = 50
+"""Steps between looks at the loss: each look makes the host wait for the device."""
+
+
+def flow_matching_loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
+    """E || v(x_t, t | c) - (x1 - x0) ||^2, x_t = (1 - t) x0 + t x1, t logit-normal; the mean over entries.
+
+    Args:
+        net: (x_t (B, *D), t (B,), condition (B, F)) -> velocity (B, *D).
+        batch: x1 and conditions.
+        generator: draws x0 and t, on the batch's device.
+
+    Returns:
+        scalar loss, float32.
+    """
+    path, x1 = LinearPath(), batch.x1
+    x0 = torch.randn(x1.shape, generator=generator, device=x1.device)  # (B, *D)
+    t = logit_normal(len(x1), generator)  # (B,)
+    velocity = net(point(path, x0, x1, t), t, batch.condition)
+    return (velocity.float() - target_velocity(path, x0, x1, t)).square().mean()
+
+
+def learning_rate(step: int, budget: Budget) -> float:
+    """Linear warm-up to the peak, then a cosine to the final rate; `step` counts from 0."""
+    if step < budget.warmup_steps:
+        return budget.learning_rate * (step + 1) / budget.warmup_steps
+    share = (step - budget.warmup_steps) / max(budget.train_steps - budget.warmup_steps, 1)
+    fall = (1 + math.cos(math.pi * min(share, 1.0))) / 2
+    return budget.final_learning_rate + (budget.learning_rate - budget.final_learning_rate) * fall
+
+
+def ema_decay(step: int, budget: Budget) -> float:
+    """The budget's decay, smaller in the first steps so that the average forgets the initial weights."""
+    return min(budget.ema_decay, (1 + step) / (10 + step))
+
+
+def train(net: nn.Module, loss: Loss, silo: Silo, budget: Budget, ctx: Context, *, fast: bool = True) -> nn.Module:
+    """Fit a network in place and leave the moving average of its weights in it.
+
+    Parameters that require no gradient stay as they are, bit for bit.
+
+    Args:
+        net: the network, anywhere; it is moved to the context's device.
+        loss: (net, batch, generator) -> scalar.
+        silo: where batches come from.
+        budget: steps, batch size, learning rates, EMA decay, clip.
+        ctx: device, precision, generator, checkpoints, progress, cancellation.
+        fast: False is the plain reference: fp32, eager, contiguous, one parameter at a time.
+
+    Returns:
+        `net` with averaged weights, in eval mode.
+
+    Raises:
+        Cancelled: the run was asked to stop; its checkpoint is saved.
+        CompbenchError: the loss is not finite, naming the step.
+    """
+    trainer = _Trainer(net, budget, ctx, fast=fast)
+    velocity = _compiled(net) if fast and ctx.compile and ctx.device.type == "cuda" else net
+    losses = torch.zeros(LOSS_WINDOW, device=ctx.device)
+    saved = time.monotonic()
+    for step in range(trainer.resume(), budget.train_steps):
+        if ctx.cancelled():
+            trainer.save(step)
+            raise Cancelled(f"stopped before step {step} of {budget.train_steps}.")
+        if time.monotonic() - saved > budget.checkpoint_seconds:
+            trainer.save(step)
+            saved = time.monotonic()
+        batch = silo.batch(budget.batch_size, ctx.generator)
+        with trainer.autocast():
+            value = loss(velocity, trainer.laid_out(batch), trainer.generator)
+        trainer.update(value, step)
+        losses[step % LOSS_WINDOW] = value.detach()
+        if (step + 1) % LOSS_WINDOW == 0 or step + 1 == budget.train_steps:
+            _check_finite(losses, step)
+        ctx.progress(step + 1, budget.train_steps)
+    return trainer.finish()
+
+
+class _Trainer:
+    """What a fit carries from step to step, all of which a checkpoint keeps: weights, moments, average, generators."""
+
+    def __init__(self, net: nn.Module, budget: Budget, ctx: Context, *, fast: bool) -> None:
+        self.net, self.budget, self.ctx, self.fast = net, budget, ctx, fast
+        net.to(ctx.device).train()
+        self.memory_format = torch.channels_last if fast and _has_convolutions(net) else torch.contiguous_format
+        if self.memory_format is torch.channels_last:
+            net.to(memory_format=torch.channels_last)
+        named = {name: p for name, p in net.named_parameters() if p.requires_grad}
+        self.names, self.parameters = list(named), list(named.values())
+        how: dict[str, Any] = {"fused": True} if fast else {"foreach": False}
+        self.optimiser = torch.optim.AdamW(self.parameters, lr=budget.learning_rate, **how)
+        self.average = [parameter.detach().clone() for parameter in self.parameters]
+        self.generator = ctx.generator
+        if ctx.device.type != "cpu":  # noise for a batch is drawn where it is used
+            seed = int(torch.randint(2**62, (), generator=ctx.generator))
+            self.generator = torch.Generator(ctx.device).manual_seed(seed)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        return self.ctx.autocast() if self.fast else nullcontext()
+
+    def laid_out(self, batch: Batch) -> Batch:
+        if batch.x1.ndim != 4 or self.memory_format is torch.contiguous_format:
+            return batch
+        return batch._replace(x1=batch.x1.contiguous(memory_format=self.memory_format))
+
+    def update(self, loss: Tensor, step: int) -> None:
+        """One step of the optimiser and of the average; nothing here waits for the device."""
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters, self.budget.gradient_clip, foreach=self.fast)
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(step, self.budget)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        weight = 1 - ema_decay(step, self.budget)
+        with torch.no_grad():
+            if self.fast:
+                torch._foreach_lerp_(self.average, self.parameters, weight)
+            else:
+                for mean, parameter in zip(self.average, self.parameters, strict=True):
+                    mean.lerp_(parameter, weight)
+
+    def save(self, step: int) -> None:
+        """Leave a checkpoint from which `step` is the next one."""
+        tensors = {"generator": self.ctx.generator.get_state(), "device_generator": self.generator.get_state()}
+        for name, parameter, mean in zip(self.names, self.parameters, self.average, strict=True):
+            tensors[f"weight.{name}"], tensors[f"average.{name}"] = parameter.detach(), mean
+            for moment, tensor in self.optimiser.state[parameter].items():
+                tensors[f"optimiser.{moment}.{name}"] = tensor
+        self.ctx.checkpoints.save(tensors, {"step": step})
+
+    def resume(self) -> int:
+        """Take up the last checkpoint, if there is one; returns the next step."""
+        found = self.ctx.checkpoints.load()
+        if found is None:
+            return 0
+        tensors, facts = found
+        expected = {f"weight.{name}" for name in self.names}
+        if expected != {name for name in tensors if name.startswith("weight.")}:
+            raise CompbenchError("the checkpoint is of another network; delete it, or run without --resume.")
+        for name, parameter, mean in zip(self.names, self.parameters, self.average, strict=True):
+            parameter.data.copy_(tensors[f"weight.{name}"])
+            mean.copy_(tensors[f"average.{name}"])
+            self.optimiser.state[parameter] = {
+                moment: _like(parameter, tensors[f"optimiser.{moment}.{name}"])
+                for moment in ("step", "exp_avg", "exp_avg_sq")
+                if f"optimiser.{moment}.{name}" in tensors
+            }
+        self.ctx.generator.set_state(tensors["generator"])
+        self.generator.set_state(tensors["device_generator"])
+        return int(facts["step"])
+
+    def finish(self) -> nn.Module:
+        with torch.no_grad():
+            for parameter, mean in zip(self.parameters, self.average, strict=True):
+                parameter.copy_(mean)
+        return self.net.eval()
+
+
+def _check_finite(losses: Tensor, step: int) -> None:
+    """Raise CompbenchError naming the first step of the window that ends with `step` whose loss is not finite."""
+    start = step - step % LOSS_WINDOW
+    bad = (~losses[: step - start + 1].isfinite()).nonzero()
+    if len(bad):
+        first = start + int(bad[0])
+        raise CompbenchError(f"the loss is not finite at step {first}; lower budget.learning_rate or use --precision fp32.")
+
+
+def _like(parameter: Tensor, value: Tensor) -> Tensor:
+    """A stored moment on the parameter's device and with its strides, which fused kernels take for granted."""
+    if value.shape != parameter.shape:
+        return value.to(parameter.device)  # the step count
+    return torch.empty_like(parameter, requires_grad=False).copy_(value)
+
+
+def _has_convolutions(net: nn.Module) -> bool:
+    return any(isinstance(module, nn.Conv2d) for module in net.modules())
+
+
+def _compiled(net: nn.Module) -> Callable[..., Tensor]:
+    """The network as CUDA graphs where Triton is installed, as it is elsewhere."""
+    if importlib.util.find_spec("triton") is None:
+        return net
+    return torch.compile(net, mode="reduce-overhead", dynamic=False)

@@ -1,0 +1,361 @@
+"""What a plugin author reads first: Method, Task, Metric, and what passes between them.
+
+    CLI -> RunSpec -> runner -> (Task, Method) -> metrics -> Record -> leaderboard
+
+A method is a frozen record of a settings class and functions; there is no base class to inherit from:
+
+    fit(settings, problem, ctx) -> model
+    sample(settings, model, request, ctx) -> Tensor (B, *D)
+
+It never sees the holdout: a `Problem` has the seen data only, a `Request` carries conditions and noise, never answers.
+Nothing here imports torch at run time, so that `compbench list` stays fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from compbench.factors import FactorSpace, Holdout
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+    from torch import Generator, Tensor, nn
+
+    from compbench.federation import Federation
+
+API_VERSION = 1
+"""The version of these interfaces; a plugin module may state the one it was written for as COMPBENCH_API."""
+
+EventKind = Literal["vector", "image", "trajectory"]
+Presets = Literal["smoke", "quick", "paper"]
+PRESETS: tuple[Presets, ...] = ("smoke", "quick", "paper")
+
+
+class MethodSettings(BaseModel):
+    """Base of every settings class: frozen, no unknown names; each field has a bound and a description."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class Budget(BaseModel):
+    """What a task grants each method under one preset, so that methods compare at equal cost.
+
+    A method may be told otherwise by `--set budget.NAME=VALUE`; its record and the board show that.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    train_steps: int = Field(gt=0, description="optimiser steps of the fit")
+    batch_size: int = Field(gt=0, description="examples in one step")
+    width: int = Field(gt=0, description="channels of the backbone's first stage (hidden units of an MLP)")
+    patch: int = Field(1, gt=0, le=8, description="pixel-unshuffle factor in front of the backbone; 1 works on pixels")
+    learning_rate: float = Field(gt=0, le=1, description="peak learning rate of AdamW")
+    final_learning_rate: float = Field(0.0, ge=0, le=1, description="learning rate at the end of the cosine")
+    warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
+    ema_decay: float = Field(0.999, ge=0, lt=1, description="decay of the weights' moving average")
+    gradient_clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
+    sample_steps: int = Field(gt=0, description="solver steps from noise to data")
+    extend_steps: int = Field(0, ge=0, description="optimiser steps of an extension; 0 where the task has none")
+    checkpoint_seconds: float = Field(60.0, gt=0, description="time between checkpoints of the fit")
+
+
+class Event(NamedTuple):
+    """What one sample is: its kind and shape (*D).  Images are (C, H, W) in [-1, 1]."""
+
+    kind: EventKind
+    shape: tuple[int, ...]
+
+
+class Batch(NamedTuple):
+    """Training examples: data x1 (B, *D) float32 on the device, and conditions (B, F) long on the device."""
+
+    x1: Tensor
+    condition: Tensor
+
+
+class Silo(Protocol):
+    """One party's shard of the training data; `batch` draws examples with replacement."""
+
+    name: str
+    size: int
+
+    def batch(self, size: int, generator: Generator) -> Batch: ...
+
+
+class Request(NamedTuple):
+    """What the referee asks: one sample for each row.
+
+    Attributes:
+        condition: requested conditions, (B, F) long; NULL (-1) leaves a factor open.
+        x0: initial noise, (B, *D), drawn by the harness so that methods are paired on it.
+        known: entries that are given (inpainting), (B, *D), or None.
+        known_mask: which entries of `known` count, bool (B, *D), or None.
+    """
+
+    condition: Tensor
+    x0: Tensor
+    known: Tensor | None = None
+    known_mask: Tensor | None = None
+
+
+class Extension(NamedTuple):
+    """A second stage: `factor` joins the model; `problem` is the problem of the larger space."""
+
+    factor: str
+    problem: Problem
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a method may know of a task: the lattice, what is seen of it, the silos' data, and the budget.
+
+    Attributes:
+        space: factors and their sizes; conditions have this order.
+        event: kind and shape of a sample.
+        federation: the silos; a centralised task has one.  `federation.pooled()` gives a central training set.
+        budget: steps, batch and model size of the preset.
+        holdout: which combinations are never seen (cells only; their data is out of reach).
+        base: the base combination of perturbation tasks, which compositions subtract; () if there is none.
+        composed: positions of the factors that the holdout is about (slice-CFG puts its larger weights there).
+        extension: the second stage of an extension task.
+        oracle: analytic truth, handed only to methods that declare themselves oracles.
+    """
+
+    space: FactorSpace
+    event: Event
+    federation: Federation
+    budget: Budget
+    holdout: Holdout
+    base: tuple[int, ...] = ()
+    composed: tuple[int, ...] = ()
+    extension: Extension | None = None
+    oracle: Any = None
+
+    def frequencies(self) -> tuple[tuple[float, ...], ...]:
+        """Share of the seen combinations that has each value of each factor."""
+        return self.holdout.frequencies()
+
+
+class Checkpoints(Protocol):
+    """Where a fit leaves what it needs to go on; every array is a tensor, nothing is pickled."""
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None: ...
+
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None: ...
+
+
+@dataclass
+class Context:
+    """What the harness lends a method for one stage: device, precision, one live generator, and its ears.
+
+    Attributes:
+        device: where models and data live.
+        precision: "fp32" or "bf16" (autocast); see `autocast()`.
+        generator: the stage's random numbers, on the CPU; the only source of randomness a method may use.
+        progress: called as progress(done, total) once a step; cheap.
+        checkpoints: of this stage.
+        cancelled: true once the run was asked to stop; a training loop then saves and raises `Cancelled`.
+    """
+
+    device: torch.device
+    precision: Literal["fp32", "bf16"]
+    generator: Generator
+    checkpoints: Checkpoints
+    progress: Callable[[int, int], None] = lambda done, total: None
+    cancelled: Callable[[], bool] = lambda: False
+    compile: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def autocast(self) -> Any:
+        """The autocast context of this precision: bf16 where asked, off otherwise."""
+        import torch
+
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method: its settings class and its functions.
+
+    Attributes:
+        name: equal to its entry point's name.
+        settings: subclass of `MethodSettings`.
+        fit: (settings, problem, ctx) -> model; an `nn.Module` or anything that `sample` understands.
+        sample: (settings, model, request, ctx) -> samples (B, *D), float32.
+        extend: (settings, model, factor, problem, ctx) -> model that knows one more factor; None if it cannot.
+        build: (settings, problem) -> untrained model, so that stored weights can be loaded again.
+        evaluations: (settings, problem) -> evaluations of the network for one sample, if it is fixed; else None.
+        kinds: event kinds that it works on.
+        version: goes up when its numbers change.
+        oracle: whether it uses the task's analytic truth; shown as a reference row.
+        pools_silos: whether it pools the silos' data, which a decentralised method may not.
+    """
+
+    name: str
+    settings: type[MethodSettings]
+    fit: Callable[..., Any]
+    sample: Callable[..., Tensor]
+    extend: Callable[..., Any] | None = None
+    build: Callable[..., nn.Module] | None = None
+    evaluations: Callable[..., int] | None = None
+    kinds: tuple[EventKind, ...] = ("vector", "image", "trajectory")
+    version: int = 1
+    oracle: bool = False
+    pools_silos: bool = True
+
+
+class SamplePair(NamedTuple):
+    """Real and generated samples of one split, and features of them, for metrics that compare distributions.
+
+    Attributes:
+        real, generated: uint8 images (N, C, H, W) or float vectors (N, D).
+        floor: a second, independent real sample, for the noise floor.
+        features: features(extractor, which) -> float array (N, D), cached; `which` is "real", "generated" or "floor".
+    """
+
+    real: Tensor
+    generated: Tensor
+    floor: Tensor
+    features: Callable[[str, str], numpy.ndarray]
+
+
+class Value(NamedTuple):
+    """A metric's value, and its noise floor: the same metric between two real samples of the same size."""
+
+    value: float
+    floor: float | None = None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that can be trusted: what it is called, which way is better, and how it is computed.
+
+    Attributes:
+        compute: (pair, generator) -> Value; raises `MetricUnavailable(reason)` where it cannot be had.
+            None for metrics that a task computes itself (an accuracy under the task's judge).
+        margin: the smallest difference that matters, for the regression gate.
+    """
+
+    name: str
+    summary: str
+    unit: str
+    direction: Literal["higher", "lower"]
+    version: int = 1
+    margin: float = 0.0
+    kinds: tuple[EventKind, ...] = ("image",)
+    compute: Callable[..., Value] | None = None
+
+
+class Score(BaseModel):
+    """One number of a record.
+
+    `ceiling` is the same accuracy on real data, `floor` the same distance between two real samples.
+    An unavailable metric has no value and says why.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = Field(description="split and metric, as in heldout_accuracy", pattern=r"^[a-z0-9_]{1,80}$")
+    metric: str = Field(description="name of the metric", pattern=r"^[a-z0-9_]{1,80}$")
+    metric_version: int = Field(1, ge=1, description="goes up when the metric's numbers change")
+    split: Literal["seen", "heldout", "all", "none"] = Field(description="which combinations were asked for")
+    value: float | None = Field(description="the score; none if unavailable")
+    n: int = Field(ge=0, description="number of generated samples behind it")
+    unit: str = Field("", max_length=40, description="unit of the value")
+    direction: Literal["higher", "lower"] = Field(description="which way is better")
+    ceiling: float | None = Field(None, description="the judge's own accuracy on real data of the split")
+    floor: float | None = Field(None, description="the metric between two real samples of the same size")
+    primary: bool = Field(False, description="whether the board ranks by it")
+    reason: str = Field("", max_length=500, description="why there is no value")
+
+
+class Evaluation(NamedTuple):
+    """What a task's referee found: scores, and pictures by name (uint8 arrays (H, W, 3))."""
+
+    scores: tuple[Score, ...]
+    pictures: Mapping[str, numpy.ndarray] = {}
+
+
+class Sampler(Protocol):
+    """The contestant as the referee sees it: conditions in, checked finite samples out (on the CPU)."""
+
+    def __call__(self, condition: Tensor, *, stream: str) -> Tensor: ...
+
+
+class Source(NamedTuple):
+    """Where a task's data came from: "official" or "embedded", and a fingerprint of it."""
+
+    kind: Literal["official", "embedded"]
+    name: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """What the harness lends a task: device, caches, and a voice.
+
+    Attributes:
+        seed: the run's seed; the referee derives its own generators from it.
+        cache: folder for what is costly and reusable (judges, reference statistics), named by content hash.
+        data: folder of official data files.
+        source: what `Task.source` answered.
+        metrics: the registered metrics, by name.
+    """
+
+    device: torch.device
+    precision: Literal["fp32", "bf16"]
+    seed: int
+    cache: Path
+    data: Path
+    source: Source
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: a lattice with held-out cells, its data, and its referee.
+
+    Modules of tasks import torch inside functions only: `list`, `info` and the parent process load them.
+
+    Attributes:
+        name: equal to its entry point's name.
+        space, holdout: the lattice of conditions and its held-out cells.
+        event: kind and shape of a sample.
+        budgets: one budget a preset.
+        source: (data folder, "auto" / "official" / "embedded") -> which data it will use.
+        problem: (budget, ctx) -> Problem, seen data only.
+        prepare: (preset, ctx) -> None; renders, trains and caches judges and references before the fit.
+        evaluate: (sampler, preset, ctx) -> Evaluation.
+        primary: name of the score that the board ranks by.
+        silos: number of silos; 1 is centralised.
+        extends: the factor that an extension task adds; "" if it adds none.
+        settings: the task's own settings (`--set task.NAME=VALUE`), and `configure` the task under others.
+        citation: the paper and table that it comes from.
+    """
+
+    name: str
+    summary: str
+    space: FactorSpace
+    holdout: Holdout
+    event: Event
+    budgets: Mapping[str, Budget]
+    source: Callable[[Path, str], Source]
+    problem: Callable[[Budget, TaskContext], Problem]
+    prepare: Callable[[str, TaskContext], None]
+    evaluate: Callable[[Sampler, str, TaskContext], Evaluation]
+    primary: str
+    version: int = 1
+    silos: int = 1
+    extends: str = ""
+    base: tuple[int, ...] = ()
+    settings: MethodSettings = field(default_factory=MethodSettings)
+    configure: Callable[[MethodSettings], Task] | None = None
+    citation: str = ""
+    notes: Sequence[str] = ()

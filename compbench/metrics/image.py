@@ -1,0 +1,87 @@
+"""Metrics of image tasks.
+
+accuracy  share of samples whose asked factors the judge finds in them
+fid       Frechet distance in Inception features by clean-fid's network and resize
+fd_judge  Frechet distance in the full-data judge's features
+kid       kernel distance in the full-data judge's features
+precision share of generated samples near real ones, in the full-data judge's features
+recall    share of real samples near generated ones, in the full-data judge's features
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Metric, SamplePair, Value
+
+if TYPE_CHECKING:
+    import numpy
+
+KID_SUBSETS, KID_SIZE = 20, 1000
+
+
+def _frechet(pair: SamplePair, extractor: str) -> Value:
+    from compbench.metrics.frechet import frechet_distance, gaussian_statistics
+
+    real, generated, floor = (
+        gaussian_statistics(pair.features(extractor, which)) for which in ("real", "generated", "floor")
+    )
+    return Value(frechet_distance(real, generated), frechet_distance(real, floor))
+
+
+def fid(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """FID.  Heusel et al. 2017; features of Parmar et al. 2022.  Raises MetricUnavailable without weights or packages."""
+    return _frechet(pair, "inception")
+
+
+def fd_judge(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """Frechet distance in the features of the judge that was trained on all real images."""
+    return _frechet(pair, "judge")
+
+
+def kid(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """Unbiased kernel distance, mean over subsets.  Binkowski et al. 2018."""
+    from compbench.metrics.kernel import kid as kernel_distance
+
+    real = pair.features("judge", "real")
+    return Value(
+        *(
+            kernel_distance(
+                real,
+                pair.features("judge", which),
+                num_subsets=KID_SUBSETS,
+                subset_size=KID_SIZE,
+                generator=generator,
+            ).mean
+            for which in ("generated", "floor")
+        )
+    )
+
+
+def precision(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """Improved precision, k = 3; its floor is a real sample's.  Kynkaanniemi et al. 2019."""
+    return Value(*(_near(pair, which).precision for which in ("generated", "floor")))
+
+
+def recall(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """Improved recall, k = 3; its floor is a real sample's.  Kynkaanniemi et al. 2019."""
+    return Value(*(_near(pair, which).recall for which in ("generated", "floor")))
+
+
+def _near(pair: SamplePair, which: str):  # noqa: ANN202 - PrecisionRecall, imported late
+    from compbench.metrics.manifold import precision_recall
+
+    return precision_recall(pair.features("judge", "real"), pair.features("judge", which))
+
+
+@hookimpl
+def compbench_metrics() -> tuple[Metric, ...]:
+    return (
+        Metric("accuracy", "share of samples that show what was asked for", "", "higher", margin=0.02),
+        Metric("fid", "Frechet distance in Inception features", "", "lower", margin=0.5, compute=fid),
+        Metric("fd_judge", "Frechet distance in the judge's features", "", "lower", margin=1.0, compute=fd_judge),
+        Metric("kid", "kernel distance in the judge's features", "", "lower", margin=0.01, compute=kid),
+        Metric("precision", "share of generated samples near real ones", "", "higher", margin=0.03, compute=precision),
+        Metric("recall", "share of real samples near generated ones", "", "higher", margin=0.03, compute=recall),
+    )

@@ -1,0 +1,196 @@
+"""What a run costs: synchronised timing, throughput, memory, parameters, FLOPs, peak, energy, traces."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+WINDOW_SECONDS = 0.5
+"""Length of one timed window of training; the device is synchronised at its ends only."""
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done what was queued; nothing to wait for on a CPU."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class StepMeter:
+    """Training steps/s as the median over windows of about half a second; the first window is warm-up.
+
+    Called once a step.  The device is synchronised at the ends of windows, never in between.
+    """
+
+    def __init__(self, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._device, self._clock = device, clock
+        self._start: float | None = None
+        self._first = 0
+        self._rates: list[float] = []
+
+    def step(self, done: int) -> None:
+        """Note that `done` steps are finished."""
+        now = self._clock()
+        if self._start is None:
+            self._open(done)
+        elif now - self._start >= WINDOW_SECONDS:
+            synchronise(self._device)
+            self._rates.append((done - self._first) / (self._clock() - self._start))
+            self._open(done)
+
+    def _open(self, done: int) -> None:
+        synchronise(self._device)
+        self._start, self._first = self._clock(), done
+
+    def rate(self) -> float | None:
+        """Median steps/s; None if no window was completed."""
+        windows = self._rates[1:] or self._rates
+        return statistics.median(windows) if windows else None
+
+
+class Latency(NamedTuple):
+    """Seconds of repeated calls: median and 95th percentile."""
+
+    p50: float
+    p95: float
+
+
+def latency(call: Callable[[], Any], device: torch.device, *, seconds: float, at_most: int = 50) -> Latency:
+    """Time a call after one warm-up, synchronised at both ends, for about `seconds` and at least 3 times."""
+    call()
+    times: list[float] = []
+    begin = time.perf_counter()
+    while len(times) < 3 or (time.perf_counter() - begin < seconds and len(times) < at_most):
+        synchronise(device)
+        start = time.perf_counter()
+        call()
+        synchronise(device)
+        times.append(time.perf_counter() - start)
+    times.sort()
+    return Latency(statistics.median(times), times[min(len(times) - 1, round(0.95 * (len(times) - 1)))])
+
+
+def count_flops(call: Callable[[], Any]) -> float:
+    """Floating point operations of a call by torch's counter (multiply and add count as two; norms are not counted)."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return float(counter.get_total_flops())
+
+
+def measured_peak(device: torch.device, dtype: torch.dtype) -> float:
+    """FLOP/s of a square matrix product in `dtype`, the best of some repeats: what "share of peak" refers to."""
+    import torch
+
+    size = 8192 if device.type == "cuda" else 1024
+    a = torch.randn(size, size, device=device).to(dtype)
+    b = torch.randn(size, size, device=device).to(dtype)
+    best = float("inf")
+    for _ in range(6):
+        synchronise(device)
+        start = time.perf_counter()
+        a @ b
+        synchronise(device)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: the allocator's peak on a GPU, the process's largest resident set on a CPU."""
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    import resource
+
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * 1024
+
+
+def num_parameters(model: Any) -> int | None:
+    """Number of parameters of a module; None if the model is something else without tensors."""
+    import torch
+
+    if isinstance(model, torch.nn.Module):
+        return sum(parameter.numel() for parameter in model.parameters())
+    tensors = [value for value in getattr(model, "__dict__", {}).values() if isinstance(value, torch.Tensor)]
+    return sum(tensor.numel() for tensor in tensors) if tensors else None
+
+
+def energy(device: torch.device) -> float | None:
+    """Joules that the GPU has used since its driver was loaded, from NVML; None where that can't be had."""
+    if device.type != "cuda":
+        return None
+    try:
+        import pynvml
+        import torch
+
+        pynvml.nvmlInit()
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+        return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+    except Exception:  # NVML raises its own zoo; a missing energy figure must not fail a run
+        return None
+
+
+class Timed(NamedTuple):
+    """Where a timed block leaves its seconds: wall[0] and cpu[0]."""
+
+    wall: list[float]
+    cpu: list[float]
+
+
+@contextlib.contextmanager
+def timed(device: torch.device) -> Iterator[Timed]:
+    """Time a block, with the device synchronised at both ends."""
+    result = Timed([0.0], [0.0])
+    synchronise(device)
+    wall, cpu = time.perf_counter(), time.process_time()
+    try:
+        yield result
+    finally:
+        synchronise(device)
+        result.wall[0], result.cpu[0] = time.perf_counter() - wall, time.process_time() - cpu
+
+
+class Tracer:
+    """A torch profiler trace of some training steps, written as a Chrome trace (open it in Perfetto)."""
+
+    def __init__(self, path: Path | None, *, first: int = 5, last: int = 10) -> None:
+        self._path, self._first, self._last = path, first, last
+        self._profiler: Any = None
+
+    def step(self, done: int) -> None:
+        """Start and stop at the right steps; called once a step."""
+        if self._path is None:
+            return
+        if self._profiler is None and done >= self._first:
+            from torch.profiler import profile
+
+            self._profiler = profile(record_shapes=True, with_flops=True)
+            self._profiler.start()
+        elif self._profiler is not None and done >= self._last:
+            self.close()
+
+    def close(self) -> None:
+        """Stop and write, if it was started."""
+        if self._profiler is not None and self._path is not None:
+            self._profiler.stop()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._profiler.export_chrome_trace(str(self._path))
+            self._profiler, self._path = None, None
+
+
+def take(samples: Tensor, rows: int) -> Tensor:
+    """The first rows of a batch, repeated as often as needed: a request of any size from a smaller one."""
+    repeats = -(-rows // len(samples))
+    return samples.repeat(repeats, *([1] * (samples.ndim - 1)))[:rows]

@@ -1,0 +1,176 @@
+"""Records on disk: one JSON an attempt, written whole or not at all, and read without trust."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from compbench.errors import CompbenchError
+from compbench.schemas import RECORD_FORMAT, Artifact, Record
+
+MAX_RECORD_BYTES = 4 * 2**20
+"""A record is some kilobytes; anything larger is not one."""
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""format -> function that turns a record of that format into the next."""
+
+
+class Problem(NamedTuple):
+    """A file in the store that is not a usable record."""
+
+    path: Path
+    reason: str
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, also when the disk is full or the process is killed.
+
+    Raises:
+        CompbenchError: nothing was written, and why.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mask = os.umask(0)
+    os.umask(mask)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), 0o666 & ~mask)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise CompbenchError(f"could not write {path}: {error.strerror or error}; nothing was changed.") from error
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def parse(content: bytes) -> Record:
+    """A record from its bytes, migrated to the present format.
+
+    Raises:
+        CompbenchError: not a record of a format that this version reads, and what is wrong with it.
+    """
+    if len(content) > MAX_RECORD_BYTES:
+        raise CompbenchError(f"is {len(content)} bytes long; a record has at most {MAX_RECORD_BYTES}.")
+    try:
+        return Record.model_validate(_migrated(json.loads(content)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CompbenchError(f"is not a record: {where}: {first['msg']}.") from error
+    except (ValueError, RecursionError) as error:
+        raise CompbenchError(f"is not JSON: {str(error)[:120]}.") from error
+
+
+def _migrated(raw: Any) -> dict[str, Any]:
+    if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
+        raise CompbenchError("is not a record: it has no format number.")
+    if raw["format"] > RECORD_FORMAT:
+        raise CompbenchError(f"has format {raw['format']}; this compbench reads up to {RECORD_FORMAT}: update it.")
+    while raw["format"] < RECORD_FORMAT:
+        raw = MIGRATIONS[raw["format"]](raw)
+    return raw
+
+
+def dump(record: Record) -> bytes:
+    """The bytes of a record: indented JSON with sorted keys, so that diffs read well."""
+    return (json.dumps(record.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+
+
+class Store:
+    """A folder of records, one file an attempt, with the artifacts of each beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def paths(self) -> list[Path]:
+        """Record files, sorted; files that start with a dot are being written and are passed over."""
+        return sorted(path for path in self.folder.glob("*.json") if not path.name.startswith("."))
+
+    def read(self) -> tuple[list[Record], list[Problem]]:
+        """All records, and what lies among them that is none; a bad file never hides the good ones."""
+        records, problems = [], []
+        for path in self.paths():
+            try:
+                records.append(parse(path.read_bytes()))
+            except (CompbenchError, OSError) as error:
+                problems.append(Problem(path, str(error)))
+        return records, problems
+
+    def attempts(self, identity: str) -> Iterator[Record]:
+        """Records of one run, oldest first.  Bad files are passed over (`board` reports them)."""
+        found = []
+        for path in self.folder.glob(f"*.{identity[:12]}.*.json"):
+            with contextlib.suppress(CompbenchError, OSError):
+                record = parse(path.read_bytes())
+                if record.identity == identity:
+                    found.append(record)
+        return iter(sorted(found, key=lambda record: record.attempt))
+
+    def finished(self, identity: str) -> Record | None:
+        """The latest successful record of a run."""
+        done = [record for record in self.attempts(identity) if record.status == "ok"]
+        return done[-1] if done else None
+
+    def next_attempt(self, identity: str) -> int:
+        """The number of the next attempt, also past files that cannot be read."""
+        numbers = [path.name.split(".")[-2] for path in self.folder.glob(f"*.{identity[:12]}.*.json")]
+        return 1 + max((int(number) for number in numbers if number.isdigit()), default=0)
+
+    def write(self, record: Record, artifacts: dict[str, bytes] | None = None) -> Path:
+        """Write artifacts first, then the record that names them; an attempt is never overwritten.
+
+        Args:
+            record: the record; its `artifacts` are filled in here.
+            artifacts: suffix -> bytes, as in "samples.png".
+
+        Returns:
+            path of the record.
+        """
+        path = self.folder / f"{record.name}.json"
+        if path.exists():
+            raise CompbenchError(f"there is a record {path} already; records are never overwritten.")
+        named = []
+        for suffix, content in sorted((artifacts or {}).items()):
+            name = f"{record.name}.{suffix}"
+            write_atomically(self.folder / name, content)
+            named.append(Artifact(name=name, sha256=hashlib.sha256(content).hexdigest()))
+        write_atomically(path, dump(record.model_copy(update={"artifacts": tuple(named)})))
+        return path
+
+    def picture(self, record: Record) -> bytes | None:
+        """The sample grid of a record, if it is there and is what the record says."""
+        for artifact in record.artifacts:
+            path = self.folder / Path(artifact.name).name
+            if artifact.name.endswith("samples.png") and path.is_file():
+                content = path.read_bytes()
+                if hashlib.sha256(content).hexdigest() == artifact.sha256:
+                    return content
+        return None
+
+    def find(self, text: str) -> Path:
+        """The record that a user means: a path, a file name, or the beginning of an identity.
+
+        Raises:
+            CompbenchError: none, or more than one.
+        """
+        if Path(text).is_file():
+            return Path(text)
+        found = [path for path in self.paths() if text in path.name]
+        if len(found) == 1:
+            return found[0]
+        what = "no record" if not found else f"{len(found)} records"
+        raise CompbenchError(f"{what} matching '{text}' in {self.folder}; `compbench show` without a name lists them.")

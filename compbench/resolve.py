@@ -1,0 +1,86 @@
+"""From what a user asked for to what is run: `--set` values, checked against the schemas of method, task and budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from compbench.errors import CompbenchError, suggest
+from compbench.interfaces import Budget, Method, MethodSettings, Source, Task, TaskContext
+
+if TYPE_CHECKING:
+    import torch
+
+    from compbench.registry import Registry
+    from compbench.schemas import RunRequest
+
+
+def task_of(request: RunRequest, registry: Registry) -> Task:
+    """The task under its `--set task.NAME=VALUE` settings."""
+    task: Task = registry.load("tasks", request.task)
+    changed = _with_prefix(request.overrides, "task.")
+    if not changed:
+        return task
+    if task.configure is None:
+        raise CompbenchError(f"task '{task.name}' has no settings; --set task.{next(iter(changed))} cannot be used.")
+    return task.configure(_updated(task.settings, changed, f"task '{task.name}'", "task."))
+
+
+def budget_of(request: RunRequest, task: Task) -> Budget:
+    """The preset's budget under `--set budget.NAME=VALUE`."""
+    changed = _with_prefix(request.overrides, "budget.")
+    return _updated(task.budgets[request.preset], changed, f"the budget of '{task.name}'", "budget.")
+
+
+def settings_of(request: RunRequest, method: Method) -> MethodSettings:
+    """The method's settings, every one resolved."""
+    own = {key: value for key, value in request.overrides.items() if not key.startswith(("budget.", "task."))}
+    return _updated(method.settings(), own, f"method '{method.name}'", "")
+
+
+def task_context(
+    request: RunRequest, source: Source, device: torch.device, *, precision: str, registry: Registry | None = None
+) -> TaskContext:
+    """What the harness lends a task; `registry` is given to the referee, which needs the metrics."""
+    home = Path(request.home)
+    metrics = {}
+    if registry is not None:
+        attempts = [registry.attempt(entry) for entry in registry.entries("metrics")]
+        metrics = {loaded.value.name: loaded.value for loaded in attempts if loaded.state == "ok"}
+    return TaskContext(
+        device=device,
+        precision="bf16" if precision == "bf16" else "fp32",
+        seed=request.seed,
+        cache=home / "cache",
+        data=home / "data",
+        source=source,
+        metrics=metrics,
+    )
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def _with_prefix(overrides: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in overrides.items() if key.startswith(prefix)}
+
+
+def _updated(model: M, changed: dict[str, Any], what: str, prefix: str) -> M:
+    """`model` with some values replaced and checked.  Raises CompbenchError naming the setting and its bounds."""
+    fields = type(model).model_fields
+    for key in changed:
+        if key not in fields:
+            names = [prefix + name for name in fields]
+            error = suggest(f"setting of {what}", prefix + key, names)
+            raise CompbenchError(f"{error} Values are set by --set NAME=VALUE.")
+    try:
+        return type(model).model_validate({**model.model_dump(), **changed})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise CompbenchError(
+            f"--set {prefix}{key}={changed.get(key)!r}: {first['msg']}"
+            f" ({fields[key].description if key in fields else what})."
+        ) from error

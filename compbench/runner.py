@@ -1,0 +1,268 @@
+"""One run: start contestant and referee, let them work within the time limit, and write the record whatever happens.
+
+This process never imports torch and never runs a plugin's code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compbench.channel import Channel
+from compbench.children import Child, Ended, log_tail
+from compbench.environment import environment_of
+from compbench.errors import CompbenchError
+from compbench.home import Home
+from compbench.records import Store
+from compbench.schemas import Plugin, Profile, Record, RunRequest, RunSpec
+
+DESCRIBE_SECONDS = 300.0
+"""A plugin whose import takes longer hangs."""
+
+Listener = Callable[[str, int, int], None]
+
+
+class Outcome(NamedTuple):
+    """A record and where it is.  `reused` if the same spec had been run before."""
+
+    record: Record
+    path: Path
+    reused: bool
+
+
+def run(
+    request: RunRequest,
+    *,
+    force: bool = False,
+    resume: bool = False,
+    in_process: bool = False,
+    listener: Listener = lambda stage, done, total: None,
+) -> Outcome:
+    """Run one spec, or return its finished record.
+
+    Args:
+        request: what was asked for.
+        force: run again even if there is a finished record.
+        resume: go on from the last checkpoint of the same spec.
+        in_process: everything in this process, for debuggers; no time limit, no protection.
+        listener: called with (stage, done, total).
+
+    Returns:
+        the record of this attempt, whatever its status; it is in the store.
+
+    Raises:
+        CompbenchError: the request itself is wrong, or the same spec is being run by another process.
+    """
+    home = Home(Path(request.home))
+    home.root.mkdir(parents=True, exist_ok=True)
+    with _scratch(home) as scratch:
+        if in_process:
+            from compbench.inprocess import InProcessPair
+
+            pair: Any = InProcessPair(request, listener)
+        else:
+            pair = ProcessPair(request, scratch, listener)
+        try:
+            return _Attempt(request, home, pair, force=force, resume=resume, in_process=in_process).run()
+        finally:
+            pair.stop(gracefully=False)
+
+
+class ProcessPair:
+    """Contestant and referee as child processes; the same four steps as `InProcessPair`."""
+
+    def __init__(self, request: RunRequest, scratch: Path, listener: Listener) -> None:
+        self._listener = listener
+        left, right = Channel.pair()
+        self._contestant = Child("contestant", request, left, scratch / "contestant.log")
+        self._referee = Child("referee", request, right, scratch / "referee.log")
+        left.close()
+        right.close()
+        self.deadline = time.monotonic() + request.time_limit if request.time_limit else float("inf")
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        limit = min(self.deadline, time.monotonic() + DESCRIBE_SECONDS)
+        contestant = self._contestant.expect("described", deadline=limit)
+        return contestant, self._referee.expect("described", deadline=limit)
+
+    def prepare(self) -> None:
+        self._referee.control.send("prepare")
+        self._referee.expect("prepared", deadline=self.deadline, progress=self._listener)
+
+    def fit(self, **order: Any) -> dict[str, Any]:
+        self._contestant.control.send("fit", **order)
+        return self._contestant.expect("fitted", deadline=self.deadline, progress=self._listener)["facts"]
+
+    def evaluate(self, folder: Path) -> dict[str, Any]:
+        self._referee.control.send("evaluate", folder=str(folder))
+        return self._referee.expect("evaluated", deadline=self.deadline, progress=self._listener)
+
+    def measure(self) -> dict[str, Any]:
+        self._contestant.control.send("measure")
+        return self._contestant.expect("measured", deadline=self.deadline, progress=self._listener)
+
+    def stop(self, *, gracefully: bool) -> None:
+        self._contestant.stop(gracefully=gracefully)
+        self._referee.stop(gracefully=False)
+
+    def log(self) -> str:
+        """What the contestant printed, at its end."""
+        return log_tail(self._contestant.log)
+
+
+class _Attempt:
+    """The course of one attempt, and what is known of it so far: enough for a record at any moment."""
+
+    def __init__(
+        self, request: RunRequest, home: Home, pair: Any, *, force: bool, resume: bool, in_process: bool
+    ) -> None:
+        self.request, self.home, self.pair = request, home, pair
+        self.force, self.resume, self.in_process = force, resume, in_process
+        self.store = Store(home.records)
+        self.started, self.clock = datetime.now(UTC), time.monotonic()
+        self.facts: dict[str, Any] = {}
+        self.profile: dict[str, Any] = {}
+        self.scores: tuple[Any, ...] = ()
+        self.artifacts: dict[str, bytes] = {}
+
+    def run(self) -> Outcome:
+        try:
+            self.contestant, self.referee = self.pair.describe()
+        except Ended as end:
+            raise CompbenchError(end.reason if end.usage else f"{end.reason}. {_last_line(end.traceback)}".strip()) from end
+        self.spec = self._spec()
+        identity = self.spec.identity
+        finished = self.store.finished(identity)
+        if finished is not None and not self.force:
+            return Outcome(finished, self.store.folder / f"{finished.name}.json", reused=True)
+        self.folder = self.home.runs / identity
+        with exclusive(self.folder, self.spec):
+            return self._record(*self._course())
+
+    def _course(self) -> tuple[str, str, str]:
+        """(status, reason, traceback) of prepare, fit, evaluate, measure."""
+        try:
+            self.pair.prepare()
+            self.facts = self.pair.fit(
+                source=self.referee["source"],
+                precision=self.spec.precision,
+                device=self.referee["device"],
+                folder=str(self.folder),
+                resume=self.resume,
+            )
+            found = self.pair.evaluate(self.folder)
+            self.scores = tuple(found["scores"])
+            self.artifacts = {f"{name}.png": (self.folder / f"{name}.png").read_bytes() for name in found["pictures"]}
+            measured = self.pair.measure()
+            self.facts = measured["facts"]
+            stages = [*measured["profile"].pop("stages", []), *found["stages"]]
+            self.profile = {**measured["profile"], "stages": stages, "referee_memory_bytes": found["referee_memory_bytes"]}
+            return "ok", "", ""
+        except Ended as end:
+            self.pair.stop(gracefully=end.status == "timeout")
+            return end.status, end.reason, end.traceback or (self.pair.log() if end.status != "refused" else "")
+        except KeyboardInterrupt:
+            with _uninterrupted():
+                self.pair.stop(gracefully=True)
+            return "killed", "stopped by Ctrl-C; go on with --resume", ""
+
+    def _record(self, status: str, reason: str, traceback: str) -> Outcome:
+        with _uninterrupted():
+            record = Record(
+                identity=self.spec.identity,
+                attempt=self.store.next_attempt(self.spec.identity),
+                spec=self.spec,
+                status=status,
+                reason=reason,
+                traceback=traceback,
+                scores=self.scores if status == "ok" else (),
+                profile=Profile(**self.profile),
+                environment=environment_of(self.request, self.referee["device_class"], self.facts),
+                plugin=Plugin(**self.contestant["plugin"]),
+                pooled_silos=bool(self.facts.get("pooled_silos", False)),
+                oracle=bool(self.contestant["oracle"]),
+                in_process=self.in_process,
+                resumed=bool(self.facts.get("resumed", False)),
+                started=self.started.isoformat(timespec="seconds"),
+                seconds=time.monotonic() - self.clock,
+            )
+            path = self.store.write(record, self.artifacts if status == "ok" else {})
+            return Outcome(record, path, reused=False)
+
+    def _spec(self) -> RunSpec:
+        contestant, referee, request = self.contestant, self.referee, self.request
+        return RunSpec(
+            task=request.task,
+            task_version=referee["task_version"],
+            task_settings=referee["task_settings"],
+            method=request.method,
+            method_version=contestant["method_version"],
+            code=contestant["plugin"]["file_sha256"],
+            settings=contestant["settings"],
+            budget=referee["budget"],
+            budget_changed=referee["budget_changed"],
+            preset=request.preset,
+            seed=request.seed,
+            device_class=referee["device_class"],
+            precision=referee["precision"],
+            source=referee["source"]["kind"],
+            fingerprint=referee["source"]["fingerprint"],
+            metrics=referee["metrics"],
+        )
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path, spec: RunSpec) -> Iterator[None]:
+    """Hold a run's folder for this process.  The kernel lets go of it when the process ends, however it ends.
+
+    Raises:
+        CompbenchError: another process is running the same spec.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CompbenchError(
+                f"'{spec.method}' on '{spec.task}' (seed {spec.seed}, {spec.preset}) is being run by another process; "
+                "wait for it, or change the seed."
+            ) from error
+        yield
+
+
+@contextlib.contextmanager
+def _scratch(home: Home) -> Iterator[Path]:
+    """A folder for the children's logs, gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="compbench-", dir=home.root))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C while a checkpoint is awaited or a record written: a second press must not lose it."""
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""

@@ -1,0 +1,180 @@
+"""What is written down: RunSpec, Record, Profile, Environment, Board rows.  Frozen pydantic, no NaN, no unknown names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from compbench.interfaces import Budget, Presets, Score
+
+RECORD_FORMAT = 1
+"""Goes up when a record's fields change; `compbench.records` migrates older ones."""
+
+Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}$"
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+class RunSpec(Frozen):
+    """What a run is, and nothing of how it went.  Its canonical JSON's SHA-256 is the run's identity."""
+
+    task: str = Field(pattern=NAME, description="name of the task")
+    task_version: int = Field(ge=1, description="goes up when the task's numbers change")
+    task_settings: dict[str, Any] = Field(default_factory=dict, description="settings of the task")
+    method: str = Field(pattern=NAME, description="name of the method")
+    method_version: int = Field(ge=1, description="goes up when the method's numbers change")
+    code: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the method's file")
+    settings: dict[str, Any] = Field(description="the method's settings, every one resolved")
+    budget: Budget = Field(description="the task's budget under the preset, with what --set changed")
+    budget_changed: tuple[str, ...] = Field((), description="names of budget entries that --set changed")
+    preset: Presets = Field(description="smoke, quick or paper")
+    seed: int = Field(ge=0, lt=2**31, description="seed of data order, initial weights, x0 and evaluation")
+    device_class: str = Field(max_length=80, description="cpu, or the GPU's name")
+    precision: Literal["fp32", "bf16"] = Field(description="bf16 means autocast")
+    source: Literal["official", "embedded"] = Field(description="where the data came from")
+    fingerprint: str = Field(max_length=80, description="hash of the data, or the renderer's version")
+    metrics: dict[str, int] = Field(default_factory=dict, description="metrics that were asked for, with versions")
+
+    def canonical(self) -> str:
+        """JSON with sorted keys and no spaces: the same bytes for the same spec on every machine."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of the canonical JSON, 64 hex digits."""
+        return hashlib.sha256(self.canonical().encode()).hexdigest()
+
+
+class RunRequest(Frozen):
+    """What a user asked for; the children resolve it into a RunSpec.  Paths are this machine's."""
+
+    task: str
+    method: str
+    overrides: dict[str, Any] = Field(default_factory=dict, description="--set: settings, budget.* and task.*")
+    preset: Presets = "quick"
+    seed: int = Field(0, ge=0, lt=2**31)
+    device: str = Field("auto", max_length=40, description="auto, cpu, cuda or cuda:N")
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    source: Literal["auto", "official", "embedded"] = "auto"
+    plugins: tuple[str, ...] = Field((), description="--plugin files")
+    time_limit: float = Field(0.0, ge=0, description="seconds for the whole attempt; 0 is none")
+    threads: int = Field(0, ge=0, description="CPU threads of each child; 0 is all cores over slots")
+    slots: int = Field(1, ge=1, description="runs side by side on this machine")
+    trace: bool = False
+    home: str = Field(description="COMPBENCH_HOME")
+
+
+class Stage(Frozen):
+    """One timed stage, in seconds of wall clock and of CPU; imports and compilation are stages of their own."""
+
+    name: str = Field(pattern=r"^[a-z_]{1,40}$")
+    seconds: float = Field(ge=0)
+    cpu_seconds: float = Field(0.0, ge=0)
+
+
+class ExtensionProfile(Frozen):
+    """What a second stage cost (extension tasks)."""
+
+    mode: Literal["extended", "retrained"] = Field(description="a frozen model extended, or a new one trained")
+    new_parameters: int = Field(ge=0, description="parameters trained in the second stage")
+    seconds: float = Field(ge=0)
+    share_of_base: float = Field(ge=0, description="its time over the base model's training time")
+    frozen_identical: bool | None = Field(description="base weights bit-identical afterwards; none if retrained")
+
+
+class Profile(Frozen):
+    """What a run cost.  Rates are medians over synchronised regions after warm-up; absent where not measured."""
+
+    train_steps_per_second: float | None = Field(None, ge=0)
+    train_samples_per_second: float | None = Field(None, ge=0)
+    sample_samples_per_second: float | None = Field(None, ge=0)
+    sample_batch: int | None = Field(None, ge=1, description="batch of the throughput measurement")
+    latency_p50_ms: float | None = Field(None, ge=0, description="one batch of requests, median")
+    latency_p95_ms: float | None = Field(None, ge=0)
+    latency_batch: int | None = Field(None, ge=1, description="batch of the latency measurement")
+    evaluations_per_sample: int | None = Field(None, ge=0, description="network evaluations, per sample")
+    parameters: int | None = Field(None, ge=0)
+    flops_per_train_step: float | None = Field(None, ge=0, description="by torch's counter, forward and backward")
+    flops_per_sample: float | None = Field(None, ge=0)
+    peak_flops_per_second: float | None = Field(None, ge=0, description="measured by a matrix product, same precision")
+    share_of_peak_training: float | None = Field(None, ge=0)
+    share_of_peak_sampling: float | None = Field(None, ge=0)
+    peak_memory_bytes: int | None = Field(None, ge=0, description="contestant: device memory, resident set on a CPU")
+    referee_memory_bytes: int | None = Field(None, ge=0)
+    energy_joules: float | None = Field(None, ge=0, description="of the fit, from NVML, where it has it")
+    stages: tuple[Stage, ...] = ()
+    extension: ExtensionProfile | None = None
+
+    def seconds(self, stage: str) -> float:
+        """Wall-clock seconds of a stage; 0 if it did not run."""
+        return sum(entry.seconds for entry in self.stages if entry.name == stage)
+
+
+class Environment(Frozen):
+    """Where a run took place; no host name, no user, no path."""
+
+    compbench: str
+    python: str
+    torch: str = ""
+    platform: str = ""
+    cpu: str = ""
+    cores: int = Field(0, ge=0)
+    threads: int = Field(0, ge=0, description="torch threads of the contestant")
+    device: str = "cpu"
+    slots: int = Field(1, ge=1, description="runs that shared the machine: speeds of a shared machine are lower bounds")
+    packages: dict[str, str] = Field(default_factory=dict)
+
+
+class Plugin(Frozen):
+    """The distribution that a method came from."""
+
+    distribution: str = ""
+    version: str = ""
+    module: str = ""
+    file_sha256: str = ""
+
+
+class Artifact(Frozen):
+    """A file beside the record."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,119}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Record(Frozen):
+    """One attempt at a run: immutable, written whole or not at all.  Failures are records too."""
+
+    format: int = RECORD_FORMAT
+    identity: str = Field(pattern=r"^[0-9a-f]{64}$")
+    attempt: int = Field(ge=1)
+    spec: RunSpec
+    status: Status
+    reason: str = Field("", max_length=2000, description="one line: why it is not ok")
+    traceback: str = Field("", max_length=8000, description="tail of the traceback or log")
+    scores: tuple[Score, ...] = ()
+    profile: Profile = Profile()
+    environment: Environment
+    plugin: Plugin = Plugin()
+    artifacts: tuple[Artifact, ...] = ()
+    pooled_silos: bool = False
+    oracle: bool = False
+    in_process: bool = False
+    resumed: bool = Field(False, description="whether the fit went on from a checkpoint")
+    started: str = Field("", max_length=40, description="UTC, ISO 8601")
+    seconds: float = Field(0.0, ge=0, description="whole attempt, wall clock")
+
+    @property
+    def name(self) -> str:
+        """File name without suffix: unique for each attempt."""
+        spec = self.spec
+        return f"{spec.task}.{spec.method}.{spec.preset}.s{spec.seed}.{self.identity[:12]}.{self.attempt}"
+
+    def score(self, name: str) -> Score | None:
+        """The score of a name, or None."""
+        return next((score for score in self.scores if score.name == name), None)

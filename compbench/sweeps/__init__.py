@@ -1,0 +1,1 @@
+"""Grids of runs and the pools that work through them."""

@@ -1,0 +1,84 @@
+"""What a sweep's words mean: seeds, names and patterns, settings with several values, times."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from compbench.errors import CompbenchError
+from compbench.registry import Kind, Registry
+
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+def parse_seeds(text: str) -> list[int]:
+    """0-4 or 0,42,123 or a mixture, in order and without repeats."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        if not match:
+            raise CompbenchError(f"--seed {text}: use a number, a range 0-4 or a list 0,42,123.")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first or last - first > 10_000:
+            raise CompbenchError(f"--seed {part}: a range goes upwards and has at most 10,000 seeds.")
+        seeds += [seed for seed in range(first, last + 1) if seed not in seeds]
+    return seeds
+
+
+def parse_time(text: str) -> float:
+    """Seconds of 90, 90s, 15m or 2h; 0 is no limit."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
+    if not match:
+        raise CompbenchError(f"--time-limit {text}: use seconds, 15m or 2h.")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE words as a dictionary; a value is JSON where it is valid JSON, else text."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise CompbenchError(f"--set {word}: use NAME=VALUE; `compbench info METHOD` lists the names.")
+        if name in found:
+            raise CompbenchError(f"--set {name} is given twice.")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def expand(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The grid of NAME=V1,V2 words: each combination once, as NAME=VALUE words."""
+    choices = []
+    for word in words:
+        name, _, values = word.partition("=")
+        choices.append([f"{name}={value}" for value in _split(values)])
+    yield from itertools.product(*choices)
+
+
+def names(kind: Kind, words: str, files: Sequence[Path]) -> list[str]:
+    """Names of a kind that a comma-separated list of names and shell patterns means, in the registry's order."""
+    registry = Registry(tuple(files))
+    known = registry.names(kind)
+    chosen: list[str] = []
+    for word in words.split(","):
+        if any(mark in word for mark in "*?["):
+            matching = fnmatch.filter(known, word)
+            if not matching:
+                raise CompbenchError(f"no {kind[:-1]} matches '{word}'. Known: {', '.join(known)}.")
+        else:
+            matching = [registry.entry(kind, word).name]
+        chosen += [name for name in matching if name not in chosen]
+    return chosen
+
+
+def _split(values: str) -> list[str]:
+    """Values separated by commas, but not those inside brackets or quotes."""
+    return [value for value in re.split(r',(?![^\[{"]*[\]}"])', values) if value != ""] or [values]

@@ -1,0 +1,209 @@
+"""Held-out pairs and added factors on Shapes3D and MPI3D (64x64 images).
+
+shapes3d-light   25 % of the (shape, object hue) pairs held out: (a + b) mod 4 = 0
+shapes3d-medium  50 % of the (shape, object hue) pairs held out: (a + b) mod 2 = 1
+shapes3d-heavy   75 % of the (shape, object hue) pairs held out: (a + b) mod 4 != 0
+shapes3d-extend  add floor hue to a model of the five other factors, nothing held out
+mpi3d-light   25 % of the (object colour, object shape) pairs held out: (a + b) mod 4 = 0
+mpi3d-medium  50 % of the (object colour, object shape) pairs held out: (a + b) mod 2 = 1
+mpi3d-heavy   75 % of the (object colour, object shape) pairs held out: (a + b) mod 4 != 0
+mpi3d-extend  add background colour to a model of the six other factors, nothing held out
+
+Compositional Flow Matching with Factored Velocity Fields (FVF), sections 3.1 and 3.3, appendices C to E.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from compbench.data.lattice import MPI3D, SHAPES3D, ImageSilo, Lattice, choose_source, open_images
+from compbench.errors import CompbenchError
+from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Budget, Event, Extension, MethodSettings, Problem, Task, TaskContext
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CITATION = "Compositional Flow Matching with Factored Velocity Fields"
+SHAPES = ("cube", "cylinder", "sphere", "capsule")
+PATTERNS: dict[str, Callable[[int, int], bool]] = {
+    "light": lambda a, b: (a + b) % 4 == 0,
+    "medium": lambda a, b: (a + b) % 2 == 1,
+    "heavy": lambda a, b: (a + b) % 4 != 0,
+}
+PAIRS = {"shapes3d": ("shape", "object hue"), "mpi3d": ("object colour", "object shape")}
+ADDED = {"shapes3d": "floor hue", "mpi3d": "background colour"}
+PAPER_EPOCH = {"shapes3d": 480_000 // 256, "mpi3d": 1_036_800 // 256}
+"""Steps of one epoch over the full data at batch 256; the extension trains for 30 epochs."""
+
+
+class Settings(MethodSettings):
+    """What can be changed of an image task by `--set task.NAME=VALUE`."""
+
+    judge: Literal["plain", "pooled"] = Field("plain", description="architecture of both judges")
+    axis_bins: int = Field(10, ge=1, le=40, description="bins that MPI3D's two 40-position axes are conditioned on")
+
+
+def budgets(dataset: str, *, extend: bool) -> dict[str, Budget]:
+    """One budget a preset; `paper` is FVF's table 4."""
+    paper = Budget(
+        train_steps=100_000,
+        batch_size=256,
+        width=64,
+        learning_rate=2e-4,
+        final_learning_rate=1e-5,
+        warmup_steps=5_000,
+        ema_decay=0.999,
+        sample_steps=100,
+        extend_steps=30 * PAPER_EPOCH[dataset] if extend else 0,
+        checkpoint_seconds=300.0,
+    )
+    quick = Budget(
+        train_steps=1000,
+        batch_size=64,
+        width=48,
+        patch=4,
+        learning_rate=2e-3,
+        warmup_steps=50,
+        ema_decay=0.995,
+        sample_steps=25,
+        extend_steps=300 if extend else 0,
+    )
+    smoke = quick.model_copy(
+        update={"train_steps": 12, "batch_size": 16, "width": 16, "sample_steps": 4, "extend_steps": 6 if extend else 0}
+    )
+    return {"smoke": smoke, "quick": quick, "paper": paper}
+
+
+def fine_space(lattice: Lattice) -> FactorSpace:
+    """The data's own lattice."""
+    return FactorSpace(Factor(name, size) for name, size in zip(lattice.factors, lattice.sizes, strict=True))
+
+
+def condition_space(lattice: Lattice, axis_bins: int) -> FactorSpace:
+    """The lattice of conditions: MPI3D's axes are conditioned on bins of neighbouring positions."""
+    if 40 % axis_bins:
+        raise CompbenchError(f"--set task.axis_bins={axis_bins}: must divide 40, the number of axis positions.")
+    sizes = [axis_bins if size == 40 else size for size in lattice.sizes]
+    values = {"shape": SHAPES}
+    return FactorSpace(
+        Factor(name, size, values.get(name, ())) for name, size in zip(lattice.factors, sizes, strict=True)
+    )
+
+
+def to_condition(fine: Tensor, lattice: Lattice, space: FactorSpace) -> Tensor:
+    """Conditions (B, F') of fine combinations (B, F): axes become bins, factors that `space` lacks are dropped."""
+    import torch
+
+    columns = []
+    for factor in space.factors:
+        position = lattice.factors.index(factor.name)
+        columns.append(fine[:, position] // (lattice.sizes[position] // factor.size))
+    return torch.stack(columns, dim=1)
+
+
+def to_fine(condition: Tensor, lattice: Lattice, space: FactorSpace, generator: object) -> Tensor:
+    """Fine combinations drawn uniformly among those of full conditions: a random position in each bin."""
+    import torch
+
+    columns = []
+    for position, factor in enumerate(space.factors):
+        width = lattice.sizes[position] // factor.size
+        offset = torch.randint(width, (len(condition),), generator=generator)
+        columns.append(condition[:, position] * width + offset)
+    return torch.stack(columns, dim=1)
+
+
+def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) -> Task:
+    """A task of the family; `pattern` is light, medium, heavy or extend."""
+    settings = settings or Settings()
+    space = condition_space(lattice, settings.axis_bins)
+    extend = pattern == "extend"
+    holdout = Holdout.empty(space) if extend else Holdout.by_rule(space, PAIRS[lattice.name], PATTERNS[pattern])
+    family = partial(_Family, lattice, pattern, settings, space, holdout)
+    notes = ["the pattern splits the seen graph in two: even and odd values never meet"] if pattern == "medium" else []
+    return Task(
+        name=f"{lattice.name}-{pattern}",
+        summary=f"{lattice.name} images, " + (f"adding {ADDED[lattice.name]}" if extend else f"{pattern} holdout"),
+        space=space,
+        holdout=holdout,
+        event=Event("image", (3, 64, 64)),
+        budgets=budgets(lattice.name, extend=extend),
+        source=lambda folder, asked: choose_source(lattice, folder, asked),
+        problem=lambda budget, ctx: family(ctx).problem(budget),
+        prepare=lambda preset, ctx: family(ctx).referee(preset).prepare(),
+        evaluate=lambda sampler, preset, ctx: family(ctx).referee(preset).evaluate(sampler),
+        primary="all_accuracy" if extend else "heldout_accuracy",
+        extends=ADDED[lattice.name] if extend else "",
+        settings=settings,
+        configure=lambda changed: make_task(lattice, pattern, changed),
+        citation=CITATION + (", section 3.3" if extend else ", table 1"),
+        notes=notes,
+    )
+
+
+class _Family:
+    """A task with its data opened."""
+
+    def __init__(
+        self, lattice: Lattice, pattern: str, settings: Settings, space: FactorSpace, holdout: Holdout, ctx: TaskContext
+    ) -> None:
+        self.lattice, self.pattern, self.settings, self.ctx = lattice, pattern, settings, ctx
+        self.space, self.holdout = space, holdout
+        fine = fine_space(lattice)
+        positions = holdout.factors
+        self.fine = Holdout(fine, positions, holdout.cells)
+        cells = math.prod(space.sizes[position] for position in positions)
+        self.num_seen = fine.num_combinations * (cells - len(holdout.cells)) // cells
+        self.images = open_images(
+            lattice, ctx.source, data=ctx.data, cache=ctx.cache, device=ctx.device, progress=ctx.progress
+        )
+
+    def problem(self, budget: Budget) -> Problem:
+        full = self._problem(self.space, self.holdout, budget)
+        if self.pattern != "extend":
+            return full
+        added = ADDED[self.lattice.name]
+        base = self.space.without(added)
+        return replace(self._problem(base, Holdout.empty(base), budget), extension=Extension(added, full))
+
+    def _problem(self, space: FactorSpace, holdout: Holdout, budget: Budget) -> Problem:
+        condition = partial(to_condition, lattice=self.lattice, space=space)
+        silo = ImageSilo(self.images, self.fine, condition, self.ctx.device, self.num_seen)
+        return Problem(
+            space=space,
+            event=Event("image", (3, 64, 64)),
+            federation=Federation([silo]),
+            budget=budget,
+            holdout=holdout,
+            composed=holdout.factors,
+        )
+
+    def referee(self, preset: str) -> object:
+        from compbench.tasks.image_referee import ImageReferee
+
+        return ImageReferee(
+            images=self.images,
+            fine=self.fine,
+            space=self.space,
+            holdout=self.holdout,
+            condition=partial(to_condition, lattice=self.lattice, space=self.space),
+            refine=partial(to_fine, lattice=self.lattice, space=self.space),
+            architecture=self.settings.judge,
+            dataset=self.lattice.name,
+            preset=preset,
+            ctx=self.ctx,
+        )
+
+
+@hookimpl
+def compbench_tasks() -> tuple[Task, ...]:
+    return tuple(make_task(lattice, pattern) for lattice in (SHAPES3D, MPI3D) for pattern in (*PATTERNS, "extend"))

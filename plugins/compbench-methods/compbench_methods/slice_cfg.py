@@ -1,0 +1,80 @@
+"""Slice-CFG: mono with factor dropout, composed as v(NULL) + sum_k w_k (v(c_k) - v(NULL)) at inference.
+
+The slice attack of Compositional Flow Matching with Factored Velocity Fields (FVF), equation 2 and table 2, after
+Composable Diffusion (Liu et al. 2022): larger weights on the factors that the holdout is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from pydantic import Field
+from torch import Generator, Tensor
+
+from compbench.factors import NULL
+from compbench.flow.compose import around_null, compose
+from compbench.flow.nets import VelocityNet, monolithic_net
+from compbench.flow.solver import euler
+from compbench.flow.train import flow_matching_loss, train
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Batch, Context, Method, MethodSettings, Problem, Request
+
+
+class Settings(MethodSettings):
+    hidden_per_factor: int = Field(
+        256, gt=0, le=4096, description="hidden units of the head, times the number of factors (1536 on Shapes3D)"
+    )
+    factor_dropout: float = Field(0.1, ge=0, lt=1, description="chance that a factor is masked in training, each for itself")
+    holdout_weight: float = Field(3.0, ge=0, le=20, description="w_k of the factors that the holdout is about")
+    other_weight: float = Field(1.0, ge=0, le=20, description="w_k of all other factors")
+
+
+def build(settings: Settings, problem: Problem) -> VelocityNet:
+    net = monolithic_net(problem, hidden=settings.hidden_per_factor * len(problem.space))
+    weights = [
+        settings.holdout_weight if k in problem.composed else settings.other_weight for k in range(len(problem.space))
+    ]
+    net.register_buffer("weights", torch.tensor(weights))  # w_k, (F,)
+    return net
+
+
+def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
+    def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
+        shape = batch.condition.shape
+        dropped = torch.rand(shape, generator=generator, device=generator.device) < settings.factor_dropout  # (B, F)
+        return flow_matching_loss(net, batch._replace(condition=batch.condition.masked_fill(dropped, NULL)), generator)
+
+    net = build(settings, problem)
+    train(net, loss, problem.federation.pooled(), problem.budget, ctx)
+    return net
+
+
+@torch.no_grad()
+def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    composition = around_null(request.condition, net.weights.tolist())
+
+    def velocity(x: Tensor, t: Tensor) -> Tensor:
+        with ctx.autocast():
+            return compose(net, x, t, composition)
+
+    return euler(velocity, request.x0, num_steps=net.sample_steps)
+
+
+def evaluations(settings: Settings, problem: Problem) -> int:
+    return problem.budget.sample_steps * (len(problem.space) + 1)
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (
+        Method(
+            name="slice-cfg",
+            settings=Settings,
+            fit=fit,
+            sample=sample,
+            build=build,
+            evaluations=evaluations,
+            kinds=("image", "vector"),
+        ),
+    )
