@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from compbench.data.sources import SOURCES, recorded_sha256
 from compbench.errors import CompbenchError
@@ -105,23 +105,29 @@ def _renderer_version(lattice: Lattice) -> int:
 def _renderer(
     lattice: Lattice, cache: Path, device: torch.device, progress: Callable[[str, int, int], None]
 ) -> Images:
-    """A renderer, with Shapes3D's buffers kept in the cache (they take some seconds to trace)."""
+    """A renderer, with its traced buffers kept in the cache (tracing takes 3 to 11 seconds on one core)."""
+    from compbench.checkpoints import load_tensors, save_tensors
+
+    path = cache / f"{lattice.name}-buffers-{_renderer_version(lattice)}.safetensors"
+    renderer: Any = _renderer_class(lattice)
+    if path.is_file():
+        try:
+            return renderer.from_buffers(load_tensors(path)[0], device=device)
+        except CompbenchError:
+            path.unlink()  # damaged: a cache is made anew
+    made = renderer(device=device, progress=lambda done, total: progress("render", done, total))
+    save_tensors(path, made.buffers(), {})
+    return made
+
+
+def _renderer_class(lattice: Lattice) -> Any:
     if lattice.name == "mpi3d":
         from compbench.data.mpi3d_renderer import MPI3DRenderer
 
-        return MPI3DRenderer(device=device)
-    from compbench.checkpoints import load_tensors, save_tensors
-    from compbench.data.shapes3d_renderer import RENDERER_VERSION, Shapes3DRenderer
+        return MPI3DRenderer
+    from compbench.data.shapes3d_renderer import Shapes3DRenderer
 
-    path = cache / f"shapes3d-buffers-{RENDERER_VERSION}.safetensors"
-    if path.is_file():
-        try:
-            return Shapes3DRenderer.from_buffers(load_tensors(path)[0]["buffers"], device=device)
-        except (CompbenchError, KeyError):
-            path.unlink()  # damaged: a cache is made anew
-    renderer = Shapes3DRenderer(device=device, progress=lambda done, total: progress("render", done, total))
-    save_tensors(path, {"buffers": renderer.buffers()}, {})
-    return renderer
+    return Shapes3DRenderer
 
 
 class ImageSilo:

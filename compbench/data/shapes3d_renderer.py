@@ -94,21 +94,22 @@ class Shapes3DRenderer:
         self._install(buffers)
 
     @classmethod
-    def from_buffers(cls, buffers: Tensor, *, device: str | torch.device = "cpu") -> Shapes3DRenderer:
-        """A renderer from buffers (480, 5, 4096) float16 that `buffers()` gave."""
-        if tuple(buffers.shape) != (480, 5, SIDE * SIDE) or buffers.dtype != torch.float16:
-            raise CompbenchError(f"Shapes3D buffers must be float16 (480, 5, 4096), got {buffers.dtype} {tuple(buffers.shape)}.")
+    def from_buffers(cls, buffers: dict[str, Tensor], *, device: str | torch.device = "cpu") -> Shapes3DRenderer:
+        """A renderer from what `buffers()` gave."""
+        light = buffers.get("light", torch.empty(0))
+        if tuple(light.shape) != (480, 5, SIDE * SIDE) or light.dtype != torch.float16:
+            raise CompbenchError(f"Shapes3D buffers must be float16 (480, 5, 4096), got {light.dtype} {tuple(light.shape)}.")
         renderer = cls.__new__(cls)
         renderer.device = torch.device(device)
-        renderer._install(buffers)
+        renderer._install(light)
         return renderer
 
-    def buffers(self) -> Tensor:
-        """The light buffers, (480, 5, 4096) float16."""
-        return self._buffers
+    def buffers(self) -> dict[str, Tensor]:
+        """The traced buffers: "light", (480, 5, 4096) float16."""
+        return {"light": self._light}
 
     def _install(self, buffers: Tensor) -> None:
-        self._buffers = buffers.to(self.device)
+        self._light = buffers.to(self.device)
         self._hues = torch.tensor([hue_colour(index / 10) for index in range(10)], device=self.device)  # (10, 3)
         self._fixed = torch.tensor([SKY, (1.0, 1.0, 1.0)], device=self.device).T  # (3, 2)
 
@@ -131,7 +132,7 @@ class Shapes3DRenderer:
         if bool(((c < 0) | (c >= sizes)).any()):
             raise CompbenchError(f"Shapes3D factors must lie in 0 ... {[size - 1 for size in SIZES]}.")
         case = (c[:, 3] * 4 + c[:, 4]) * 15 + c[:, 5]  # (B,)
-        light = self._buffers[case].float()  # (B, 5, 4096)
+        light = self._light[case].float()  # (B, 5, 4096)
         hues = self._hues[c[:, :3]].transpose(1, 2)  # (B, 3, material)
         colours = torch.cat([hues, self._fixed.expand(len(c), 3, 2)], dim=2)  # (B, 3, 5)
         image = torch.bmm(colours, light).mul_(255).add_(0.5).clamp_(0, 255)  # (B, 3, 4096)

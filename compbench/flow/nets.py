@@ -294,9 +294,15 @@ class MonolithicConditioning(nn.Module):
         return self.head(one_hots(condition, self.sizes))
 
 
-def monolithic_net(problem: Problem, *, hidden: int) -> VelocityNet:
-    """The budget's backbone with monolithic conditioning: what `mono` and `slice-cfg` share."""
+def monolithic_net(problem: Problem, *, head_width: float = 1.0) -> VelocityNet:
+    """The budget's backbone with monolithic conditioning: what `mono` and `slice-cfg` share.
+
+    Args:
+        problem: its space, event and budget.
+        head_width: hidden units of the head over the protocol's, `head_hidden(C, 1)`.
+    """
     trunk = backbone(problem.event, problem.budget)
+    hidden = round(head_width * head_hidden(trunk.mid_channels, 1))
     conditioning = MonolithicConditioning(problem.space.sizes, hidden=hidden, channels=trunk.mid_channels)
     return VelocityNet(trunk, conditioning, sample_steps=problem.budget.sample_steps)
 

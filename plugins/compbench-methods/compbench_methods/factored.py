@@ -1,17 +1,21 @@
-"""Factored velocity fields: one FiLM head for each factor, summed, v(x, t, c) = v_base(x, t) + sum_k delta_k(x, t, c_k).
+"""One head a factor, summed: h <- h + sum_k (gamma_k(c_k) * h + beta_k(c_k)) in the middle of the network.
 
-Compositional Flow Matching with Factored Velocity Fields (FVF), equation 1: at the bottleneck each head gives
-delta_k = gamma_k(c_k) h + beta_k(c_k).  A head for a new factor can be trained alone against a frozen model (section 3.3).
+Compositional Flow Matching with Factored Velocity Fields (FVF), equation 1 and section 5.  Each head sees its factor's
+one-hot minus the training mean; biases stay.  A head for a new factor can be trained alone against a frozen model.
 """
 
 from __future__ import annotations
+
+import copy
+import re
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from compbench.errors import CompbenchError
 from compbench.flow.encode import centred_one_hot
-from compbench.flow.nets import VelocityNet, backbone, head
+from compbench.flow.nets import VelocityNet, backbone, head, head_hidden
 from compbench.flow.solver import euler
 from compbench.flow.train import flow_matching_loss, train
 from compbench.hookspecs import hookimpl
@@ -19,7 +23,9 @@ from compbench.interfaces import Context, Method, MethodSettings, Problem, Reque
 
 
 class Settings(MethodSettings):
-    hidden: int = Field(256, gt=0, le=4096, description="hidden units of each factor's head")
+    head_width: float = Field(
+        1.0, gt=0, le=8, description="hidden units of each head over the protocol's C (256 at the paper's width)"
+    )
 
 
 class FactorHead(nn.Module):
@@ -48,9 +54,11 @@ class FactoredConditioning(nn.Module):
 
 
 def build(settings: Settings, problem: Problem) -> VelocityNet:
+    """The untrained network."""
     trunk = backbone(problem.event, problem.budget)
+    hidden = round(settings.head_width * head_hidden(trunk.mid_channels, len(problem.space)))
     heads = {
-        name: FactorHead(own, hidden=settings.hidden, channels=trunk.mid_channels)
+        name: FactorHead(own, hidden=hidden, channels=trunk.mid_channels)
         for name, own in zip(problem.space.names, problem.frequencies(), strict=True)
     }
     conditioning = FactoredConditioning(problem.space.names, heads)
@@ -58,27 +66,42 @@ def build(settings: Settings, problem: Problem) -> VelocityNet:
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
+    """Flow matching on all training data."""
     net = build(settings, problem)
     train(net, flow_matching_loss, problem.federation.pooled(), problem.budget, ctx)
     return net
 
 
 def extend(settings: Settings, net: VelocityNet, factor: str, problem: Problem, ctx: Context) -> VelocityNet:
-    """Freeze a model, add a head for `factor`, train that alone on the larger problem.  FVF, section 3.3."""
-    net.requires_grad_(False)
-    position = problem.space.index(factor)
-    new = FactorHead(
-        problem.frequencies()[position], hidden=settings.hidden, channels=net.backbone.mid_channels
-    )
-    net.conditioning.heads[_key(factor)] = new
-    net.conditioning.names = problem.space.names
-    budget = problem.budget.model_copy(update={"train_steps": problem.budget.extend_steps})
-    train(net, flow_matching_loss, problem.federation.pooled(), budget, ctx)
-    return net
+    """Freeze a model, add a head for `factor`, and train that head alone.  FVF, extension experiment.
+
+    Args:
+        settings: this method's settings.
+        net: a model of `problem.space.without(factor)`; it is left as it is.
+        factor: name of the factor that joins.
+        problem: the larger space's problem; conditions follow its order.
+        ctx: the stage's context.
+
+    Returns:
+        a model of the larger space; before its training it is the smaller one, a new head's output being zero.
+    """
+    known = net.conditioning.names
+    if set(known) != set(problem.space.names) - {factor}:
+        raise CompbenchError(f"a model of {', '.join(known)} does not become one of this task by adding '{factor}'.")
+    extended = copy.deepcopy(net).requires_grad_(False)
+    hidden = extended.conditioning.heads[_key(known[0])].head[0].out_features
+    frequencies = problem.frequencies()[problem.space.index(factor)]
+    extended.conditioning.heads[_key(factor)] = FactorHead(frequencies, hidden=hidden, channels=net.backbone.mid_channels)
+    extended.conditioning.names = problem.space.names
+    budget = problem.budget.model_copy(update={"train_steps": max(problem.budget.extend_steps, 1)})
+    train(extended, flow_matching_loss, problem.federation.pooled(), budget, ctx)
+    return extended
 
 
 @torch.no_grad()
 def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """Euler's steps along v(x_t, t | c)."""
+
     def velocity(x: Tensor, t: Tensor) -> Tensor:
         with ctx.autocast():
             return net(x, t, request.condition)
@@ -87,12 +110,13 @@ def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:
+    """One evaluation a step."""
     return problem.budget.sample_steps
 
 
 def _key(name: str) -> str:
-    """A factor's name as a module's: no dots, no blanks."""
-    return name.replace(" ", "_").replace(".", "_")
+    """A factor's name as a submodule's, which may hold no dot."""
+    return "factor_" + re.sub(r"\W", "_", name)
 
 
 @hookimpl
@@ -106,6 +130,5 @@ def compbench_methods() -> tuple[Method, ...]:
             extend=extend,
             build=build,
             evaluations=evaluations,
-            kinds=("image", "vector"),
         ),
     )
