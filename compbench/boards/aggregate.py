@@ -1,23 +1,23 @@
-"""Records -> board rows.  A row is one method under one protocol; what must not be compared is never in one section.
+"""Records -> board rows.  What must not be compared is never in one section, row or column.
 
-A section is (task, task version, preset, data source): scores are compared within it.  Speeds are compared within a device
-class only.  Failed runs stay visible, with their reason.
+A section is (task, task version, preset, data source, fingerprint): scores are compared within it, between scores of one
+metric version.  A row is one method with one set of settings on one device class; its speeds come from one machine type only.
+Failed runs stay visible, with their reason.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import random
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
+from compbench.boards.ranks import Rank, ranks
+from compbench.boards.statistics import Interval, interval, mean, sample_std
+from compbench.interfaces import PRESETS, Score
 from compbench.schemas import Record
 
-BOOTSTRAP = 1000
-SPEEDS = ("train_steps_per_second", "sample_samples_per_second")
+Kind = Literal["run", "reference"]
 
 
 class Section(NamedTuple):
@@ -31,182 +31,298 @@ class Section(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One score of a row: mean over seeds, sample standard deviation, 95 % bootstrap interval of the mean, and n seeds."""
+    """One score of a row: mean over seeds, sample standard deviation, means of ceiling and floor.
 
+    `interval` is the 95 % bootstrap interval of the mean, of the primary score only.
+    """
+
+    name: str
+    split: str
+    metric_version: int
+    unit: str
+    direction: str
     mean: float
     std: float
-    low: float
-    high: float
     num_seeds: int
     ceiling: float | None
     floor: float | None
-    direction: str
-    metric_version: int
+    interval: Interval | None = None
 
 
-class Row(NamedTuple):
+class Timing(NamedTuple):
+    """Means over the runs on one machine type; if not `clean`, runs shared the machine and speeds are lower bounds."""
+
+    hardware: str
+    clean: bool
+    num_runs: int
+    train_steps_per_second: float | None
+    sample_samples_per_second: float | None
+    latency_p50_ms: float | None
+    peak_memory_bytes: float | None
+    seconds: float
+
+
+class Failure(NamedTuple):
+    status: str
+    reason: str
+    seeds: tuple[int, ...]
+
+
+class BoardRow(NamedTuple):
     """A method under one protocol on one device class.
 
     Attributes:
-        label: the method's name, with what its settings or budget change.
-        kind: "run", "reference" (oracle, or pooled silos) or "paper".
-        scores: by score name.
-        unavailable: reason by score name.
-        speeds: medians over records; `shared` says that the machine was shared while some were measured.
-        failures: one "status: reason" a failed run, without repeats.
-        rank: (best, worst) rank by the primary score among runs of the section, ties by overlapping intervals.
+        variant: what sets the row apart from others of its method: changed budget, differing settings, version.
+        kind: "reference" for oracles and pooled silos, which do not compete.
+        seeds: of the successful runs.
+        statuses: how many runs ended how.
+        scores: by column: the score's name, or name@vN for a metric version that the section has outgrown.
+        unavailable: reasons, by column.
+        primary: the section's primary column.
+        codes: how many versions of the method's file the runs came from.
+        records: names of the records that count.
     """
 
     section: Section
-    label: str
     method: str
-    kind: str
+    method_version: int
+    variant: str
     device: str
+    precision: str
+    kind: Kind
     seeds: tuple[int, ...]
+    statuses: dict[str, int]
     scores: dict[str, Cell]
     unavailable: dict[str, str]
     primary: str
-    speeds: dict[str, float]
-    shared: bool
+    timing: Timing | None
     parameters: int | None
     evaluations: int | None
-    seconds: float | None
-    failures: tuple[str, ...]
-    rank: tuple[int, int] | None
+    failures: tuple[Failure, ...]
+    codes: int
     records: tuple[str, ...]
+    rank: Rank | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} ({self.variant})" if self.variant else self.method
 
 
-def rows(records: Iterable[Record]) -> list[Row]:
-    """All rows, sorted by section, then by the primary score's rank, then by label.
+class Group(NamedTuple):
+    """What the seeds of one row have in common; `knobs` is JSON of all settings, budget and task settings."""
+
+    method: str
+    method_version: int
+    knobs: str
+    changed: tuple[str, ...]
+    device: str
+    precision: str
+
+
+def rows(records: Iterable[Record | Mapping[str, Any]]) -> tuple[BoardRow, ...]:
+    """All rows, by section, then rank; those that do not compete, and failures, come last.
 
     Args:
-        records: in any order; of several attempts at one run the latest successful one counts, else the latest.
+        records: in any order, as records or as their JSON objects.  Of several attempts at one run the latest successful
+            one counts, else the latest; of several runs of one seed (the method's file changed), likewise.
 
     Returns:
         rows with ranks; the same for any order of the records.
     """
-    groups: dict[tuple[Section, str, str], list[Record]] = defaultdict(list)
-    for record in _latest(records):
+    checked = (record if isinstance(record, Record) else Record.model_validate(record) for record in records)
+    sections: dict[Section, dict[Group, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in _latest(checked):
         spec = record.spec
         section = Section(spec.task, spec.task_version, spec.preset, spec.source, spec.fingerprint)
-        groups[section, spec.device_class, _label(record)].append(record)
-    made = [_row(section, device, label, group) for (section, device, label), group in groups.items()]
-    ranked = [row for section in {row.section for row in made} for row in _ranked([r for r in made if r.section == section])]
-    return sorted(ranked, key=lambda row: (row.section, row.rank or (10**6, 10**6), row.label, row.device))
+        sections[section][_group(record)].append(record)
+    ordered = sorted(sections, key=lambda s: (s.task, s.task_version, PRESETS.index(s.preset), s.source, s.fingerprint))
+    return tuple(row for section in ordered for row in _section_rows(section, sections[section]))
 
 
 def _latest(records: Iterable[Record]) -> list[Record]:
-    best: dict[str, Record] = {}
+    """One record for each identity."""
+    return list(_best(records, key=lambda r: r.identity, order=lambda r: (r.status == "ok", r.attempt, r.started)))
+
+
+def _best(records: Iterable[Record], *, key: Any, order: Any) -> Iterable[Record]:
+    best: dict[Any, tuple[Any, Record]] = {}
     for record in records:
-        known = best.get(record.identity)
-        key = (record.status == "ok", record.attempt, record.name)
-        if known is None or key > (known.status == "ok", known.attempt, known.name):
-            best[record.identity] = record
-    return sorted(best.values(), key=lambda record: record.name)
+        found, place = key(record), order(record)
+        known = best.get(found)
+        if known is None or place > known[0] or (place == known[0] and _bytes(record) > _bytes(known[1])):
+            best[found] = (place, record)
+    return (record for _, record in best.values())
 
 
-def _label(record: Record) -> str:
-    """The method's name and version, and what makes this variant differ from its defaults, shortly."""
+def _bytes(record: Record) -> str:
+    """Settles ties between records that claim to be the same attempt, so that the order of reading never shows."""
+    return record.model_dump_json()
+
+
+def _group(record: Record) -> Group:
     spec = record.spec
-    extra = [f"v{spec.method_version}"] if spec.method_version > 1 else []
-    extra += [f"budget.{name}={getattr(spec.budget, name)}" for name in sorted(spec.budget_changed)]
-    defaults = {"judge": "plain", "axis_bins": 10}
-    extra += [f"task.{k}={json.dumps(v)}" for k, v in sorted(spec.task_settings.items()) if defaults.get(k, v) != v]
-    settings = json.dumps(spec.settings, sort_keys=True, separators=(",", ":"))
-    return f"{spec.method}" + (f" ({', '.join(extra)})" if extra else "") + f"\x00{settings}\x00{spec.precision}"
+    knobs = {**spec.settings}
+    knobs.update((f"budget.{name}", value) for name, value in spec.budget)
+    knobs.update((f"task.{name}", value) for name, value in spec.task_settings.items())
+    changed = tuple(sorted(f"budget.{name}" for name in spec.budget_changed))
+    text = json.dumps(knobs, sort_keys=True, default=str)
+    return Group(spec.method, spec.method_version, text, changed, spec.device_class, spec.precision)
 
 
-def _row(section: Section, device: str, label: str, group: Sequence[Record]) -> Row:
-    ok = [record for record in group if record.status == "ok"]
-    clean = [record for record in ok if record.environment.slots == 1]
-    timed = clean or ok
-    names = sorted({score.name for record in ok for score in record.scores})
-    cells, unavailable = {}, {}
-    for name in names:
-        found = [score for record in ok if (score := record.score(name)) is not None]
-        newest = max(score.metric_version for score in found)
-        valued = [score for score in found if score.value is not None and score.metric_version == newest]
-        if valued:
-            values = [score.value for score in valued if score.value is not None]
-            low, high = interval(values)
-            cells[name] = Cell(
-                mean=statistics.fmean(values),
-                std=statistics.stdev(values) if len(values) > 1 else 0.0,
-                low=low,
-                high=high,
-                num_seeds=len(values),
-                ceiling=_mean(score.ceiling for score in valued),
-                floor=_mean(score.floor for score in valued),
-                direction=valued[0].direction,
-                metric_version=newest,
-            )
-        else:
-            unavailable[name] = found[0].reason
-    primary = next((score.name for record in ok for score in record.scores if score.primary), "")
-    return Row(
+def _section_rows(section: Section, groups: Mapping[Group, Sequence[Record]]) -> list[BoardRow]:
+    scores = [score for group in groups.values() for record in group if record.status == "ok" for score in record.scores]
+    newest: dict[str, int] = {}
+    for score in scores:
+        if score.metric_version > newest.get(score.name, 0):
+            newest[score.name] = score.metric_version
+    primary = min((score.name for score in scores if score.primary), default="")
+    variants = _variants(groups)
+    made = [_row(section, group, variants[group], records, newest, primary) for group, records in groups.items()]
+    return sorted(_ranked(made), key=_place)
+
+
+def _place(row: BoardRow) -> tuple[Any, ...]:
+    unranked = (row.kind != "run", not row.scores)
+    return (*unranked, row.rank or (1 << 30,), row.method, row.method_version, row.variant, row.device, row.precision, row.records)
+
+
+def _variants(groups: Iterable[Group]) -> dict[Group, str]:
+    """What each row must say beside its method's name: changed budgets always, settings where rows of a method differ."""
+    by_method: dict[str, list[Group]] = defaultdict(list)
+    for group in groups:
+        by_method[group.method].append(group)
+    said = {}
+    for siblings in by_method.values():
+        knobs = {group: json.loads(group.knobs) for group in siblings}
+        names = {name for known in knobs.values() for name in known}
+        differing = {n for n in names if len({json.dumps(known.get(n), sort_keys=True) for known in knobs.values()}) > 1}
+        for group, known in knobs.items():
+            shown = sorted((differing | set(group.changed)) & known.keys())
+            parts = [f"v{group.method_version}"] if len({g.method_version for g in siblings}) > 1 else []
+            parts += [f"{name}={_written(known[name])}" for name in shown]
+            parts += [group.precision] if len({g.precision for g in siblings}) > 1 else []
+            said[group] = ", ".join(parts)
+    return said
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def _row(
+    section: Section, group: Group, variant: str, records: Sequence[Record], newest: Mapping[str, int], primary: str
+) -> BoardRow:
+    kept = sorted(
+        _best(records, key=lambda r: r.spec.seed, order=lambda r: (r.status == "ok", r.started, r.attempt)),
+        key=lambda record: record.spec.seed,
+    )
+    ok = [record for record in kept if record.status == "ok"]
+    cells, unavailable = _cells(ok, newest, primary)
+    return BoardRow(
         section=section,
-        label=label,
-        method=group[0].spec.method,
-        kind="reference" if any(record.oracle or record.pooled_silos for record in group) else "run",
-        device=device,
-        seeds=tuple(sorted(record.spec.seed for record in ok)),
+        method=group.method,
+        method_version=group.method_version,
+        variant=variant,
+        device=group.device,
+        precision=group.precision,
+        kind="reference" if any(record.oracle or record.pooled_silos for record in kept) else "run",
+        seeds=tuple(record.spec.seed for record in ok),
+        statuses=dict(sorted(Counter(record.status for record in kept).items())),
         scores=cells,
         unavailable=unavailable,
         primary=primary,
-        speeds={
-            name: statistics.median(values)
-            for name in SPEEDS
-            if (values := [v for record in timed if (v := getattr(record.profile, name)) is not None])
-        },
-        shared=not clean,
-        parameters=next((record.profile.parameters for record in ok), None),
-        evaluations=next((record.profile.evaluations_per_sample for record in ok), None),
-        seconds=statistics.median([record.seconds for record in ok]) if ok else None,
-        failures=tuple(sorted({f"seed {r.spec.seed} {r.status}: {r.reason}" for r in group if r.status != "ok"})),
-        rank=None,
-        records=tuple(sorted(record.name for record in group)),
+        timing=_timing(ok),
+        parameters=next((p for record in ok if (p := record.profile.parameters) is not None), None),
+        evaluations=next((e for record in ok if (e := record.profile.evaluations_per_sample) is not None), None),
+        failures=_failures(kept),
+        codes=len({record.spec.code for record in ok}),
+        records=tuple(record.name for record in kept),
     )
 
 
-def _ranked(section: list[Row]) -> list[Row]:
-    """Rank ranges by the primary score: a row ties with those whose intervals overlap its own."""
+def _cells(ok: Sequence[Record], newest: Mapping[str, int], primary: str) -> tuple[dict[str, Cell], dict[str, str]]:
+    found: dict[str, list[Score]] = defaultdict(list)
+    unavailable: dict[str, str] = {}
+    for record in ok:
+        for score in record.scores:
+            old = score.metric_version != newest[score.name]
+            column = f"{score.name}@v{score.metric_version}" if old else score.name
+            if score.value is None:
+                unavailable.setdefault(column, score.reason)
+            else:
+                found[column].append(score)
+    cells = {column: _cell(scores, with_interval=column == primary) for column, scores in sorted(found.items())}
+    return cells, {column: reason for column, reason in sorted(unavailable.items()) if column not in cells}
+
+
+def _cell(scores: Sequence[Score], *, with_interval: bool) -> Cell:
+    values = [score.value for score in scores if score.value is not None]
+    return Cell(
+        name=scores[0].name,
+        split=scores[0].split,
+        metric_version=scores[0].metric_version,
+        unit=scores[0].unit,
+        direction=scores[0].direction,
+        mean=mean(values),
+        std=sample_std(values),
+        num_seeds=len(values),
+        ceiling=_known_mean(score.ceiling for score in scores),
+        floor=_known_mean(score.floor for score in scores),
+        interval=interval(values) if with_interval else None,
+    )
+
+
+def _timing(ok: Sequence[Record]) -> Timing | None:
+    """Speeds of the machine type with the most clean runs (by name if equal): machine types are never averaged."""
+    machines: dict[str, list[Record]] = defaultdict(list)
+    for record in ok:
+        machines[_hardware(record)].append(record)
+    if not machines:
+        return None
+    clean = {name: [r for r in runs if r.environment.slots == 1] for name, runs in machines.items()}
+    hardware = min(machines, key=lambda name: (-len(clean[name]), -len(machines[name]), name))
+    runs = clean[hardware] or machines[hardware]
+    return Timing(
+        hardware=hardware,
+        clean=bool(clean[hardware]),
+        num_runs=len(runs),
+        train_steps_per_second=_known_mean(run.profile.train_steps_per_second for run in runs),
+        sample_samples_per_second=_known_mean(run.profile.sample_samples_per_second for run in runs),
+        latency_p50_ms=_known_mean(run.profile.latency_p50_ms for run in runs),
+        peak_memory_bytes=_known_mean(run.profile.peak_memory_bytes for run in runs),
+        seconds=mean([run.seconds for run in runs]),
+    )
+
+
+def _hardware(record: Record) -> str:
+    """What speeds may be averaged over: a GPU's name, or a CPU model with its number of threads."""
+    where = record.environment
+    if record.spec.device_class != "cpu":
+        return record.spec.device_class
+    threads = f"{where.threads} thread{'' if where.threads == 1 else 's'}" if where.threads else ""
+    return ", ".join(part for part in (where.cpu or "cpu", threads) if part)
+
+
+def _failures(kept: Iterable[Record]) -> tuple[Failure, ...]:
+    """Why runs are missing; the same end for the same reason is said once."""
+    seeds: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for record in kept:
+        if record.status != "ok":
+            seeds[record.status, record.reason].append(record.spec.seed)
+    return tuple(Failure(*end, tuple(sorted(found))) for end, found in sorted(seeds.items()))
+
+
+def _ranked(section: Sequence[BoardRow]) -> list[BoardRow]:
+    """Rank what competes by the primary score; the rest keeps none."""
     running = [row for row in section if row.kind == "run" and row.primary in row.scores]
-    done = []
-    for row in section:
-        if row not in running:
-            done.append(row)
-            continue
-        own = row.scores[row.primary]
-        better = [_better(other.scores[other.primary], own) for other in running if other is not row]
-        worse = [_better(own, other.scores[other.primary]) for other in running if other is not row]
-        done.append(row._replace(rank=(1 + sum(better), len(running) - sum(worse))))
-    return done
+    if not running:
+        return list(section)
+    cells = [row.scores[row.primary] for row in running]
+    placed = ranks([c.mean for c in cells], [c.interval for c in cells], higher=cells[0].direction == "higher")
+    found = {id(row): rank for row, rank in zip(running, placed, strict=True)}
+    return [row._replace(rank=found.get(id(row))) for row in section]
 
 
-def _better(a: Cell, b: Cell) -> bool:
-    """Whether a is surely better than b: its whole interval is."""
-    return a.low > b.high if a.direction == "higher" else a.high < b.low
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the mean, seeded; one value is its own interval."""
-    if len(values) < 2:
-        return values[0], values[0]
-    generator = random.Random(0)
-    ordered = sorted(values)  # the same interval for any order of the records
-    means = sorted(statistics.fmean(generator.choices(ordered, k=len(ordered))) for _ in range(BOOTSTRAP))
-    return means[int(0.025 * BOOTSTRAP)], means[int(0.975 * BOOTSTRAP) - 1]
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return statistics.fmean(known) if known else None
-
-
-def shown_label(row: Row, others: Sequence[Row]) -> str:
-    """The label without what all rows of that name share: settings are shown only where variants differ."""
-    name, *rest = row.label.split("\x00")
-    same = [other for other in others if other.section == row.section and other.label.split("\x00")[0] == name]
-    if len({other.label for other in same}) < 2 or not rest:
-        return name
-    return f"{name} {rest[0]} {rest[1]}"
+def _known_mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean(known) if known else None

@@ -101,6 +101,7 @@ class MPI3DRenderer:
         corners = torch.stack([window_corner(camera, tips) for camera in range(3)])  # (3, 40, 40, 2)
         self._corner = corners.to(device)
         self._behind = (tips[..., 1] > 0).float().to(device)  # (40, 40)
+        self._post = torch.stack([post_coverage(camera) for camera in range(3)]).to(device)  # (3, 4096)
         rows, columns = torch.meshgrid(torch.arange(WINDOW), torch.arange(WINDOW), indexing="ij")
         self._offsets = (rows * SIDE + columns).flatten().to(device)  # (256,)
 
@@ -131,7 +132,8 @@ class MPI3DRenderer:
         places = (corner[:, :1] * SIDE + corner[:, 1:]) + self._offsets  # (B, 256)
         coverage = torch.zeros_like(arm[:, 0]).scatter_(1, places, sprite[:, 0])[:, None]  # (B, 1, 4096)
         lit = torch.zeros_like(arm[:, 0]).scatter_(1, places, sprite[:, 1])[:, None]  # (B, 1, 4096), coverage * shade
-        hidden = 1 - self._behind[horizontal, vertical][:, None, None] * arm  # the arm stands before what is behind it
+        post = self._post[camera][:, None]  # (B, 1, 4096)
+        hidden = 1 - self._behind[horizontal, vertical][:, None, None] * post  # the post hides what is behind it
         image = image * (1 - coverage * hidden) + self._colours[colour][:, :, None] * (lit * hidden)
         return image.add_(0.5).clamp_(0, 255).to(torch.uint8).view(-1, 3, SIDE, SIDE)
 
@@ -162,13 +164,23 @@ def arm_coverage(camera: int, tips: Tensor) -> Tensor:
     """Share of each pixel that post, shoulder and link cover, (N, 4096), for link ends (N, 3) seen from the shoulder."""
     shoulder = torch.tensor([0.0, 0.0, POST_HEIGHT])
     points = _pixel_points(SIDE)  # (R, 2) column, row
-    foot, top = project(camera, torch.zeros(3)), project(camera, shoulder)
+    top = project(camera, shoulder)
     end = project(camera, tips + shoulder)  # (N, 2)
-    post = ((points[:, 0] - CENTRE).abs() < POST_HALF) & (points[:, 1] > top[1]) & (points[:, 1] < foot[1])
+    post = _post_mask(camera, points)
     link = _distance_to_segment(points, top.expand_as(end), end) < LINK_HALF  # (N, R)
     joint = (points - top).norm(dim=-1) < SHOULDER_HALF
     covered = link | post | joint
     return covered.view(len(tips), SIDE * SIDE, SAMPLES**2).float().mean(-1)
+
+
+def post_coverage(camera: int) -> Tensor:
+    """Share of each pixel that the upright post covers, (4096,)."""
+    return _post_mask(camera, _pixel_points(SIDE)).view(SIDE * SIDE, SAMPLES**2).float().mean(-1)
+
+
+def _post_mask(camera: int, points: Tensor) -> Tensor:
+    foot, top = project(camera, torch.zeros(3)), project(camera, torch.tensor([0.0, 0.0, POST_HEIGHT]))
+    return ((points[:, 0] - CENTRE).abs() < POST_HALF) & (points[:, 1] > top[1]) & (points[:, 1] < foot[1])
 
 
 def background(camera: int) -> tuple[Tensor, Tensor]:

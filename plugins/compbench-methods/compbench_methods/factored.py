@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from compbench.errors import CompbenchError
 from compbench.flow.encode import centred_one_hot
-from compbench.flow.nets import VelocityNet, backbone, head, head_hidden
+from compbench.flow.nets import VelocityNet, backbone, head, head_hidden, velocity_net
 from compbench.flow.solver import euler
 from compbench.flow.train import flow_matching_loss, train
 from compbench.hookspecs import hookimpl
@@ -62,7 +62,7 @@ def build(settings: Settings, problem: Problem) -> VelocityNet:
         for name, own in zip(problem.space.names, problem.frequencies(), strict=True)
     }
     conditioning = FactoredConditioning(problem.space.names, heads)
-    return VelocityNet(trunk, conditioning, sample_steps=problem.budget.sample_steps)
+    return velocity_net(trunk, conditioning, problem.budget)
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:

@@ -1,0 +1,1 @@
+"""A compbench plugin to start from."""

@@ -1,0 +1,39 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A COMPBENCH_HOME that keeps its judges for the whole session: the first run trains them."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def plugin(tmp_path: Path):
+    """plugin(body) -> path of a file with a method `naughty` whose fit and sample are given as source."""
+
+    def write(*, fit: str = "return None", sample: str = "return request.x0", head: str = "") -> Path:
+        path = tmp_path / "naughty.py"
+        path.write_text(
+            '"""A method that misbehaves."""\n'
+            "import os, signal, time\nimport torch\n"
+            "from compbench.hookspecs import hookimpl\n"
+            "from compbench.interfaces import Method, MethodSettings\n"
+            f"{head}\n"
+            "class Settings(MethodSettings):\n    pass\n\n"
+            f"def fit(settings, problem, ctx):\n    {fit}\n\n"
+            f"def sample(settings, model, request, ctx):\n    {sample}\n\n"
+            "@hookimpl\ndef compbench_methods():\n"
+            "    return (Method(name='naughty', settings=Settings, fit=fit, sample=sample),)\n"
+        )
+        return path
+
+    return write
