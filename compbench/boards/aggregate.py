@@ -1,8 +1,8 @@
 """Records -> board rows.  What must not be compared is never in one section, row or column.
 
-A section is (task, task version, preset, data source, fingerprint): scores are compared within it, between scores of one
-metric version.  A row is one method with one set of settings on one device class; its speeds come from one machine type only.
-Failed runs stay visible, with their reason.
+A section is (task, task version, preset, data source, fingerprint): scores are compared within it, and only between
+equal metric versions.  A row is one method with one set of settings on one device class; its speeds come from one
+machine type.  Failed runs stay visible, with their reason.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def rows(records: Iterable[Record | Mapping[str, Any]]) -> tuple[BoardRow, ...]:
     """All rows, by section, then rank; those that do not compete, and failures, come last.
 
     Args:
-        records: in any order, as records or as their JSON objects.  Of several attempts at one run the latest successful
-            one counts, else the latest; of several runs of one seed (the method's file changed), likewise.
+        records: in any order, as records or as their JSON objects.  Of several attempts at one run the latest
+            successful one counts, else the latest; of several runs of one seed (the method's file changed), likewise.
 
     Returns:
         rows with ranks; the same for any order of the records.
@@ -170,7 +170,8 @@ def _group(record: Record) -> Group:
 
 
 def _section_rows(section: Section, groups: Mapping[Group, Sequence[Record]]) -> list[BoardRow]:
-    scores = [score for group in groups.values() for record in group if record.status == "ok" for score in record.scores]
+    ok = [record for group in groups.values() for record in group if record.status == "ok"]
+    scores = [score for record in ok for score in record.scores]
     newest: dict[str, int] = {}
     for score in scores:
         if score.metric_version > newest.get(score.name, 0):
@@ -182,12 +183,12 @@ def _section_rows(section: Section, groups: Mapping[Group, Sequence[Record]]) ->
 
 
 def _place(row: BoardRow) -> tuple[Any, ...]:
-    unranked = (row.kind != "run", not row.scores)
-    return (*unranked, row.rank or (1 << 30,), row.method, row.method_version, row.variant, row.device, row.precision, row.records)
+    rank = row.rank.rank if row.rank else 1 << 30
+    return row.kind != "run", rank, not row.scores, row.method, row.variant, row.device, row.precision, row.records
 
 
 def _variants(groups: Iterable[Group]) -> dict[Group, str]:
-    """What each row must say beside its method's name: changed budgets always, settings where rows of a method differ."""
+    """What a row says beside its method's name: changed budgets always, settings where rows of the method differ."""
     by_method: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
         by_method[group.method].append(group)
@@ -195,7 +196,7 @@ def _variants(groups: Iterable[Group]) -> dict[Group, str]:
     for siblings in by_method.values():
         knobs = {group: json.loads(group.knobs) for group in siblings}
         names = {name for known in knobs.values() for name in known}
-        differing = {n for n in names if len({json.dumps(known.get(n), sort_keys=True) for known in knobs.values()}) > 1}
+        differing = {name for name in names if len({_written(known.get(name)) for known in knobs.values()}) > 1}
         for group, known in knobs.items():
             shown = sorted((differing | set(group.changed)) & known.keys())
             parts = [f"v{group.method_version}"] if len({g.method_version for g in siblings}) > 1 else []
@@ -206,7 +207,7 @@ def _variants(groups: Iterable[Group]) -> dict[Group, str]:
 
 
 def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _row(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,36 +14,63 @@ COLUMNS = ("paper", "table", "task", "method", "metric", "score", "mean", "std",
 
 
 class PaperFigure(NamedTuple):
-    """One figure of a paper; `score` is the compbench score that it compares with."""
+    """One figure of a paper; `metric` is the paper's word, `score` the compbench score that it compares with."""
 
     paper: str
     table: str
     task: str
     method: str
+    metric: str
     score: str
     mean: float
     std: float | None
     note: str
 
 
-def read(path: Path | None) -> list[PaperFigure]:
-    """Read `papers.csv`.  Raises CompbenchError naming the line that is wrong."""
+def read(path: Path | None) -> tuple[PaperFigure, ...]:
+    """Read `papers.csv`; no path, no figures.
+
+    Raises:
+        CompbenchError: the file cannot be read, or which line of it is wrong.
+    """
     if path is None:
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise CompbenchError(f"{path} must have the columns {', '.join(COLUMNS)}.")
-        figures = []
-        for number, line in enumerate(reader, start=2):
-            try:
-                std = float(line["std"]) if line["std"] else None
-                figures.append(
-                    PaperFigure(
-                        line["paper"], line["table"], line["task"], line["method"], line["score"], float(line["mean"]), std,
-                        line["note"],
-                    )
-                )
-            except ValueError as error:
-                raise CompbenchError(f"{path}, line {number}: {error}.") from error
-    return figures
+        return ()
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise CompbenchError(f"{path} must have the columns {', '.join(COLUMNS)}.")
+            figures = [_figure(line, f"{path}, line {reader.line_num}") for line in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise CompbenchError(f"{path} cannot be read: {error}.") from error
+    return tuple(sorted(figures, key=lambda f: (f.task, f.paper, f.table, f.method, f.score)))
+
+
+def _figure(line: Mapping[str, str | None], where: str) -> PaperFigure:
+    if None in line or None in line.values():
+        raise CompbenchError(f"{where}: must have {len(COLUMNS)} cells.")
+    cells = {name: (line[name] or "").strip() for name in COLUMNS}
+    mean, std = _number(cells["mean"], where), _number(cells["std"], where) if cells["std"] else None
+    for name in ("paper", "task", "method", "score"):
+        if not cells[name]:
+            raise CompbenchError(f"{where}: {name} is empty.")
+    return PaperFigure(**{**cells, "mean": mean, "std": std})
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise CompbenchError(f"{where}: '{text}' is not a number.")
+    return value
+
+
+def rows_of(figures: tuple[PaperFigure, ...], task: str) -> dict[tuple[str, str], dict[str, PaperFigure]]:
+    """The figures of a task, by (paper, method) and then by score."""
+    found: dict[tuple[str, str], dict[str, PaperFigure]] = {}
+    for figure in figures:
+        if figure.task == task:
+            found.setdefault((figure.paper, figure.method), {})[figure.score] = figure
+    return found

@@ -37,8 +37,14 @@ def kid(
         num_subsets: number of subsets.
         subset_size: rows of each; at most those there are.
         generator: draws the subsets.
+
+    Returns:
+        mean over subsets and its standard error (0 for one subset, and if a subset takes all rows of both sides: then
+        the subsets do not differ and their spread says nothing).
     """
     size = min(subset_size, len(real), len(generated))
+    if size < 2 or num_subsets < 1:
+        raise ValueError(f"KID needs subsets of 2 rows or more, got {num_subsets} of {size}.")
     x, y = numpy.asarray(real, numpy.float64), numpy.asarray(generated, numpy.float64)
     values = [
         polynomial_mmd2(
@@ -46,4 +52,5 @@ def kid(
         )
         for _ in range(num_subsets)
     ]
-    return KidEstimate(float(numpy.mean(values)), float(numpy.std(values) / numpy.sqrt(num_subsets)))
+    spread = numpy.std(values, ddof=1) if num_subsets > 1 else 0.0
+    return KidEstimate(float(numpy.mean(values)), float(spread / numpy.sqrt(num_subsets)))

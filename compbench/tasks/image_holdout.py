@@ -67,15 +67,16 @@ def budgets(dataset: str, *, extend: bool) -> dict[str, Budget]:
         checkpoint_seconds=300.0,
     )
     quick = Budget(
-        train_steps=1000,
-        batch_size=64,
-        width=48,
+        train_steps=2200,
+        batch_size=32,
+        width=32,
         patch=4,
+        prediction="denoised",
         learning_rate=2e-3,
-        warmup_steps=50,
-        ema_decay=0.995,
-        sample_steps=25,
-        extend_steps=300 if extend else 0,
+        warmup_steps=100,
+        ema_decay=0.997,
+        sample_steps=20,
+        extend_steps=400 if extend else 0,
     )
     smoke = quick.model_copy(
         update={"train_steps": 12, "batch_size": 16, "width": 16, "sample_steps": 4, "extend_steps": 6 if extend else 0}

@@ -51,7 +51,7 @@ class Sizes(NamedTuple):
 
 SIZES = {
     "smoke": Sizes(40, 0, 0, 30, 64, 16),
-    "quick": Sizes(320, 0, 0, 450, 64, 24),
+    "quick": Sizes(320, 0, 0, 700, 64, 24),
     "paper": Sizes(0, 100, 10_000, 4000, 256, 64),
 }
 

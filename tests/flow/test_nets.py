@@ -18,8 +18,11 @@ class FirstValueHead(torch.nn.Module):
         return self.layers(condition[:, :1].float())
 
 
-def make(body: UNet | MLP, *, std: float = 0.0) -> VelocityNet:
-    net = VelocityNet(body, FirstValueHead(body.mid_channels), sample_steps=2)
+BUDGET = Budget(train_steps=1, batch_size=1, width=8, learning_rate=1e-3, sample_steps=2)
+
+
+def make(body: UNet | MLP, *, std: float = 0.0, prediction: str = "velocity") -> VelocityNet:
+    net = VelocityNet(body, FirstValueHead(body.mid_channels), sample_steps=2, prediction=prediction)
     if std:
         for parameter in net.parameters():
             torch.nn.init.normal_(parameter, std=std)
@@ -81,9 +84,23 @@ def test_modulation_of_the_middle_is_h_plus_gamma_h_plus_beta() -> None:
 
 
 def test_backbone_is_a_unet_for_images_and_an_mlp_for_vectors() -> None:
-    budget = Budget(train_steps=1, batch_size=1, width=8, learning_rate=1e-3, sample_steps=1)
-    assert isinstance(backbone(Event("image", (3, 8, 8)), budget), UNet)
-    assert isinstance(backbone(Event("vector", (2,)), budget), MLP)
+    assert isinstance(backbone(Event("image", (3, 8, 8)), BUDGET), UNet)
+    assert isinstance(backbone(Event("vector", (2,)), BUDGET), MLP)
+
+
+def test_denoiser_s_velocity_leads_to_its_prediction() -> None:
+    net = make(MLP((2,), width=16), std=0.3)
+    denoiser = VelocityNet(net.backbone, net.conditioning, sample_steps=2, prediction="denoised")
+    x, t, c = torch.randn(4, 2), torch.tensor([0.0, 0.3, 0.6, 0.9]), torch.zeros(4, 1).long()
+    with torch.no_grad():
+        torch.testing.assert_close(x + (1 - t)[:, None] * denoiser(x, t, c), net(x, t, c))
+        torch.testing.assert_close(denoiser.stacked(x, t, torch.stack([c, c]))[1], denoiser(x, t, c))
+
+
+def test_denoiser_s_velocity_is_finite_at_the_end() -> None:
+    net = make(MLP((2,), width=16), std=0.3, prediction="denoised")
+    with torch.no_grad():
+        assert net(torch.randn(4, 2), torch.ones(4), torch.zeros(4, 1).long()).isfinite().all()
 
 
 @pytest.mark.parametrize(("heads", "hidden"), [(1, 1536), (6, 256), (7, 256), (5, 256), (2, 768)])

@@ -71,7 +71,7 @@ class AfterSteps:
 def vector_net() -> VelocityNet:
     torch.manual_seed(0)
     body = MLP((2,), width=32)
-    return VelocityNet(body, OneHead(body.mid_channels), sample_steps=20)
+    return VelocityNet(body, OneHead(body.mid_channels), sample_steps=2)
 
 
 def image_net() -> VelocityNet:

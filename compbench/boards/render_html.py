@@ -1,0 +1,167 @@
+"""The board as one page: all data embedded as JSON, drawn by the page's own script; nothing is fetched."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from compbench.boards.aggregate import BoardRow, Cell, Section, Timing
+from compbench.boards.notation import (
+    SPLIT_TITLES,
+    Column,
+    by_section,
+    clean,
+    columns,
+    count,
+    duration,
+    failure,
+    heading,
+    notes,
+    number,
+    rank_range,
+)
+from compbench.boards.papers import PaperFigure, rows_of
+
+TEMPLATE = Path(__file__).with_name("board.html.jinja")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+Pictures = Mapping[tuple[Section, str], tuple[int, bytes]]
+"""(section, method) -> (seed, PNG)."""
+
+
+def to_html(rows: Sequence[BoardRow], figures: Sequence[PaperFigure], pictures: Pictures) -> str:
+    """The whole page.
+
+    Args:
+        rows: as `aggregate.rows` gives them.
+        figures: the papers'.
+        pictures: sample grids; what is no PNG is left out.
+    """
+    import jinja2
+
+    sections = by_section(rows)
+    boards = [_board(section, own, list(sections), tuple(figures), pictures) for section, own in sections.items()]
+    environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    runs = sum(sum(row.statuses.values()) for row in rows)
+    return template.render(data=embedded(boards), num_boards=len(boards), num_rows=len(rows), num_runs=runs)
+
+
+def embedded(data: Any) -> Any:
+    """JSON that stands inside a script element whatever strings it holds: no mark of HTML survives in it."""
+    import markupsafe
+
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    for mark in "<>&":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return markupsafe.Markup(text)
+
+
+def _board(
+    section: Section,
+    rows: Sequence[BoardRow],
+    among: Sequence[Section],
+    figures: tuple[PaperFigure, ...],
+    pictures: Pictures,
+) -> dict[str, Any]:
+    papers = rows_of(figures, section.task)
+    known = columns(rows, [figure for figure in figures if figure.task == section.task])
+    shown = [column for column in known if not column.reason]
+    title = heading(section, among).split(", ")[0]
+    return {
+        "task": section.task,
+        "title": title,
+        "preset": section.preset,
+        "source": section.source,
+        "fingerprint": clean(section.fingerprint),
+        "version": section.task_version,
+        "columns": [_column(column) for column in shown],
+        "missing": [[f"{SPLIT_TITLES[c.split]}: {c.title}".removeprefix(": "), c.reason] for c in known if c.reason],
+        "rows": [_row(row, shown) for row in rows],
+        "papers": [_paper(name, own, shown) for name, own in papers.items()],
+        "pictures": [
+            {"method": method, "seed": seed, "uri": "data:image/png;base64," + base64.b64encode(content).decode()}
+            for (where, method), (seed, content) in sorted(pictures.items())
+            if where == section and content.startswith(PNG)
+        ],
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {
+        "key": column.key,
+        "title": column.title,
+        "split": SPLIT_TITLES[column.split],
+        "direction": column.direction,
+        "unit": column.unit,
+        "primary": column.primary,
+        "detail": column.detail,
+    }
+
+
+def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Any]:
+    primary = row.scores.get(row.primary)
+    span = primary.interval if primary else None
+    return {
+        "method": row.method,
+        "variant": clean(row.variant),
+        "kind": row.kind,
+        "device": clean(row.device),
+        "precision": row.precision,
+        "rank": row.rank.rank if row.rank else None,
+        "range": rank_range(row),
+        "seeds": len(row.seeds),
+        "runs": sum(row.statuses.values()),
+        "cells": [_cell(row.scores.get(c.key), row.unavailable.get(c.key)) for c in shown],
+        "interval": [_short(span.low), _short(span.high)] if span else None,
+        "timing": _timing(row.timing),
+        "parameters": [row.parameters, count(row.parameters)],
+        "evaluations": row.evaluations,
+        "failures": [failure(entry) for entry in row.failures],
+        "statuses": row.statuses,
+        "notes": list(notes(row)),
+    }
+
+
+def _cell(cell: Cell | None, reason: str | None) -> Any:
+    """[value, text, spread, ceiling, floor, seeds], [reason], or None."""
+    if cell is None:
+        return None if reason is None else [clean(reason) or "no reason given"]
+    spread = number(cell.std) if cell.num_seeds > 1 else ""
+    return [_short(cell.mean), number(cell.mean), spread, _short(cell.ceiling), number(cell.floor), cell.num_seeds]
+
+
+def _timing(timing: Timing | None) -> dict[str, Any] | None:
+    if timing is None:
+        return None
+    samples, steps = timing.sample_samples_per_second, timing.train_steps_per_second
+    return {
+        "hardware": clean(timing.hardware),
+        "clean": timing.clean,
+        "runs": timing.num_runs,
+        "samples": [_short(samples), number(samples)],
+        "steps": [_short(steps), number(steps)],
+        "memory": [timing.peak_memory_bytes, count(timing.peak_memory_bytes) and count(timing.peak_memory_bytes) + "B"],
+        "seconds": [_short(timing.seconds), duration(timing.seconds)],
+    }
+
+
+def _paper(name: tuple[str, str], own: Mapping[str, PaperFigure], shown: Sequence[Column]) -> dict[str, Any]:
+    tables = sorted({figure.table for figure in own.values() if figure.table})
+    remarks = sorted({clean(figure.note) for figure in own.values() if figure.note})
+    cells = [own.get(column.key) for column in shown]
+    return {
+        "paper": clean(name[0]),
+        "method": clean(name[1]),
+        "table": ", ".join(map(clean, tables)),
+        "note": "; ".join(remarks),
+        "cells": [f and [_short(f.mean), number(f.mean), number(f.std)] for f in cells],
+    }
+
+
+def _short(value: float | None) -> float | None:
+    """Five significant digits: what sorting and plotting need."""
+    return None if value is None else float(f"{value:.5g}")

@@ -1,0 +1,131 @@
+"""The board as Markdown, to be read on a code host: a table a section, the scores that matter as columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from compbench.boards.aggregate import BoardRow, Section, Timing
+from compbench.boards.notation import (
+    SPLIT_TITLES,
+    Column,
+    by_section,
+    clean,
+    columns,
+    count,
+    failure,
+    heading,
+    notes,
+    number,
+    rank_range,
+)
+from compbench.boards.papers import PaperFigure, rows_of
+
+MARKS = re.compile(r"([\\`*_\[\]{}|~#!])")
+LONGEST = 200
+"""Characters of a note; the page and the CSV have all of it."""
+
+PREAMBLE = """# Board
+
+Made by `compbench board` from records; do not edit. `board.csv` has every score, `index.html` sorts, filters and plots.
+
+Scores are means over seeds ± sample standard deviation. After a slash stands the ceiling: the same judge on *real*
+images. A rank such as 1 (1-3) is the rank of the mean, and the ranks that the 95 % intervals leave open. Distances have
+their noise floor in brackets. `≥` marks a speed measured while runs shared the machine. Rows marked *paper* are the
+papers' own figures: official data, their protocol, their judge; they are not ranked.
+"""
+
+
+def to_markdown(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> str:
+    """The whole board: the primary score's split in full, other splits by the primary's metric alone."""
+    sections = by_section(rows)
+    parts = [PREAMBLE]
+    if not sections:
+        parts.append("There are no records yet.\n")
+    for section, own in sections.items():
+        parts.append(f"## {escape(heading(section, list(sections)))}\n")
+        parts.append(_table(section, own, tuple(figures)))
+    return "\n".join(parts)
+
+
+def _table(section: Section, rows: Sequence[BoardRow], figures: tuple[PaperFigure, ...]) -> str:
+    papers = rows_of(figures, section.task)
+    known = [column for column in columns(rows, [f for f in figures if f.task == section.task]) if not column.detail]
+    shown = _shown([column for column in known if not column.reason])
+    header = ["rank", "method", "seeds", *map(_header, shown), "samples/s", "steps/s", "parameters", "notes"]
+    lines = [_line(header), _line(["---"] * len(header))]
+    lines += [_line(_row(row, shown)) for row in rows]
+    for (paper, method), own in papers.items():
+        cells = [_paper(own.get(column.key)) for column in shown]
+        if any(cells):
+            lines.append(_line(["*paper*", escape(method), "", *cells, "", "", "", escape(paper)]))
+    missing = [f"{column.split}: {column.title} ({column.reason})" for column in known if column.reason]
+    if missing:
+        lines += ["", f"Not available: {escape(_shortened('; '.join(missing)))}"]
+    return "\n".join([*lines, ""])
+
+
+def _shown(known: Sequence[Column]) -> list[Column]:
+    first = known[0] if known else None
+    return [column for column in known if first is None or column.split == first.split or column.title == first.title]
+
+
+def _header(column: Column) -> str:
+    arrow = {"higher": " ↑", "lower": " ↓"}.get(column.direction, "")
+    split = SPLIT_TITLES[column.split].split(" ")[0]
+    name = f"{split} {escape(column.title)}".strip() + arrow
+    return f"**{name}**" if column.primary else name
+
+
+def _row(row: BoardRow, shown: Sequence[Column]) -> list[str]:
+    rank = "" if row.rank is None else f"{row.rank.rank} ({rank_range(row)})"
+    seeds = f"{len(row.seeds)}/{sum(row.statuses.values())}"
+    remarks = [*notes(row), *map(failure, row.failures)]
+    return [
+        "*ref*" if row.kind == "reference" else rank,
+        escape(row.label) + ("" if row.device == "cpu" else f" on {escape(row.device)}"),
+        seeds,
+        *(_score(row, column) for column in shown),
+        _speed(row.timing, "sample_samples_per_second"),
+        _speed(row.timing, "train_steps_per_second"),
+        count(row.parameters),
+        escape(_shortened("; ".join(remarks))),
+    ]
+
+
+def _score(row: BoardRow, column: Column) -> str:
+    cell = row.scores.get(column.key)
+    if cell is None:
+        return "n/a" if column.key in row.unavailable else ""
+    spread = f" ± {number(cell.std)}" if cell.num_seeds > 1 else ""
+    value = f"{number(cell.mean)}{spread}"
+    value = f"**{value}**" if column.primary else value
+    ceiling = f" / {number(cell.ceiling)}" if cell.ceiling is not None else ""
+    return value + ceiling + (f" ({number(cell.floor)})" if cell.floor is not None else "")
+
+
+def _speed(timing: Timing | None, name: str) -> str:
+    value = getattr(timing, name) if timing else None
+    if timing is None or value is None:
+        return ""
+    return ("" if timing.clean else "≥ ") + number(value)
+
+
+def _paper(figure: PaperFigure | None) -> str:
+    if figure is None:
+        return ""
+    return f"*{number(figure.mean)}" + (f" ± {number(figure.std)}*" if figure.std is not None else "*")
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
+
+
+def escape(text: str) -> str:
+    """Text that stays text: it neither leaves its table cell nor becomes markup, HTML or a link."""
+    text = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
+    return MARKS.sub(r"\\\1", text)

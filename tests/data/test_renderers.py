@@ -1,0 +1,111 @@
+import pytest
+import torch
+
+from compbench.data import mpi3d_renderer, shapes3d_renderer
+from compbench.data.mpi3d_renderer import MPI3DRenderer
+from compbench.data.shapes3d_renderer import Shapes3DRenderer, hue_colour, light_buffers, trace
+from compbench.errors import CompbenchError
+
+
+@pytest.fixture(scope="module")
+def shapes3d() -> Shapes3DRenderer:
+    return Shapes3DRenderer()
+
+
+@pytest.fixture(scope="module")
+def mpi3d() -> MPI3DRenderer:
+    return MPI3DRenderer()
+
+
+def test_shapes3d_horizon_and_wall_stand_where_the_protocol_measured_them() -> None:
+    surface = trace(0, shapes3d_renderer.CUBE, 7)
+    rays = shapes3d_renderer.SAMPLES**2
+    wall = surface.wall.view(64, 64, rays).float().mean(-1)[:, 5]
+    first, last = wall.nonzero()[0].item(), wall.nonzero()[-1].item()
+    assert (first, last) == (17, 40)
+
+
+def test_shapes3d_corner_stands_at_column_44_at_the_first_orientation() -> None:
+    surface = trace(0, shapes3d_renderer.CUBE, 0)
+    row = surface.facing.view(64, 64, -1)[25, :, 0]
+    assert (row == 1).nonzero()[0].item() in (44, 45)
+
+
+@pytest.mark.parametrize(("shape", "rows", "width"), [(0, (28, 57), 29), (2, (24, 53), 29), (3, (8, 53), 22)])
+def test_shapes3d_largest_objects_have_their_measured_size(shape: int, rows: tuple[int, int], width: int) -> None:
+    surface = trace(7, shape, 7)
+    mask = surface.object.view(64, 64, -1).float().mean(-1) > 0.5
+    found = mask.any(1).nonzero()
+    assert abs(found[0].item() - rows[0]) <= 1
+    assert abs(found[-1].item() - rows[1]) <= 1
+    assert abs(int(mask.any(0).sum()) - width) <= 2
+
+
+def test_shapes3d_a_hue_changes_only_its_own_material(shapes3d: Shapes3DRenderer) -> None:
+    images = shapes3d(torch.tensor([[0, 3, 6, 4, 1, 5], [1, 3, 6, 4, 1, 5]]))
+    surface = trace(4, 1, 5)
+    no_floor = ~surface.floor.view(64, 64, -1).any(-1)
+    assert torch.equal(images[0][:, no_floor], images[1][:, no_floor])
+    assert not torch.equal(images[0], images[1])
+
+
+def test_shapes3d_fast_path_is_the_plain_sum_of_materials(shapes3d: Shapes3DRenderer) -> None:
+    light = light_buffers(3, 2, 11)  # (5, 4096)
+    colours = [hue_colour(0.2), hue_colour(0.5), hue_colour(0.9), shapes3d_renderer.SKY, (1.0, 1.0, 1.0)]
+    plain = torch.zeros(3, 4096)
+    for channel in range(3):
+        for material in range(5):
+            plain[channel] += colours[material][channel] * light[material]
+    expected = (plain * 255).clamp(0, 255).view(3, 64, 64)
+    found = shapes3d(torch.tensor([[2, 5, 9, 3, 2, 11]]))[0].float()
+    assert (found - expected).abs().max() <= 1.0
+
+
+@pytest.mark.parametrize("name", ["shapes3d", "mpi3d"])
+def test_an_image_does_not_depend_on_its_batch(name: str, request: pytest.FixtureRequest) -> None:
+    renderer = request.getfixturevalue(name)
+    sizes = {"shapes3d": shapes3d_renderer.SIZES, "mpi3d": mpi3d_renderer.SIZES}[name]
+    generator = torch.Generator().manual_seed(0)
+    conditions = torch.stack([torch.randint(size, (40,), generator=generator) for size in sizes], dim=1)
+    assert torch.equal(renderer(conditions)[17:19], renderer(conditions[17:19]))
+
+
+@pytest.mark.parametrize("name", ["shapes3d", "mpi3d"])
+def test_buffers_give_the_same_renderer(name: str, request: pytest.FixtureRequest) -> None:
+    renderer = request.getfixturevalue(name)
+    condition = torch.zeros(1, 6 if name == "shapes3d" else 7, dtype=torch.long)
+    assert torch.equal(type(renderer).from_buffers(renderer.buffers())(condition), renderer(condition))
+
+
+@pytest.mark.parametrize("name", ["shapes3d", "mpi3d"])
+def test_a_value_out_of_range_is_refused(name: str, request: pytest.FixtureRequest) -> None:
+    renderer = request.getfixturevalue(name)
+    width = 6 if name == "shapes3d" else 7
+    with pytest.raises(CompbenchError, match="must lie in"):
+        renderer(torch.full((1, width), 40))
+    with pytest.raises(CompbenchError, match="must be"):
+        renderer(torch.zeros(1, 3, dtype=torch.long))
+
+
+@pytest.mark.parametrize(("camera", "row"), [(0, 12), (1, 20), (2, 31)])
+def test_mpi3d_arc_has_its_measured_row(mpi3d: MPI3DRenderer, camera: int, row: int) -> None:
+    images = mpi3d(torch.tensor([[0, 0, 0, camera, 0, 0, 39], [0, 0, 0, camera, 1, 0, 39]])).int()
+    changed = (images[0] != images[1]).any(0)[:, 31]
+    assert abs(changed.nonzero()[0].item() - row) <= 1
+    assert 3 <= int(changed.sum()) <= 5
+
+
+def test_mpi3d_object_colour_changes_only_the_object(mpi3d: MPI3DRenderer) -> None:
+    images = mpi3d(torch.tensor([[0, 1, 1, 1, 0, 10, 10], [2, 1, 1, 1, 0, 10, 10]]))
+    changed = (images[0] != images[1]).any(0)
+    rows, columns = changed.any(1).nonzero(), changed.any(0).nonzero()
+    assert rows[-1] - rows[0] < 16
+    assert columns[-1] - columns[0] < 16
+    assert 60 < int(changed.sum()) < 200
+
+
+def test_mpi3d_every_value_of_every_factor_shows(mpi3d: MPI3DRenderer) -> None:
+    for factor, size in enumerate(mpi3d_renderer.SIZES):
+        conditions = torch.tensor([[2, 1, 1, 1, 0, 12, 12]] * size)
+        conditions[:, factor] = torch.arange(size)
+        assert len(torch.unique(mpi3d(conditions).flatten(1), dim=0)) == size
