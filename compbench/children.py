@@ -40,7 +40,14 @@ class Child:
         self.control, theirs = Channel.pair()
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "compbench.worker", role, str(theirs.socket.fileno()), str(peer.socket.fileno())],
+                [
+                    sys.executable,
+                    "-m",
+                    "compbench.worker",
+                    role,
+                    str(theirs.socket.fileno()),
+                    str(peer.socket.fileno()),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -48,19 +48,47 @@ def main() -> None:
 def _run_options(command: Any) -> Any:
     """Options that `run` and `sweep` share."""
     options = [
-        click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE",
-                     help="A setting of the method, of the budget (budget.train_steps=500) or of the task (task.judge=pooled)."),
-        click.option("--preset", type=click.Choice(PRESETS), default="quick", show_default=True,
-                     help="smoke: seconds; quick: minutes on two cores; paper: the paper's protocol on a GPU."),
+        click.option(
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A setting of the method, of the budget (budget.train_steps=500) or of the task (task.judge=pooled).",
+        ),
+        click.option(
+            "--preset",
+            type=click.Choice(PRESETS),
+            default="quick",
+            show_default=True,
+            help="smoke: seconds; quick: minutes on two cores; paper: the paper's protocol on a GPU.",
+        ),
         click.option("--seed", "seeds", default="0", show_default=True, help="A seed, or several: 0-4 or 0,42,123."),
-        click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."),
-        click.option("--precision", type=click.Choice(["auto", "fp32", "bf16"]), default="auto", show_default=True,
-                     help="bf16 is autocast; auto takes it where the device has it natively."),
-        click.option("--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True,
-                     help="Official data where downloaded, else the embedded renderer."),
+        click.option(
+            "--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."
+        ),
+        click.option(
+            "--precision",
+            type=click.Choice(["auto", "fp32", "bf16"]),
+            default="auto",
+            show_default=True,
+            help="bf16 is autocast; auto takes it where the device has it natively.",
+        ),
+        click.option(
+            "--source",
+            type=click.Choice(["auto", "official", "embedded"]),
+            default="auto",
+            show_default=True,
+            help="Official data where downloaded, else the embedded renderer.",
+        ),
         click.option("--time-limit", default="0", metavar="TIME", help="For a whole run: 90, 15m or 2h.  0 is none."),
-        click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py",
-                     help="A method from a file that is not installed."),
+        click.option(
+            "--plugin",
+            "plugins",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="FILE.py",
+            help="A method from a file that is not installed.",
+        ),
         click.option("--force", is_flag=True, help="Run again even if there is a finished record of the same spec."),
         click.option("--resume", is_flag=True, help="Go on from the last checkpoint of a killed fit."),
         click.option("--quiet", is_flag=True, help="No progress bars."),
@@ -90,7 +118,9 @@ def run(method: str, task: str, in_process: bool, trace: bool, threads: int, as_
     requests = _requests([method], [task], options, trace=trace, threads=threads)
     worst = 0
     for request in requests:
-        with console.listener(quiet=options["quiet"] or as_json, title=f"{request.method} on {request.task}") as listener:
+        with console.listener(
+            quiet=options["quiet"] or as_json, title=f"{request.method} on {request.task}"
+        ) as listener:
             outcome = run_one(
                 request, force=options["force"], resume=options["resume"], in_process=in_process, listener=listener
             )
@@ -130,7 +160,9 @@ def sweep(methods: str, tasks: str, slots: int, dry_run: bool, as_json: bool, **
     ]
     if dry_run:
         for request in requests:
-            click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
+            click.echo(
+                f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}"
+            )
         return
     with console.sweep_listener(len(requests), quiet=options["quiet"] or as_json) as listener:
         results = work_through(
@@ -153,8 +185,13 @@ def list_(as_json: bool) -> None:
     registry = Registry()
     found = {kind: registry.entries(kind) for kind in KINDS}
     if as_json:
-        rows = {kind: [{"name": e.name, "summary": e.summary, "distribution": e.distribution, "problem": e.problem}
-                       for e in entries] for kind, entries in found.items()}
+        rows = {
+            kind: [
+                {"name": e.name, "summary": e.summary, "distribution": e.distribution, "problem": e.problem}
+                for e in entries
+            ]
+            for kind, entries in found.items()
+        }
         click.echo(json.dumps(rows))
         return
     for kind, entries in found.items():
@@ -178,11 +215,17 @@ def info(name: str, plugins: tuple[Path, ...], as_json: bool) -> None:
     from compbench.registry import Registry
 
     registry = Registry(plugins)
-    for kind, facts in (("tasks", console.task_facts), ("methods", console.method_facts), ("metrics", console.metric_facts)):
+    for kind, facts in (
+        ("tasks", console.task_facts),
+        ("methods", console.method_facts),
+        ("metrics", console.metric_facts),
+    ):
         if name in registry.names(kind):
             console.show_facts(facts(registry.load(kind, name), registry.entry(kind, name)), as_json=as_json)
             return
-    raise suggest("task, method or metric", name, [n for kind in ("tasks", "methods", "metrics") for n in registry.names(kind)])
+    raise suggest(
+        "task, method or metric", name, [n for kind in ("tasks", "methods", "metrics") for n in registry.names(kind)]
+    )
 
 
 @main.command()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from compbench.sweeps.pool import Result
 
 
-
 @contextlib.contextmanager
 def listener(*, quiet: bool, title: str) -> Iterator[Callable[[str, int, int], None]]:
     """A progress listener for one run: a bar a stage with steps/s and time left, on standard error, if that is a terminal."""
@@ -51,7 +50,11 @@ def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunReq
         def tell(slot: int, request: RunRequest, stage: str, done: int, total: int) -> None:
             if stage == "done":
                 finished[0] += 1
-                print(f"{finished[0]}/{count} {request.method} {request.task} seed {request.seed}", file=sys.stderr, flush=True)
+                print(
+                    f"{finished[0]}/{count} {request.method} {request.task} seed {request.seed}",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
         yield tell
         return
@@ -71,7 +74,15 @@ def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunReq
 
 
 def _progress() -> Any:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.text import Text
 
     class Speed(ProgressColumn):
@@ -98,7 +109,13 @@ def bytes_progress() -> Iterator[Callable[[str, int, int], None]]:
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bars: dict[str, Any] = {}
 
@@ -183,7 +200,11 @@ def _profile_lines(record: Record) -> Iterator[str]:
     if p.peak_memory_bytes:
         facts.append(f"peak memory {p.peak_memory_bytes / 2**20:.0f} MiB")
     yield ", ".join(facts)
-    yield "seconds  " + ", ".join(f"{stage.name} {stage.seconds:.1f}" for stage in p.stages) + f"; in all {record.seconds:.1f}"
+    yield (
+        "seconds  "
+        + ", ".join(f"{stage.name} {stage.seconds:.1f}" for stage in p.stages)
+        + f"; in all {record.seconds:.1f}"
+    )
     if p.extension:
         e = p.extension
         frozen = {True: "frozen weights bit-identical", False: "FROZEN WEIGHTS CHANGED", None: "nothing frozen"}
@@ -203,7 +224,12 @@ def show_sweep(results: Sequence[Result], pages: Sequence[Path]) -> None:
         status = f"{result.status}{' (had been run)' if result.reused else ''}"
         note = result.primary or result.reason
         table.add_row(
-            result.method, result.task, str(result.seed), status, f"{result.seconds:.0f}", escape(note[:120]),
+            result.method,
+            result.task,
+            str(result.seed),
+            status,
+            f"{result.seconds:.0f}",
+            escape(note[:120]),
             style="" if result.status == "ok" else "red",
         )
     console.print(table)
@@ -217,7 +243,12 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Any]:
     from compbench.home import Home
 
     found = identifiability(task.holdout.pattern_space.sizes, task.holdout.seen_cells) if task.holdout.cells else None
-    facts: dict[str, Any] = {"task": task.name, "summary": entry.summary, "from": task.citation, "version": task.version}
+    facts: dict[str, Any] = {
+        "task": task.name,
+        "summary": entry.summary,
+        "from": task.citation,
+        "version": task.version,
+    }
     facts["factors"] = {factor.name: factor.size for factor in task.space.factors}
     facts["combinations"] = task.space.num_combinations
     if found:
@@ -225,7 +256,9 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Any]:
         facts["holdout"] = f"{len(task.holdout.cells)} of {found.num_cells} cells of {' x '.join(names)}"
         facts["coverage"] = f"{found.num_seen}/{found.num_cells} = {found.coverage:.3f}"
         facts["C_min"] = f"{found.full_rank}/{found.num_cells} = {found.minimum_coverage:.3f}"
-        facts["marginal coverage"] = ", ".join(f"{name} {share:.2f}" for name, share in zip(names, found.marginal_coverage, strict=True))
+        facts["marginal coverage"] = ", ".join(
+            f"{name} {share:.2f}" for name, share in zip(names, found.marginal_coverage, strict=True)
+        )
         facts["components of the seen graph"] = found.num_components
         facts["rank of the main-effects design"] = f"{found.rank} of {found.full_rank}"
         facts["identified"] = (
@@ -238,7 +271,7 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Any]:
     facts["silos"] = task.silos
     facts["ranked by"] = task.primary
     for preset, budget in task.budgets.items():
-        facts[f"budget {preset}"] = ", ".join(f"{name} {value:g}" for name, value in budget.model_dump().items())
+        facts[f"budget {preset}"] = ", ".join(f"{name} {_plain(value)}" for name, value in budget.model_dump().items())
     source = task.source(Home.of_user().data, "auto")
     facts["data"] = f"{source.kind}: {source.name} ({source.fingerprint})"
     for name, field in type(task.settings).model_fields.items():
@@ -246,6 +279,10 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Any]:
     for index, note in enumerate(task.notes):
         facts[f"note {index + 1}"] = note
     return facts
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def method_facts(method: Method, entry: Entry) -> dict[str, Any]:
@@ -262,10 +299,17 @@ def method_facts(method: Method, entry: Entry) -> dict[str, Any]:
     for name, schema in method.settings.model_json_schema().get("properties", {}).items():
         bounds = " ".join(
             f"{sign} {schema[key]}"
-            for key, sign in (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
+            for key, sign in (
+                ("minimum", ">="),
+                ("exclusiveMinimum", ">"),
+                ("maximum", "<="),
+                ("exclusiveMaximum", "<"),
+            )
             if key in schema
         )
-        facts[f"--set {name}"] = f"{schema.get('default')}  {schema.get('type', '')} {bounds}  {schema.get('description', '')}"
+        facts[f"--set {name}"] = (
+            f"{schema.get('default')}  {schema.get('type', '')} {bounds}  {schema.get('description', '')}"
+        )
     return facts
 
 
@@ -336,5 +380,3 @@ def show_sources(folder: Path) -> None:
 def _console() -> Console:
     width = None if sys.stdout.isatty() else 160
     return Console(width=width, highlight=False)
-
-

@@ -105,7 +105,11 @@ class Contestant:
             self._extend(self.problem)
         self._tracer.close()
         if isinstance(self.model, torch.nn.Module):
-            facts = {"method": self.method.name, "task": self.task.name, "settings": self.settings.model_dump(mode="json")}
+            facts = {
+                "method": self.method.name,
+                "task": self.task.name,
+                "settings": self.settings.model_dump(mode="json"),
+            }
             save_tensors(folder / "model.safetensors", self.model.state_dict(), facts)
         self.checkpoints.path.unlink(missing_ok=True)
 
@@ -154,7 +158,9 @@ class Contestant:
         return {
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
-            "packages": {name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules},
+            "packages": {
+                name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules
+            },
             "pooled_silos": self.problem.federation.was_pooled,
             "resumed": self.checkpoints.resumed,
         }

@@ -56,7 +56,8 @@ class Budget(BaseModel):
     width: int = Field(gt=0, description="channels of the backbone's first stage (hidden units of an MLP)")
     patch: int = Field(1, gt=0, le=8, description="pixel-unshuffle factor in front of the backbone; 1 works on pixels")
     prediction: Literal["velocity", "denoised"] = Field(
-        "velocity", description="what the network's last layer gives: the velocity, or E[x1 given x_t] that it follows from"
+        "velocity",
+        description="what the network's last layer gives: the velocity, or E[x1 given x_t] that it follows from",
     )
     learning_rate: float = Field(gt=0, le=1, description="peak learning rate of AdamW")
     final_learning_rate: float = Field(0.0, ge=0, le=1, description="learning rate at the end of the cosine")

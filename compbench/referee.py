@@ -51,7 +51,9 @@ class Referee:
             "task_version": self.task.version,
             "task_settings": self.task.settings.model_dump(mode="json"),
             "budget": budget.model_dump(mode="json"),
-            "budget_changed": [name for name in type(budget).model_fields if getattr(budget, name) != getattr(default, name)],
+            "budget_changed": [
+                name for name in type(budget).model_fields if getattr(budget, name) != getattr(default, name)
+            ],
             "device": str(self.device),
             "device_class": devices.device_class(self.device),
             "precision": self.precision,

@@ -136,7 +136,9 @@ class _Attempt:
         try:
             self.contestant, self.referee = self.pair.describe()
         except Ended as end:
-            raise CompbenchError(end.reason if end.usage else f"{end.reason}. {_last_line(end.traceback)}".strip()) from end
+            raise CompbenchError(
+                end.reason if end.usage else f"{end.reason}. {_last_line(end.traceback)}".strip()
+            ) from end
         self.spec = self._spec()
         identity = self.spec.identity
         finished = self.store.finished(identity)
@@ -163,7 +165,11 @@ class _Attempt:
             measured = self.pair.measure()
             self.facts = measured["facts"]
             stages = [*measured["profile"].pop("stages", []), *found["stages"]]
-            self.profile = {**measured["profile"], "stages": stages, "referee_memory_bytes": found["referee_memory_bytes"]}
+            self.profile = {
+                **measured["profile"],
+                "stages": stages,
+                "referee_memory_bytes": found["referee_memory_bytes"],
+            }
             return "ok", "", ""
         except Ended as end:
             self.pair.stop(gracefully=end.status == "timeout")

@@ -1,6 +1,6 @@
 """Compare the embedded Shapes3D with real images: mean absolute differences, and a picture (real above, rendered below).
 
-    python docs/compare_shapes3d.py ../shared/data/samples/3dshapes docs/shapes3d_real_vs_rendered.png
+python docs/compare_shapes3d.py ../shared/data/samples/3dshapes docs/shapes3d_real_vs_rendered.png
 """
 
 import csv
@@ -48,7 +48,9 @@ def main(folder: Path, picture: Path) -> None:
             tiles += [numpy.full((64, 64, 3), 255, numpy.uint8)] * (9 - len(tiles))
             rows.append(numpy.concatenate(tiles, axis=1))
         rows.append(numpy.full((6, 64 * 9, 3), 255, numpy.uint8))
-    Image.fromarray(numpy.concatenate(rows[:-1])).resize((1152, 64 * 12 + 24), Image.Resampling.NEAREST).save(picture, optimize=True)
+    Image.fromarray(numpy.concatenate(rows[:-1])).resize((1152, 64 * 12 + 24), Image.Resampling.NEAREST).save(
+        picture, optimize=True
+    )
 
 
 if __name__ == "__main__":

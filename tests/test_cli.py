@@ -68,7 +68,16 @@ def test_list_as_json_names_everything(cli) -> None:
 
 def test_a_dry_sweep_prints_the_grid_in_order(cli) -> None:
     output = cli(
-        "sweep", "--method", "mono,factored", "--task", "shapes3d-m*", "--seed", "0-1", "--set", "head_width=1,2", "--dry-run"
+        "sweep",
+        "--method",
+        "mono,factored",
+        "--task",
+        "shapes3d-m*",
+        "--seed",
+        "0-1",
+        "--set",
+        "head_width=1,2",
+        "--dry-run",
     ).output
     assert len(output.splitlines()) == 8
     assert output.splitlines()[0] == "mono shapes3d-medium seed=0 quick {'head_width': 1}"

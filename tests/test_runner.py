@@ -103,7 +103,9 @@ def test_a_plugin_that_misbehaves_leaves_a_record_that_says_how(
 
 def test_a_plugin_that_hangs_is_killed_with_its_children_at_the_time_limit(home: Path, plugin, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    body = f"import subprocess; child = subprocess.Popen(['sleep', '600']); open({str(pid)!r}, 'w').write(str(child.pid))"
+    body = (
+        f"import subprocess; child = subprocess.Popen(['sleep', '600']); open({str(pid)!r}, 'w').write(str(child.pid))"
+    )
     file = plugin(fit=f"{body}; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
     record = attempt(home, file, time_limit=12.0)
     assert record.status == "timeout"
@@ -144,7 +146,11 @@ def test_a_method_for_vectors_is_refused_on_images(home: Path, plugin) -> None:
 
 def test_two_runs_of_one_spec_at_once_are_told_apart(home: Path, tmp_path: Path) -> None:
     spec = run(request(home)).record.spec
-    with exclusive(tmp_path, spec), pytest.raises(CompbenchError, match="being run by another process"), exclusive(tmp_path, spec):
+    with (
+        exclusive(tmp_path, spec),
+        pytest.raises(CompbenchError, match="being run by another process"),
+        exclusive(tmp_path, spec),
+    ):
         pass
 
 

@@ -57,7 +57,7 @@ def contents(records: Sequence[Record], *, papers: Path | None, pictures: Pictur
 def sample_grids(
     board: Sequence[BoardRow], records: Sequence[Record], pictures: PictureOf
 ) -> dict[tuple[Section, str], tuple[int, bytes]]:
-    """One sample grid for each task and method, with its seed: of the longest preset, the best row, the smallest seed."""
+    """One sample grid a task and method, with its seed: of the longest preset, the best row, the smallest seed."""
     by_name = {record.name: record for record in records if record.artifacts}
     longest_first = sorted(board, key=lambda row: -PRESETS.index(row.section.preset))
     found: dict[tuple[Section, str], tuple[int, bytes]] = {}

@@ -83,15 +83,25 @@ def clean(text: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three decimals below ten, four significant digits above; scientific where neither shows anything."""
+    """Three decimals below ten, three significant digits above; two digits where three decimals show none."""
     if value is None:
         return ""
     size = abs(value)
-    if size != 0 and (size < 0.0005 or size >= 1e6):
+    if size >= 1e6:
         return f"{value:.2e}"
+    if 0 < size < 0.0095:
+        return f"{value:.2g}"
     if size < 10:
         return f"{value:.3f}"
     return f"{value:.{max(0, 3 - len(str(int(size))))}f}" if size < 1000 else f"{value:,.0f}"
+
+
+def spread(std: float, around: float) -> str:
+    """A standard deviation with as many decimals as the mean that it stands beside."""
+    text = number(around)
+    if "e" in text:
+        return f"{std:.1e}"
+    return f"{std:.{len(text.partition('.')[2])}f}"
 
 
 def count(value: float | None) -> str:

@@ -22,6 +22,7 @@ from compbench.boards.notation import (
     notes,
     number,
     rank_range,
+    spread,
 )
 from compbench.boards.papers import PaperFigure, rows_of
 
@@ -130,8 +131,8 @@ def _cell(cell: Cell | None, reason: str | None) -> Any:
     """[value, text, spread, ceiling, floor, seeds], [reason], or None."""
     if cell is None:
         return None if reason is None else [clean(reason) or "no reason given"]
-    spread = number(cell.std) if cell.num_seeds > 1 else ""
-    return [_short(cell.mean), number(cell.mean), spread, _short(cell.ceiling), number(cell.floor), cell.num_seeds]
+    beside = spread(cell.std, cell.mean) if cell.num_seeds > 1 else ""
+    return [_short(cell.mean), number(cell.mean), beside, _short(cell.ceiling), number(cell.floor), cell.num_seeds]
 
 
 def _timing(timing: Timing | None) -> dict[str, Any] | None:
@@ -158,7 +159,7 @@ def _paper(name: tuple[str, str], own: Mapping[str, PaperFigure], shown: Sequenc
         "method": clean(name[1]),
         "table": ", ".join(map(clean, tables)),
         "note": "; ".join(remarks),
-        "cells": [f and [_short(f.mean), number(f.mean), number(f.std)] for f in cells],
+        "cells": [f and [number(f.mean), "" if f.std is None else spread(f.std, f.mean)] for f in cells],
     }
 
 

@@ -18,6 +18,7 @@ from compbench.boards.notation import (
     notes,
     number,
     rank_range,
+    spread,
 )
 from compbench.boards.papers import PaperFigure, rows_of
 
@@ -97,8 +98,7 @@ def _score(row: BoardRow, column: Column) -> str:
     cell = row.scores.get(column.key)
     if cell is None:
         return "n/a" if column.key in row.unavailable else ""
-    spread = f" ± {number(cell.std)}" if cell.num_seeds > 1 else ""
-    value = f"{number(cell.mean)}{spread}"
+    value = number(cell.mean) + (f" ± {spread(cell.std, cell.mean)}" if cell.num_seeds > 1 else "")
     value = f"**{value}**" if column.primary else value
     ceiling = f" / {number(cell.ceiling)}" if cell.ceiling is not None else ""
     return value + ceiling + (f" ({number(cell.floor)})" if cell.floor is not None else "")
@@ -114,7 +114,8 @@ def _speed(timing: Timing | None, name: str) -> str:
 def _paper(figure: PaperFigure | None) -> str:
     if figure is None:
         return ""
-    return f"*{number(figure.mean)}" + (f" ± {number(figure.std)}*" if figure.std is not None else "*")
+    beside = "" if figure.std is None else f" ± {spread(figure.std, figure.mean)}"
+    return f"*{number(figure.mean)}{beside}*"
 
 
 def _line(cells: Iterable[str]) -> str:

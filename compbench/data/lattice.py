@@ -102,9 +102,7 @@ def _renderer_version(lattice: Lattice) -> int:
     return int(line.removeprefix("RENDERER_VERSION = "))
 
 
-def _renderer(
-    lattice: Lattice, cache: Path, device: torch.device, progress: Callable[[str, int, int], None]
-) -> Images:
+def _renderer(lattice: Lattice, cache: Path, device: torch.device, progress: Callable[[str, int, int], None]) -> Images:
     """A renderer, with its traced buffers kept in the cache (tracing takes 3 to 11 seconds on one core)."""
     from compbench.checkpoints import load_tensors, save_tensors
 

@@ -195,7 +195,10 @@ def background(camera: int) -> tuple[Tensor, Tensor]:
     fade = 0.75 + 0.35 * points[:, 1] / SIDE
     ring = ((_ring_distance(camera, points)) < 0.9).float() * 14
     layers = [
-        (table * (TABLE[k] * fade + ring) + (1 - table) * BACKDROP[k] * (0.5 + 0.5 * points[:, 1] / ARC_TOP[camera]).clamp(max=1))
+        (
+            table * (TABLE[k] * fade + ring)
+            + (1 - table) * BACKDROP[k] * (0.5 + 0.5 * points[:, 1] / ARC_TOP[camera]).clamp(max=1)
+        )
         for k in range(3)
     ]
     per_pixel = torch.stack([*layers, arc]).view(4, SIDE * SIDE, SAMPLES**2).mean(-1)

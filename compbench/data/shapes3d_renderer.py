@@ -98,7 +98,9 @@ class Shapes3DRenderer:
         """A renderer from what `buffers()` gave."""
         light = buffers.get("light", torch.empty(0))
         if tuple(light.shape) != (480, 5, SIDE * SIDE) or light.dtype != torch.float16:
-            raise CompbenchError(f"Shapes3D buffers must be float16 (480, 5, 4096), got {light.dtype} {tuple(light.shape)}.")
+            raise CompbenchError(
+                f"Shapes3D buffers must be float16 (480, 5, 4096), got {light.dtype} {tuple(light.shape)}."
+            )
         renderer = cls.__new__(cls)
         renderer.device = torch.device(device)
         renderer._install(light)

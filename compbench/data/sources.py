@@ -27,7 +27,10 @@ class DataSource(NamedTuple):
     citation: str
 
 
-MNIST_MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
+MNIST_MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
 
 
 def _mnist(name: str, size: int, sha256: str, md5: str) -> SourceFile:

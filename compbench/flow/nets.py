@@ -9,6 +9,7 @@ conditions at one x_t share the first half of the network (`VelocityNet.stacked`
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -27,7 +28,6 @@ MULTIPLIERS = (1, 2, 4)
 
 FREQUENCY_SPAN = 1000.0
 """Flow time is in [0, 1]; sinusoidal embeddings were made for about 1000 integer steps."""
-
 
 SHORTEST_TIME_LEFT = 0.05
 """1 - t is not taken smaller where a velocity is had from a denoised sample: it bounds the loss's weight at 400."""
@@ -61,9 +61,9 @@ class VelocityNet(nn.Module):
         backbone: `UNet` or `MLP`.
         conditioning: maps conditions (B, F) to gamma and beta side by side, (B, 2 C).
         sample_steps: solver steps that its samples take.
-        prediction: what the backbone's output is: "velocity", or "denoised", E[x1 | x_t], from which the velocity follows as
-            (E[x1 | x_t] - x_t) / (1 - t).  With large patches the latter draws far cleaner images: the narrow first stage
-            need not carry the noise through (Li & He 2025).
+        prediction: what the backbone's output is: "velocity", or "denoised", E[x1 | x_t], from which the velocity
+            follows as (E[x1 | x_t] - x_t) / (1 - t).  With large patches the latter draws far cleaner images: the
+            narrow first stage need not carry the noise through (Li & He 2025).
     """
 
     def __init__(
@@ -123,10 +123,10 @@ class VelocityNet(nn.Module):
 
 
 class UNet(nn.Module):
-    """The image backbone: stages of width times (1, 2, 4), one residual block each, a middle block, mirrored decoder.
+    """The image backbone: stages of 1, 2 and 4 times `width`, a residual block each, a middle block, mirrored decoder.
 
     Factored velocity fields, section 5: 64 x 64 pixels, width 64, 256 channels at 16 x 16 in the middle.
-    With `patch` p the image's p x p blocks become channels first (pixel-unshuffle), which divides the cost by about p^2.
+    With `patch` p the image's p x p blocks become channels first (pixel-unshuffle), dividing the cost by about p^2.
 
     Args:
         shape: (C, H, W) of an image; H and W divisible by `patch`.
@@ -144,12 +144,10 @@ class UNet(nn.Module):
         stages = [multiplier * width for multiplier in MULTIPLIERS]
         self.enter = nn.Conv2d(channels * patch**2, width, 3, padding=1)
         self.down_blocks = nn.ModuleList(ResidualBlock(stage, stage) for stage in stages)
-        self.downs = nn.ModuleList(
-            nn.Conv2d(low, high, 3, stride=2, padding=1) for low, high in zip(stages, stages[1:], strict=False)
-        )
+        self.downs = nn.ModuleList(nn.Conv2d(low, high, 3, stride=2, padding=1) for low, high in pairwise(stages))
         self.middle = ResidualBlock(self.mid_channels, self.mid_channels)
         self.up_blocks = nn.ModuleList(ResidualBlock(2 * stage, stage) for stage in stages)
-        self.ups = nn.ModuleList(nn.Conv2d(high, low, 3, padding=1) for low, high in zip(stages, stages[1:], strict=False))
+        self.ups = nn.ModuleList(nn.Conv2d(high, low, 3, padding=1) for low, high in pairwise(stages))
         self.leave_norm = nn.GroupNorm(_num_groups(width), width)
         self.leave = nn.Conv2d(width, channels * patch**2, 3, padding=1)
         nn.init.zeros_(self.leave.weight)

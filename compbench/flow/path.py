@@ -1,4 +1,4 @@
-"""Probability paths between noise x0 (t = 0) and data x1 (t = 1), and what velocity, score and denoiser say of each other.
+"""Probability paths between noise x0 (t = 0) and data x1 (t = 1); velocity, score and denoiser, each from another.
 
 All Gaussian paths are x_t = alpha_t x1 + sigma_t x0 with x0 ~ N(0, I); time is (B,), samples are (B, *D).
 """
@@ -77,7 +77,7 @@ def denoised_to_velocity(path: GaussianPath, denoised: Tensor, x_t: Tensor, t: T
 
 
 def velocity_to_score(path: GaussianPath, velocity: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-    """grad log p_t = (alpha v - alpha' x_t) / (sigma (sigma alpha' - alpha sigma')), (B, *D); where sigma_t = 0 there is none."""
+    """grad log p_t = (alpha v - alpha' x_t) / (sigma (sigma alpha' - alpha sigma')); none where sigma_t = 0."""
     c = path.at(t).per_sample(x_t)
     return (c.alpha * velocity - c.alpha_rate * x_t) / (c.sigma * (c.sigma * c.alpha_rate - c.alpha * c.sigma_rate))
 

@@ -1,4 +1,4 @@
-"""Solvers of dx/dt = v(x, t) from noise (t = 0) to data (t = 1), with a fixed number of steps; no host sync in the loop."""
+"""Solvers of dx/dt = v(x, t) from noise (t = 0) to data (t = 1) in a fixed number of steps, without host syncs."""
 
 from __future__ import annotations
 

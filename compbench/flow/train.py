@@ -1,4 +1,4 @@
-"""The one training loop: AdamW, warm-up and cosine, clipping, EMA, checkpoints; fast where the device can, exact on resume.
+"""The one training loop: AdamW, warm-up and cosine, clipping, EMA, and checkpoints that resume exactly.
 
 On a CPU an interrupted and resumed fit ends with the same bits as an undisturbed one.
 """
@@ -188,7 +188,9 @@ def _check_finite(losses: Tensor, step: int) -> None:
     bad = (~losses[: step - start + 1].isfinite()).nonzero()
     if len(bad):
         first = start + int(bad[0])
-        raise CompbenchError(f"the loss is not finite at step {first}; lower budget.learning_rate or use --precision fp32.")
+        raise CompbenchError(
+            f"the loss is not finite at step {first}; lower budget.learning_rate or use --precision fp32."
+        )
 
 
 def _like(parameter: Tensor, value: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ def recall(pair: SamplePair, generator: numpy.random.Generator) -> Value:
     return Value(*(_near(pair, which).recall for which in ("generated", "floor")))
 
 
-def _near(pair: SamplePair, which: str):  # noqa: ANN202 - PrecisionRecall, imported late
+def _near(pair: SamplePair, which: str):
     from compbench.metrics.manifold import precision_recall
 
     return precision_recall(pair.features("judge", "real"), pair.features("judge", which))

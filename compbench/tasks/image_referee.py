@@ -139,7 +139,9 @@ class ImageReferee:
                 judge.predict(block.to(self.ctx.device)).cpu()[:, positions] == target for block in (generated, real)
             )
         name = f"{split}_accuracy{suffix}"
-        joint = self._score(name, "accuracy", split, right.all(1), ceiling.all(1), primary=not suffix and split != "seen")
+        joint = self._score(
+            name, "accuracy", split, right.all(1), ceiling.all(1), primary=not suffix and split != "seen"
+        )
         each = [
             self._score(f"{name}_{_slug(self.space.names[position])}", "accuracy", split, right[:, k], ceiling[:, k])
             for k, position in enumerate(positions)

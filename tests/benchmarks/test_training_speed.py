@@ -60,8 +60,8 @@ def seconds_a_step(device: torch.device, budget: Budget, *, precision: str, fast
 
 
 def small(**changes) -> Budget:
-    facts = dict(train_steps=WARM_UP + TIMED, batch_size=32, width=32, patch=2, learning_rate=1e-3, sample_steps=1)
-    return Budget(**(facts | changes))
+    facts = {"train_steps": WARM_UP + TIMED, "batch_size": 32, "width": 32, "patch": 2}
+    return Budget(**(facts | changes), learning_rate=1e-3, sample_steps=1)
 
 
 def test_training_step_in_bf16_and_channels_last_beats_plain_fp32(benchmark) -> None:
@@ -87,5 +87,7 @@ def test_paper_training_step_on_a_gpu_is_three_times_plain_fp32(benchmark) -> No
 def test_benchmarked_paper_network_has_the_paper_s_size() -> None:
     device = torch.device("cpu")
     budget = small(width=64, patch=1, batch_size=1)
-    problem = Problem(SPACE, Event("image", (3, 64, 64)), Federation([Constant(device, 1)]), budget, Holdout.empty(SPACE))
+    problem = Problem(
+        SPACE, Event("image", (3, 64, 64)), Federation([Constant(device, 1)]), budget, Holdout.empty(SPACE)
+    )
     assert 7.4e6 < count_parameters(monolithic_net(problem)) < 7.7e6

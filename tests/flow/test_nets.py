@@ -39,7 +39,9 @@ def test_unet_of_the_paper_has_256_channels_at_16_by_16_in_the_middle() -> None:
     assert trunk.middle.shape == (1, 256, 16, 16)
 
 
-@pytest.mark.parametrize(("shape", "patch"), [((3, 8, 8), 1), ((3, 28, 28), 1), ((3, 28, 28), 2), ((1, 28, 28), 4), ((3, 64, 64), 8)])
+@pytest.mark.parametrize(
+    ("shape", "patch"), [((3, 8, 8), 1), ((3, 28, 28), 1), ((3, 28, 28), 2), ((1, 28, 28), 4), ((3, 64, 64), 8)]
+)
 def test_unet_keeps_the_shape_of_images(shape, patch) -> None:
     net = make(UNet(shape, width=8, patch=patch))
     with torch.no_grad():

@@ -53,7 +53,9 @@ class Memory:
         return self.kept
 
     def save(self, tensors, facts) -> None:
-        copies = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+        copies = {
+            name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+        }
         self.kept, self.saves = (copies, dict(facts)), self.saves + 1
 
 
@@ -81,11 +83,20 @@ def image_net() -> VelocityNet:
 
 
 def budget(**changes) -> Budget:
-    defaults = dict(train_steps=12, batch_size=8, width=8, learning_rate=1e-3, warmup_steps=3, ema_decay=0.9, sample_steps=2)
-    return Budget(**(defaults | changes))
+    defaults = {
+        "train_steps": 12,
+        "batch_size": 8,
+        "width": 8,
+        "learning_rate": 1e-3,
+        "warmup_steps": 3,
+        "ema_decay": 0.9,
+    }
+    return Budget(**(defaults | changes), sample_steps=2)
 
 
-def context(*, seed: int = 0, checkpoints: Memory | None = None, cancelled: Callable[[], bool] = lambda: False, **changes) -> Context:
+def context(
+    *, seed: int = 0, checkpoints: Memory | None = None, cancelled: Callable[[], bool] = lambda: False, **changes
+) -> Context:
     return Context(
         device=torch.device("cpu"),
         precision=changes.pop("precision", "fp32"),
@@ -115,7 +126,13 @@ def test_ema_decay_grows_to_the_budget_s() -> None:
 
 
 def test_train_reaches_the_mean_of_each_condition() -> None:
-    net = train(vector_net(), flow_matching_loss, TwoGaussians(), budget(train_steps=600, batch_size=128, learning_rate=5e-3, ema_decay=0.98), context())
+    net = train(
+        vector_net(),
+        flow_matching_loss,
+        TwoGaussians(),
+        budget(train_steps=600, batch_size=128, learning_rate=5e-3, ema_decay=0.98),
+        context(),
+    )
     x0 = torch.randn(512, 2, generator=torch.Generator().manual_seed(1))
     condition = torch.arange(512)[:, None] % 2
     with torch.no_grad():
@@ -132,7 +149,15 @@ def test_train_lowers_the_loss() -> None:
             return float(flow_matching_loss(net, TwoGaussians().batch(2000, generator), generator))
 
     before = mean_loss(vector_net())
-    after = mean_loss(train(vector_net(), flow_matching_loss, TwoGaussians(), budget(train_steps=200, batch_size=64, learning_rate=5e-3), context()))
+    after = mean_loss(
+        train(
+            vector_net(),
+            flow_matching_loss,
+            TwoGaussians(),
+            budget(train_steps=200, batch_size=64, learning_rate=5e-3),
+            context(),
+        )
+    )
     assert before == pytest.approx(1 + 2.5 + 0.01, rel=0.1)  # E (x1 - x0)^2 an entry: the untrained network says 0
     assert after < before / 2
 
@@ -144,7 +169,13 @@ def test_train_resumed_has_the_same_bits_as_undisturbed(make, precision) -> None
     undisturbed, memory = Memory(), Memory()
     whole = train(make(), flow_matching_loss, silo, budget(), context(checkpoints=undisturbed, precision=precision))
     with pytest.raises(Cancelled):
-        train(make(), flow_matching_loss, silo, budget(), context(checkpoints=memory, cancelled=AfterSteps(7), precision=precision))
+        train(
+            make(),
+            flow_matching_loss,
+            silo,
+            budget(),
+            context(checkpoints=memory, cancelled=AfterSteps(7), precision=precision),
+        )
     assert memory.kept[1]["step"] == 7
     torch.manual_seed(99)  # other initial weights and another generator: only the checkpoint counts
     other = make()
@@ -157,7 +188,13 @@ def test_train_resumed_keeps_every_moment_and_generator() -> None:
     for memory, stops in ((one, (10,)), (two, (4, 6))):
         for stop in stops:
             with pytest.raises(Cancelled):
-                train(image_net(), flow_matching_loss, Noise(), budget(), context(checkpoints=memory, cancelled=AfterSteps(stop)))
+                train(
+                    image_net(),
+                    flow_matching_loss,
+                    Noise(),
+                    budget(),
+                    context(checkpoints=memory, cancelled=AfterSteps(stop)),
+                )
     assert one.kept[1] == two.kept[1] == {"step": 10}
     assert one.kept[0].keys() == two.kept[0].keys()
     assert all(torch.equal(one.kept[0][name], two.kept[0][name]) for name in one.kept[0])
@@ -165,7 +202,9 @@ def test_train_resumed_keeps_every_moment_and_generator() -> None:
 
 def test_train_saves_checkpoints_in_time() -> None:
     memory = Memory()
-    train(vector_net(), flow_matching_loss, TwoGaussians(), budget(checkpoint_seconds=1e-9), context(checkpoints=memory))
+    train(
+        vector_net(), flow_matching_loss, TwoGaussians(), budget(checkpoint_seconds=1e-9), context(checkpoints=memory)
+    )
     assert memory.saves == 12
 
 
@@ -177,7 +216,9 @@ def test_train_is_determined_by_its_generator() -> None:
 
 def test_train_refuses_a_checkpoint_of_another_network() -> None:
     memory = Memory()
-    train(vector_net(), flow_matching_loss, TwoGaussians(), budget(checkpoint_seconds=1e-9), context(checkpoints=memory))
+    train(
+        vector_net(), flow_matching_loss, TwoGaussians(), budget(checkpoint_seconds=1e-9), context(checkpoints=memory)
+    )
     with pytest.raises(CompbenchError, match="another network"):
         train(image_net(), flow_matching_loss, Noise(), budget(), context(checkpoints=memory))
 
@@ -206,7 +247,13 @@ def test_train_leaves_frozen_parameters_alone() -> None:
 
 def test_train_reports_every_step() -> None:
     told = []
-    train(vector_net(), flow_matching_loss, TwoGaussians(), budget(), context(progress=lambda done, total: told.append((done, total))))
+    train(
+        vector_net(),
+        flow_matching_loss,
+        TwoGaussians(),
+        budget(),
+        context(progress=lambda done, total: told.append((done, total))),
+    )
     assert told == [(step, 12) for step in range(1, 13)]
 
 

@@ -29,15 +29,15 @@ def test_polynomial_mmd2_is_unbiased(rng) -> None:
 
 
 def test_kid_of_a_shifted_distribution_is_far_above_its_standard_error(rng) -> None:
-    found = kid(rng.normal(size=(300, 8)), rng.normal(size=(300, 8)) + 1, num_subsets=20, subset_size=100, generator=rng)
+    found = kid(
+        rng.normal(size=(300, 8)), rng.normal(size=(300, 8)) + 1, num_subsets=20, subset_size=100, generator=rng
+    )
     assert found.mean > 10 * found.standard_error > 0
 
 
 def test_kid_with_one_seed_is_one_number(rng) -> None:
     x, y = rng.normal(size=(2, 50, 4))
-    first, second = (
-        kid(x, y, num_subsets=5, subset_size=20, generator=numpy.random.default_rng(3)) for _ in range(2)
-    )
+    first, second = (kid(x, y, num_subsets=5, subset_size=20, generator=numpy.random.default_rng(3)) for _ in range(2))
     assert first == second
 
 

@@ -1,0 +1,37 @@
+"""The renderers against what a training step needs, as ratios within one run.  Run with: pytest -m slow tests/benchmarks"""
+
+import time
+
+import pytest
+import torch
+
+from compbench.data import mpi3d_renderer, shapes3d_renderer
+from compbench.data.mpi3d_renderer import MPI3DRenderer
+from compbench.data.shapes3d_renderer import Shapes3DRenderer, light_buffers
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", ["shapes3d", "mpi3d"])
+def test_images_per_second_of_one_core(benchmark, name: str) -> None:
+    torch.set_num_threads(1)
+    renderer = {"shapes3d": Shapes3DRenderer, "mpi3d": MPI3DRenderer}[name]()
+    sizes = {"shapes3d": shapes3d_renderer.SIZES, "mpi3d": mpi3d_renderer.SIZES}[name]
+    conditions = torch.stack([torch.randint(size, (64,)) for size in sizes], dim=1)
+    benchmark(renderer, conditions)
+    benchmark.extra_info["images_per_second"] = 64 / benchmark.stats.stats.median
+    assert benchmark.extra_info["images_per_second"] > {"shapes3d": 2000, "mpi3d": 500}[name]
+
+
+def test_buffers_beat_ray_casting_each_image_a_hundredfold(benchmark) -> None:
+    torch.set_num_threads(1)
+    renderer = Shapes3DRenderer()
+    conditions = torch.stack([torch.randint(size, (64,)) for size in shapes3d_renderer.SIZES], dim=1)
+    start = time.process_time()
+    for scale, shape, orientation in conditions[:8, 3:].tolist():
+        light_buffers(scale, shape, orientation)
+    plain = (time.process_time() - start) / 8
+    benchmark(renderer, conditions)
+    ratio = plain / (benchmark.stats.stats.median / 64)
+    benchmark.extra_info["ratio"] = ratio
+    assert ratio > 30

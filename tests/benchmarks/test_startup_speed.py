@@ -1,0 +1,28 @@
+"""CPU time of the command line, against that of an empty interpreter.  Run with: pytest -m slow tests/benchmarks"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def cpu_seconds(*words: str) -> float:
+    """User and system time of a child, the least of five."""
+    best = float("inf")
+    for _ in range(5):
+        before = os.times()
+        subprocess.run([sys.executable, *words], check=True, capture_output=True)
+        after = os.times()
+        best = min(best, after.children_user + after.children_system - before.children_user - before.children_system)
+    return best
+
+
+@pytest.mark.parametrize(("verb", "limit"), [("--help", 0.150), ("list", 0.250)])
+def test_a_light_verb_is_light(benchmark, verb: str, limit: float) -> None:
+    seconds = benchmark.pedantic(cpu_seconds, args=("-m", "compbench.cli", verb), rounds=1)
+    benchmark.extra_info["cpu_seconds"] = seconds
+    benchmark.extra_info["ratio_to_empty_interpreter"] = seconds / cpu_seconds("-c", "pass")
+    assert seconds < limit

@@ -1,0 +1,88 @@
+import pytest
+import torch
+
+from compbench.data.lattice import MPI3D, SHAPES3D
+from compbench.errors import CompbenchError
+from compbench.factors import identifiability
+from compbench.registry import Registry
+from compbench.tasks.image_holdout import Settings, condition_space, fine_space, make_task, to_condition, to_fine
+from compbench.tasks.image_referee import grid, to_uint8
+
+
+@pytest.mark.parametrize(
+    ("name", "held", "cells"),
+    [
+        ("shapes3d-light", 10, 40),
+        ("shapes3d-medium", 20, 40),
+        ("shapes3d-heavy", 30, 40),
+        ("mpi3d-light", 9, 36),
+        ("mpi3d-medium", 18, 36),
+        ("mpi3d-heavy", 27, 36),
+    ],
+)
+def test_each_pattern_holds_out_the_papers_number_of_cells(name: str, held: int, cells: int) -> None:
+    task = Registry().load("tasks", name)
+    found = identifiability(task.holdout.pattern_space.sizes, task.holdout.seen_cells)
+    assert (len(task.holdout.cells), found.num_cells) == (held, cells)
+
+
+def test_medium_splits_the_seen_graph_in_two() -> None:
+    for name in ("shapes3d-medium", "mpi3d-medium"):
+        task = Registry().load("tasks", name)
+        assert identifiability(task.holdout.pattern_space.sizes, task.holdout.seen_cells).num_components == 2
+
+
+def test_conditions_have_the_papers_57_and_40_entries() -> None:
+    assert sum(condition_space(SHAPES3D, 10).sizes) == 57
+    assert sum(condition_space(MPI3D, 10).sizes) == 40
+
+
+def test_light_and_heavy_are_complements() -> None:
+    light, heavy = make_task(SHAPES3D, "light").holdout, make_task(SHAPES3D, "heavy").holdout
+    assert set(light.cells) == set(heavy.seen_cells)
+
+
+def test_fine_positions_fall_in_their_bins_and_cover_them() -> None:
+    space = condition_space(MPI3D, 10)
+    generator = torch.Generator().manual_seed(0)
+    asked = space.uniform(2000, generator)
+    fine = to_fine(asked, MPI3D, space, generator)
+    assert torch.equal(to_condition(fine, MPI3D, space), asked)
+    assert fine_space(MPI3D).check(fine, allow_null=False) is fine
+    assert set((fine[:, 5] % 4).tolist()) == {0, 1, 2, 3}
+
+
+def test_axis_bins_must_divide_the_positions() -> None:
+    with pytest.raises(CompbenchError, match="must divide 40"):
+        make_task(MPI3D, "heavy", Settings(axis_bins=7))
+
+
+def test_the_extension_tasks_base_lacks_the_added_factor() -> None:
+    task = make_task(SHAPES3D, "extend")
+    assert task.extends == "floor hue"
+    assert task.holdout.cells == ()
+
+
+def test_the_paper_preset_is_the_papers_table_4() -> None:
+    paper = make_task(SHAPES3D, "heavy").budgets["paper"]
+    assert (paper.train_steps, paper.batch_size, paper.width, paper.patch, paper.prediction) == (
+        100_000,
+        256,
+        64,
+        1,
+        "velocity",
+    )
+    assert (paper.learning_rate, paper.final_learning_rate, paper.warmup_steps) == (2e-4, 1e-5, 5_000)
+    assert (paper.ema_decay, paper.gradient_clip, paper.sample_steps) == (0.999, 1.0, 100)
+    assert make_task(SHAPES3D, "extend").budgets["paper"].extend_steps == 30 * 480_000 // 256
+
+
+def test_to_uint8_clips_and_rounds() -> None:
+    assert to_uint8(torch.tensor([-2.0, -1.0, 0.0, 1.0, 9.0])).tolist() == [0, 0, 128, 255, 255]
+
+
+def test_grid_puts_each_generated_image_under_its_real_one() -> None:
+    real = torch.zeros(20, 3, 8, 8, dtype=torch.uint8) + torch.arange(20, dtype=torch.uint8).view(-1, 1, 1, 1)
+    picture = grid(real, real + 100)
+    assert picture.shape == (4 * 8 + 4, 80, 3)
+    assert picture[0, 8, 0] + 100 == picture[8, 8, 0]
