@@ -63,9 +63,7 @@ def _run_options(command: Any) -> Any:
             help="smoke: seconds; quick: minutes on two cores; paper: the paper's protocol on a GPU.",
         ),
         click.option("--seed", "seeds", default="0", show_default=True, help="A seed, or several: 0-4 or 0,42,123."),
-        click.option(
-            "--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."
-        ),
+        click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."),
         click.option(
             "--precision",
             type=click.Choice(["auto", "fp32", "bf16"]),
@@ -118,12 +116,8 @@ def run(method: str, task: str, in_process: bool, trace: bool, threads: int, as_
     requests = _requests([method], [task], options, trace=trace, threads=threads)
     worst = 0
     for request in requests:
-        with console.listener(
-            quiet=options["quiet"] or as_json, title=f"{request.method} on {request.task}"
-        ) as listener:
-            outcome = run_one(
-                request, force=options["force"], resume=options["resume"], in_process=in_process, listener=listener
-            )
+        with console.listener(quiet=options["quiet"] or as_json, title=f"{request.method} on {request.task}") as listener:
+            outcome = run_one(request, force=options["force"], resume=options["resume"], in_process=in_process, listener=listener)
         pages = _rebuild(Path(request.home))
         if as_json:
             click.echo(json.dumps(outcome.record.model_dump(mode="json"), sort_keys=True))
@@ -160,14 +154,10 @@ def sweep(methods: str, tasks: str, slots: int, dry_run: bool, as_json: bool, **
     ]
     if dry_run:
         for request in requests:
-            click.echo(
-                f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}"
-            )
+            click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
         return
     with console.sweep_listener(len(requests), quiet=options["quiet"] or as_json) as listener:
-        results = work_through(
-            requests, slots=slots, force=options["force"], resume=options["resume"], listener=listener
-        )
+        results = work_through(requests, slots=slots, force=options["force"], resume=options["resume"], listener=listener)
     pages = _rebuild(Path(requests[0].home))
     if as_json:
         click.echo(json.dumps([result._asdict() for result in results], sort_keys=True))
@@ -186,10 +176,7 @@ def list_(as_json: bool) -> None:
     found = {kind: registry.entries(kind) for kind in KINDS}
     if as_json:
         rows = {
-            kind: [
-                {"name": e.name, "summary": e.summary, "distribution": e.distribution, "problem": e.problem}
-                for e in entries
-            ]
+            kind: [{"name": e.name, "summary": e.summary, "distribution": e.distribution, "problem": e.problem} for e in entries]
             for kind, entries in found.items()
         }
         click.echo(json.dumps(rows))
@@ -223,9 +210,7 @@ def info(name: str, plugins: tuple[Path, ...], as_json: bool) -> None:
         if name in registry.names(kind):
             console.show_facts(facts(registry.load(kind, name), registry.entry(kind, name)), as_json=as_json)
             return
-    raise suggest(
-        "task, method or metric", name, [n for kind in ("tasks", "methods", "metrics") for n in registry.names(kind)]
-    )
+    raise suggest("task, method or metric", name, [n for kind in ("tasks", "methods", "metrics") for n in registry.names(kind)])
 
 
 @main.command()

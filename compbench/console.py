@@ -170,9 +170,7 @@ def _score_table(scores: Sequence[Score]) -> Table:
         style = "bold green" if score.primary else ""
         value = "unavailable" if score.value is None else f"{score.value:.4g}"
         note = score.reason or ("ranks the board" if score.primary else "")
-        table.add_row(
-            score.name, value, _figure(score.ceiling), _figure(score.floor), str(score.n), escape(note), style=style
-        )
+        table.add_row(score.name, value, _figure(score.ceiling), _figure(score.floor), str(score.n), escape(note), style=style)
     return table
 
 
@@ -200,11 +198,7 @@ def _profile_lines(record: Record) -> Iterator[str]:
     if p.peak_memory_bytes:
         facts.append(f"peak memory {p.peak_memory_bytes / 2**20:.0f} MiB")
     yield ", ".join(facts)
-    yield (
-        "seconds  "
-        + ", ".join(f"{stage.name} {stage.seconds:.1f}" for stage in p.stages)
-        + f"; in all {record.seconds:.1f}"
-    )
+    yield ("seconds  " + ", ".join(f"{stage.name} {stage.seconds:.1f}" for stage in p.stages) + f"; in all {record.seconds:.1f}")
     if p.extension:
         e = p.extension
         frozen = {True: "frozen weights bit-identical", False: "FROZEN WEIGHTS CHANGED", None: "nothing frozen"}
@@ -307,9 +301,7 @@ def method_facts(method: Method, entry: Entry) -> dict[str, Any]:
             )
             if key in schema
         )
-        facts[f"--set {name}"] = (
-            f"{schema.get('default')}  {schema.get('type', '')} {bounds}  {schema.get('description', '')}"
-        )
+        facts[f"--set {name}"] = f"{schema.get('default')}  {schema.get('type', '')} {bounds}  {schema.get('description', '')}"
     return facts
 
 

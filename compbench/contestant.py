@@ -158,9 +158,7 @@ class Contestant:
         return {
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
-            "packages": {
-                name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules
-            },
+            "packages": {name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules},
             "pooled_silos": self.problem.federation.was_pooled,
             "resumed": self.checkpoints.resumed,
         }

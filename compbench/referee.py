@@ -41,9 +41,7 @@ class Referee:
         self.device = devices.resolve(self.request.device)
         self.precision = devices.precision(self.request.precision, self.device, self.task.event.kind)
         self.source: Source = self.task.source(Path(self.request.home) / "data", self.request.source)
-        self.context = task_context(
-            self.request, self.source, self.device, precision=self.precision, registry=self.registry
-        )
+        self.context = task_context(self.request, self.source, self.device, precision=self.precision, registry=self.registry)
         self.context = _with_progress(self.context, self.progress)
         budget = budget_of(self.request, self.task)
         default = self.task.budgets[self.request.preset]
@@ -51,9 +49,7 @@ class Referee:
             "task_version": self.task.version,
             "task_settings": self.task.settings.model_dump(mode="json"),
             "budget": budget.model_dump(mode="json"),
-            "budget_changed": [
-                name for name in type(budget).model_fields if getattr(budget, name) != getattr(default, name)
-            ],
+            "budget_changed": [name for name in type(budget).model_fields if getattr(budget, name) != getattr(default, name)],
             "device": str(self.device),
             "device_class": devices.device_class(self.device),
             "precision": self.precision,

@@ -111,9 +111,7 @@ class Registry:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a plugin may even call sys.exit
-            return Loaded(
-                entry, "broken", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            )
+            return Loaded(entry, "broken", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
 
 
 def _entry(kind: Kind, point: EntryPoint) -> Entry:
@@ -239,7 +237,5 @@ def _missing(error: ModuleNotFoundError, entry: Entry) -> tuple[State, str]:
     if missing == entry.module.split(".")[0]:
         return "broken", f"its own module '{error.name}' is missing; reinstall {entry.distribution}."
     own = entry.distribution
-    line = (
-        "pip install 'compbench[run]'" if missing in ("torch", "numpy", "safetensors", "h5py") else f"pip install {own}"
-    )
+    line = "pip install 'compbench[run]'" if missing in ("torch", "numpy", "safetensors", "h5py") else f"pip install {own}"
     return "incompatible", f"needs package '{missing}', which is not installed: {line}"

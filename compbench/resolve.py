@@ -81,6 +81,5 @@ def _updated(model: M, changed: dict[str, Any], what: str, prefix: str) -> M:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise CompbenchError(
-            f"--set {prefix}{key}={changed.get(key)!r}: {first['msg']}"
-            f" ({fields[key].description if key in fields else what})."
+            f"--set {prefix}{key}={changed.get(key)!r}: {first['msg']} ({fields[key].description if key in fields else what})."
         ) from error

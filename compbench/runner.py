@@ -20,7 +20,7 @@ from compbench.children import Child, Ended, log_tail
 from compbench.environment import environment_of
 from compbench.errors import CompbenchError
 from compbench.home import Home
-from compbench.records import Store
+from compbench.records import Store, parse
 from compbench.schemas import Plugin, Profile, Record, RunRequest, RunSpec
 
 DESCRIBE_SECONDS = 300.0
@@ -120,9 +120,7 @@ class ProcessPair:
 class _Attempt:
     """The course of one attempt, and what is known of it so far: enough for a record at any moment."""
 
-    def __init__(
-        self, request: RunRequest, home: Home, pair: Any, *, force: bool, resume: bool, in_process: bool
-    ) -> None:
+    def __init__(self, request: RunRequest, home: Home, pair: Any, *, force: bool, resume: bool, in_process: bool) -> None:
         self.request, self.home, self.pair = request, home, pair
         self.force, self.resume, self.in_process = force, resume, in_process
         self.store = Store(home.records)
@@ -136,9 +134,7 @@ class _Attempt:
         try:
             self.contestant, self.referee = self.pair.describe()
         except Ended as end:
-            raise CompbenchError(
-                end.reason if end.usage else f"{end.reason}. {_last_line(end.traceback)}".strip()
-            ) from end
+            raise CompbenchError(end.reason if end.usage else f"{end.reason}. {_last_line(end.traceback)}".strip()) from end
         self.spec = self._spec()
         identity = self.spec.identity
         finished = self.store.finished(identity)
@@ -200,7 +196,7 @@ class _Attempt:
                 seconds=time.monotonic() - self.clock,
             )
             path = self.store.write(record, self.artifacts if status == "ok" else {})
-            return Outcome(record, path, reused=False)
+            return Outcome(parse(path.read_bytes()), path, reused=False)  # as it stands on disk, artifacts named
 
     def _spec(self) -> RunSpec:
         contestant, referee, request = self.contestant, self.referee, self.request

@@ -69,6 +69,4 @@ def test_every_hook_is_explained_to_contributors() -> None:
 
 
 def test_the_copy_of_the_papers_figures_in_the_package_is_the_same() -> None:
-    assert (ROOT / "leaderboards" / "papers.csv").read_bytes() == (
-        ROOT / "compbench" / "boards" / "papers.csv"
-    ).read_bytes()
+    assert (ROOT / "leaderboards" / "papers.csv").read_bytes() == (ROOT / "compbench" / "boards" / "papers.csv").read_bytes()

@@ -17,9 +17,7 @@ from compbench.schemas import Record
 PictureOf = Callable[[Record], bytes | None]
 
 
-def build(
-    records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf
-) -> tuple[Path, ...]:
+def build(records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf) -> tuple[Path, ...]:
     """Write board.csv, board.md and index.html, each whole or not at all.
 
     Args:

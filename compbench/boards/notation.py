@@ -9,9 +9,7 @@ from typing import NamedTuple
 from compbench.boards.aggregate import BoardRow, Failure, Section
 from compbench.boards.papers import PaperFigure
 
-UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]+"
-)
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]+")
 """Controls, line separators, and marks that reorder or hide text: a record's text keeps to its place and direction."""
 
 SPLITS = ("heldout", "all", "seen", "none")

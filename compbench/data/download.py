@@ -79,9 +79,7 @@ def _fetch_one(file: SourceFile, folder: Path, source: str, offline: bool, progr
         status = _status(file, part)
         if status.state != "ok":
             part.unlink()
-            raise CompbenchError(
-                f"{file.name} was downloaded but is wrong: {status.detail}; nothing was kept. Try again."
-            )
+            raise CompbenchError(f"{file.name} was downloaded but is wrong: {status.detail}; nothing was kept. Try again.")
         os.replace(part, path)
         note = path.with_name(path.name + ".sha256")
         note.write_text(f"{file_sha256(path)}  {file.name}\n")

@@ -57,9 +57,7 @@ class MPI3DRenderer:
         progress: called as progress(done, 120) while they are traced (some seconds on one core).
     """
 
-    def __init__(
-        self, *, device: str | torch.device = "cpu", progress: Callable[[int, int], None] | None = None
-    ) -> None:
+    def __init__(self, *, device: str | torch.device = "cpu", progress: Callable[[int, int], None] | None = None) -> None:
         arms = torch.empty(3, 40, 40, SIDE * SIDE, dtype=torch.uint8)
         sprites = torch.empty(6, 2, 3, 40, 40, 2, WINDOW * WINDOW, dtype=torch.uint8)
         for camera in range(3):
@@ -195,10 +193,7 @@ def background(camera: int) -> tuple[Tensor, Tensor]:
     fade = 0.75 + 0.35 * points[:, 1] / SIDE
     ring = ((_ring_distance(camera, points)) < 0.9).float() * 14
     layers = [
-        (
-            table * (TABLE[k] * fade + ring)
-            + (1 - table) * BACKDROP[k] * (0.5 + 0.5 * points[:, 1] / ARC_TOP[camera]).clamp(max=1)
-        )
+        (table * (TABLE[k] * fade + ring) + (1 - table) * BACKDROP[k] * (0.5 + 0.5 * points[:, 1] / ARC_TOP[camera]).clamp(max=1))
         for k in range(3)
     ]
     per_pixel = torch.stack([*layers, arc]).view(4, SIDE * SIDE, SAMPLES**2).mean(-1)

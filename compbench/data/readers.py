@@ -41,9 +41,7 @@ def open_official(
 ) -> Images:
     """The images of an official file: on a GPU where they fit, as uint8, else read by index."""
     file: Any = (
-        MPI3DFile(path, lattice.sizes, progress=progress)
-        if lattice.name == "mpi3d"
-        else Shapes3DFile(path, lattice.sizes)
+        MPI3DFile(path, lattice.sizes, progress=progress) if lattice.name == "mpi3d" else Shapes3DFile(path, lattice.sizes)
     )
     if device.type != "cuda" or file.num_bytes > 0.6 * torch.cuda.mem_get_info(device)[0]:
         return lambda conditions: file.images(lattice_index(conditions.cpu(), lattice.sizes).numpy())
@@ -81,9 +79,7 @@ class Shapes3DFile:
             self._file = h5py.File(path, "r")
             self._images, labels = self._file["images"], self._file["labels"]
         except (OSError, KeyError) as error:
-            raise CompbenchError(
-                f"{path} is not the 3dshapes file or is damaged ({str(error)[:80]}); fetch it again."
-            ) from error
+            raise CompbenchError(f"{path} is not the 3dshapes file or is damaged ({str(error)[:80]}); fetch it again.") from error
         self.count = int(numpy.prod(sizes))
         self.shape = (64, 64, 3)
         if self._images.shape != (self.count, *self.shape) or self._images.dtype != numpy.uint8:
@@ -121,25 +117,19 @@ class MPI3DFile:
         CompbenchError: not such a file, truncated, or of the wrong shape.
     """
 
-    def __init__(
-        self, path: Path, sizes: Sequence[int], *, progress: Progress = lambda stage, done, total: None
-    ) -> None:
+    def __init__(self, path: Path, sizes: Sequence[int], *, progress: Progress = lambda stage, done, total: None) -> None:
         self.count = int(numpy.prod(sizes))
         self.shape = (64, 64, 3)
         try:
             mapped = _map_npz(path, "images.npy", progress)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, struct.error) as error:
-            raise CompbenchError(
-                f"{path} is not the MPI3D file or is damaged ({str(error)[:80]}); fetch it again."
-            ) from error
+            raise CompbenchError(f"{path} is not the MPI3D file or is damaged ({str(error)[:80]}); fetch it again.") from error
         if (
             mapped.size != self.count * int(numpy.prod(self.shape))
             or mapped.dtype != numpy.uint8
             or mapped.shape[-3:] != self.shape
         ):
-            raise CompbenchError(
-                f"{path} has images {mapped.shape} {mapped.dtype}, expected {(self.count, *self.shape)} uint8."
-            )
+            raise CompbenchError(f"{path} has images {mapped.shape} {mapped.dtype}, expected {(self.count, *self.shape)} uint8.")
         self._images = mapped.reshape(self.count, *self.shape)
 
     @property
@@ -164,9 +154,7 @@ def _check_order(path: Path, labels: Any, sizes: Sequence[int]) -> None:
         if sizes[column] > 1:
             zero, one = labels[0], labels[stride]
             if zero[column] == one[column] or any(zero[k] != one[k] for k in range(len(sizes)) if k != column):
-                raise CompbenchError(
-                    f"{path} is not in lattice order (factor {column}); this is not the official file."
-                )
+                raise CompbenchError(f"{path} is not in lattice order (factor {column}); this is not the official file.")
         stride *= sizes[column]
 
 

@@ -79,9 +79,7 @@ class Shapes3DRenderer:
         progress: called as progress(done, 480) while the buffers are built (some seconds on one core).
     """
 
-    def __init__(
-        self, *, device: str | torch.device = "cpu", progress: Callable[[int, int], None] | None = None
-    ) -> None:
+    def __init__(self, *, device: str | torch.device = "cpu", progress: Callable[[int, int], None] | None = None) -> None:
         self.device = torch.device(device)
         buffers = torch.empty(480, 5, SIDE * SIDE, dtype=torch.float16)
         for orientation in range(15):
@@ -98,9 +96,7 @@ class Shapes3DRenderer:
         """A renderer from what `buffers()` gave."""
         light = buffers.get("light", torch.empty(0))
         if tuple(light.shape) != (480, 5, SIDE * SIDE) or light.dtype != torch.float16:
-            raise CompbenchError(
-                f"Shapes3D buffers must be float16 (480, 5, 4096), got {light.dtype} {tuple(light.shape)}."
-            )
+            raise CompbenchError(f"Shapes3D buffers must be float16 (480, 5, 4096), got {light.dtype} {tuple(light.shape)}.")
         renderer = cls.__new__(cls)
         renderer.device = torch.device(device)
         renderer._install(light)

@@ -100,10 +100,7 @@ SOURCES: dict[str, DataSource] = {
             (
                 SourceFile(
                     "inception-2015-12-05.pt",
-                    (
-                        "https://nvlabs-fi-cdn.nvidia.com/stylegan2-ada-pytorch/pretrained/metrics/"
-                        "inception-2015-12-05.pt",
-                    ),
+                    ("https://nvlabs-fi-cdn.nvidia.com/stylegan2-ada-pytorch/pretrained/metrics/inception-2015-12-05.pt",),
                 ),
             ),
             "see clean-fid",

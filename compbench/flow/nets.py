@@ -105,9 +105,7 @@ class VelocityNet(nn.Module):
         """
         count = len(conditions)
         trunk = self.backbone.encode(x_t, t)
-        repeated = Trunk(
-            _tile(trunk.middle, count), tuple(_tile(skip, count) for skip in trunk.skips), _tile(trunk.film, count)
-        )
+        repeated = Trunk(_tile(trunk.middle, count), tuple(_tile(skip, count) for skip in trunk.skips), _tile(trunk.film, count))
         output = self.backbone.decode(repeated, self._modulation(conditions.flatten(0, 1)))  # (K B, *D)
         return self._velocity(output.unflatten(0, (count, len(x_t))), x_t, t)
 

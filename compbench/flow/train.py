@@ -188,9 +188,7 @@ def _check_finite(losses: Tensor, step: int) -> None:
     bad = (~losses[: step - start + 1].isfinite()).nonzero()
     if len(bad):
         first = start + int(bad[0])
-        raise CompbenchError(
-            f"the loss is not finite at step {first}; lower budget.learning_rate or use --precision fp32."
-        )
+        raise CompbenchError(f"the loss is not finite at step {first}; lower budget.learning_rate or use --precision fp32.")
 
 
 def _like(parameter: Tensor, value: Tensor) -> Tensor:

@@ -24,9 +24,7 @@ KID_SUBSETS, KID_SIZE = 20, 1000
 def _frechet(pair: SamplePair, extractor: str) -> Value:
     from compbench.metrics.frechet import frechet_distance, gaussian_statistics
 
-    real, generated, floor = (
-        gaussian_statistics(pair.features(extractor, which)) for which in ("real", "generated", "floor")
-    )
+    real, generated, floor = (gaussian_statistics(pair.features(extractor, which)) for which in ("real", "generated", "floor"))
     return Value(frechet_distance(real, generated), frechet_distance(real, floor))
 
 
@@ -41,15 +39,19 @@ def fd_judge(pair: SamplePair, generator: numpy.random.Generator) -> Value:
 
 
 def kid(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Unbiased kernel distance, mean over subsets.  Binkowski et al. 2018."""
+    """Unbiased kernel distance of features scaled to unit mean square of the real ones.  Binkowski et al. 2018.
+
+    Version 1 did not scale: its figures depend on the judge and are mostly noise.
+    """
     from compbench.metrics.kernel import kid as kernel_distance
 
     real = pair.features("judge", "real")
+    scale = float((real**2).mean()) ** 0.5  # a judge's features have any scale, and the kernel is cubic
     return Value(
         *(
             kernel_distance(
-                real,
-                pair.features("judge", which),
+                real / scale,
+                pair.features("judge", which) / scale,
                 num_subsets=KID_SUBSETS,
                 subset_size=KID_SIZE,
                 generator=generator,
@@ -81,7 +83,7 @@ def compbench_metrics() -> tuple[Metric, ...]:
         Metric("accuracy", "share of samples that show what was asked for", "", "higher", margin=0.02),
         Metric("fid", "Frechet distance in Inception features", "", "lower", margin=0.5, compute=fid),
         Metric("fd_judge", "Frechet distance in the judge's features", "", "lower", margin=1.0, compute=fd_judge),
-        Metric("kid", "kernel distance in the judge's features", "", "lower", margin=0.01, compute=kid),
+        Metric("kid", "kernel distance in the judge's features", "", "lower", version=2, margin=0.01, compute=kid),
         Metric("precision", "share of generated samples near real ones", "", "higher", margin=0.03, compute=precision),
         Metric("recall", "share of real samples near generated ones", "", "higher", margin=0.03, compute=recall),
     )

@@ -37,9 +37,7 @@ class InceptionFeatures:
         MetricUnavailable: packages or weights are missing, or the weights are not the ones expected.
     """
 
-    def __init__(
-        self, folder: Path, device: torch.device, *, path: Path | None = None, sha256: str = WEIGHTS_SHA256
-    ) -> None:
+    def __init__(self, folder: Path, device: torch.device, *, path: Path | None = None, sha256: str = WEIGHTS_SHA256) -> None:
         path = path or Path(os.environ.get("COMPBENCH_INCEPTION") or folder / WEIGHTS)
         if not path.is_file():
             raise MetricUnavailable(f"no Inception weights: bring {WEIGHTS} by `compbench data fetch inception`")
@@ -50,9 +48,7 @@ class InceptionFeatures:
         content = path.read_bytes()
         self.sha256 = hashlib.sha256(content).hexdigest()
         if self.sha256 != sha256:
-            raise MetricUnavailable(
-                f"{path.name} has SHA-256 {self.sha256[:16]}..., expected {sha256[:16]}...: fetch it again"
-            )
+            raise MetricUnavailable(f"{path.name} has SHA-256 {self.sha256[:16]}..., expected {sha256[:16]}...: fetch it again")
         self._resize: Any = build_resizer("clean")
         self._device = device
         # TorchScript can run code, so we load the very bytes that were hashed, not the file again.

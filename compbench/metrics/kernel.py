@@ -47,9 +47,7 @@ def kid(
         raise ValueError(f"KID needs subsets of 2 rows or more, got {num_subsets} of {size}.")
     x, y = numpy.asarray(real, numpy.float64), numpy.asarray(generated, numpy.float64)
     values = [
-        polynomial_mmd2(
-            x[generator.choice(len(x), size, replace=False)], y[generator.choice(len(y), size, replace=False)]
-        )
+        polynomial_mmd2(x[generator.choice(len(x), size, replace=False)], y[generator.choice(len(y), size, replace=False)])
         for _ in range(num_subsets)
     ]
     spread = numpy.std(values, ddof=1) if num_subsets > 1 else 0.0

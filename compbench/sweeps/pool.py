@@ -83,9 +83,7 @@ def work_through(
     return [results.get(index) or _never(requests[index]) for index in range(len(requests))]
 
 
-def _one(
-    request: RunRequest, slot: int, force: bool, resume: bool, listener: SweepListener, stopping: threading.Event
-) -> Result:
+def _one(request: RunRequest, slot: int, force: bool, resume: bool, listener: SweepListener, stopping: threading.Event) -> Result:
     def hear(stage: str, done: int, total: int) -> None:
         listener(slot, request, stage, done, total)
         if stopping.is_set():

@@ -95,9 +95,7 @@ def condition_space(lattice: Lattice, axis_bins: int) -> FactorSpace:
         raise CompbenchError(f"--set task.axis_bins={axis_bins}: must divide 40, the number of axis positions.")
     sizes = [axis_bins if size == 40 else size for size in lattice.sizes]
     values = {"shape": SHAPES}
-    return FactorSpace(
-        Factor(name, size, values.get(name, ())) for name, size in zip(lattice.factors, sizes, strict=True)
-    )
+    return FactorSpace(Factor(name, size, values.get(name, ())) for name, size in zip(lattice.factors, sizes, strict=True))
 
 
 def to_condition(fine: Tensor, lattice: Lattice, space: FactorSpace) -> Tensor:
@@ -164,9 +162,7 @@ class _Family:
         self.fine = Holdout(fine, positions, holdout.cells)
         cells = math.prod(space.sizes[position] for position in positions)
         self.num_seen = fine.num_combinations * (cells - len(holdout.cells)) // cells
-        self.images = open_images(
-            lattice, ctx.source, data=ctx.data, cache=ctx.cache, device=ctx.device, progress=ctx.progress
-        )
+        self.images = open_images(lattice, ctx.source, data=ctx.data, cache=ctx.cache, device=ctx.device, progress=ctx.progress)
 
     def problem(self, budget: Budget) -> Problem:
         full = self._problem(self.space, self.holdout, budget)

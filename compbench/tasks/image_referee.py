@@ -128,9 +128,7 @@ class ImageReferee:
         fine = self.refine(condition, generator=self._generator(purpose))
         return torch.cat([self.images(fine[first : first + 512]) for first in range(0, len(fine), 512)])
 
-    def _accuracies(
-        self, split: str, suffix: str, judge: Judge, asked: Tensor, generated: Tensor, real: Tensor
-    ) -> list[Score]:
+    def _accuracies(self, split: str, suffix: str, judge: Judge, asked: Tensor, generated: Tensor, real: Tensor) -> list[Score]:
         """The joint accuracy over the holdout's factors (all factors if none), and each of those factors' own."""
         positions = list(self.holdout.factors) or list(range(len(self.space)))
         target = asked[:, positions]
@@ -139,18 +137,14 @@ class ImageReferee:
                 judge.predict(block.to(self.ctx.device)).cpu()[:, positions] == target for block in (generated, real)
             )
         name = f"{split}_accuracy{suffix}"
-        joint = self._score(
-            name, "accuracy", split, right.all(1), ceiling.all(1), primary=not suffix and split != "seen"
-        )
+        joint = self._score(name, "accuracy", split, right.all(1), ceiling.all(1), primary=not suffix and split != "seen")
         each = [
             self._score(f"{name}_{_slug(self.space.names[position])}", "accuracy", split, right[:, k], ceiling[:, k])
             for k, position in enumerate(positions)
         ]
         return [joint, *each]
 
-    def _score(
-        self, name: str, metric: str, split: str, right: Tensor, ceiling: Tensor, *, primary: bool = False
-    ) -> Score:
+    def _score(self, name: str, metric: str, split: str, right: Tensor, ceiling: Tensor, *, primary: bool = False) -> Score:
         return Score(
             name=name,
             metric=metric,
@@ -165,9 +159,7 @@ class ImageReferee:
 
     def _distances(self, split: str, generated: Tensor, judge: Judge) -> list[Score]:
         """All registered metrics that compare images, against real images of the split, with noise floors."""
-        real, floor = (
-            self._real(self._drawn(split, len(generated), which), f"{which} {split}") for which in ("real", "floor")
-        )
+        real, floor = (self._real(self._drawn(split, len(generated), which), f"{which} {split}") for which in ("real", "floor"))
         pair = SamplePair(real, generated, floor, _Features(self.ctx, judge, real, generated, floor))
         return [
             self._distance(metric, split, pair)

@@ -35,8 +35,6 @@ def test_frechet_distance_is_three_times_faster_than_clean_fids(benchmark, num_s
     theirs = clean_fid_distance(a, b)
     seconds = time.perf_counter() - start
     benchmark.extra_info["ratio"] = seconds / benchmark.stats.stats.min
-    print(
-        f"\nours {benchmark.stats.stats.min:.2f} s, clean-fid's {seconds:.2f} s, relative {abs(ours / theirs - 1):.1e}"
-    )
+    print(f"\nours {benchmark.stats.stats.min:.2f} s, clean-fid's {seconds:.2f} s, relative {abs(ours / theirs - 1):.1e}")
     assert ours == pytest.approx(theirs, rel=1e-6)
     assert seconds >= 3 * benchmark.stats.stats.min

@@ -87,7 +87,5 @@ def test_paper_training_step_on_a_gpu_is_three_times_plain_fp32(benchmark) -> No
 def test_benchmarked_paper_network_has_the_paper_s_size() -> None:
     device = torch.device("cpu")
     budget = small(width=64, patch=1, batch_size=1)
-    problem = Problem(
-        SPACE, Event("image", (3, 64, 64)), Federation([Constant(device, 1)]), budget, Holdout.empty(SPACE)
-    )
+    problem = Problem(SPACE, Event("image", (3, 64, 64)), Federation([Constant(device, 1)]), budget, Holdout.empty(SPACE))
     assert 7.4e6 < count_parameters(monolithic_net(problem)) < 7.7e6

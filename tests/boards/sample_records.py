@@ -16,9 +16,7 @@ CPU = "Fictional CPU 2.0 GHz"
 def score(name: str = "heldout_accuracy", value: float | None = 0.5, **facts: Any) -> Score:
     """A score; split, metric, direction and the rest follow from its name unless they are given."""
     split, _, rest = name.partition("_")
-    metric = next(
-        (m for m in ("accuracy", "fd_judge", "fid", "kid", "precision", "recall") if rest.startswith(m)), rest
-    )
+    metric = next((m for m in ("accuracy", "fd_judge", "fid", "kid", "precision", "recall") if rest.startswith(m)), rest)
     lower = metric in ("fd_judge", "fid", "kid")
     known = {"metric": metric, "split": split, "direction": "lower" if lower else "higher", "n": 1000 if value else 0}
     known["primary"] = name in ("heldout_accuracy", "all_accuracy")

@@ -59,9 +59,7 @@ def test_compose_agrees_with_the_plain_loop_on_a_network(net) -> None:
     x, t, condition = torch.randn(4, 3, 8, 8), torch.rand(4), torch.randint(-1, 3, (4, 2))
     members = around_null(condition, (3.0, 1.0))
     with torch.no_grad():
-        torch.testing.assert_close(
-            compose(net, x, t, members), compose_plainly(net, x, t, members), rtol=1e-4, atol=1e-5
-        )
+        torch.testing.assert_close(compose(net, x, t, members), compose_plainly(net, x, t, members), rtol=1e-4, atol=1e-5)
 
 
 def test_stacked_agrees_whether_or_not_the_velocity_shares_its_first_half(net) -> None:

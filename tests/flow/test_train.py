@@ -53,9 +53,7 @@ class Memory:
         return self.kept
 
     def save(self, tensors, facts) -> None:
-        copies = {
-            name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
-        }
+        copies = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
         self.kept, self.saves = (copies, dict(facts)), self.saves + 1
 
 
@@ -202,9 +200,7 @@ def test_train_resumed_keeps_every_moment_and_generator() -> None:
 
 def test_train_saves_checkpoints_in_time() -> None:
     memory = Memory()
-    train(
-        vector_net(), flow_matching_loss, TwoGaussians(), budget(checkpoint_seconds=1e-9), context(checkpoints=memory)
-    )
+    train(vector_net(), flow_matching_loss, TwoGaussians(), budget(checkpoint_seconds=1e-9), context(checkpoints=memory))
     assert memory.saves == 12
 
 
@@ -216,9 +212,7 @@ def test_train_is_determined_by_its_generator() -> None:
 
 def test_train_refuses_a_checkpoint_of_another_network() -> None:
     memory = Memory()
-    train(
-        vector_net(), flow_matching_loss, TwoGaussians(), budget(checkpoint_seconds=1e-9), context(checkpoints=memory)
-    )
+    train(vector_net(), flow_matching_loss, TwoGaussians(), budget(checkpoint_seconds=1e-9), context(checkpoints=memory))
     with pytest.raises(CompbenchError, match="another network"):
         train(image_net(), flow_matching_loss, Noise(), budget(), context(checkpoints=memory))
 

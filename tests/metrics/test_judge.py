@@ -23,9 +23,7 @@ def batches(size: int, generator: Generator) -> tuple[Tensor, Tensor]:
 
 def trained(settings: JudgeSettings = FAST, *, autocast: bool = False, seed: int = 0) -> Judge:
     generator = Generator().manual_seed(seed)
-    return train_judge(
-        batches, SIZES, settings=settings, generator=generator, device=CPU, autocast=autocast, shape=(3, 16, 16)
-    )
+    return train_judge(batches, SIZES, settings=settings, generator=generator, device=CPU, autocast=autocast, shape=(3, 16, 16))
 
 
 def accuracy(judge: Judge) -> Tensor:

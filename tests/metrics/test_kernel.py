@@ -29,9 +29,7 @@ def test_polynomial_mmd2_is_unbiased(rng) -> None:
 
 
 def test_kid_of_a_shifted_distribution_is_far_above_its_standard_error(rng) -> None:
-    found = kid(
-        rng.normal(size=(300, 8)), rng.normal(size=(300, 8)) + 1, num_subsets=20, subset_size=100, generator=rng
-    )
+    found = kid(rng.normal(size=(300, 8)), rng.normal(size=(300, 8)) + 1, num_subsets=20, subset_size=100, generator=rng)
     assert found.mean > 10 * found.standard_error > 0
 
 

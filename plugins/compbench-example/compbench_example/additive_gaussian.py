@@ -27,9 +27,7 @@ class MainEffects(nn.Module):
         self.register_buffer("spread", torch.zeros(()))
 
     def design(self, condition: Tensor) -> Tensor:  # (B, F) -> (B, 1 + sum of sizes)
-        return torch.cat(
-            [torch.ones(len(condition), 1, device=condition.device), one_hots(condition, self.sizes)], dim=1
-        )
+        return torch.cat([torch.ones(len(condition), 1, device=condition.device), one_hots(condition, self.sizes)], dim=1)
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> MainEffects:

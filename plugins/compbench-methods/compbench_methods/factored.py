@@ -91,9 +91,7 @@ def extend(settings: Settings, net: VelocityNet, factor: str, problem: Problem, 
     extended = copy.deepcopy(net).requires_grad_(False)
     hidden = extended.conditioning.heads[_key(known[0])].head[0].out_features
     frequencies = problem.frequencies()[problem.space.index(factor)]
-    extended.conditioning.heads[_key(factor)] = FactorHead(
-        frequencies, hidden=hidden, channels=net.backbone.mid_channels
-    )
+    extended.conditioning.heads[_key(factor)] = FactorHead(frequencies, hidden=hidden, channels=net.backbone.mid_channels)
     extended.conditioning.names = problem.space.names
     budget = problem.budget.model_copy(update={"train_steps": max(problem.budget.extend_steps, 1)})
     train(extended, flow_matching_loss, problem.federation.pooled(), budget, ctx)

@@ -26,9 +26,7 @@ class Settings(MethodSettings):
     head_width: float = Field(
         1.0, gt=0, le=8, description="hidden units of the head over the protocol's 6 C (1536 at the paper's width)"
     )
-    factor_dropout: float = Field(
-        0.1, ge=0, lt=1, description="chance that a factor is masked in training, each for itself"
-    )
+    factor_dropout: float = Field(0.1, ge=0, lt=1, description="chance that a factor is masked in training, each for itself")
     holdout_weight: float = Field(3.0, ge=0, le=20, description="w_k of the factors that the holdout is about")
     other_weight: float = Field(1.0, ge=0, le=20, description="w_k of all other factors")
 
@@ -36,9 +34,7 @@ class Settings(MethodSettings):
 def build(settings: Settings, problem: Problem) -> VelocityNet:
     """The untrained network, and the weights of its composition."""
     net = monolithic_net(problem, head_width=settings.head_width)
-    weights = [
-        settings.holdout_weight if k in problem.composed else settings.other_weight for k in range(len(problem.space))
-    ]
+    weights = [settings.holdout_weight if k in problem.composed else settings.other_weight for k in range(len(problem.space))]
     net.register_buffer("weights", torch.tensor(weights))  # w_k, (F,)
     return net
 
