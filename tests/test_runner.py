@@ -194,3 +194,12 @@ def test_an_extension_task_says_what_the_second_stage_cost(home: Path, method: s
         assert (extension.mode, extension.new_parameters) == ("retrained", record.profile.parameters)
     assert record.score("all_accuracy").primary
     assert record.score("all_accuracy_floor_hue").n == record.score("all_accuracy").n
+
+
+def test_the_method_in_the_readme_runs_as_written(home: Path, tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    code = readme.split("```python\n")[1].split("```")[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 30
+    (tmp_path / "mine.py").write_text(code)
+    record = run(request(home, method="mine", plugins=(str(tmp_path / "mine.py"),))).record
+    assert record.status == "ok", record.reason

@@ -196,7 +196,9 @@ def _variants(groups: Iterable[Group]) -> dict[Group, str]:
     for siblings in by_method.values():
         knobs = {group: json.loads(group.knobs) for group in siblings}
         names = {name for known in knobs.values() for name in known}
-        differing = {name for name in names if len({_written(known.get(name)) for known in knobs.values()}) > 1}
+        differing = set()
+        if len(siblings) > 1:
+            differing = {name for name in names if len({_written(known.get(name)) for known in knobs.values()}) > 1}
         for group, known in knobs.items():
             shown = sorted((differing | set(group.changed)) & known.keys())
             parts = [f"v{group.method_version}"] if len({g.method_version for g in siblings}) > 1 else []

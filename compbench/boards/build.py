@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from compbench.boards.aggregate import BoardRow, Section, rows
+from compbench.boards.load import collector_paused
 from compbench.boards.papers import read
 from compbench.boards.render_csv import to_csv
 from compbench.boards.render_html import to_html
@@ -44,12 +45,14 @@ def stale(records: Sequence[Record], destination: Path, *, papers: Path | None, 
 
 def contents(records: Sequence[Record], *, papers: Path | None, pictures: PictureOf) -> Mapping[str, bytes]:
     """The bytes of the board's files, by name."""
-    board, figures = rows(records), read(papers)
-    return {
-        "board.csv": to_csv(board, figures).encode(),
-        "board.md": to_markdown(board, figures).encode(),
-        "index.html": to_html(board, figures, sample_grids(board, records, pictures)).encode(),
-    }
+    figures = read(papers)
+    with collector_paused():
+        board = rows(records)
+        return {
+            "board.csv": to_csv(board, figures).encode(),
+            "board.md": to_markdown(board, figures).encode(),
+            "index.html": to_html(board, figures, sample_grids(board, records, pictures)).encode(),
+        }
 
 
 def sample_grids(

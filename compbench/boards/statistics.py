@@ -52,7 +52,7 @@ def interval(values: Sequence[float]) -> Interval | None:
     ordered = sorted(values)
     plan = resamples(len(ordered))
     means = sorted(
-        (math.fsum(map(mul, counts, ordered)) / len(ordered), probability)
+        (sum(map(mul, counts, ordered)) / len(ordered), probability)
         for counts, probability in zip(plan.counts, plan.probability, strict=True)
     )
     return Interval(_quantile(means), _quantile(means[::-1]))

@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import h5py
+import numpy
+import pytest
+import torch
+
+from compbench.data.lattice import MPI3D, SHAPES3D, ImageSilo, choose_source, open_images
+from compbench.data.readers import lattice_index
+from compbench.errors import CompbenchError
+from compbench.factors import Factor, FactorSpace, Holdout
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def official(tmp_path: Path) -> Path:
+    """A 3dshapes.h5 of the true shape whose images are zero and unallocated, but for one."""
+    grid = numpy.indices(SHAPES3D.sizes).reshape(6, -1).T.astype(numpy.float64)
+    with h5py.File(tmp_path / "3dshapes.h5", "w") as file:
+        images = file.create_dataset("images", (480_000, 64, 64, 3), numpy.uint8, chunks=(1, 64, 64, 3))
+        images[123_456] = 77
+        file.create_dataset("labels", data=grid, compression="gzip")
+    return tmp_path
+
+
+def test_official_data_is_taken_where_it_is_and_embedded_where_it_is_not(official: Path, tmp_path: Path) -> None:
+    assert choose_source(SHAPES3D, official, "auto").kind == "official"
+    assert choose_source(SHAPES3D, official, "embedded").kind == "embedded"
+    assert choose_source(MPI3D, tmp_path, "auto").kind == "embedded"
+    with pytest.raises(CompbenchError, match="compbench data fetch mpi3d-real"):
+        choose_source(MPI3D, tmp_path, "official")
+
+
+def test_the_official_fingerprint_is_the_files_hash_and_is_noted(official: Path) -> None:
+    first = choose_source(SHAPES3D, official, "official").fingerprint
+    assert (official / "3dshapes.h5.sha256").read_text().startswith(first)
+    assert choose_source(SHAPES3D, official, "official").fingerprint == first
+
+
+def test_official_images_come_by_combination(official: Path) -> None:
+    images = open_images(SHAPES3D, choose_source(SHAPES3D, official, "official"), data=official, cache=official, device=CPU)
+    wanted = torch.tensor(numpy.unravel_index(123_456, SHAPES3D.sizes)).view(1, 6)
+    assert lattice_index(wanted, SHAPES3D.sizes).item() == 123_456
+    found = images(torch.cat([wanted, wanted * 0]))
+    assert found.shape == (2, 3, 64, 64)
+    assert (found[0] == 77).all()
+    assert (found[1] == 0).all()
+
+
+def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
+    source = choose_source(SHAPES3D, tmp_path, "embedded")
+    first = open_images(SHAPES3D, source, data=tmp_path, cache=tmp_path, device=CPU)
+    (cached,) = tmp_path.glob("*.safetensors")
+    cached.write_bytes(cached.read_bytes()[:1000])
+    again = open_images(SHAPES3D, source, data=tmp_path, cache=tmp_path, device=CPU)
+    condition = torch.zeros(1, 6, dtype=torch.long)
+    assert torch.equal(first(condition), again(condition))
+
+
+def test_a_silo_gives_seen_images_in_range_with_their_conditions() -> None:
+    space = FactorSpace([Factor("a", 2), Factor("b", 2)])
+    holdout = Holdout.by_rule(space, ["a", "b"], lambda a, b: a == b)
+
+    def images(fine: torch.Tensor) -> torch.Tensor:
+        return (fine[:, :1, None, None] * 255).expand(-1, 3, 4, 4).to(torch.uint8)
+
+    silo = ImageSilo(images, holdout, lambda fine: fine, CPU, 2)
+    batch = silo.batch(50, torch.Generator().manual_seed(0))
+    assert not holdout.contains(batch.condition).any()
+    assert torch.equal(batch.x1[:, 0, 0, 0], batch.condition[:, 0] * 2.0 - 1)
