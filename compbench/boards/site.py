@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from compbench.records import Problem, Store
@@ -21,21 +20,21 @@ def rebuild(records: Path, output: Path) -> tuple[tuple[Path, ...], list[Problem
         the written files, and what in the folder is no usable record.
     """
     from compbench.boards.build import build
+    from compbench.boards.load import read_records
 
     store = Store(records)
-    found, problems = store.read()
+    found, problems = read_records(store.paths())  # the fast reader: boards are built from thousands
     return build(found, output, papers=papers_beside(records), pictures=store.picture), problems
 
 
 def stale(records: Path, output: Path) -> list[Path]:
     """The files of a board that differ from what the records give."""
-    with tempfile.TemporaryDirectory() as scratch:
-        pages, _ = rebuild(records, Path(scratch))
-        return [
-            output / page.name
-            for page in pages
-            if not (output / page.name).is_file() or (output / page.name).read_bytes() != page.read_bytes()
-        ]
+    from compbench.boards import build
+    from compbench.boards.load import read_records
+
+    store = Store(records)
+    found, _ = read_records(store.paths())
+    return build.stale(found, output, papers=papers_beside(records), pictures=store.picture)
 
 
 def papers_beside(records: Path) -> Path | None:
