@@ -101,6 +101,8 @@ SOURCES: dict[str, DataSource] = {
                 SourceFile(
                     "inception-2015-12-05.pt",
                     ("https://nvlabs-fi-cdn.nvidia.com/stylegan2-ada-pytorch/pretrained/metrics/inception-2015-12-05.pt",),
+                    95_607_719,
+                    "f58cb9b6ec323ed63459aa4fb441fe750cfe39fafad6da5cb504a16f19e958f4",
                 ),
             ),
             "see clean-fid",

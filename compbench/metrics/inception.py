@@ -16,10 +16,11 @@ import numpy
 import torch
 from torch import Tensor
 
+from compbench.data.sources import SOURCES
 from compbench.metrics.unavailable import MetricUnavailable
 
-WEIGHTS = "inception-2015-12-05.pt"
-WEIGHTS_SHA256 = "f58cb9b6ec323ed63459aa4fb441fe750cfe39fafad6da5cb504a16f19e958f4"
+WEIGHTS = SOURCES["inception"].files[0].name
+WEIGHTS_SHA256 = SOURCES["inception"].files[0].sha256
 """Of NVIDIA's 95,607,719 bytes; k-diffusion pins the same.  We have not measured it ourselves."""
 INSTALL = "pip install 'compbench[fid]'"
 
