@@ -112,7 +112,9 @@ def run(method: str, task: str, in_process: bool, trace: bool, threads: int, as_
     """
     from compbench import console
     from compbench.runner import run as run_one
+    from compbench.runner import terminate_like_ctrl_c
 
+    terminate_like_ctrl_c()
     requests = _requests([method], [task], options, trace=trace, threads=threads)
     worst = 0
     for request in requests:
@@ -143,9 +145,11 @@ def sweep(methods: str, tasks: str, slots: int, dry_run: bool, as_json: bool, **
     cores; their speeds are then marked as those of a shared machine.
     """
     from compbench import console
+    from compbench.runner import terminate_like_ctrl_c
     from compbench.sweeps.grid import expand, names
     from compbench.sweeps.pool import work_through
 
+    terminate_like_ctrl_c()
     chosen = (names("methods", methods, options["plugins"]), names("tasks", tasks, ()))
     requests = [
         request

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import shutil
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -73,6 +75,12 @@ def run(
             return _Attempt(request, home, pair, force=force, resume=resume, in_process=in_process).run()
         finally:
             pair.stop(gracefully=False)
+
+
+def terminate_like_ctrl_c() -> None:
+    """Let SIGTERM, which schedulers send, end a run as Ctrl-C does: with a record and a checkpoint."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have started us with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
 
 
 class ProcessPair:
@@ -252,9 +260,6 @@ def _scratch(home: Home) -> Iterator[Path]:
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Ignore Ctrl-C while a checkpoint is awaited or a record written: a second press must not lose it."""
-    import signal
-    import threading
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -158,8 +158,9 @@ def test_two_runs_of_one_spec_at_once_are_told_apart(home: Path, tmp_path: Path)
         pass
 
 
-def test_ctrl_c_leaves_a_killed_record_and_resume_gives_the_undisturbed_result(home: Path) -> None:
-    steps = {"budget.train_steps": 150, "budget.checkpoint_seconds": 0.5}
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_leaves_a_killed_record_and_resume_gives_the_undisturbed_result(home: Path, number: int) -> None:
+    steps = {"budget.train_steps": 150 + number, "budget.checkpoint_seconds": 0.5}
     whole = run(request(home, seed=7, overrides=steps)).record
     command = [sys.executable, "-m", "compbench.cli", "run", "--method", "factored", "--task", "shapes3d-heavy"]
     command += ["--preset", "smoke", "--seed", "7", "--device", "cpu", "--threads", "1", "--json", "--force"]
@@ -171,7 +172,7 @@ def test_ctrl_c_leaves_a_killed_record_and_resume_gives_the_undisturbed_result(h
         if checkpoint.is_file() or running.poll() is not None:
             break
         time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     output, _ = running.communicate(timeout=60)
     assert running.returncode == 130
     assert json.loads(output)["status"] == "killed"
