@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import hashlib
+import http.client
 import os
 import shutil
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from compbench.data.sources import DataSource, SourceFile, file_sha256
+from compbench.data.sources import DataSource, SourceFile, file_hash, note_sha256, noted_sha256
 from compbench.errors import CompbenchError
 
 BLOCK = 2**20
 TIMEOUT_SECONDS = 60.0
+ATTEMPTS = 3
+"""Connections in a row that may bring nothing new before a mirror is given up."""
+PAUSE_SECONDS = 2.0
+"""Before the second attempt in a row; twice that before the third."""
 SPARE_BYTES = 2**28
 """Left free on the disk after a download."""
 
@@ -25,23 +32,30 @@ Progress = Callable[[str, int, int], None]
 
 
 class FileStatus(NamedTuple):
-    """What `verify` found of one file."""
+    """What `verify` found of one file; `sha256` is "" where it was not measured."""
 
     name: str
     state: Literal["ok", "missing", "wrong"]
     detail: str = ""
+    sha256: str = ""
 
 
-def fetch(
-    source: DataSource, folder: Path, *, offline: bool = False, progress: Progress = lambda name, done, total: None
-) -> list[Path]:
+class _MirrorFailed(Exception):
+    """A mirror does not answer, or does not have the file; the next one is tried."""
+
+
+def _silent(name: str, done: int, total: int) -> None:
+    return None
+
+
+def fetch(source: DataSource, folder: Path, *, offline: bool = False, progress: Progress = _silent) -> list[Path]:
     """Bring all files of a source into `folder`; those that are there are verified instead.
 
     Args:
         source: what to fetch.
         folder: data folder; made if need be.
         offline: fetch nothing, say what is missing.
-        progress: called as progress(file, done, total).
+        progress: called as progress(file, done, total), and as progress("file (checking)", ...) while it is hashed.
 
     Returns:
         paths of the files.
@@ -50,62 +64,113 @@ def fetch(
         CompbenchError: no mirror answers, the disk is too small, a hash is wrong, another process is fetching, or
             `offline` and a file is missing.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     return [_fetch_one(file, folder, source.name, offline, progress) for file in source.files]
 
 
-def verify(source: DataSource, folder: Path) -> list[FileStatus]:
-    """Size and hashes of each file against what is known; a file of unknown hash against the note of its first use."""
-    return [_status(file, folder / file.name) for file in source.files]
+def verify(source: DataSource, folder: Path, *, progress: Progress = _silent) -> list[FileStatus]:
+    """Size and SHA-256 of each file against what is known.
+
+    A file of unknown hash must have the right structure; its hash is recorded on first use, and checked from then on.
+    """
+    statuses = []
+    for file in source.files:
+        path = folder / file.name
+        status = _status(file, path, noted_sha256(path), progress)
+        if status.state == "ok":
+            note_sha256(path, status.sha256)
+        statuses.append(status)
+    return statuses
 
 
 def _fetch_one(file: SourceFile, folder: Path, source: str, offline: bool, progress: Progress) -> Path:
     path = folder / file.name
-    with (folder / f"{file.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CompbenchError(f"{file.name} is being fetched by another process; wait for it.") from error
+    if offline and not path.is_file():
+        size = f"{file.size} bytes" if file.size else f"about {file.about / 1e9:.1f} GB" if file.about else "size unknown"
+        raise CompbenchError(f"{file.name} ({size}) of '{source}' is missing; bring it by hand into {folder}.")
+    with _lock(folder, file.name):
         if path.is_file():
-            status = _status(file, path)
+            status = _status(file, path, noted_sha256(path), progress)
             if status.state == "wrong":
                 raise CompbenchError(f"{path} is wrong: {status.detail}; move it away and fetch it again.")
-            return path
-        if offline:
-            size = f" ({file.size} bytes)" if file.size else ""
-            raise CompbenchError(f"{file.name}{size} of '{source}' is missing; bring it by hand into {folder}.")
-        part = folder / f"{file.name}.part"
-        _download(file, part, progress)
-        status = _status(file, part)
-        if status.state != "ok":
-            part.unlink()
-            raise CompbenchError(f"{file.name} was downloaded but is wrong: {status.detail}; nothing was kept. Try again.")
-        os.replace(part, path)
-        note = path.with_name(path.name + ".sha256")
-        note.write_text(f"{file_sha256(path)}  {file.name}\n")
-        return path
+        else:
+            status = _bring(file, path, progress)
+        note_sha256(path, status.sha256)
+    return path
 
 
-def _download(file: SourceFile, part: Path, progress: Progress) -> None:
-    """Try the mirrors in turn; each goes on where the last one stopped."""
+@contextmanager
+def _lock(folder: Path, name: str) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / f"{name}.lock").open("a")
+    except OSError as error:
+        raise CompbenchError(f"cannot write in {folder} ({error.strerror}); set COMPBENCH_HOME to a folder of yours.") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CompbenchError(f"{name} is being fetched by another process; wait for it.") from error
+        yield
+
+
+def _bring(file: SourceFile, path: Path, progress: Progress) -> FileStatus:
+    """Download from the first mirror that sends the right file, and only then give it its name."""
+    part = path.with_name(path.name + ".part")
     failures = []
     for url in file.urls:
-        for _ in range(3):  # a dropped connection is taken up again
-            try:
-                if _transfer(file, url, part, progress):
-                    return
-            except (OSError, urllib.error.URLError) as error:
-                failures.append(f"{url.split('/')[2]}: {getattr(error, 'reason', error)}")
-                if isinstance(error, urllib.error.HTTPError) and error.code < 500:
-                    break
-    kept = f"; {part.stat().st_size} bytes are kept, run it again to go on" if part.is_file() else ""
-    last = failures[-1] if failures else "the connection was cut"
-    raise CompbenchError(f"could not fetch {file.name} ({last}){kept}, or bring it by hand into {part.parent}.")
+        host = url.split("/")[2]
+        try:
+            status = _from_mirror(file, url, part, noted_sha256(path), progress)
+        except _MirrorFailed as error:
+            failures.append(f"{host}: {error}")
+            continue
+        if status.state == "ok":
+            os.replace(part, path)
+            return status
+        failures.append(f"{host}: {status.detail}")
+    left = f"{_size(part)} bytes are kept, run it again to go on" if part.is_file() else "nothing was kept, try again later"
+    raise CompbenchError(f"could not fetch {file.name} ({'; '.join(failures)}); {left}, or bring it by hand into {path.parent}.")
+
+
+def _from_mirror(file: SourceFile, url: str, part: Path, noted: str, progress: Progress) -> FileStatus:
+    resumed = part.is_file()
+    _download(file, url, part, progress)
+    status = _status(file, part, noted, progress)
+    if status.state != "ok":
+        part.unlink()
+        if resumed:  # what lay there may have been of another file: once more, from the start
+            return _from_mirror(file, url, part, noted, progress)
+    return status
+
+
+def _download(file: SourceFile, url: str, part: Path, progress: Progress) -> None:
+    """Fill `part` from one mirror; a cut connection is taken up again for as long as that brings something new."""
+    best, idle = _size(part), 0
+    while True:
+        try:
+            if _transfer(file, url, part, progress):
+                return
+            reason = "the connection was cut"
+        except urllib.error.HTTPError as error:
+            reason = f"HTTP {error.code} {error.reason}"
+            if error.code < 500 and error.code != 429:
+                raise _MirrorFailed(reason) from error
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise CompbenchError(
+                    f"the disk of {part.parent} is full; {_size(part)} bytes of {file.name} are kept, make room and run it again."
+                ) from error
+            reason = str(getattr(error, "reason", error))
+        idle = 0 if _size(part) > best else idle + 1
+        best = max(best, _size(part))
+        if idle == ATTEMPTS:
+            raise _MirrorFailed(reason)
+        time.sleep(PAUSE_SECONDS * idle)
 
 
 def _transfer(file: SourceFile, url: str, part: Path, progress: Progress) -> bool:
     """One connection.  True if the file is complete afterwards, False if it was cut."""
-    have = part.stat().st_size if part.is_file() else 0
+    have = _size(part)
     if file.size and have == file.size:
         return True
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
@@ -116,16 +181,23 @@ def _transfer(file: SourceFile, url: str, part: Path, progress: Progress) -> boo
             return True
         raise
     with answer:
-        if have and answer.status != 206:
+        if have and answer.status == 206 and not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+            part.unlink()
+            raise ConnectionError("the mirror resumes at the wrong place")
+        if answer.status != 206:
             have = 0  # the mirror does not resume
         length = int(answer.headers.get("Content-Length") or 0)
         total = have + length if length else file.size
-        _check_space(part.parent, total - have)
+        if file.size and total != file.size:
+            raise _MirrorFailed(f"offers {total} bytes, expected {file.size}")
+        _check_space(part.parent, (total or file.about) - have)
         with part.open("ab" if have else "wb") as output:
             while block := answer.read(BLOCK):
                 output.write(block)
                 have += len(block)
                 progress(file.name, have, total)
+            output.flush()
+            os.fsync(output.fileno())
     return not total or have >= total
 
 
@@ -135,24 +207,38 @@ def _check_space(folder: Path, needed: int) -> None:
         raise CompbenchError(f"{needed / 2**30:.1f} GiB are to be fetched, {folder} has {free / 2**30:.1f} GiB free.")
 
 
-def _status(file: SourceFile, path: Path) -> FileStatus:
+def _status(file: SourceFile, path: Path, noted: str, progress: Progress) -> FileStatus:
+    """Compare the file at `path` (perhaps not yet under its name) with what is known and with the note of its first use."""
     if not path.is_file():
         return FileStatus(file.name, "missing", f"`compbench data fetch` gets it, or bring it into {path.parent}")
     size = path.stat().st_size
     if file.size and size != file.size:
         return FileStatus(file.name, "wrong", f"{size} bytes, expected {file.size}")
-    note = path.with_name(file.name + ".sha256")
-    expected = file.sha256 or (note.read_text().split()[0] if note.is_file() else "")
-    if expected:
-        found = file_sha256(path)
-        if found != expected:
-            return FileStatus(file.name, "wrong", f"SHA-256 {found[:16]}..., expected {expected[:16]}...")
-        return FileStatus(file.name, "ok", "" if file.sha256 else "matches the hash of its first use")
-    if file.md5 and _md5(path) != file.md5:
-        return FileStatus(file.name, "wrong", "MD5 differs")
-    return FileStatus(file.name, "ok", "its hash is not published; trusted on first use")
+
+    def hear(done: int) -> None:
+        progress(f"{file.name} (checking)", done, size)
+
+    try:
+        found = file_hash(path, progress=hear)
+        if not file.sha256 and file.md5 and (md5 := file_hash(path, "md5")) != file.md5:
+            return FileStatus(file.name, "wrong", f"MD5 is {md5}, expected {file.md5}", found)
+    except OSError as error:
+        return FileStatus(file.name, "wrong", f"it cannot be read ({error.strerror})")
+    expected = file.sha256 or noted
+    if expected and found != expected:
+        where = "" if file.sha256 else f" from its first use (if the change is right, delete {file.name}.sha256)"
+        return FileStatus(file.name, "wrong", f"SHA-256 is {found}, expected {expected}{where}", found)
+    if file.sha256:
+        return FileStatus(file.name, "ok", "", found)
+    if noted:
+        return FileStatus(file.name, "ok", "matches the hash of its first use", found)
+    if file.num_images:
+        from compbench.data.readers import npz_problem  # imports torch, which a file of known hash does not need
+
+        if problem := npz_problem(path, file.num_images):
+            return FileStatus(file.name, "wrong", problem, found)
+    return FileStatus(file.name, "ok", f"its hash is not published; SHA-256 {found} is trusted and recorded on first use", found)
 
 
-def _md5(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from compbench.errors import CompbenchError
+
 
 class SourceFile(NamedTuple):
-    """One file.  Where we know no hash with certainty it is "", and the first use records the one it finds."""
+    """One file.  Where we know no hash with certainty it is "", and the first use records the one it finds.
+
+    Attributes:
+        name: under which it lies in the data folder.
+        urls: mirrors, tried in turn.  Only one where no hash is known: it alone vouches for what it sends.
+        size: bytes, 0 where not known for certain.
+        sha256, md5: hexadecimal.
+        about: bytes, roughly, where `size` is not known: for people and for the look at the disk.
+        num_images: of an .npz of unknown hash, how many pictures 64x64x3 its array `images` holds.
+    """
 
     name: str
     urls: tuple[str, ...]
     size: int = 0
     sha256: str = ""
     md5: str = ""
+    about: int = 0
+    num_images: int = 0
 
 
 class DataSource(NamedTuple):
@@ -43,7 +58,19 @@ SOURCES: dict[str, DataSource] = {
         DataSource(
             "shapes3d",
             "480,000 images 64x64 of a room, all combinations of 6 factors",
-            (SourceFile("3dshapes.h5", ("https://storage.googleapis.com/3d-shapes/3dshapes.h5",)),),
+            (
+                SourceFile(
+                    "3dshapes.h5",
+                    (
+                        "https://storage.googleapis.com/3d-shapes/3dshapes.h5",
+                        "https://storage.googleapis.com/storage/v1/b/3d-shapes/o/3dshapes.h5?alt=media",
+                    ),
+                    # Size and SHA-256 as TensorFlow Datasets pins them, MD5 as disent does.
+                    267_573_662,
+                    "0a0f6ed98baff276a50f3a081a7434d788da63cb135a98189b2a5b5769be1785",
+                    "099a2078d58cec4daad0702c55d06868",
+                ),
+            ),
             "Apache-2.0",
             "Burgess & Kim, 3D Shapes Dataset, 2018",
         ),
@@ -53,10 +80,11 @@ SOURCES: dict[str, DataSource] = {
             (
                 SourceFile(
                     "mpi3d_real.npz",
-                    (
-                        "https://storage.googleapis.com/disentanglement_dataset/Final_Dataset/mpi3d_real.npz",
-                        "https://storage.googleapis.com/mpi3d_disentanglement_dataset/data/real.npz",
-                    ),
+                    # The authors' address since May 2024; the older bucket, disentanglement_dataset, is closed.  disent pins
+                    # MD5 0f33f609918fb5c97996692f91129802 for the copy that lay there; that this is the same, nobody says.
+                    ("https://storage.googleapis.com/mpi3d_disentanglement_dataset/data/real.npz",),
+                    about=12_740_198_400,  # its pixels, if it is stored uncompressed
+                    num_images=1_036_800,
                 ),
             ),
             "CC BY 4.0",
@@ -101,7 +129,7 @@ SOURCES: dict[str, DataSource] = {
                 SourceFile(
                     "inception-2015-12-05.pt",
                     ("https://nvlabs-fi-cdn.nvidia.com/stylegan2-ada-pytorch/pretrained/metrics/inception-2015-12-05.pt",),
-                    95_607_719,
+                    95_607_719,  # pinned, with the hash, by k-diffusion and others; not measured by us
                     "f58cb9b6ec323ed63459aa4fb441fe750cfe39fafad6da5cb504a16f19e958f4",
                 ),
             ),
@@ -112,17 +140,68 @@ SOURCES: dict[str, DataSource] = {
 }
 
 
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, read in blocks."""
+def file_hash(path: Path, algorithm: str = "sha256", *, progress: Callable[[int], None] = lambda done: None) -> str:
+    """Hexadecimal hash of a file, read in blocks; `progress` hears the bytes done."""
+    digest, done = hashlib.new(algorithm, usedforsecurity=algorithm != "md5"), 0
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(2**22):
+            digest.update(block)
+            done += len(block)
+            progress(done)
+    return digest.hexdigest()
 
 
 def recorded_sha256(path: Path, file: SourceFile) -> str:
-    """The file's hash: from the note beside it if the note is newer, else measured and noted (12 GB take a while)."""
-    note = path.with_name(path.name + ".sha256")
-    if note.is_file() and note.stat().st_mtime >= path.stat().st_mtime:
-        return note.read_text().split()[0]
-    digest = file_sha256(path)
-    note.write_text(f"{digest}  {path.name}\n")
+    """The file's hash: from the note beside it if the note is of this very file, else measured and noted (12 GB take a while).
+
+    Raises:
+        CompbenchError: the file's hash is not published, and it is not the file that was here first.
+    """
+    noted = noted_sha256(path)
+    if noted and is_of(_note(path), path):
+        return noted
+    digest = file_hash(path)
+    if noted and not file.sha256 and digest != noted:
+        raise CompbenchError(
+            f"{path} has SHA-256 {digest}, but was {noted} on its first use; fetch it again, "
+            f"or delete {_note(path).name} if you replaced it on purpose."
+        )
+    note_sha256(path, digest)
     return digest
+
+
+def noted_sha256(path: Path) -> str:
+    """The hash in the note beside a file (which need not be there), "" without a note."""
+    try:
+        words = _note(path).read_text("ascii").split()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return words[0] if words and len(words[0]) == 64 else ""
+
+
+def note_sha256(path: Path, digest: str) -> bool:
+    """Write the note, in the format of sha256sum.  False where the folder cannot be written to: a note is no must."""
+    note = _note(path)
+    part = note.with_name(f"{note.name}.{os.getpid()}.part")
+    try:
+        part.write_text(f"{digest}  {path.name}\n", "ascii")
+        stamp(part, path)
+        os.replace(part, note)
+    except OSError:
+        return False
+    return True
+
+
+def stamp(derived: Path, original: Path) -> None:
+    """Give a derived file its original's time of change, by which `is_of` tells that it was made from it."""
+    status = original.stat()
+    os.utime(derived, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def is_of(derived: Path, original: Path) -> bool:
+    """Whether a derived file is there and was made from the original as it is now."""
+    return derived.is_file() and derived.stat().st_mtime_ns == original.stat().st_mtime_ns
+
+
+def _note(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")

@@ -13,7 +13,7 @@ from compbench.interfaces import Context, Method, MethodSettings, Problem, Reque
 
 
 class Settings(MethodSettings):
-    ridge: float = Field(1e-3, gt=0, le=1, description="ridge penalty of the least squares, per example")
+    ridge: float = Field(1e-6, gt=0, le=1, description="ridge penalty of the least squares, per example")
 
 
 class MainEffects(nn.Module):
@@ -38,14 +38,15 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> MainEffects:
         if ctx.cancelled():
             raise Cancelled(f"stopped after {step} steps")
         batch = silo.batch(budget.batch_size, ctx.generator)
-        design, x1 = model.design(batch.condition), batch.x1.flatten(1)
+        design, x1 = model.design(batch.condition).double(), batch.x1.flatten(1).double()
         gram, moment = gram + design.T @ design, moment + design.T @ x1
         square, count = square + x1.square().sum(), count + len(x1)
         ctx.progress(step + 1, budget.train_steps)
-    penalty = settings.ridge * count * torch.eye(len(gram), device=ctx.device)
-    model.effects = torch.linalg.solve(gram + penalty, moment)
-    residual = (square - (model.effects * moment).sum()).clamp(min=0)
-    model.spread = (residual / (count * moment.shape[1])).sqrt()
+    penalty = settings.ridge * count * torch.eye(len(gram), device=ctx.device, dtype=gram.dtype)
+    effects = torch.linalg.solve(gram + penalty, moment)
+    residual = square - 2 * (effects * moment).sum() + (effects * (gram @ effects)).sum()
+    model.effects = effects.float()
+    model.spread = (residual.clamp(min=0) / (count * moment.shape[1])).sqrt().float()
     return model.eval()
 
 
