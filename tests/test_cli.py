@@ -29,7 +29,7 @@ def cli(tmp_path: Path):
         (("sweep", "--method", "z*", "--task", "shapes3d-heavy"), "no method matches 'z*'"),
         (("info", "shapes3d-hevy"), "Did you mean"),
         (("data", "fetch", "shapes"), "no data source named"),
-        (("data", "fetch", "shapes3d", "--offline"), "3dshapes.h5 of 'shapes3d' is missing"),
+        (("data", "fetch", "shapes3d", "--offline"), "of 'shapes3d' is missing"),
         (("board",), "there are no records"),
         (("show", "nothing"), "no record matching"),
     ],

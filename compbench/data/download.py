@@ -86,7 +86,7 @@ def _fetch_one(file: SourceFile, folder: Path, source: str, offline: bool, progr
     path = folder / file.name
     if offline and not path.is_file():
         size = f"{file.size} bytes" if file.size else f"about {file.about / 1e9:.1f} GB" if file.about else "size unknown"
-        raise CompbenchError(f"{file.name} ({size}) of '{source}' is missing; bring it by hand into {folder}.")
+        raise CompbenchError(f"{file.name} of '{source}' is missing ({size}); bring it by hand into {folder}.")
     with _lock(folder, file.name):
         if path.is_file():
             status = _status(file, path, noted_sha256(path), progress)

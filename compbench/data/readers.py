@@ -246,11 +246,11 @@ def _map_npz(path: Path, name: str, progress: Progress) -> numpy.ndarray:
         if header[:4] != b"PK\x03\x04":
             raise ValueError("bad zip entry")
         name_length, extra_length = struct.unpack("<HH", header[26:30])
-        file.seek(entry.header_offset + 30 + name_length + extra_length)
+        start = file.seek(entry.header_offset + 30 + name_length + extra_length)
         shape, dtype = _array_header(file)
         offset = file.tell()
-    if offset + math.prod(shape) * dtype.itemsize > os.path.getsize(path):
-        raise ValueError("truncated")
+    if offset - start + math.prod(shape) * dtype.itemsize != entry.file_size:
+        raise ValueError("the array does not fill its place in the archive")
     return numpy.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
 
 
@@ -275,6 +275,8 @@ def _pieces(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Ite
 def _unpack(path: Path, num_bytes: int, pieces: Iterable[bytes | numpy.ndarray], progress: Progress) -> Path:
     """An array as an .npy beside its file: written once, whole or absent, and anew if the file has changed since."""
     target, part = (path.with_name(path.name + end) for end in (".images.npy", ".images.npy.part"))
+    if is_of(target, path):
+        return target
     try:
         with path.with_name(path.name + ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # contestant and referee both come here: the second waits, and finds it done
