@@ -61,7 +61,7 @@ def choose_source(lattice: Lattice, folder: Path, asked: str) -> Source:
     """Official if its file is there (or asked for), else embedded.
 
     Raises:
-        CompbenchError: the official data was asked for and is not there.
+        CompbenchError: the official data was asked for and is not there, or the file is not the official one.
     """
     file = SOURCES[lattice.source].files[0]
     path = folder / file.name
@@ -71,7 +71,13 @@ def choose_source(lattice: Lattice, folder: Path, asked: str) -> Source:
         raise CompbenchError(
             f"--source official: {file.name} is not in the data folder; `compbench data fetch {lattice.source}` gets it."
         )
-    return Source("official", file.name, recorded_sha256(path, file)[:32])
+    found = recorded_sha256(path, file)
+    if file.sha256 and found != file.sha256:
+        raise CompbenchError(
+            f"{path} has SHA-256 {found[:16]}..., the official file {file.sha256[:16]}...; "
+            f"move it away, or use --source embedded."
+        )
+    return Source("official", file.name, found[:32])
 
 
 def open_images(

@@ -7,6 +7,7 @@ import torch
 
 from compbench.data.lattice import MPI3D, SHAPES3D, ImageSilo, choose_source, open_images
 from compbench.data.readers import lattice_index
+from compbench.data.sources import SOURCES
 from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace, Holdout
 
@@ -14,8 +15,10 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def official(tmp_path: Path) -> Path:
-    """A 3dshapes.h5 of the true shape whose images are zero and unallocated, but for one."""
+def official(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A 3dshapes.h5 of the true shape whose images are zero and unallocated, but for one; taken for the official file."""
+    known = SOURCES["shapes3d"]
+    monkeypatch.setitem(SOURCES, "shapes3d", known._replace(files=(known.files[0]._replace(sha256=""),)))
     grid = numpy.indices(SHAPES3D.sizes).reshape(6, -1).T.astype(numpy.float64)
     with h5py.File(tmp_path / "3dshapes.h5", "w") as file:
         images = file.create_dataset("images", (480_000, 64, 64, 3), numpy.uint8, chunks=(1, 64, 64, 3))
@@ -69,3 +72,9 @@ def test_a_silo_gives_seen_images_in_range_with_their_conditions() -> None:
     batch = silo.batch(50, torch.Generator().manual_seed(0))
     assert not holdout.contains(batch.condition).any()
     assert torch.equal(batch.x1[:, 0, 0, 0], batch.condition[:, 0] * 2.0 - 1)
+
+
+def test_a_file_that_is_not_the_official_one_is_never_recorded_as_official(tmp_path: Path) -> None:
+    (tmp_path / "3dshapes.h5").write_bytes(b"something else")
+    with pytest.raises(CompbenchError, match="the official file 0a0f6ed9"):
+        choose_source(SHAPES3D, tmp_path, "auto")
