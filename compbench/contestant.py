@@ -6,17 +6,21 @@ Everything that a plugin does happens here; the referee and the parent never run
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compbench import devices, profiling
 from compbench.checkpoints import FileCheckpoints, NoCheckpoints, save_tensors
 from compbench.errors import CompbenchError, Refused
-from compbench.interfaces import Context, Method, Problem, Request, Source
+from compbench.fits import SharedFit, facts_of_fit
+from compbench.interfaces import Context, Method, Problem, Request, Source, TaskContext
 from compbench.registry import Registry
 from compbench.resolve import budget_of, settings_of, task_context, task_of
 from compbench.schemas import ExtensionProfile, RunRequest, Stage
@@ -45,6 +49,8 @@ class Contestant:
         self.extension: ExtensionProfile | None = None
         self._times: list[tuple[int, float]] = []
         self._streams: dict[str, torch.Generator] = {}
+        self._notes = Notes()
+        self._shared: dict[str, Any] = {}
         self.model: Any = None
 
     def describe(self) -> dict[str, Any]:
@@ -91,14 +97,15 @@ class Contestant:
         self._tracer = profiling.Tracer(folder / "trace.json" if self.request.trace else None)
         context = task_context(self.request, source, self.device, precision=precision)
         with profiling.timed(self.device) as clock:
-            self.problem = self.task.problem(self.budget, context)
+            problem = self.task.problem(self.budget, context)
+        self.problem = problem if self.method.oracle else replace(problem, oracle=None)
         self._keep("data", clock.wall[0], clock.cpu[0])
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         joules = profiling.energy(self.device)
         self.checkpoints = FileCheckpoints(folder / "checkpoint.safetensors", resume=resume)
         self.meter = profiling.StepMeter(self.device)
-        self.model = self._timed_fit("fit", self.problem, self.checkpoints)
+        self.model = self._shared_fit(context) if self.method.shared_fit else self._own_fit()
         after = profiling.energy(self.device)
         self.joules = after - joules if joules is not None and after is not None else None
         if self.problem.extension is not None:
@@ -122,6 +129,7 @@ class Contestant:
         with profiling.timed(self.device) as clock:
             samples = self.method.sample(self.settings, self.model, asked, context)
         self._times.append((len(request.x0), clock.wall[0]))
+        self._notes.add(stream, len(request.x0), context.notes)
         if not hasattr(samples, "detach"):
             raise CompbenchError(f"'{self.method.name}' returned a {type(samples).__name__} as samples, not a tensor.")
         return samples.detach().to("cpu")
@@ -131,7 +139,7 @@ class Contestant:
         import torch
 
         facts = self._sampling_rates()
-        rate = self.meter.rate()
+        rate = self._shared.get("train_steps_per_second", self.meter.rate())
         dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
         peak = profiling.measured_peak(self.device, dtype)
         facts |= {
@@ -161,7 +169,43 @@ class Contestant:
             "packages": {name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules},
             "pooled_silos": self.problem.federation.was_pooled,
             "resumed": self.checkpoints.resumed,
+            "notes": self._notes.means(),
         }
+
+    def _own_fit(self) -> Any:
+        return self._timed_fit("fit", self.problem, self.checkpoints)
+
+    def _shared_fit(self, context: TaskContext) -> Any:
+        """The model of whichever run fitted it first; the stage keeps what that took."""
+        assert self.method.shared_fit is not None
+        facts = facts_of_fit(
+            self.method.shared_fit(self.settings, self.problem),
+            request=self.request,
+            task=self.task,
+            budget=self.budget,
+            source=context.source,
+            precision=self.precision,
+            device=devices.device_class(self.device),
+        )
+        place = SharedFit(context.cache, facts)
+        with place.held():
+            found = place.load(lambda: self.method.build(self.settings, self.problem).to(self.device))
+            if found is not None:
+                model, self._shared = found
+                self._keep("fit", self._shared["seconds"], self._shared["cpu_seconds"])
+                self._notes.add("fit", 1, {"shared": 1.0})
+                return model
+            model = self._own_fit()
+            cost = self.stages[-1]
+            place.save(
+                model,
+                {
+                    "seconds": cost.seconds,
+                    "cpu_seconds": cost.cpu_seconds,
+                    "train_steps_per_second": self.meter.rate(),
+                },
+            )
+            return model
 
     def _timed_fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
         with profiling.timed(self.device) as clock:
@@ -279,6 +323,34 @@ class Contestant:
 
     def _keep(self, name: str, seconds: float, cpu_seconds: float) -> None:
         self.stages.append(Stage(name=name, seconds=seconds, cpu_seconds=cpu_seconds))
+
+
+class Notes:
+    """Means over the requests of a stream of what a method noted; numbers and short lists of them, nothing else."""
+
+    LONGEST, MOST = 1000, 64
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, list[float], bool]] = {}
+
+    def add(self, stream: str, rows: int, notes: dict[str, Any]) -> None:
+        """Take up the notes of a request of `rows` rows; what is no finite number is passed over."""
+        for name, value in notes.items():
+            many = isinstance(value, list | tuple)
+            values = [float(entry) for entry in (value if many else [value]) if isinstance(entry, int | float)]
+            key = re.sub(r"[^a-z0-9_ ]", "_", f"{stream} {name}".lower().strip())[:80]
+            known = self._sums.get(key)
+            fits = values and len(values) <= self.LONGEST and all(map(math.isfinite, values))
+            if not fits or (known is None and len(self._sums) >= self.MOST) or (known and len(known[1]) != len(values)):
+                continue
+            total, sums, _ = known or (0.0, [0.0] * len(values), many)
+            self._sums[key] = (total + rows, [a + rows * b for a, b in zip(sums, values, strict=True)], many)
+
+    def means(self) -> dict[str, Any]:
+        """Weighted by rows."""
+        return {
+            key: [value / total for value in sums] if many else sums[0] / total for key, (total, sums, many) in self._sums.items()
+        }
 
 
 def _hashes(model: Any) -> set[str]:

@@ -11,8 +11,6 @@ from compbench.errors import CompbenchError
 if TYPE_CHECKING:
     import torch
 
-    from compbench.interfaces import EventKind
-
 
 def resolve(device: str) -> torch.device:
     """The device of a name: "auto" is the first GPU, else the CPU.
@@ -45,14 +43,14 @@ def device_class(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def precision(asked: str, device: torch.device, kind: EventKind) -> Literal["fp32", "bf16"]:
-    """The precision that "auto" means: bf16 autocast for images and trajectories where the device has it natively.
+def precision(asked: str, device: torch.device) -> Literal["fp32", "bf16"]:
+    """The precision that "auto" means: bf16 autocast where the device has it natively.
 
-    Vectors stay in fp32: their networks are bound by launches, not by arithmetic.
+    Networks of vectors keep their first and last maps in fp32, so that positions are not rounded.
     """
     if asked != "auto":
         return "fp32" if asked == "fp32" else "bf16"
-    return "bf16" if kind != "vector" and has_native_bf16(device) else "fp32"
+    return "bf16" if has_native_bf16(device) else "fp32"
 
 
 def has_native_bf16(device: torch.device) -> bool:

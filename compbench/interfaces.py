@@ -165,6 +165,8 @@ class Context:
         progress: called as progress(done, total) once a step; cheap.
         checkpoints: of this stage.
         cancelled: true once the run was asked to stop; a training loop then saves and raises `Cancelled`.
+        compile: whether compilation pays on this device.
+        notes: numbers (or short lists of them) that a method wants in its record: how many weights were clipped, say.
     """
 
     device: torch.device
@@ -198,6 +200,8 @@ class Method:
         kinds: event kinds that it works on.
         version: goes up when its numbers change.
         oracle: whether it uses the task's analytic truth; shown as a reference row.
+        shared_fit: (settings, problem) -> JSON of all that the fit depends on beside problem, seed and precision.  Methods
+            that answer alike get one model, fitted once and kept in the cache; None keeps a method's fits to itself.
         pools_silos: whether it pools the silos' data, which a decentralised method may not.
     """
 
@@ -211,6 +215,7 @@ class Method:
     kinds: tuple[EventKind, ...] = ("vector", "image", "trajectory")
     version: int = 1
     oracle: bool = False
+    shared_fit: Callable[..., dict[str, Any]] | None = None
     pools_silos: bool = True
 
 

@@ -200,6 +200,7 @@ class _Attempt:
                 oracle=bool(self.contestant["oracle"]),
                 in_process=self.in_process,
                 resumed=bool(self.facts.get("resumed", False)),
+                notes=self.facts.get("notes", {}),
                 started=self.started.isoformat(timespec="seconds"),
                 seconds=time.monotonic() - self.clock,
             )

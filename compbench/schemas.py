@@ -161,6 +161,9 @@ class Record(Frozen):
     profile: Profile = Profile()
     environment: Environment
     plugin: Plugin = Plugin()
+    notes: dict[str, float | tuple[float, ...]] = Field(
+        default_factory=dict, description="what the method says of itself, by stream; unverified"
+    )
     artifacts: tuple[Artifact, ...] = ()
     pooled_silos: bool = False
     oracle: bool = False

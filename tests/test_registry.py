@@ -27,7 +27,7 @@ def test_names_hold_the_first_party_methods_tasks_and_metrics() -> None:
     registry = Registry()
     assert {"mono", "factored", "slice-cfg"} <= set(registry.names("methods"))
     assert {"shapes3d-heavy", "mpi3d-extend"} <= set(registry.names("tasks"))
-    assert {"accuracy", "fid", "fd_judge", "kid", "precision", "recall"} == set(registry.names("metrics"))
+    assert {"accuracy", "fid", "fd_judge", "kid", "precision", "recall"} <= set(registry.names("metrics"))
 
 
 def test_every_entry_has_a_summary_of_its_own() -> None:

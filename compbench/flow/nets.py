@@ -222,7 +222,8 @@ class MLP(nn.Module):
     def encode(self, x_t: Tensor, t: Tensor) -> Trunk:
         """The half before the condition: samples (B, *D) and times (B,) -> `Trunk`."""
         film = self.time(t)
-        h = self.enter(x_t.flatten(1))
+        with torch.autocast(x_t.device.type, enabled=False):  # bf16 would round positions to three digits
+            h = self.enter(x_t.flatten(1))
         for layer, part in zip(self.before, film.chunk(4, dim=1)[:2], strict=True):
             h = layer(h, part)
         return Trunk(h, (), film)
@@ -233,7 +234,8 @@ class MLP(nn.Module):
         h = h + (modulation.gamma * h + modulation.beta)
         for layer, part in zip(self.after, trunk.film.chunk(4, dim=1)[2:], strict=True):
             h = layer(h, part)
-        return self.leave(F.silu(h)).unflatten(1, self.shape).float()
+        with torch.autocast(h.device.type, enabled=False):
+            return self.leave(F.silu(h.float())).unflatten(1, self.shape)
 
 
 class ResidualLayer(nn.Module):

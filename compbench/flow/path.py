@@ -39,6 +39,51 @@ class LinearPath:
         return Coefficients(t, 1 - t, one, -one)
 
 
+class VariancePreservingPath:
+    """x_t = alpha_t x1 + sigma_t x0 with alpha_t^2 + sigma_t^2 = 1 and the linear schedule of DDPM.  Song et al. 2021.
+
+    With tau = 1 - t and rise = beta_max - beta_min: beta = beta_min + rise tau,
+    alpha = exp(-(beta_min tau + rise tau^2 / 2) / 2).
+
+    Args:
+        beta_min, beta_max: beta at the data and at the noise; 0.1 and 20 in composition papers.
+    """
+
+    def __init__(self, beta_min: float = 0.1, beta_max: float = 20.0) -> None:
+        self.beta_min, self.beta_max = beta_min, beta_max
+
+    def at(self, t: Tensor) -> Coefficients:
+        """alpha' = beta alpha / 2, sigma' = -alpha alpha' / sigma; infinite at t = 1, where sigma is 0."""
+        tau = 1 - t
+        beta = self.beta_min + tau * (self.beta_max - self.beta_min)
+        exponent = self.beta_min * tau + (self.beta_max - self.beta_min) / 2 * tau.square()  # -2 log alpha
+        alpha = (-exponent / 2).exp()
+        sigma = (-torch.expm1(-exponent)).sqrt()  # expm1: 1 - alpha^2 cancels near the data
+        return Coefficients(alpha, sigma, beta / 2 * alpha, -beta / 2 * alpha.square() / sigma)
+
+
+class Diffusion(NamedTuple):
+    """A path as a diffusion: noising is dx = -f x dtau + g dW in tau = 1 - t; for the variance-preserving path f = beta / 2."""
+
+    drift: Tensor
+    squared: Tensor
+
+
+def diffusion(path: GaussianPath, t: Tensor) -> Diffusion:
+    """f = alpha' / alpha and g^2 = 2 sigma (f sigma - sigma'): the noising SDE that has the path's marginals.
+
+    Args:
+        path: a Gaussian path.
+        t: times, any shape; f is infinite where alpha_t = 0.
+
+    Returns:
+        f and g^2, shaped like `t`.
+    """
+    c = path.at(t)
+    drift = c.alpha_rate / c.alpha
+    return Diffusion(drift, 2 * c.sigma * (drift * c.sigma - c.sigma_rate))
+
+
 def per_sample(t: Tensor, x: Tensor) -> Tensor:
     """Times (B,) reshaped to (B, 1, ...) so that they broadcast against x (B, *D)."""
     return t.reshape(-1, *[1] * (x.ndim - 1))

@@ -60,7 +60,9 @@ def ema_decay(step: int, budget: Budget) -> float:
     return min(budget.ema_decay, (1 + step) / (10 + step))
 
 
-def train(net: nn.Module, loss: Loss, silo: Silo, budget: Budget, ctx: Context, *, fast: bool = True) -> nn.Module:
+def train(
+    net: nn.Module, loss: Loss, silo: Silo, budget: Budget, ctx: Context, *, weight_decay: float = 0.01, fast: bool = True
+) -> nn.Module:
     """Fit a network in place and leave the moving average of its weights in it.
 
     Parameters that require no gradient stay as they are, bit for bit.
@@ -71,6 +73,7 @@ def train(net: nn.Module, loss: Loss, silo: Silo, budget: Budget, ctx: Context, 
         silo: where batches come from.
         budget: steps, batch size, learning rates, EMA decay, clip.
         ctx: device, precision, generator, checkpoints, progress, cancellation.
+        weight_decay: AdamW's; 0 makes it Adam.
         fast: False is the plain reference: fp32, eager, contiguous, one parameter at a time.
 
     Returns:
@@ -80,7 +83,7 @@ def train(net: nn.Module, loss: Loss, silo: Silo, budget: Budget, ctx: Context, 
         Cancelled: the run was asked to stop; its checkpoint is saved.
         CompbenchError: the loss is not finite, naming the step.
     """
-    trainer = _Trainer(net, budget, ctx, fast=fast)
+    trainer = _Trainer(net, budget, ctx, weight_decay=weight_decay, fast=fast)
     velocity = _compiled(net) if fast and ctx.compile and ctx.device.type == "cuda" else net
     losses = torch.zeros(LOSS_WINDOW, device=ctx.device)
     saved = time.monotonic()
@@ -105,7 +108,7 @@ def train(net: nn.Module, loss: Loss, silo: Silo, budget: Budget, ctx: Context, 
 class _Trainer:
     """What a fit carries from step to step, all of which a checkpoint keeps: weights, moments, average, generators."""
 
-    def __init__(self, net: nn.Module, budget: Budget, ctx: Context, *, fast: bool) -> None:
+    def __init__(self, net: nn.Module, budget: Budget, ctx: Context, *, weight_decay: float, fast: bool) -> None:
         self.net, self.budget, self.ctx, self.fast = net, budget, ctx, fast
         net.to(ctx.device).train()
         self.memory_format = torch.channels_last if fast and _has_convolutions(net) else torch.contiguous_format
@@ -114,7 +117,7 @@ class _Trainer:
         named = {name: p for name, p in net.named_parameters() if p.requires_grad}
         self.names, self.parameters = list(named), list(named.values())
         how: dict[str, Any] = {"fused": True} if fast else {"foreach": False}
-        self.optimiser = torch.optim.AdamW(self.parameters, lr=budget.learning_rate, **how)
+        self.optimiser = torch.optim.AdamW(self.parameters, lr=budget.learning_rate, weight_decay=weight_decay, **how)
         self.average = [parameter.detach().clone() for parameter in self.parameters]
         self.generator = ctx.generator
         if ctx.device.type != "cpu":  # noise for a batch is drawn where it is used

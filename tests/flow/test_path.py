@@ -5,7 +5,9 @@ from torch import Tensor
 from compbench.flow.path import (
     Coefficients,
     LinearPath,
+    VariancePreservingPath,
     denoised_to_velocity,
+    diffusion,
     logit_normal,
     per_sample,
     point,
@@ -25,7 +27,7 @@ class TrigonometricPath:
         return Coefficients((half * t).sin(), (half * t).cos(), half * (half * t).cos(), -half * (half * t).sin())
 
 
-PATHS = [LinearPath(), TrigonometricPath()]
+PATHS = [LinearPath(), TrigonometricPath(), VariancePreservingPath()]
 MEAN, VARIANCE = 3.0, 0.25
 
 
@@ -91,3 +93,29 @@ def test_logit_normal_has_median_one_half() -> None:
     assert t.max() < 1
     assert abs(float(t.median()) - 0.5) < 0.01
     assert abs(float((t < torch.sigmoid(torch.tensor(1.0))).float().mean()) - 0.8413) < 0.01  # one sigma of z
+
+
+def test_the_variance_preserving_path_has_the_papers_coefficients() -> None:
+    """alpha = exp(-(0.1 tau + 9.95 tau^2) / 2), 0.0066 at the noise; sigma stays right where 1 - alpha^2 cancels."""
+    at = VariancePreservingPath().at(torch.tensor([0.0, 0.5, 1 - 1e-5]))
+    assert at.alpha.tolist() == pytest.approx([0.006571, 0.281183, 1.0], abs=2e-6)
+    assert at.sigma[2].item() == pytest.approx(1.0005e-3, rel=1e-3)
+    assert torch.allclose(at.alpha**2 + at.sigma**2, torch.ones(3))
+
+
+def test_the_variance_preserving_diffusion_is_beta() -> None:
+    t = torch.linspace(0.05, 0.95, 7, dtype=torch.float64)
+    beta = 0.1 + 19.9 * (1 - t)
+    found = diffusion(VariancePreservingPath(), t)
+    assert torch.allclose(found.drift, beta / 2)
+    assert torch.allclose(found.squared, beta)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_diffusion_has_the_paths_marginals(path) -> None:
+    """Fokker-Planck for a Gaussian in tau = 1 - t: d var / dtau = -2 f var + g^2, and d mean / dtau = -f mean."""
+    t = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64)
+    at, found = path.at(t), diffusion(path, t)
+    spread = at.alpha**2 * VARIANCE + at.sigma**2
+    rate = 2 * at.alpha * at.alpha_rate * VARIANCE + 2 * at.sigma * at.sigma_rate  # d var / dt
+    assert torch.allclose(-rate, -2 * found.drift * spread + found.squared)

@@ -1,95 +1,27 @@
 import pytest
 import torch
 from compbench_methods import factored, mono, slice_cfg
+from problems import (
+    MPI3D,
+    NOTHING_HELD_OUT,
+    SHAPES3D,
+    SPACE,
+    Corners,
+    Shades,
+    context,
+    image_problem,
+    one_factor_problem,
+    vector_problem,
+)
 from torch import Generator, Tensor
 
 from compbench.errors import Cancelled, CompbenchError
-from compbench.factors import NULL, Factor, FactorSpace, Holdout
+from compbench.factors import NULL, Holdout
 from compbench.federation import Federation
 from compbench.flow.nets import count_parameters
-from compbench.interfaces import Batch, Budget, Context, Event, Method, Problem, Request
+from compbench.interfaces import Budget, Event, Method, Problem, Request
 
 METHODS = {module.__name__.rsplit(".", 1)[-1]: module for module in (mono, factored, slice_cfg)}
-SPACE = FactorSpace([Factor("left-right", 2), Factor("top-bottom", 2)])
-NOTHING_HELD_OUT = Holdout.empty(SPACE)
-SHAPES3D = FactorSpace(Factor(name, size) for name, size in zip("abcdef", (10, 10, 10, 8, 4, 15), strict=True))
-MPI3D = FactorSpace(Factor(name, size) for name, size in zip("abcdefg", (6, 6, 2, 3, 3, 10, 10), strict=True))
-
-
-class Corners:
-    """x1 near (+-1, +-1), a corner for each combination; `seen` factors of the condition are told."""
-
-    name, size = "corners", 1000
-
-    def __init__(self, holdout: Holdout, told: tuple[int, ...] = (0, 1)) -> None:
-        self.holdout, self.told = holdout, list(told)
-
-    def batch(self, size: int, generator: Generator) -> Batch:
-        condition = self.holdout.draw(size, generator, heldout=False)
-        x1 = 2.0 * condition - 1 + 0.1 * torch.randn(size, 2, generator=generator)
-        return Batch(x1, condition[:, self.told])
-
-
-class Shades:
-    """16 x 16 images: the first factor lights the left half, the second the top half."""
-
-    name, size = "shades", 1000
-
-    def batch(self, size: int, generator: Generator) -> Batch:
-        condition = SPACE.uniform(size, generator)
-        x1 = -0.8 * torch.ones(size, 3, 16, 16)
-        x1[:, 0, :, :8] += 1.6 * condition[:, 0, None, None]
-        x1[:, 1, :8, :] += 1.6 * condition[:, 1, None, None]
-        return Batch(x1, condition)
-
-
-class NoCheckpoints:
-    def load(self) -> None:
-        return None
-
-    def save(self, tensors, facts) -> None:
-        return None
-
-
-def context(seed: int = 0, **changes) -> Context:
-    generator = Generator().manual_seed(seed)
-    return Context(torch.device("cpu"), "fp32", generator, NoCheckpoints(), **changes)
-
-
-def vector_problem(*, train_steps: int = 500, holdout: Holdout = NOTHING_HELD_OUT, composed: tuple[int, ...] = ()) -> Problem:
-    budget = Budget(
-        train_steps=train_steps,
-        batch_size=128,
-        width=64,
-        learning_rate=4e-3,
-        ema_decay=0.97,
-        sample_steps=20,
-        extend_steps=300,
-    )
-    return Problem(SPACE, Event("vector", (2,)), Federation([Corners(holdout)]), budget, holdout, composed=composed)
-
-
-def image_problem(*, train_steps: int = 3, prediction: str = "velocity") -> Problem:
-    budget = Budget(
-        train_steps=train_steps,
-        batch_size=16,
-        width=8,
-        patch=2,
-        prediction=prediction,
-        learning_rate=5e-3,
-        ema_decay=0.97,
-        sample_steps=8,
-        extend_steps=3,
-    )
-    return Problem(SPACE, Event("image", (3, 16, 16)), Federation([Shades()]), budget, NOTHING_HELD_OUT)
-
-
-def one_factor_problem() -> Problem:
-    """The extension's base: all of the corners, but only left or right is told."""
-    whole = vector_problem()
-    smaller = SPACE.without("top-bottom")
-    silo = Corners(NOTHING_HELD_OUT, told=(0,))
-    return Problem(smaller, whole.event, Federation([silo]), whole.budget, Holdout.empty(smaller))
 
 
 def sample_with(module, model, condition: Tensor, shape: tuple[int, ...], *, settings=None, seed: int = 3) -> Tensor:

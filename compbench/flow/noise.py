@@ -1,0 +1,188 @@
+"""The noise network of vector tasks: eps(x_t, t | source) of a few sources, one conditional model or one expert a source.
+
+    score s = -eps / sigma_t on the variance-preserving path
+
+Catastrophic Compositional Generation, appendix F: four hidden layers of 512, raw time, one-hot source, Adam.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from compbench.errors import CompbenchError
+from compbench.flow.path import GaussianPath, VariancePreservingPath, per_sample, point
+from compbench.flow.train import train
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Batch, Context, Problem
+
+NUM_HIDDEN = 4
+CHUNK_ROWS = 2048
+"""Rows of one forward while sampling on a CPU: activations stay in its second-level cache."""
+
+
+class NoiseNet(nn.Module):
+    """eps(x_t, t | source): linear maps with SiLU between, for E experts side by side (E = 1: one conditional model).
+
+    A linear map of [t, x, one-hot] is the map of [t, x] and a row of weights for the source, so several sources at one x
+    share that product; experts are one batched product.
+
+    Args:
+        dimension: numbers of a sample.
+        sources: combinations that it knows, in order.
+        width: hidden units.
+        experts: one network a source, which then needs no one-hot.
+        sample_steps: solver steps that its samples take.
+    """
+
+    def __init__(
+        self, dimension: int, sources: tuple[tuple[int, ...], ...], *, width: int, experts: bool, sample_steps: int
+    ) -> None:
+        super().__init__()
+        self.sample_steps = sample_steps
+        self.dimension, self.sources, self.experts = dimension, sources, experts
+        self.register_buffer("table", torch.tensor(sources), persistent=False)
+        count = len(sources) if experts else 1
+        inputs = 1 + dimension + (0 if experts else len(sources))
+        sizes = [inputs, *[width] * NUM_HIDDEN, dimension]
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for size_in, size_out in pairwise(sizes):
+            layers = [nn.Linear(size_in, size_out) for _ in range(count)]
+            self.weights.append(torch.stack([layer.weight.detach() for layer in layers]))  # (E, out, in)
+            self.biases.append(torch.stack([layer.bias.detach() for layer in layers]))  # (E, out)
+
+    def position(self, combination: tuple[int, ...]) -> int:
+        """Where a combination stands among the sources.  Raises CompbenchError if it is none."""
+        if combination not in self.sources:
+            raise CompbenchError(
+                f"the score model knows the sources {list(self.sources)}, not {combination}: compose it of those."
+            )
+        return self.sources.index(combination)
+
+    def index(self, condition: Tensor) -> Tensor:
+        """The same for each condition of a batch, (B, F) -> (B,), unchecked: nothing waits for the device."""
+        return (condition[:, None] == self.table).all(-1).int().argmax(1)
+
+    def check(self, condition: Tensor) -> None:
+        """Raise CompbenchError for a training batch with a condition that is no source, or, for experts, out of order."""
+        found = [self.position(tuple(row)) for row in condition.tolist()]
+        count = len(self.sources)
+        if self.experts and (len(found) % count or found != sorted(found) or len(set(map(found.count, range(count)))) > 1):
+            raise CompbenchError("experts train on batches with equally many examples of each source, in the sources' order.")
+
+    def forward(self, x_t: Tensor, t: Tensor, source: Tensor) -> Tensor:
+        """eps of rows that each have a source of their own; for experts as `check` wants them.
+
+        Args:
+            x_t: (B, *D).
+            t: (B,).
+            source: positions of the sources, (B,).
+
+        Returns:
+            float32 (B, *D).
+        """
+        rows = torch.cat([t[:, None], x_t.flatten(1)], dim=1)
+        with torch.autocast(x_t.device.type, enabled=False):  # bf16 would round positions to three digits
+            if self.experts:
+                grouped = rows.view(len(self.sources), -1, rows.shape[1])  # (E, B / E, 1 + D)
+            else:
+                grouped = torch.cat([rows, F.one_hot(source, len(self.sources)).to(rows.dtype)], dim=1)[None]
+            first = torch.baddbmm(self.biases[0][:, None], grouped, self.weights[0].mT)
+        return self._deep(first).reshape(x_t.shape)
+
+    def at_sources(self, x: Tensor, t: float, members: list[int]) -> Tensor:
+        """eps of some sources at the same points and time, in one forward.
+
+        Args:
+            x: (N, D).
+            t: time.
+            members: positions of C sources.
+
+        Returns:
+            float32 (C, N, D).
+        """
+        if self.experts:
+            weights, biases = [w[members] for w in self.weights], [b[members] for b in self.biases]
+        else:
+            weights, biases = list(self.weights), list(self.biases)
+        first, bias = weights[0], biases[0]
+        start = bias + t * first[:, :, 0]  # (C or 1, width): what every row adds
+        if not self.experts:
+            start = start + first[0, :, 1 + self.dimension :].T[members]  # (C, width)
+        spatial = first[:, :, 1 : 1 + self.dimension].mT  # (C or 1, D, width)
+        size = CHUNK_ROWS if x.device.type == "cpu" else len(x)
+        parts = []
+        for rows in x.split(max(size, 1)):
+            with torch.autocast(x.device.type, enabled=False):
+                h = torch.matmul(rows, spatial) + start[:, None]  # (C, n, width)
+            if not self.experts:
+                h = h.flatten(0, 1)[None]  # one model: all sources are rows of one product
+            parts.append(self._deep(h, weights, biases).reshape(len(members), len(rows), self.dimension))
+        return torch.cat(parts, dim=1)
+
+    def _deep(self, h: Tensor, weights: list[Tensor] | None = None, biases: list[Tensor] | None = None) -> Tensor:
+        """All after the first product: (E, B, width) -> float32 (E, B, D).  Autocast spares the last map: sigma divides it."""
+        weights, biases = weights or list(self.weights), biases or list(self.biases)
+        inplace = not torch.is_grad_enabled()
+        for weight, bias in zip(weights[1:-1], biases[1:-1], strict=True):
+            h = torch.baddbmm(bias[:, None], F.silu(h, inplace=inplace), weight.mT)
+        with torch.autocast(h.device.type, enabled=False):
+            return torch.baddbmm(biases[-1][:, None], F.silu(h, inplace=inplace).float(), weights[-1].mT)
+
+
+def sources(problem: Problem) -> tuple[tuple[int, ...], ...]:
+    """The base and each perturbation of a single factor: what compositions around the base are made of."""
+    found = [problem.base]
+    for k, size in enumerate(problem.space.sizes):
+        found += [(*problem.base[:k], value, *problem.base[k + 1 :]) for value in range(size) if value != problem.base[k]]
+    return tuple(found)
+
+
+def build_noise_net(problem: Problem, *, experts: bool) -> NoiseNet:
+    """The budget's untrained noise network of a perturbation task."""
+    dimension = math.prod(problem.event.shape)
+    budget = problem.budget
+    return NoiseNet(dimension, sources(problem), width=budget.width, experts=experts, sample_steps=budget.sample_steps)
+
+
+def fit_noise_net(problem: Problem, ctx: Context, *, experts: bool, fast: bool = True) -> NoiseNet:
+    """min E || eps(x_t, t | c) - x0 ||^2, the sum over axes, t uniform on (0, 1); Adam.  An expert has batches of its own.
+
+    Args:
+        problem: a perturbation task's; its silo draws equally many examples of each source, in order.
+        ctx: the stage's context.
+        experts: one network a source.
+        fast: False is the plain reference in float32.
+    """
+    net = build_noise_net(problem, experts=experts)
+    path = VariancePreservingPath()
+
+    def loss(net: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+        return noise_loss(net, path, batch._replace(condition=net.index(batch.condition)), generator)
+
+    count = len(net.sources)
+    each = problem.budget.batch_size if experts else problem.budget.batch_size // count
+    budget = problem.budget.model_copy(update={"batch_size": count * max(each, 1)})
+    silo = problem.federation.pooled()
+    net.check(silo.batch(budget.batch_size, Generator().manual_seed(0)).condition.cpu())
+    train(net, loss, silo, budget, ctx, weight_decay=0.0, fast=fast)
+    return net
+
+
+def noise_loss(net: nn.Module, path: GaussianPath, batch: Batch, generator: Generator) -> Tensor:
+    """Squared error of the predicted noise, summed over a sample's numbers, mean over the batch."""
+    x1 = batch.x1
+    x0 = torch.randn(x1.shape, generator=generator, device=x1.device)
+    t = torch.rand(len(x1), generator=generator, device=x1.device)
+    return (net(point(path, x0, x1, t), t, batch.condition) - x0).square().flatten(1).sum(1).mean()
+
+
+def noise_to_score(path: GaussianPath, noise: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+    """s = -eps / sigma_t, (B, *D)."""
+    return -noise / per_sample(path.at(t).sigma, x_t)

@@ -1,0 +1,192 @@
+"""What score-composing methods share: which model a task gets, how it is fitted, and how a composition of it is drawn.
+
+Perturbation tasks of vectors (a base combination) get a noise network of their sources; every other task gets velocity
+networks whose factors are masked at random, composed around NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+
+from compbench.errors import Refused
+from compbench.factors import NULL
+from compbench.flow import scores
+from compbench.flow.nets import VelocityNet, monolithic_net
+from compbench.flow.noise import NoiseNet, build_noise_net, fit_noise_net
+from compbench.flow.path import GaussianPath, LinearPath, VariancePreservingPath
+from compbench.flow.smc import Drawn, Settings, draw, mean_trace
+from compbench.flow.train import flow_matching_loss, train
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Batch, Context, Problem, Request
+
+FIT_VERSION = 1
+"""Goes up when fits give other models."""
+
+VELOCITY_EDGE = 1e-3
+"""On the linear path f is 1 / t and scores are divided by 1 - t: times stay this far from the ends."""
+
+
+class OracleModel(NamedTuple):
+    """A task's analytic scores in the place of a model."""
+
+    oracle: scores.Oracle
+    base: tuple[int, ...]
+    sample_steps: int
+
+
+class MarginalExperts(nn.Module):
+    """One velocity network for each member of a composition around NULL: the first sees no factor, the k-th factor k alone."""
+
+    def __init__(self, nets: list[VelocityNet]) -> None:
+        super().__init__()
+        self.nets = nn.ModuleList(nets)
+        self.sample_steps = nets[0].sample_steps
+
+    def stacked(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
+        """v_k(x_t, t | c_k) of each expert, (F + 1, B, F) conditions -> (F + 1, B, *D)."""
+        return torch.stack([net(x_t, t, condition) for net, condition in zip(self.nets, conditions, strict=True)])
+
+    def loss(self, batch: Batch, generator: Generator) -> Tensor:
+        """The sum of the experts' losses: their weights meet in none of its terms."""
+        total = batch.x1.new_zeros(())
+        for k, net in enumerate(self.nets):
+            condition = torch.full_like(batch.condition, NULL)
+            if k:
+                condition[:, k - 1] = batch.condition[:, k - 1]
+            total = total + flow_matching_loss(net, batch._replace(condition=condition), generator)
+        return total
+
+
+def build(problem: Problem, *, experts: bool) -> NoiseNet | VelocityNet | MarginalExperts:
+    """The untrained model of a task."""
+    if composes_around_base(problem):
+        return build_noise_net(problem, experts=experts)
+    if experts:
+        return MarginalExperts([monolithic_net(problem) for _ in range(len(problem.space) + 1)])
+    return monolithic_net(problem)
+
+
+def fit(problem: Problem, ctx: Context, *, experts: bool, factor_dropout: float) -> nn.Module:
+    """Fit the model of a task.
+
+    Args:
+        problem: of any task.
+        ctx: the stage's context.
+        experts: one model a source (a member of the composition) instead of one conditional model.
+        factor_dropout: chance that a factor is masked in training, where there is no base; experts mask all but one.
+    """
+    if composes_around_base(problem):
+        return fit_noise_net(problem, ctx, experts=experts)
+    net = build(problem, experts=experts)
+
+    def loss(velocity: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
+        if isinstance(net, MarginalExperts):
+            return net.loss(batch, generator)
+        dropped = torch.rand(batch.condition.shape, generator=generator, device=generator.device) < factor_dropout
+        return flow_matching_loss(velocity, batch._replace(condition=batch.condition.masked_fill(dropped, NULL)), generator)
+
+    train(net, loss, problem.federation.pooled(), problem.budget, ctx)
+    return net
+
+
+def fit_facts(problem: Problem, *, experts: bool, factor_dropout: float) -> dict[str, object]:
+    """What a fit depends on beside the problem: equal facts, equal models (see `Method.shared_fit`)."""
+    own = {} if composes_around_base(problem) or experts else {"factor_dropout": factor_dropout}
+    return {"fit": "compbench.flow.score_models", "version": FIT_VERSION, "experts": experts, **own}
+
+
+def oracle_of(problem: Problem) -> OracleModel:
+    """The task's oracle as a model.  Raises Refused where a task has none."""
+    if problem.oracle is None:
+        raise Refused("this task has no analytic scores; run the method without '-oracle'.")
+    return OracleModel(problem.oracle, problem.base, problem.budget.sample_steps)
+
+
+def composes_around_base(problem: Problem) -> bool:
+    return bool(problem.base) and problem.event.kind == "vector"
+
+
+def draw_composition(
+    model: nn.Module | OracleModel, request: Request, ctx: Context, *, settings: Settings, num_particles: int, weight: float
+) -> Drawn:
+    """One sample a request from the composition that its condition means, (B, *D).
+
+    Args:
+        model: what `fit` or `oracle_of` gave.
+        request: conditions and x0, which is each swarm's first particle.
+        ctx: the stage's context; its notes receive the swarms' traces.
+        settings: clip, resampling and noise; steps are the model's, edge and excess the composition's.
+        num_particles: K.
+        weight: of each factor's perturbation (or slice).
+
+    Raises:
+        CompbenchError: the sampler diverged, or the composition is not a distribution.
+    """
+    generator = _on_device(ctx.generator, request.x0.device)
+    settings = settings._replace(num_steps=model.sample_steps)
+    if isinstance(model, NoiseNet | OracleModel):
+        drawn = _by_condition(model, request, ctx, generator, settings, num_particles, weight)
+    else:
+        members = scores.composition(request.condition, (), weight)
+
+        def composed(part: slice) -> scores.ComposedScore:
+            own = [member._replace(condition=member.condition[part]) for member in members]
+            return _autocast(scores.of_velocity_net(model, own), ctx)
+
+        settings = settings._replace(edge=VELOCITY_EDGE, last_noise=False)
+        drawn = draw(composed, LinearPath(), request.x0, num_particles, settings, generator)
+    if num_particles > 1:
+        ctx.notes |= drawn.trace._asdict()
+    return drawn
+
+
+def num_members(problem: Problem) -> int:
+    """Network evaluations of one composition: NULL or the base, and one a factor."""
+    return len(problem.space) + 1
+
+
+def _by_condition(
+    model: NoiseNet | OracleModel,
+    request: Request,
+    ctx: Context,
+    generator: Generator,
+    settings: Settings,
+    num_particles: int,
+    weight: float,
+) -> Drawn:
+    """Requests with equal conditions together: their composition is then a handful of numbers."""
+    path: GaussianPath = VariancePreservingPath()
+    samples = torch.empty_like(request.x0)
+    traces, shares = [], []
+    for rows in scores.like_conditions(request.condition):
+        base = model.sources[0] if isinstance(model, NoiseNet) else model.base
+        members = [member for member in scores.composition(request.condition[rows], base, weight) if member.weight]
+        if isinstance(model, NoiseNet):
+            composed = _autocast(scores.of_noise_net(model, path, members), ctx)
+        else:
+            composed = scores.of_oracle(model.oracle, path, members)
+        drawn = draw(lambda part, composed=composed: composed, path, request.x0[rows], num_particles, settings, generator)
+        samples[rows] = drawn.x
+        traces.append(drawn.trace)
+        shares.append(len(rows) / len(samples))
+    return Drawn(samples, mean_trace(traces, shares))
+
+
+def _autocast(composed: scores.ComposedScore, ctx: Context) -> scores.ComposedScore:
+    def under_autocast(x: Tensor, t: float) -> scores.Composed:
+        with ctx.autocast():
+            return composed(x, t)
+
+    return under_autocast
+
+
+def _on_device(generator: Generator, device: torch.device) -> Generator:
+    """The generator itself on a CPU; on a GPU one that it seeds."""
+    if device.type == "cpu":
+        return generator
+    return Generator(device).manual_seed(int(torch.randint(2**62, (), generator=generator)))

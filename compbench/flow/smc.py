@@ -1,0 +1,341 @@
+"""Feynman-Kac correction: a swarm of particles follows the composed score, weighted and resampled towards prod_a p_a^w_a.
+
+With p_a's marginals those of dx = (f x + g^2 s_a) dt + g dW run from noise to data, S = sum_a w_a s_a, and any noise level e:
+
+    dx       = (f x + (g^2 + e^2) / 2 S) dt + e dW
+    dlog(w)  = (g^2 / 2 (|S|^2 - sum_a w_a |s_a|^2) - (sum_a w_a - 1) f d) dt
+
+in d dimensions; e = g is the reverse diffusion, e = 0 the probability flow.  Catastrophic Compositional Generation,
+section 3.2 and appendix C; Skreta et al. 2025.  State in, state out; log-weights stay float64 until they become indices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from compbench.errors import CompbenchError
+from compbench.flow.path import GaussianPath, diffusion
+
+Scheme = Literal["systematic", "stratified", "multinomial"]
+
+LARGEST_KICK = 0.2
+"""e^2 dt is not taken larger: where a path's diffusion is infinite (a linear path's start) Euler's steps would explode."""
+
+CPU_CHUNK, GPU_CHUNK = 1 << 19, 1 << 24
+"""Numbers of one chunk of swarms: bounds memory whatever K is, and keeps a step's tensors in a CPU's cache."""
+
+
+class Composed(NamedTuple):
+    """A composition at some points: S = sum_a w_a s_a, (B, K, *D), and its gap |S|^2 - sum_a w_a |s_a|^2, (B, K)."""
+
+    score: Tensor
+    gap: Tensor
+
+
+ComposedScore = Callable[[Tensor, float], Composed]
+"""(x (B, K, *D), t) -> `Composed`; rows keep their conditions, K particles share one."""
+
+
+class Coefficient(NamedTuple):
+    """The schedule at one time, as numbers of the host: it is the same for every particle."""
+
+    time: float
+    drift: float
+    squared: float
+
+
+class Swarm(NamedTuple):
+    """Particles of B requests.
+
+    Attributes:
+        x: particles, (B, K, *D).
+        log_weights: unnormalised, float64 (B, K).
+        ancestors: which particle of the start each descends from, (B, K).
+    """
+
+    x: Tensor
+    log_weights: Tensor
+    ancestors: Tensor
+
+
+class Settings(NamedTuple):
+    """How a swarm is moved and corrected.
+
+    Attributes:
+        num_steps: Euler-Maruyama steps from t = 0 to 1.
+        clip: bound of the weights' rate, before dt; infinity for none.
+        resample_below: resample where ESS <= this share of K: 1 is every step, 0 never.
+        scheme: how positions are drawn; all are unbiased, systematic has the least variance.
+        noise: whether particles diffuse (e = g) or flow (e = 0).
+        last_noise: whether the last step adds noise too, as the authors' does; else it follows the probability flow.
+        excess: sum_a w_a - 1.
+        edge: times handed to the schedule and the scores stay this far from 0 and 1.
+    """
+
+    num_steps: int
+    clip: float = math.inf
+    resample_below: float = 1.0
+    scheme: Scheme = "systematic"
+    noise: bool = True
+    last_noise: bool = True
+    excess: float = 0.0
+    edge: float = 1e-5
+
+
+class Trace(NamedTuple):
+    """What a run of swarms tells of itself: means over the swarms.
+
+    Attributes:
+        clipped: share of particle-steps whose rate was clipped.
+        distinct_ancestors: particles of the start that still have descendants, 1 ... K.
+        ess: effective sample size after each step's weighting, before resampling, (num_steps,).
+    """
+
+    clipped: float
+    distinct_ancestors: float
+    ess: tuple[float, ...]
+
+
+class Drawn(NamedTuple):
+    """One sample a request, (B, *D), and the trace."""
+
+    x: Tensor
+    trace: Trace
+
+
+def ess(log_weights: Tensor) -> Tensor:
+    """Effective sample size, 1 / sum_k W_k^2 for normalised W: K if weights are equal, 1 if one particle has all.
+
+    Args:
+        log_weights: unnormalised log-weights, (B, K).
+
+    Returns:
+        effective sample size, (B,), float64 in [1, K].
+    """
+    return _ess(_weights(log_weights))
+
+
+def positions(count: int, num_particles: int, generator: Generator, scheme: Scheme = "systematic") -> Tensor:
+    """Increasing positions in [0, 1) that resampling looks up in the cumulative weights.
+
+    Systematic: (i + u) / K with one u a swarm; stratified: a u for each i; multinomial: K sorted uniforms.
+
+    Args:
+        count: swarms, B.
+        num_particles: K.
+        generator: on the device where positions are wanted.
+        scheme: one of the three.
+
+    Returns:
+        float64 (B, K).
+    """
+    columns = 1 if scheme == "systematic" else num_particles
+    u = torch.rand(count, columns, generator=generator, device=generator.device, dtype=torch.float64)
+    if scheme == "multinomial":
+        return u.sort(dim=-1).values
+    return (torch.arange(num_particles, device=u.device) + u) / num_particles
+
+
+def resample(log_weights: Tensor, at: Tensor) -> Tensor:
+    """Ancestors at positions of the cumulative weights: E[copies of k] = K W_k; a particle of zero weight is never one.
+
+    Args:
+        log_weights: unnormalised, (B, K).
+        at: increasing positions in [0, 1), float64 (B, J).
+
+    Returns:
+        indices 0 ... K - 1, (B, J).
+    """
+    return _ancestors(_weights(log_weights), at)
+
+
+def move(x: Tensor, score: Tensor, at: Coefficient, dt: float, generator: Generator | None) -> Tensor:
+    """One Euler-Maruyama step, all coefficients at the left end; without a generator a step of the probability flow.
+
+    Args:
+        x: particles, (B, K, *D).
+        score: S there, (B, K, *D).
+        at: schedule at the left end.
+        dt: step.
+        generator: of the noise, on x's device.
+
+    Returns:
+        particles, (B, K, *D).
+    """
+    kick = 0.0 if generator is None else min(at.squared * dt, LARGEST_KICK)  # e^2 dt
+    moved = torch.add(x * (1 + at.drift * dt), score, alpha=(at.squared * dt + kick) / 2)
+    if generator is None:
+        return moved
+    return moved.add_(torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype), alpha=kick**0.5)
+
+
+def weight_rate(composed: Composed, at: Coefficient, excess: float, dimension: int) -> Tensor:
+    """g^2 / 2 (|S|^2 - sum_a w_a |s_a|^2) - (sum_a w_a - 1) f d, (B, K); 0 for a composition of one."""
+    rate = composed.gap * (at.squared / 2)
+    return rate - excess * at.drift * dimension if excess else rate
+
+
+def schedule(path: GaussianPath, num_steps: int, edge: float) -> list[Coefficient]:
+    """f and g^2 at the num_steps + 1 ends of the steps, on the host."""
+    times = (torch.arange(num_steps + 1, dtype=torch.float64) / num_steps).clamp(edge, 1 - edge)
+    found = diffusion(path, times)
+    return [Coefficient(*row) for row in zip(times.tolist(), found.drift.tolist(), found.squared.tolist(), strict=True)]
+
+
+def feynman_kac(
+    composed: ComposedScore, path: GaussianPath, x: Tensor, settings: Settings, generator: Generator
+) -> tuple[Swarm, Trace]:
+    """Move swarms from noise to data, weighting each step at its right end and resampling after that.
+
+    Scores of the right end serve the next step's left end, and are gathered along with the particles: one evaluation a
+    step, and one at the start.  A swarm of one particle is never resampled.  Nothing waits for the device in the loop.
+
+    Args:
+        composed: the composition's score and gap.
+        path: the path that the scores belong to.
+        x: particles at t = 0, (B, K, *D).
+        settings: steps, clip, resampling.
+        generator: of noise and resampling, on x's device.
+
+    Returns:
+        the swarm at t = 1, not resampled after the last weights if the trigger did not ask for it, and its trace.
+
+    Raises:
+        CompbenchError: particles or weights are no longer finite; says at which time.
+    """
+    count, num_particles = x.shape[:2]
+    table = schedule(path, settings.num_steps, settings.edge)
+    dt, dimension = 1 / settings.num_steps, math.prod(x.shape[2:])
+    log_weights = torch.zeros(count, num_particles, dtype=torch.float64, device=x.device)
+    ancestors = torch.arange(num_particles, device=x.device).expand(count, num_particles)
+    offset = (torch.arange(count, device=x.device) * num_particles)[:, None]  # of each swarm in the flat batch
+    clipped = torch.zeros((), dtype=torch.float64, device=x.device)
+    sizes = torch.full((settings.num_steps,), float(num_particles), dtype=torch.float64, device=x.device)
+    diverged = torch.full((), settings.num_steps + 1, device=x.device)
+    now = composed(x, table[0].time)
+    for step in range(settings.num_steps):
+        last = step + 1 == settings.num_steps
+        noise = generator if settings.noise and (settings.last_noise or not last) else None
+        x = move(x, now.score, table[step], dt, noise)
+        right = table[step + 1]
+        now = composed(x, right.time)
+        if num_particles == 1:
+            diverged = torch.where(x.sum().isfinite(), diverged, diverged.clamp(max=step))
+            continue
+        rate = weight_rate(now, right, settings.excess, dimension)
+        if settings.clip < math.inf:
+            clipped += (rate.abs() > settings.clip).sum()
+            rate = rate.clamp(-settings.clip, settings.clip)
+        log_weights = log_weights.add(rate, alpha=dt)
+        diverged = torch.where(log_weights.sum().isfinite(), diverged, diverged.clamp(max=step))
+        weights = _weights(log_weights)
+        sizes[step] = (size := _ess(weights)).mean()
+        if settings.resample_below <= 0:
+            continue
+        chosen = _ancestors(weights, positions(count, num_particles, generator, settings.scheme))  # (B, K)
+        if settings.resample_below < 1:
+            tired = (size <= settings.resample_below * num_particles)[:, None]
+            chosen = torch.where(tired, chosen, torch.arange(num_particles, device=x.device))
+            log_weights = torch.where(tired, 0.0, log_weights)
+        else:
+            log_weights = torch.zeros_like(log_weights)
+        flat = (chosen + offset).flatten()
+        x, now = _take(x, flat), Composed(_take(now.score, flat), now.gap)  # the gap has done its work
+        ancestors = ancestors.gather(1, chosen)
+    if int(diverged) <= settings.num_steps:
+        raise CompbenchError(
+            f"the sampler diverged at t = {(int(diverged) + 1) * dt:.3f} (step {int(diverged) + 1} of {settings.num_steps}): "
+            "particles or weights are not finite; take more steps, or clip the weights (g_clip)."
+        )
+    alive = torch.zeros(count, num_particles, dtype=torch.bool, device=x.device).scatter(1, ancestors, True)
+    trace = Trace(
+        clipped=float(clipped) / (count * num_particles * settings.num_steps),
+        distinct_ancestors=float(alive.sum(1).double().mean()),
+        ess=tuple(sizes.tolist()),
+    )
+    return Swarm(x, log_weights, ancestors), trace
+
+
+def pick(swarm: Swarm, generator: Generator) -> Tensor:
+    """One particle of each swarm, drawn by weight, (B, *D)."""
+    at = torch.rand(len(swarm.x), 1, generator=generator, device=generator.device, dtype=torch.float64)
+    chosen = resample(swarm.log_weights, at)[:, 0]
+    return swarm.x[torch.arange(len(chosen), device=chosen.device), chosen]
+
+
+def draw(
+    composed: Callable[[slice], ComposedScore],
+    path: GaussianPath,
+    x0: Tensor,
+    num_particles: int,
+    settings: Settings,
+    generator: Generator,
+) -> Drawn:
+    """One sample a request: x0 is its swarm's first particle, the others start from noise of the generator.
+
+    Swarms go through in chunks, so that memory does not grow with K.
+
+    Args:
+        composed: the composition of some requests (a slice of the batch), as a function of their particles.
+        path: the path that the scores belong to.
+        x0: noise, (B, *D).
+        num_particles: K.
+        settings: steps, clip, resampling.
+        generator: on x0's device.
+
+    Returns:
+        samples and trace.
+
+    Raises:
+        CompbenchError: no particle, or the sampler diverged.
+    """
+    if num_particles < 1:
+        raise CompbenchError(f"a swarm needs at least one particle, got {num_particles}.")
+    size = max(1, (CPU_CHUNK if x0.device.type == "cpu" else GPU_CHUNK) // (num_particles * max(1, math.prod(x0.shape[1:]))))
+    samples, traces, shares = [], [], []
+    for first in range(0, len(x0), size):
+        part = slice(first, min(first + size, len(x0)))
+        start = x0[part][:, None]  # (B, 1, *D)
+        if num_particles > 1:
+            others = torch.randn(
+                len(start), num_particles - 1, *x0.shape[1:], generator=generator, device=x0.device, dtype=x0.dtype
+            )
+            start = torch.cat([start, others], dim=1)
+        swarm, trace = feynman_kac(composed(part), path, start, settings, generator)
+        samples.append(pick(swarm, generator))
+        traces.append(trace)
+        shares.append(len(start) / len(x0))
+    return Drawn(torch.cat(samples), mean_trace(traces, shares))
+
+
+def _weights(log_weights: Tensor) -> Tensor:
+    """exp(log_weights) over the largest of each swarm, float64 (B, K)."""
+    return (log_weights.double() - log_weights.amax(dim=-1, keepdim=True)).exp_()
+
+
+def _ess(weights: Tensor) -> Tensor:
+    return weights.sum(-1).square() / weights.square().sum(-1)
+
+
+def _ancestors(weights: Tensor, at: Tensor) -> Tensor:
+    cumulative = weights.cumsum(-1)  # (B, K); its last entry is the total, so no position falls behind it
+    return torch.searchsorted(cumulative, at * cumulative[:, -1:], right=True).clamp_(max=weights.shape[1] - 1)
+
+
+def _take(x: Tensor, flat: Tensor) -> Tensor:
+    return x.flatten(0, 1).index_select(0, flat).view_as(x)
+
+
+def mean_trace(traces: list[Trace], shares: list[float]) -> Trace:
+    """The traces' mean, each with its share of the requests."""
+    ess_of = zip(*(trace.ess for trace in traces), strict=True)
+    return Trace(
+        clipped=sum(share * trace.clipped for share, trace in zip(shares, traces, strict=True)),
+        distinct_ancestors=sum(share * trace.distinct_ancestors for share, trace in zip(shares, traces, strict=True)),
+        ess=tuple(sum(share * value for share, value in zip(shares, step, strict=True)) for step in ess_of),
+    )

@@ -1,0 +1,62 @@
+"""Metrics of vector tasks.
+
+sw2         sliced Wasserstein distance, 2000 projections
+mmd2        unbiased squared maximum mean discrepancy, bandwidth the median distance between the two sets at hand
+mmd2_fixed  the same with the median distance between two real sets as bandwidth, comparable between methods
+mean_error  distance of the samples' mean from the target's
+covariance_error  Frobenius distance of the samples' covariance from the target's, relative to it
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Metric, SamplePair, Value
+
+if TYPE_CHECKING:
+    import numpy
+
+NUM_PROJECTIONS = 2000
+
+
+def sw2(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """Sliced Wasserstein distance; its floor is another real sample's.  Bonneel et al. 2015."""
+    from compbench.metrics.transport import directions, sliced_wasserstein
+
+    real, generated, floor = _arrays(pair)
+    along = directions(real.shape[1], NUM_PROJECTIONS, generator)
+    return Value(sliced_wasserstein(real, generated, along), sliced_wasserstein(real, floor, along))
+
+
+def mmd2(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """Unbiased MMD^2 as in Catastrophic Compositional Generation, appendix F: its bandwidth grows for bad samples."""
+    from compbench.metrics import discrepancy
+
+    real, generated, floor = _arrays(pair)
+    return Value(*(discrepancy.mmd2(real, other, discrepancy.median_distance(real, other)) for other in (generated, floor)))
+
+
+def mmd2_fixed(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """Unbiased MMD^2 with a bandwidth that depends on the target alone."""
+    from compbench.metrics import discrepancy
+
+    real, generated, floor = _arrays(pair)
+    bandwidth = discrepancy.median_distance(real, floor)
+    return Value(discrepancy.mmd2(real, generated, bandwidth), discrepancy.mmd2(real, floor, bandwidth))
+
+
+def _arrays(pair: SamplePair) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
+    return tuple(part.flatten(1).double().cpu().numpy() for part in (pair.real, pair.generated, pair.floor))
+
+
+@hookimpl
+def compbench_metrics() -> tuple[Metric, ...]:
+    kinds = ("vector",)
+    return (
+        Metric("sw2", "sliced Wasserstein distance", "", "lower", margin=0.02, kinds=kinds, compute=sw2),
+        Metric("mmd2", "squared MMD, bandwidth of the pair", "", "lower", margin=0.002, kinds=kinds, compute=mmd2),
+        Metric("mmd2_fixed", "squared MMD, bandwidth of the target", "", "lower", margin=0.002, kinds=kinds, compute=mmd2_fixed),
+        Metric("mean_error", "distance of the mean from the target's", "", "lower", margin=0.02, kinds=kinds),
+        Metric("covariance_error", "relative distance of the covariance", "", "lower", margin=0.02, kinds=kinds),
+    )

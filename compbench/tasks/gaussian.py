@@ -1,0 +1,210 @@
+"""Perturbations of Gaussians and mixtures in the plane: two binary factors, base (0, 0), the double perturbation held out.
+
+gauss2d-fact-id      factorised Gaussians, target among the sources: N(0, I)
+gauss2d-nonfact-id   the same with a base that is no product: N(0, 20/21 I)
+gauss2d-fact-ood     factorised Gaussians, target far from the sources: N(0, 10 I)
+gauss2d-nonfact-ood  the same with a base that is no product: N(0, 110/21 I)
+gmm-id               mixtures of six shared components, target among the sources
+gmm-ood              mixtures of four shared components, target between them
+
+Target p(1,0) p(0,1) / p(0,0).  Catastrophic Compositional Generation, section 5 and appendix F; constants are those of the
+authors' code where it and the text differ.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from compbench.errors import CompbenchError
+from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Batch, Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
+
+if TYPE_CHECKING:
+    from torch import Generator
+
+    from compbench.data.gaussians import Mixture
+
+CITATION = "Catastrophic Compositional Generation: Why Vanilla Diffusion Models Fail to Extrapolate"
+BASE_VARIANCES = {"gauss2d-fact-id": 10.0, "gauss2d-nonfact-id": 20.0, "gauss2d-fact-ood": 1.0, "gauss2d-nonfact-ood": 1.1}
+SIX = ((-3.0, 2.5), (0.0, 2.5), (3.0, 2.5), (-3.0, -2.5), (0.0, -2.5), (3.0, -2.5))
+FOUR = {"code": (9.0, 0.0), "paper": (0.0, 0.0)}
+"""gmm-ood's second mean, on which the authors' code and text differ."""
+
+SPACE = FactorSpace([Factor("first", 2, ("base", "perturbed")), Factor("second", 2, ("base", "perturbed"))])
+HOLDOUT = Holdout(SPACE, (0, 1), ((1, 1),))
+EVENT = Event("vector", (2,))
+
+
+class Settings(MethodSettings):
+    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+
+    train_points: int = Field(10_000, ge=1, le=10_000_000, description="N: training points of each source, drawn once a seed")
+
+
+class GaussianSettings(Settings):
+    base_variance: float = Field(gt=0, le=1e6, description="variance of the base on each axis")
+
+
+class MixtureSettings(Settings):
+    means: Literal["code", "paper"] = Field(
+        "code", description="second mean of gmm-ood: (9, 0) as in the authors' code, or (0, 0) as in their text"
+    )
+
+
+BUDGETS = {
+    "paper": Budget(
+        train_steps=20_000,
+        batch_size=512,
+        width=512,
+        learning_rate=2e-4,
+        final_learning_rate=2e-4,
+        ema_decay=0.0,
+        gradient_clip=1e9,
+        sample_steps=500,
+    ),
+    "quick": Budget(
+        train_steps=3000,
+        batch_size=512,
+        width=256,
+        learning_rate=1e-3,
+        final_learning_rate=1e-5,
+        ema_decay=0.99,
+        gradient_clip=1e9,
+        sample_steps=100,
+    ),
+    "smoke": Budget(
+        train_steps=60,
+        batch_size=66,
+        width=32,
+        learning_rate=2e-3,
+        ema_decay=0.9,
+        gradient_clip=1e9,
+        sample_steps=20,
+    ),
+}
+"""`paper` has no warm-up, decay, average or clip: Adam at 2e-4 for 20,000 steps."""
+
+
+def distributions(name: str, settings: Settings) -> dict[tuple[int, int], Mixture]:
+    """The three sources, by combination."""
+    from compbench.data.gaussians import gaussian, uniform_over
+
+    if isinstance(settings, GaussianSettings):
+        wide = settings.base_variance
+        return {(0, 0): gaussian((wide, wide)), (1, 0): gaussian((10, 1)), (0, 1): gaussian((1, 10))}
+    if name == "gmm-id":
+        make = partial(uniform_over, SIX, variance=0.6**2)
+        return {(0, 0): make(members=range(6)), (1, 0): make(members=(0, 1, 2, 3)), (0, 1): make(members=(1, 2, 4, 5))}
+    assert isinstance(settings, MixtureSettings)
+    means = ((-6.0, 1.5), FOUR[settings.means], (0.0, -9.0), (-1.5, 6.0))
+    make = partial(uniform_over, means, variance=1.0)
+    return {(0, 0): make(members=range(4)), (1, 0): make(members=(0, 1)), (0, 1): make(members=(2, 3))}
+
+
+class PooledSource:
+    """N points of each source, drawn once; a batch has equally many of each, in the order base, (1, 0), (0, 1)."""
+
+    name = "all"
+
+    def __init__(self, sources: dict[tuple[int, int], Mixture], count: int, ctx: TaskContext) -> None:
+        import torch
+
+        generator = torch.Generator().manual_seed(ctx.seed * 1_000_003 + 17)
+        order = [(0, 0), (1, 0), (0, 1)]
+        pools = [sources[combination].sample(count, generator).float() for combination in order]
+        self.points = torch.stack(pools).to(ctx.device)  # (3, N, 2)
+        self.conditions = torch.tensor(order, device=ctx.device)
+        self.size = 3 * count
+
+    def batch(self, size: int, generator: Generator) -> Batch:
+        """`size` rows; the first sources have one more where 3 does not divide it."""
+        import torch
+
+        each = -(-size // 3)
+        rows = torch.randint(self.points.shape[1], (3, each), generator=generator).to(self.points.device)
+        drawn = self.points.gather(1, rows[..., None].expand(-1, -1, 2))  # (3, each, 2)
+        condition = self.conditions[:, None].expand(-1, each, -1)
+        if size == 3 * each:
+            return Batch(drawn.flatten(0, 1), condition.flatten(0, 1))
+        lengths = [size // 3 + (index < size % 3) for index in range(3)]
+        return Batch(
+            torch.cat([drawn[index, :length] for index, length in enumerate(lengths)]),
+            torch.cat([condition[index, :length] for index, length in enumerate(lengths)]),
+        )
+
+
+def make_task(name: str, settings: Settings | None = None) -> Task:
+    """A task of the family.  Raises CompbenchError for a base that no composition is integrable with."""
+    if settings is None:
+        settings = GaussianSettings(base_variance=BASE_VARIANCES[name]) if name in BASE_VARIANCES else MixtureSettings()
+    elif isinstance(settings, GaussianSettings):
+        _check_integrable(name, settings)
+    where = "among" if name.endswith("-id") else "far from"
+    kind = "Gaussians" if name in BASE_VARIANCES else "mixtures"
+    return Task(
+        name=name,
+        summary=f"two perturbations of {kind} in the plane, target {where} the sources",
+        space=SPACE,
+        holdout=HOLDOUT,
+        event=EVENT,
+        budgets=BUDGETS,
+        source=_source,
+        problem=lambda budget, ctx: _problem(name, settings, budget, ctx),
+        prepare=lambda preset, ctx: None,
+        evaluate=lambda sampler, preset, ctx: _referee(name, settings, preset, ctx).evaluate(sampler),
+        primary="heldout_sw2",
+        base=(0, 0),
+        settings=settings,
+        configure=lambda changed: make_task(name, changed),
+        citation=CITATION + ", tables 1 to 3",
+        notes=["each source's points are drawn from its exact distribution; the data are the embedded source"],
+    )
+
+
+def _check_integrable(name: str, settings: GaussianSettings) -> None:
+    precision = 1 / 10 + 1 - 1 / settings.base_variance
+    if precision <= 0:
+        raise CompbenchError(
+            f"--set task.base_variance={settings.base_variance:g}: the target of '{name}' is not a distribution: by theorem 1 "
+            f"its precision is 1/10 + 1 - 1/{settings.base_variance:g} = {precision:.3g} on each axis, which must be positive; "
+            "use more than 0.909."
+        )
+
+
+def _source(folder: Path, asked: str) -> Source:
+    if asked == "official":
+        raise CompbenchError("these tasks draw their points themselves and have no official files; use --source embedded.")
+    return Source("embedded", "exact sampler", "gaussians-1")
+
+
+def _problem(name: str, settings: Settings, budget: Budget, ctx: TaskContext) -> Problem:
+    from compbench.data.gaussian_oracle import SourceOracle
+
+    sources = distributions(name, settings)
+    return Problem(
+        space=SPACE,
+        event=EVENT,
+        federation=Federation([PooledSource(sources, settings.train_points, ctx)]),
+        budget=budget,
+        holdout=HOLDOUT,
+        base=(0, 0),
+        composed=(0, 1),
+        oracle=SourceOracle(sources, ctx.device),
+    )
+
+
+def _referee(name: str, settings: Settings, preset: str, ctx: TaskContext) -> object:
+    from compbench.tasks.gaussian_referee import GaussianReferee
+
+    return GaussianReferee(distributions(name, settings), preset, ctx)
+
+
+@hookimpl
+def compbench_tasks() -> tuple[Task, ...]:
+    return tuple(make_task(name) for name in (*BASE_VARIANCES, "gmm-id", "gmm-ood"))

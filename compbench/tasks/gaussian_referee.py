@@ -1,0 +1,148 @@
+"""Scores of the perturbation tasks: distances to exact samples, moments against the known target, density pictures."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy
+import torch
+from torch import Generator, Tensor
+
+from compbench.data.gaussians import Mixture, Moments, base_composition, product_of_gaussians, quadrature
+from compbench.interfaces import Evaluation, Metric, SamplePair, Sampler, Score, TaskContext
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NUM_SAMPLES = {"smoke": 200, "quick": 2000, "paper": 5000}
+"""Samples of the target; each source is asked for a quarter of it."""
+
+PICTURE_SIDE = 160
+
+
+class GaussianReferee:
+    """Judges samples of the target (held out) and of the three sources (seen)."""
+
+    def __init__(self, sources: Mapping[tuple[int, int], Mixture], preset: str, ctx: TaskContext) -> None:
+        self.sources, self.ctx, self.count = sources, ctx, NUM_SAMPLES[preset]
+        parts = [sources[cell] for cell in ((1, 0), (0, 1), (0, 0))]
+        self.parts = parts
+        self.closed = product_of_gaussians(parts, (1.0, 1.0, -1.0)) if all(len(p.weights) == 1 for p in parts) else None
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        """Distances with floors, moments, and a picture: target, samples, sources and their samples as densities."""
+        heldout = sampler(torch.ones(self.count, 2, dtype=torch.long), stream="heldout")
+        real, floor = (self._target(which) for which in ("real", "floor"))
+        scores = self._distances("heldout", [(real, heldout, floor)])
+        scores += self._moments(heldout, floor)
+        seen, panels = [], [("target", real), ("samples", heldout)]
+        for cell, law in self.sources.items():
+            asked = torch.tensor(cell).repeat(max(self.count // 4, 2), 1)
+            samples = sampler(asked, stream=f"seen {cell[0]}{cell[1]}")
+            draws = [law.sample(len(asked), self._generator(f"{which} {cell}")) for which in ("seen", "seen floor")]
+            seen.append((draws[0], samples, draws[1]))
+            panels += [(f"source {cell}", draws[0]), (f"samples {cell}", samples)]
+        scores += self._distances("seen", seen)
+        return Evaluation(tuple(scores), {"samples": densities([points for _, points in panels])})
+
+    def _target(self, which: str) -> Tensor:
+        generator = self._generator(f"target {which}")
+        return self.closed.sample(self.count, generator) if self.closed else base_composition(*self.parts, self.count, generator)
+
+    def _distances(self, split: str, triples: list[tuple[Tensor, Tensor, Tensor]]) -> list[Score]:
+        """Each registered vector metric, averaged over the triples (real, generated, floor)."""
+        scores = []
+        for metric in self.ctx.metrics.values():
+            if metric.compute is None or "vector" not in metric.kinds:
+                continue
+            found = [metric.compute(_pair(*triple), numpy.random.default_rng(self.ctx.seed)) for triple in triples]
+            floors = [value.floor for value in found if value.floor is not None]
+            scores.append(
+                _score(
+                    f"{split}_{metric.name}",
+                    metric,
+                    split,
+                    value=sum(value.value for value in found) / len(found),
+                    floor=sum(floors) / len(floors) if floors else None,
+                    n=sum(len(generated) for _, generated, _ in triples),
+                    primary=split == "heldout" and metric.name == "sw2",
+                )
+            )
+        return scores
+
+    def _moments(self, generated: Tensor, floor: Tensor) -> list[Score]:
+        """Errors of mean and covariance against the target's own, which are known."""
+        truth = self.closed.moments() if self.closed else quadrature(*self.parts).moments()
+        own, other = _errors(generated.double(), truth), _errors(floor, truth)
+        return [
+            _score(f"heldout_{name}", self.ctx.metrics[name], "heldout", value=value, floor=least, n=len(generated))
+            for name, value, least in zip(("mean_error", "covariance_error"), own, other, strict=True)
+            if name in self.ctx.metrics
+        ]
+
+    def _generator(self, purpose: str) -> Generator:
+        digest = hashlib.sha256(f"referee {self.ctx.seed} {purpose}".encode()).digest()
+        return Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+
+def densities(panels: list[Tensor]) -> numpy.ndarray:
+    """Point sets as square histograms of one window, side by side in two rows, uint8 (H, W, 3).
+
+    The window holds all but the farthest 0.5 % of the even panels (the exact samples).
+
+    Args:
+        panels: points (N, 2), exact and generated in turn.
+    """
+    exact = torch.cat([panel.double() for panel in panels[::2]])
+    low, high = exact.quantile(0.005, dim=0), exact.quantile(0.995, dim=0)
+    centre, half = (low + high) / 2, float((high - low).max()) * 0.65
+    rows = []
+    for start in (0, 1):
+        tiles = [_histogram(panel, centre, half) for panel in panels[start::2]]
+        rows.append(numpy.concatenate([part for tile in tiles for part in (tile, _gap(tile.shape[0], 4))][:-1], axis=1))
+    return numpy.concatenate([rows[0], _gap(4, rows[0].shape[1]), rows[1]])
+
+
+def _histogram(points: Tensor, centre: Tensor, half: float) -> numpy.ndarray:
+    """Dark where points are dense; square root of the counts, so that tails show."""
+    bins = 40
+    places = ((points.double() - centre) / half + 1) / 2 * bins
+    inside = ((places >= 0) & (places < bins)).all(1)
+    column, row = places[inside].long().unbind(1)
+    counts = torch.bincount((bins - 1 - row) * bins + column, minlength=bins * bins).view(bins, bins).double().sqrt()
+    shade = 255 - 255 * counts / counts.max().clamp(min=1)
+    tile = shade.round().to(torch.uint8).numpy().repeat(PICTURE_SIDE // bins, 0).repeat(PICTURE_SIDE // bins, 1)
+    return numpy.stack([tile] * 3, axis=2)
+
+
+def _gap(height: int, width: int) -> numpy.ndarray:
+    return numpy.full((height, width, 3), (200, 60, 60), numpy.uint8)
+
+
+def _errors(points: Tensor, truth: Moments) -> tuple[float, float]:
+    """|mean - mean*| and |cov - cov*|_F / |cov*|_F."""
+    mean_error = float((points.mean(0) - truth.mean).norm())
+    return mean_error, float((points.T.cov() - truth.covariance).norm() / truth.covariance.norm())
+
+
+def _pair(real: Tensor, generated: Tensor, floor: Tensor) -> SamplePair:
+    def no_features(extractor: str, which: str) -> numpy.ndarray:
+        raise KeyError(extractor)
+
+    return SamplePair(real, generated, floor, no_features)
+
+
+def _score(name: str, metric: Metric, split: str, *, value: float, floor: float | None, n: int, primary: bool = False) -> Score:
+    return Score(
+        name=name,
+        metric=metric.name,
+        metric_version=metric.version,
+        split="heldout" if split == "heldout" else "seen",
+        value=value,
+        n=n,
+        unit=metric.unit,
+        direction=metric.direction,
+        floor=floor,
+        primary=primary,
+    )

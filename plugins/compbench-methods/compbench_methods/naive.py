@@ -1,0 +1,78 @@
+"""Composed scores followed as if they were the composition's own, without correction.
+
+naive-ode         The probability flow of the composed score: dx = (f x + g^2 / 2 sum_a w_a s_a) dt.
+naive-sde         The reverse diffusion of the composed score: dx = (f x + g^2 sum_a w_a s_a) dt + g dW.
+naive-ode-oracle  naive-ode on the task's analytic scores.
+naive-sde-oracle  naive-sde on the task's analytic scores.
+
+Catastrophic Compositional Generation, section 3.2.  The sum of scores at t is not the score of the noised composition; for
+Gaussians the flow's error is known (theorem 2).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from compbench.flow import score_models
+from compbench.flow.smc import Settings as Swarms
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
+
+
+class OracleSettings(MethodSettings):
+    weight: float = Field(1.0, gt=0, le=20, description="w of each factor's perturbation of the base, or slice around NULL")
+
+
+class Settings(OracleSettings):
+    experts: bool = Field(False, description="one model a source instead of one conditional model")
+    factor_dropout: float = Field(
+        0.1, ge=0, lt=1, description="chance that a factor is masked in training, where there is no base"
+    )
+
+
+def build(settings: Settings, problem: Problem) -> nn.Module:
+    """The untrained score model."""
+    return score_models.build(problem, experts=settings.experts)
+
+
+def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
+    """The score model of all sources; it does not depend on how it will be sampled."""
+    return score_models.fit(problem, ctx, experts=settings.experts, factor_dropout=settings.factor_dropout)
+
+
+def shared_fit(settings: Settings, problem: Problem) -> dict[str, object]:
+    return score_models.fit_facts(problem, experts=settings.experts, factor_dropout=settings.factor_dropout)
+
+
+def oracle(settings: OracleSettings, problem: Problem, ctx: Context) -> score_models.OracleModel:
+    """The task's own scores."""
+    return score_models.oracle_of(problem)
+
+
+@torch.no_grad()
+def sample(settings: OracleSettings, model: nn.Module, request: Request, ctx: Context, *, noise: bool) -> Tensor:  # (B, *D)
+    """Euler's steps of the flow, or Euler-Maruyama's of the diffusion; a swarm of one particle."""
+    swarms = Swarms(num_steps=0, noise=noise)  # the steps are the budget's, which the model carries
+    return score_models.draw_composition(model, request, ctx, settings=swarms, num_particles=1, weight=settings.weight).x
+
+
+def evaluations(settings: OracleSettings, problem: Problem) -> int:
+    """Every member of the composition, at both ends of every step."""
+    return score_models.num_members(problem) * (problem.budget.sample_steps + 1)
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    learned = partial(Method, settings=Settings, fit=fit, build=build, evaluations=evaluations, shared_fit=shared_fit)
+    analytic = partial(Method, settings=OracleSettings, fit=oracle, evaluations=evaluations, oracle=True)
+    ode, sde = partial(sample, noise=False), partial(sample, noise=True)
+    return (
+        learned(name="naive-ode", sample=ode),
+        learned(name="naive-sde", sample=sde),
+        analytic(name="naive-ode-oracle", sample=ode),
+        analytic(name="naive-sde-oracle", sample=sde),
+    )

@@ -1,0 +1,141 @@
+"""naive-ode, naive-sde and fkc: what they sample, on a task with a base and on one without."""
+
+import math
+
+import pytest
+import torch
+from compbench_methods import fkc, naive
+from problems import context, vector_problem
+
+from compbench.data.gaussian_oracle import SourceOracle
+from compbench.data.gaussians import gaussian
+from compbench.errors import CompbenchError, Refused
+from compbench.factors import Holdout
+from compbench.federation import Federation
+from compbench.interfaces import Method, Problem, Request, Source, TaskContext
+from compbench.tasks.gaussian import make_task
+
+METHODS: dict[str, Method] = {m.name: m for module in (fkc, naive) for m in module.compbench_methods()}
+LEARNED = ("fkc", "naive-ode", "naive-sde")
+
+
+def perturbed(train_steps: int = 600, name: str = "gauss2d-nonfact-id", **budget) -> Problem:
+    task = make_task(name)
+    source = Source("embedded", "exact sampler", "gaussians-1")
+    ctx = TaskContext(torch.device("cpu"), "fp32", 0, None, None, source)
+    changed = {"train_steps": train_steps, "batch_size": 300, "width": 128, "learning_rate": 3e-3, "sample_steps": 50, **budget}
+    return task.problem(task.budgets["quick"].model_copy(update=changed), ctx)
+
+
+def asked(count: int, cell: tuple[int, int] = (1, 1)) -> Request:
+    generator = torch.Generator().manual_seed(7)
+    return Request(torch.tensor(cell).repeat(count, 1), torch.randn(count, 2, generator=generator))
+
+
+@pytest.mark.parametrize(("method", "variance"), [("naive-ode-oracle", 0.5), ("naive-sde-oracle", 0.85), ("fkc-oracle", 20 / 21)])
+def test_oracles_reach_the_known_variance(method: str, variance: float) -> None:
+    """gauss2d-nonfact-id: theorem 2 for the flow, 0.845 for the diffusion, theorem 1 for the corrected one."""
+    found = METHODS[method]
+    problem = perturbed(sample_steps=200)
+    settings = found.settings()
+    x = found.sample(settings, found.fit(settings, problem, context()), asked(4000), context())
+    assert x.var().item() == pytest.approx(variance, rel=0.06)
+
+
+@pytest.mark.parametrize("experts", [False, True])
+@pytest.mark.parametrize("name", LEARNED)
+def test_learned_sources_are_sampled_for_what_they_are(name: str, experts: bool) -> None:
+    """A single perturbation is no composition: N(0, diag(10, 1))."""
+    found = METHODS[name]
+    settings = found.settings(experts=experts)
+    model = found.fit(settings, perturbed(), context())
+    x = found.sample(settings, model, asked(1000, (1, 0)), context())
+    wide, narrow = x.var(0).tolist()
+    assert 4 < wide < 25
+    assert 0.2 < narrow < 3
+
+
+def test_the_trace_is_noted() -> None:
+    ctx = context()
+    found = METHODS["fkc-oracle"]
+    problem = perturbed(sample_steps=20)
+    settings = found.settings(num_particles=8)
+    found.sample(settings, found.fit(settings, problem, ctx), asked(100), ctx)
+    assert set(ctx.notes) == {"clipped", "distinct_ancestors", "ess"}
+    assert len(ctx.notes["ess"]) == 20
+    assert 1 <= ctx.notes["distinct_ancestors"] <= 8
+
+
+@pytest.mark.parametrize("experts", [False, True])
+@pytest.mark.parametrize("name", LEARNED)
+def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> None:
+    held = Holdout.by_rule(vector_problem().space, ["left-right", "top-bottom"], lambda a, b: (a, b) == (1, 1))
+    found = METHODS[name]
+    settings = found.settings(experts=experts, **({"num_particles": 4} if name == "fkc" else {}))
+    problem = vector_problem(train_steps=300, holdout=held)
+    model = found.fit(settings, problem, context())
+    request = Request(torch.tensor([[0, 1], [1, 0]]).repeat(50, 1), torch.randn(100, 2))
+    x = found.sample(settings, model, request, context())
+    error = (x - (2.0 * request.condition - 1)).abs().median().item()
+    assert error < 0.6
+    assert found.evaluations(settings, problem) == (4 if name == "fkc" else 1) * 3 * 21
+
+
+def test_an_oracle_is_refused_where_there_is_none() -> None:
+    with pytest.raises(Refused, match="no analytic scores"):
+        METHODS["fkc-oracle"].fit(METHODS["fkc-oracle"].settings(), vector_problem(), context())
+
+
+def test_weights_that_are_no_distribution_are_refused_with_theorem_1() -> None:
+    """w = 1 is the task's own; w = 20 of base 1.1: 20 (0.1 + 1) - 39 / 1.1 < 0."""
+    found, problem = METHODS["naive-sde-oracle"], perturbed(name="gauss2d-nonfact-ood")
+    settings = found.settings(weight=20)
+    with pytest.raises(CompbenchError, match="theorem 1"):
+        found.sample(settings, found.fit(settings, problem, context()), asked(4), context())
+
+
+@pytest.mark.parametrize("setting", [{"num_particles": 0}, {"g_clip": 0}, {"g_clip": "on"}, {"resample_below": 1.5}])
+def test_settings_out_of_bounds_are_refused(setting: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        fkc.Settings(**setting)
+
+
+def test_equal_fits_are_asked_for_alike_by_all_methods() -> None:
+    problem = perturbed()
+    facts = {str(METHODS[name].shared_fit(METHODS[name].settings(), problem)) for name in LEARNED}
+    assert len(facts) == 1
+    experts = fkc.Settings(experts=True)
+    assert str(METHODS["fkc"].shared_fit(experts, problem)) not in facts
+    assert str(METHODS["fkc"].shared_fit(fkc.Settings(num_particles=3), problem)) in facts
+
+
+def test_the_particles_of_a_request_are_paired_on_its_noise() -> None:
+    found, problem = METHODS["naive-ode-oracle"], perturbed(sample_steps=30)
+    settings = found.settings()
+    model = found.fit(settings, problem, context())
+    request = asked(10)
+    twice = [found.sample(settings, model, request, context(seed)) for seed in (0, 1)]
+    assert torch.equal(*twice)
+    flipped = found.sample(settings, model, request._replace(x0=-request.x0), context())
+    assert torch.allclose(flipped, -twice[0], atol=1e-5)
+
+
+def test_the_double_perturbation_of_a_wider_first_source_is_wider() -> None:
+    """Both factors count: without either perturbation the product is another Gaussian."""
+    laws = {(0, 0): gaussian((20, 20)), (1, 0): gaussian((10, 1)), (0, 1): gaussian((1, 10))}
+    oracle = SourceOracle(laws, torch.device("cpu"))
+    problem = Problem(**{**perturbed(sample_steps=100).__dict__, "oracle": oracle, "federation": Federation([_Nothing()])})
+    found = METHODS["fkc-oracle"]
+    settings = found.settings()
+    model = found.fit(settings, problem, context())
+    first, second, both = (
+        found.sample(settings, model, asked(3000, cell), context()).var(0) for cell in ((1, 0), (0, 1), (1, 1))
+    )
+    assert first.tolist() == pytest.approx([10, 1], rel=0.15)
+    assert second.tolist() == pytest.approx([1, 10], rel=0.15)
+    assert both.tolist() == pytest.approx([20 / 21] * 2, rel=0.15)
+    assert math.isfinite(both.sum())
+
+
+class _Nothing:
+    name, size = "nothing", 1
