@@ -56,6 +56,10 @@ class Child:
                 start_new_session=True,
             )
         theirs.close()
+        self.begin(request)
+
+    def begin(self, request: RunRequest) -> None:
+        """Tell the child what it is to do; one that has finished a run takes another."""
         self.control.send("request", request=request.model_dump(mode="json"))
 
     def expect(
@@ -129,6 +133,50 @@ class Child:
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
+
+
+class Crew:
+    """A contestant and a referee, kept for runs that follow each other in the same processes.
+
+    Args:
+        folder: where their logs go.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key: tuple[object, ...] = ()
+        self.pair: tuple[Child, Child] | None = None
+        self.predecessors = 0
+
+    def take(self, request: RunRequest) -> tuple[Child, Child]:
+        """Contestant and referee with `request` before them: the ones at hand if they suit it and live, else new ones."""
+        key = (request.method, request.plugins, request.threads, request.slots, request.device)
+        if self.pair is not None and self._key == key and all(child.process.poll() is None for child in self.pair):
+            self.predecessors += 1
+            for child in self.pair:
+                child.begin(request)
+            return self.pair
+        self.close(gracefully=False)
+        left, right = Channel.pair()
+        contestant = Child("contestant", request, left, self._folder / "contestant.log")
+        self.pair = contestant, Child("referee", request, right, self._folder / "referee.log")
+        left.close()
+        right.close()
+        self._key, self.predecessors = key, 0
+        return self.pair
+
+    def release(self) -> None:
+        """A run is over and went well: its processes wait for the next."""
+        for child in self.pair or ():
+            child.control.send("finish")
+
+    def close(self, *, gracefully: bool) -> None:
+        """End both; the contestant may first save a checkpoint."""
+        if self.pair is not None:
+            contestant, referee = self.pair
+            self.pair = None
+            contestant.stop(gracefully=gracefully)
+            referee.stop(gracefully=False)
 
 
 def environment(request: RunRequest) -> dict[str, str]:

@@ -10,7 +10,7 @@ from compbench.devices import cpu_name, num_cores
 from compbench.schemas import Environment, RunRequest
 
 
-def environment_of(request: RunRequest, device: str, facts: dict[str, Any]) -> Environment:
+def environment_of(request: RunRequest, device: str, facts: dict[str, Any], *, predecessors: int = 0) -> Environment:
     """The environment of a record; `facts` are what the contestant said of itself."""
     return Environment(
         compbench=compbench.__version__,
@@ -22,5 +22,6 @@ def environment_of(request: RunRequest, device: str, facts: dict[str, Any]) -> E
         threads=int(facts.get("threads", 0)),
         device=device,
         slots=request.slots,
+        predecessors=predecessors,
         packages={str(name): str(version) for name, version in dict(facts.get("packages", {})).items()},
     )

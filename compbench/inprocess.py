@@ -17,6 +17,8 @@ from compbench.schemas import RunRequest
 class InProcessPair:
     """The four steps of `runner.ProcessPair`, as plain calls; a failure keeps its traceback and reaches the debugger."""
 
+    predecessors = 0
+
     def __init__(self, request: RunRequest, listener: Callable[[str, int, int], None]) -> None:
         self._contestant = Contestant(request, progress=listener)
         self._referee = Referee(request, progress=listener)

@@ -17,8 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compbench.channel import Channel
-from compbench.children import Child, Ended, log_tail
+from compbench.children import Crew, Ended, log_tail
 from compbench.environment import environment_of
 from compbench.errors import CompbenchError
 from compbench.home import Home
@@ -45,6 +44,7 @@ def run(
     force: bool = False,
     resume: bool = False,
     in_process: bool = False,
+    crew: Crew | None = None,
     listener: Listener = lambda stage, done, total: None,
 ) -> Outcome:
     """Run one spec, or return its finished record.
@@ -54,6 +54,7 @@ def run(
         force: run again even if there is a finished record.
         resume: go on from the last checkpoint of the same spec.
         in_process: everything in this process, for debuggers; no time limit, no protection.
+        crew: processes that runs follow each other in; none for processes of its own.
         listener: called with (stage, done, total).
 
     Returns:
@@ -64,17 +65,44 @@ def run(
     """
     home = Home(Path(request.home))
     home.root.mkdir(parents=True, exist_ok=True)
-    with _scratch(home) as scratch:
+    with _crew(home, crew) as own:
         if in_process:
             from compbench.inprocess import InProcessPair
 
             pair: Any = InProcessPair(request, listener)
         else:
-            pair = ProcessPair(request, scratch, listener)
+            pair = ProcessPair(request, own, listener)
         try:
-            return _Attempt(request, home, pair, force=force, resume=resume, in_process=in_process).run()
+            outcome = _Attempt(request, home, pair, force=force, resume=resume, in_process=in_process).run()
+        except BaseException:
+            own.close(gracefully=False)
+            raise
+        if outcome.record.status == "ok":
+            own.release()
+        else:
+            own.close(gracefully=False)
+        return outcome
+
+
+@contextlib.contextmanager
+def crew_of(home: Home) -> Iterator[Crew]:
+    """Processes for runs that follow each other; they end with the block."""
+    home.root.mkdir(parents=True, exist_ok=True)
+    with _scratch(home) as scratch:
+        crew = Crew(scratch)
+        try:
+            yield crew
         finally:
-            pair.stop(gracefully=False)
+            crew.close(gracefully=False)
+
+
+@contextlib.contextmanager
+def _crew(home: Home, crew: Crew | None) -> Iterator[Crew]:
+    if crew is not None:
+        yield crew
+        return
+    with crew_of(home) as own:
+        yield own
 
 
 def terminate_like_ctrl_c() -> None:
@@ -86,13 +114,10 @@ def terminate_like_ctrl_c() -> None:
 class ProcessPair:
     """Contestant and referee as child processes; the same four steps as `InProcessPair`."""
 
-    def __init__(self, request: RunRequest, scratch: Path, listener: Listener) -> None:
-        self._listener = listener
-        left, right = Channel.pair()
-        self._contestant = Child("contestant", request, left, scratch / "contestant.log")
-        self._referee = Child("referee", request, right, scratch / "referee.log")
-        left.close()
-        right.close()
+    def __init__(self, request: RunRequest, crew: Crew, listener: Listener) -> None:
+        self._listener, self._crew = listener, crew
+        self._contestant, self._referee = crew.take(request)
+        self.predecessors = crew.predecessors
         self.deadline = time.monotonic() + request.time_limit if request.time_limit else float("inf")
 
     def describe(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -117,8 +142,7 @@ class ProcessPair:
         return self._contestant.expect("measured", deadline=self.deadline, progress=self._listener)
 
     def stop(self, *, gracefully: bool) -> None:
-        self._contestant.stop(gracefully=gracefully)
-        self._referee.stop(gracefully=False)
+        self._crew.close(gracefully=gracefully)
 
     def log(self) -> str:
         """What the contestant printed, at its end."""
@@ -194,7 +218,9 @@ class _Attempt:
                 traceback=traceback,
                 scores=self.scores if status == "ok" else (),
                 profile=Profile(**self.profile),
-                environment=environment_of(self.request, self.referee["device_class"], self.facts),
+                environment=environment_of(
+                    self.request, self.referee["device_class"], self.facts, predecessors=self.pair.predecessors
+                ),
                 plugin=Plugin(**self.contestant["plugin"]),
                 pooled_silos=bool(self.facts.get("pooled_silos", False)),
                 oracle=bool(self.contestant["oracle"]),

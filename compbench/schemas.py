@@ -128,6 +128,9 @@ class Environment(Frozen):
     threads: int = Field(0, ge=0, description="torch threads of the contestant")
     device: str = "cpu"
     slots: int = Field(1, ge=1, description="runs that shared the machine: speeds of a shared machine are lower bounds")
+    predecessors: int = Field(
+        0, ge=0, description="runs that the same processes had done before: imports were warm, peak memory is theirs too"
+    )
     packages: dict[str, str] = Field(default_factory=dict)
 
 

@@ -49,24 +49,23 @@ class Ears:
 
 
 def main(role: str, control_descriptor: int, peer_descriptor: int) -> int:
-    """Serve the parent until it says "finish" or goes away."""
+    """Serve the parent's runs, one after the other, until it goes away; a run that fails is the last."""
     _die_with_parent()
     control = Channel.of_descriptor(control_descriptor)
     peer = Channel.of_descriptor(peer_descriptor)
+    serve = _serve_contestant if role == "contestant" else _serve_referee
     try:
-        request = RunRequest.model_validate(control.receive().header["request"])
-        ears = Ears(control)
-        serve = _serve_contestant if role == "contestant" else _serve_referee
-        try:
-            serve(request, control, peer, ears)
-        except Closed:
-            return 3
-        except BaseException as error:
-            control.send("error", **explain(error))
-            return 1
+        while True:  # one run after the other, as long as all goes well
+            request = RunRequest.model_validate(control.receive().header["request"])
+            try:
+                serve(request, control, peer, Ears(control))
+            except Closed:
+                return 3
+            except BaseException as error:
+                control.send("error", **explain(error))
+                return 1
     except Closed:
         return 3
-    return 0
 
 
 def explain(error: BaseException) -> dict[str, Any]:

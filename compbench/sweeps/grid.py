@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +53,16 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def expand(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The grid of NAME=V1,V2 words: each combination once, as NAME=VALUE words."""
-    choices = []
+def parse_lists(words: Sequence[str]) -> dict[str, list[Any]]:
+    """NAME=V1,V2 words as axes of a grid: each name with all its values."""
+    axes: dict[str, list[Any]] = {}
     for word in words:
-        name, _, values = word.partition("=")
-        choices.append([f"{name}={value}" for value in _split(values)])
-    yield from itertools.product(*choices)
+        ((name, value),) = parse_overrides([word]).items()
+        if name in axes:
+            raise CompbenchError(f"--set {name} is given twice.")
+        each = _split(word.partition("=")[2])
+        axes[name] = [value] if len(each) < 2 else [parse_overrides([f"{name}={part}"])[name] for part in each]
+    return axes
 
 
 def names(kind: Kind, words: str, files: Sequence[Path]) -> list[str]:

@@ -69,11 +69,13 @@ def home_of_user() -> Any:
     return Home.of_user()
 
 
-def run_requests(methods: list[str], tasks: list[str], options: dict[str, Any], **more: Any) -> list[Any]:
+def run_requests(
+    methods: list[str], tasks: list[str], overrides: dict[str, Any], options: dict[str, Any], *, seeds: str, **more: Any
+) -> list[Any]:
     """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
     from compbench.registry import Registry
     from compbench.schemas import RunRequest
-    from compbench.sweeps.grid import parse_overrides, parse_seeds, parse_time
+    from compbench.sweeps.grid import parse_seeds, parse_time
 
     files = tuple(path.resolve() for path in options["plugins"])
     registry = Registry(files)
@@ -84,7 +86,7 @@ def run_requests(methods: list[str], tasks: list[str], options: dict[str, Any], 
         RunRequest(
             task=task,
             method=method,
-            overrides=parse_overrides(options["overrides"]),
+            overrides=overrides,
             preset=options["preset"],
             seed=seed,
             device=options["device"],
@@ -95,7 +97,7 @@ def run_requests(methods: list[str], tasks: list[str], options: dict[str, Any], 
             home=str(home_of_user().root),
             **more,
         )
-        for seed in parse_seeds(options["seeds"])
+        for seed in parse_seeds(seeds)
         for task in tasks
         for method in methods
     ]

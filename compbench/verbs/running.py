@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from compbench.errors import CompbenchError
 from compbench.verbs.options import rebuild_board, run_options, run_requests
 
 
@@ -29,9 +31,11 @@ def run(method: str, task: str, in_process: bool, trace: bool, threads: int, as_
     from compbench import console
     from compbench.runner import run as run_one
     from compbench.runner import terminate_like_ctrl_c
+    from compbench.sweeps.grid import parse_overrides
 
     terminate_like_ctrl_c()
-    requests = run_requests([method], [task], options, trace=trace, threads=threads)
+    overrides = parse_overrides(options["overrides"])
+    requests = run_requests([method], [task], overrides, options, seeds=options["seeds"], trace=trace, threads=threads)
     worst = 0
     for request in requests:
         with console.listener(quiet=options["quiet"] or as_json, title=f"{request.method} on {request.task}") as listener:
@@ -48,39 +52,76 @@ def run(method: str, task: str, in_process: bool, trace: bool, threads: int, as_
 
 
 @click.command()
-@click.option("--method", "methods", required=True, help="Names or patterns: factored,mono or 'f*'.")
-@click.option("--task", "tasks", required=True, help="Names or patterns: 'shapes3d-*'.")
+@click.option("--method", "methods", default="", help="Names or patterns: factored,mono or 'f*'.")
+@click.option("--task", "tasks", default="", help="Names or patterns: 'shapes3d-*'.")
+@click.option("--file", default="", metavar="NAME", help="Grids of a sweep file instead: FILE.toml, or one that is shipped.")
+@click.option("--chain", is_flag=True, help="Runs of a method follow each other in the same processes: start-up is paid once.")
 @run_options
 @click.option("--slots", default=0, type=click.IntRange(0), help="Runs side by side; 0 is one a GPU, or one on a CPU.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be run.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
-def sweep(methods: str, tasks: str, slots: int, dry_run: bool, as_json: bool, **options: Any) -> None:
+def sweep(methods: str, tasks: str, file: str, chain: bool, slots: int, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Run a grid of methods, tasks, seeds and settings; rerunning the command does only what is missing.
+
+    \b
+    compbench sweep --method factored,mono --task 'shapes3d-*' --seed 0-2
+    compbench sweep --file weighted-table1 --preset paper        a table of a paper; --seed and --set still count
 
     A setting with several values makes the grid larger: --set hidden=64,256.  On a CPU, --slots 2 gives each run half of the
     cores; their speeds are then marked as those of a shared machine.
     """
     from compbench import console
     from compbench.runner import terminate_like_ctrl_c
-    from compbench.sweeps.grid import expand, names
     from compbench.sweeps.pool import work_through
 
     terminate_like_ctrl_c()
-    chosen = (names("methods", methods, options["plugins"]), names("tasks", tasks, ()))
-    requests = [
+    grids = _grids(methods, tasks, file, options)
+    requests = _distinct(
         request
-        for overrides in expand(options["overrides"])
-        for request in run_requests(*chosen, {**options, "overrides": overrides})
-    ]
+        for grid in grids
+        for overrides in grid.overrides()
+        for request in run_requests(*_names(grid, options), overrides, options, seeds=grid.seeds)
+    )
+    chain = chain or all(grid.chain for grid in grids)
     if dry_run:
         for request in requests:
             click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
         return
     with console.sweep_listener(len(requests), quiet=options["quiet"] or as_json) as listener:
-        results = work_through(requests, slots=slots, force=options["force"], resume=options["resume"], listener=listener)
+        results = work_through(
+            requests, slots=slots, force=options["force"], resume=options["resume"], chain=chain, listener=listener
+        )
     pages = rebuild_board(Path(requests[0].home))
     if as_json:
         click.echo(json.dumps([result._asdict() for result in results], sort_keys=True))
     else:
         console.show_sweep(results, pages)
     sys.exit(0 if all(result.status == "ok" for result in results) else 1)
+
+
+def _grids(methods: str, tasks: str, file: str, options: dict[str, Any]) -> list[Any]:
+    """The grids that were asked for: of a file, with --seed and --set on top, or the one of --method and --task."""
+    from compbench.sweeps.files import Grid, grids
+    from compbench.sweeps.grid import parse_lists
+
+    own = parse_lists(options["overrides"])
+    if not file:
+        if not methods or not tasks:
+            raise CompbenchError("a sweep needs --method and --task, or --file; `compbench sweep --help` shows both.")
+        return [Grid(methods=methods, tasks=tasks, seeds=options["seeds"], set=own)]
+    if methods or tasks:
+        raise CompbenchError("--file names its own methods and tasks; leave --method and --task out.")
+    source = click.get_current_context().get_parameter_source("seeds")
+    seeds = {"seeds": options["seeds"]} if source is click.core.ParameterSource.COMMANDLINE else {}
+    return [grid.model_copy(update={**seeds, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
+
+
+def _names(grid: Any, options: dict[str, Any]) -> tuple[list[str], list[str]]:
+    from compbench.sweeps.grid import names
+
+    return names("methods", grid.methods, options["plugins"]), names("tasks", grid.tasks, ())
+
+
+def _distinct(requests: Iterable[Any]) -> list[Any]:
+    """Each request once, in order: grids of a file may overlap."""
+    return list({request.model_dump_json(): request for request in requests}.values())

@@ -1,7 +1,7 @@
 import pytest
 
 from compbench.errors import CompbenchError
-from compbench.sweeps.grid import expand, names, parse_overrides, parse_seeds, parse_time
+from compbench.sweeps.grid import names, parse_lists, parse_overrides, parse_seeds, parse_time
 
 
 def test_seeds_are_ranges_and_lists_without_repeats() -> None:
@@ -21,9 +21,12 @@ def test_overrides_are_json_where_they_can_be() -> None:
         parse_overrides(["a=1", "a=2"])
 
 
-def test_expand_makes_the_whole_grid_and_keeps_brackets_together() -> None:
-    assert list(expand(["a=1,2", "b=[3,4]"])) == [("a=1", "b=[3,4]"), ("a=2", "b=[3,4]")]
-    assert list(expand([])) == [()]
+def test_lists_are_axes_and_brackets_stay_together() -> None:
+    assert parse_lists(["a=1,2", "b=[3,4]", "c=x"]) == {"a": [1, 2], "b": [[3, 4]], "c": ["x"]}
+    assert parse_lists([]) == {}
+    for wrong in (["a=1", "a=2"], ["a"]):
+        with pytest.raises(CompbenchError):
+            parse_lists(wrong)
 
 
 def test_names_follow_patterns_and_refuse_what_matches_nothing() -> None:

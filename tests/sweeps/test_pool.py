@@ -27,3 +27,33 @@ def test_runs_side_by_side_share_the_cores_and_say_so(home: Path, plugin) -> Non
     record = next(r for r in Store(home / "records").read()[0] if result.path.endswith(f"{r.name}.json"))
     assert record.environment.slots == 2
     assert record.environment.threads >= 1
+
+
+def test_chained_runs_score_as_runs_with_processes_of_their_own(tmp_path: Path) -> None:
+    facts = {"task": "gauss2d-nonfact-id", "preset": "smoke", "device": "cpu", "home": str(tmp_path)}
+    asked = [RunRequest(method="fkc", seed=seed, overrides={"num_particles": 2}, **facts) for seed in (0, 1)]
+    asked.append(RunRequest(method="naive-ode", seed=1, **facts))
+    chained = work_through(asked, slots=1, force=False, resume=False, chain=True)
+    assert [result.status for result in chained] == ["ok"] * 3
+    alone = work_through(asked, slots=1, force=True, resume=False)
+    records = {record.name: record for record in Store(tmp_path / "records").read()[0]}
+    for before, after in zip(chained, alone, strict=True):
+        one, two = (records[Path(result.path).stem] for result in (before, after))
+        assert [score.value for score in one.scores] == [score.value for score in two.scores]
+        assert two.environment.predecessors == 0
+    assert [records[Path(result.path).stem].environment.predecessors for result in chained] == [0, 1, 0]
+
+
+def test_a_failure_in_a_chain_takes_its_processes_with_it(home: Path, plugin) -> None:
+    """The next run of the method starts afresh."""
+    file = plugin(fit="if ctx.generator.initial_seed() % 3 == 1: raise ValueError('no luck')")
+    facts = {"task": "gauss2d-fact-id", "method": "naughty", "preset": "smoke", "device": "cpu", "home": str(home)}
+    asked = [RunRequest(seed=seed, plugins=(str(file),), **facts) for seed in range(4)]
+    results = work_through(asked, slots=1, force=False, resume=False, chain=True)
+    assert {result.status for result in results} == {"ok", "failed"}, [result.reason for result in results]
+    records = {record.name: record for record in Store(home / "records").read()[0]}
+    expected, count = [], 0
+    for result in results:
+        expected.append(count)
+        count = count + 1 if result.status == "ok" else 0
+    assert [records[Path(result.path).stem].environment.predecessors for result in results] == expected
