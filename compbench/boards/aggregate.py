@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from compbench.boards.decomposition import ORACLE, Parts, decompose
 from compbench.boards.ranks import Rank, ranks
 from compbench.boards.statistics import Interval, interval, mean, sample_std
 from compbench.interfaces import PRESETS, Score
@@ -81,6 +82,7 @@ class BoardRow(NamedTuple):
         primary: the section's primary column.
         codes: how many versions of the method's file the runs came from.
         records: names of the records that count.
+        parts: inference-time and estimation error, where the method also ran on exact scores.
     """
 
     section: Section
@@ -102,6 +104,7 @@ class BoardRow(NamedTuple):
     codes: int
     records: tuple[str, ...]
     rank: Rank | None = None
+    parts: Parts | None = None
 
     @property
     def label(self) -> str:
@@ -179,7 +182,42 @@ def _section_rows(section: Section, groups: Mapping[Group, Sequence[Record]]) ->
     primary = min((score.name for score in scores if score.primary), default="")
     variants = _variants(groups)
     made = [_row(section, group, variants[group], records, newest, primary) for group, records in groups.items()]
+    parts = _decomposed(groups, primary)
+    made = [_with_parts(row, parts.get(group)) for row, group in zip(made, groups, strict=True)]
     return sorted(_ranked(made), key=_place)
+
+
+def _decomposed(groups: Mapping[Group, Sequence[Record]], primary: str) -> dict[Group, Parts]:
+    """The parts of the primary score of every row whose method also ran on exact scores."""
+    exact = {group: _kept(records) for group, records in groups.items() if group.method.endswith(ORACLE)}
+    found = {}
+    for group, records in groups.items():
+        for oracle, own in exact.items():
+            if oracle.method == group.method + ORACLE and (
+                parts := decompose(group.knobs, oracle.knobs, _kept(records), own, primary)
+            ):
+                found[group] = parts
+    return found
+
+
+def _with_parts(row: BoardRow, parts: Parts | None) -> BoardRow:
+    """The row with inference-time and estimation error as two more columns beside the primary."""
+    whole = row.scores.get(row.primary)
+    if parts is None or whole is None:
+        return row
+    bare = whole._replace(num_seeds=parts.num_seeds, ceiling=None, floor=None, interval=None)
+    terms = {"inference_time_error": (parts.inference, 0.0), "estimation_error": (parts.estimation, parts.spread)}
+    own = {
+        f"{whole.split}_{term}": bare._replace(name=f"{whole.split}_{term}", mean=value, std=std)
+        for term, (value, std) in terms.items()
+    }
+    return row._replace(scores={**row.scores, **own}, parts=parts)
+
+
+def _kept(records: Sequence[Record]) -> list[Record]:
+    """One record a seed, the successful ones."""
+    best = _best(records, key=lambda r: r.spec.seed, order=lambda r: (r.status == "ok", r.started, r.attempt))
+    return sorted((record for record in best if record.status == "ok"), key=lambda record: record.spec.seed)
 
 
 def _place(row: BoardRow) -> tuple[Any, ...]:

@@ -11,15 +11,19 @@ from compbench.boards.papers import read
 from compbench.boards.render_csv import to_csv
 from compbench.boards.render_html import to_html
 from compbench.boards.render_markdown import to_markdown
+from compbench.boards.render_svg import to_svg
 from compbench.interfaces import PRESETS
 from compbench.records import write_atomically
 from compbench.schemas import Record
+
+CHART = "decomposition.svg"
+"""Inference-time and estimation error; written where some method also ran on exact scores."""
 
 PictureOf = Callable[[Record], bytes | None]
 
 
 def build(records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf) -> tuple[Path, ...]:
-    """Write board.csv, board.md and index.html, each whole or not at all.
+    """Write board.csv, board.md, index.html and, if there is something to show, decomposition.svg, each whole or not at all.
 
     Args:
         records: in any order.
@@ -48,11 +52,13 @@ def contents(records: Sequence[Record], *, papers: Path | None, pictures: Pictur
     figures = read(papers)
     with collector_paused():
         board = rows(records)
-        return {
+        chart = to_svg(board)
+        files = {
             "board.csv": to_csv(board, figures).encode(),
-            "board.md": to_markdown(board, figures).encode(),
-            "index.html": to_html(board, figures, sample_grids(board, records, pictures)).encode(),
+            "board.md": to_markdown(board, figures, chart=CHART if chart else "").encode(),
+            "index.html": to_html(board, figures, sample_grids(board, records, pictures), chart=chart).encode(),
         }
+        return {**files, CHART: chart.encode()} if chart else files
 
 
 def sample_grids(

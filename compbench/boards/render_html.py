@@ -33,22 +33,26 @@ Pictures = Mapping[tuple[Section, str], tuple[int, bytes]]
 """(section, method) -> (seed, PNG)."""
 
 
-def to_html(rows: Sequence[BoardRow], figures: Sequence[PaperFigure], pictures: Pictures) -> str:
+def to_html(rows: Sequence[BoardRow], figures: Sequence[PaperFigure], pictures: Pictures, *, chart: str = "") -> str:
     """The whole page.
 
     Args:
         rows: as `aggregate.rows` gives them.
         figures: the papers'.
         pictures: sample grids; what is no PNG is left out.
+        chart: the decomposition chart as SVG, made by us; "" for none.
     """
     import jinja2
+    import markupsafe
 
     sections = by_section(rows)
     boards = [_board(section, own, list(sections), tuple(figures), pictures) for section, own in sections.items()]
     environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     runs = sum(sum(row.statuses.values()) for row in rows)
-    return template.render(data=embedded(boards), num_boards=len(boards), num_rows=len(rows), num_runs=runs)
+    return template.render(
+        data=embedded(boards), num_boards=len(boards), num_rows=len(rows), num_runs=runs, chart=markupsafe.Markup(chart)
+    )
 
 
 def embedded(data: Any) -> Any:

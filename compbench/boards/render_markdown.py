@@ -37,8 +37,8 @@ papers' own figures: official data, their protocol, their judge; they are not ra
 """
 
 
-def to_markdown(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> str:
-    """The whole board: the primary score's split in full, other splits by the primary's metric alone."""
+def to_markdown(rows: Sequence[BoardRow], figures: Sequence[PaperFigure], *, chart: str = "") -> str:
+    """The whole board: the primary score's split in full, other splits by the primary's metric alone; a chart's file, if any."""
     sections = by_section(rows)
     parts = [PREAMBLE]
     if not sections:
@@ -46,6 +46,10 @@ def to_markdown(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> str
     for section, own in sections.items():
         parts.append(f"## {escape(heading(section, list(sections)))}\n")
         parts.append(_table(section, own, tuple(figures)))
+    if chart:
+        parts.append(
+            f"## Inference-time and estimation error\n\n![error with exact scores, and what estimating them adds]({chart})\n"
+        )
     return "\n".join(parts)
 
 

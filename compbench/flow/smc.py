@@ -26,7 +26,7 @@ Scheme = Literal["systematic", "stratified", "multinomial"]
 LARGEST_KICK = 0.2
 """e^2 dt is not taken larger: where a path's diffusion is infinite (a linear path's start) Euler's steps would explode."""
 
-CPU_CHUNK, GPU_CHUNK = 1 << 19, 1 << 24
+CPU_CHUNK, GPU_CHUNK = 1 << 18, 1 << 24
 """Numbers of one chunk of swarms: bounds memory whatever K is, and keeps a step's tensors in a CPU's cache."""
 
 
