@@ -146,6 +146,9 @@ def show(record: Record, path: Path, *, reused: bool, pages: Sequence[Path]) -> 
     if record.status == "ok":
         for line in _profile_lines(record):
             console.print(line)
+        if record.notes:
+            told = (f"{name} {value:.3g}" for name, value in record.notes.items() if isinstance(value, float))
+            console.print(f"noted by the method: {escape(', '.join(told))}")
     console.print(f"record  {escape(str(path))}", soft_wrap=True)
     for artifact in record.artifacts:
         console.print(f"picture {escape(str(path.with_name(artifact.name)))}", soft_wrap=True)
@@ -156,7 +159,7 @@ def show(record: Record, path: Path, *, reused: bool, pages: Sequence[Path]) -> 
 
 def _source(record: Record) -> str:
     if record.spec.source == "embedded":
-        return "[yellow]embedded renderer (not the official data)[/yellow]"
+        return "[yellow]embedded data (no official files)[/yellow]"
     return "official data"
 
 

@@ -36,15 +36,15 @@ class GaussianReferee:
         real, floor = (self._target(which) for which in ("real", "floor"))
         scores = self._distances("heldout", [(real, heldout, floor)])
         scores += self._moments(heldout, floor)
-        seen, panels = [], [("target", real), ("samples", heldout)]
+        seen, panels = [], {"target": (real, heldout)}
         for cell, law in self.sources.items():
             asked = torch.tensor(cell).repeat(max(self.count // 4, 2), 1)
             samples = sampler(asked, stream=f"seen {cell[0]}{cell[1]}")
             draws = [law.sample(len(asked), self._generator(f"{which} {cell}")) for which in ("seen", "seen floor")]
             seen.append((draws[0], samples, draws[1]))
-            panels += [(f"source {cell}", draws[0]), (f"samples {cell}", samples)]
+            panels[f"source {cell[0]}{cell[1]}"] = (draws[0], samples)
         scores += self._distances("seen", seen)
-        return Evaluation(tuple(scores), {"samples": densities([points for _, points in panels])})
+        return Evaluation(tuple(scores), {"samples": densities(panels)})
 
     def _target(self, which: str) -> Tensor:
         generator = self._generator(f"target {which}")
@@ -86,22 +86,32 @@ class GaussianReferee:
         return Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
-def densities(panels: list[Tensor]) -> numpy.ndarray:
-    """Point sets as square histograms of one window, side by side in two rows, uint8 (H, W, 3).
+def densities(panels: Mapping[str, tuple[Tensor, Tensor]]) -> numpy.ndarray:
+    """Histograms of one window, a column each: exact points above, generated ones below, uint8 (H, W, 3).
 
-    The window holds all but the farthest 0.5 % of the even panels (the exact samples).
+    The window holds all but the farthest 0.5 % of the exact points.
 
     Args:
-        panels: points (N, 2), exact and generated in turn.
+        panels: by title, exact and generated points, (N, 2) each.
     """
-    exact = torch.cat([panel.double() for panel in panels[::2]])
+    exact = torch.cat([real.double() for real, _ in panels.values()])
     low, high = exact.quantile(0.005, dim=0), exact.quantile(0.995, dim=0)
     centre, half = (low + high) / 2, float((high - low).max()) * 0.65
-    rows = []
-    for start in (0, 1):
-        tiles = [_histogram(panel, centre, half) for panel in panels[start::2]]
-        rows.append(numpy.concatenate([part for tile in tiles for part in (tile, _gap(tile.shape[0], 4))][:-1], axis=1))
-    return numpy.concatenate([rows[0], _gap(4, rows[0].shape[1]), rows[1]])
+    columns: list[numpy.ndarray] = []
+    for title, pair in panels.items():
+        tiles = [_histogram(points, centre, half) for points in pair]
+        column = numpy.concatenate([_words(title, PICTURE_SIDE), tiles[0], _gap(4, PICTURE_SIDE), tiles[1]])
+        columns += [column, _gap(len(column), 4)]
+    return numpy.concatenate(columns[:-1], axis=1)
+
+
+def _words(text: str, width: int) -> numpy.ndarray:
+    """A line of text, (16, width, 3)."""
+    from PIL import Image, ImageDraw
+
+    line = Image.new("RGB", (width, 16), "white")
+    ImageDraw.Draw(line).text((4, 2), text, fill="black")
+    return numpy.asarray(line)
 
 
 def _histogram(points: Tensor, centre: Tensor, half: float) -> numpy.ndarray:

@@ -100,8 +100,8 @@ def test_there_are_no_official_files(tmp_path) -> None:
 
 def test_densities_show_points_where_they_are() -> None:
     points = torch.tensor([[-1.0, -1.0], [1.0, 1.0]]).repeat(200, 1) + 0.05 * torch.randn(400, 2)
-    picture = densities([points, points])
-    top, bottom = picture[:160], picture[-160:]
+    picture = densities({"target": (points, points)})
+    top, bottom = picture[16:176], picture[-160:]
     assert (top == bottom).all()
     dark = (top[..., 0] < 128).nonzero()
     quadrants = {(row < 80, column < 80) for row, column in zip(*dark, strict=True)}
