@@ -129,6 +129,8 @@ class Problem:
         composed: positions of the factors that the holdout is about (slice-CFG puts its larger weights there).
         extension: the second stage of an extension task.
         oracle: analytic truth, handed only to methods that declare themselves oracles.
+        singles: examples of one factor alone, the others NULL (the stripes of bump tasks); None if there are none.
+        deterministic: whether a combination has one sample, so that a method may regress on it.
     """
 
     space: FactorSpace
@@ -140,6 +142,8 @@ class Problem:
     composed: tuple[int, ...] = ()
     extension: Extension | None = None
     oracle: Any = None
+    singles: Silo | None = None
+    deterministic: bool = False
 
     def frequencies(self) -> tuple[tuple[float, ...], ...]:
         """Share of the seen combinations that has each value of each factor."""

@@ -1,0 +1,90 @@
+"""Codes of ordered factors: bump, ramp, one-hot and positional; properties of a condition encoder, not of a task.
+
+    bump        exp(-(i - v)^2 / (2 w^2)), i = 0 ... n - 1     a population code
+    ramp        v / (n - 1)                                    the number itself
+    one-hot     e_v, between two values a blend of both
+    positional  sin and cos of pi 2^j v / n, j = 0 ... J - 1
+
+Forced rendering, section 2.  An open factor is the zero vector, but -1 for the ramp, whose 0 means something.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from compbench.factors import NULL
+from compbench.interfaces import MethodSettings
+
+Kind = Literal["bump", "ramp", "one-hot", "positional"]
+
+
+class CodeSettings(MethodSettings):
+    """Settings of a method that encodes ordered factors."""
+
+    encoding: Kind = Field("bump", description="code of each factor: bump, ramp, one-hot or positional")
+    code_width: float = Field(1.0, gt=0, le=64, description="standard deviation of the bump code, in values")
+    num_frequencies: int = Field(4, ge=1, le=16, description="pairs of sine and cosine of the positional code")
+
+
+class Encoding(nn.Module):
+    """Conditions (B, F) as vectors (B, E): the factors' codes side by side.
+
+    Real values between the integers are encoded too, so that a model can be differentiated in its condition.
+
+    Args:
+        sizes: number of values of each factor.
+        settings: which code.
+    """
+
+    def __init__(self, sizes: Sequence[int], settings: CodeSettings) -> None:
+        super().__init__()
+        self.sizes, self.settings = tuple(sizes), settings
+
+    @property
+    def num_outputs(self) -> int:
+        """E."""
+        kind, pairs = self.settings.encoding, self.settings.num_frequencies
+        return sum({"ramp": 1, "positional": 2 * pairs}.get(kind, size) for size in self.sizes)
+
+    def forward(self, condition: Tensor) -> Tensor:
+        """Integer or real conditions (B, F), NULL where open -> (B, E), real."""
+        real = condition if condition.is_floating_point() else condition.float()
+        return torch.cat([self._code(real[:, k, None], size) for k, size in enumerate(self.sizes)], dim=1)
+
+    def tangent(self, condition: Tensor, factor: int) -> Tensor:
+        """d code / d value of one factor at integer conditions (B, F), (B, E).
+
+        The one-hot code has a kink at each integer; there it is the central difference, one-sided at the ends.
+        """
+        real = condition if condition.is_floating_point() else condition.float()
+        step = torch.zeros_like(real)
+        step[:, factor] = 1
+        if self.settings.encoding != "one-hot":
+            return torch.func.jvp(self.forward, (real,), (step,))[1]
+        last = self.sizes[factor] - 1
+        up, down = real + step, real - step
+        up[:, factor].clamp_(max=last)
+        down[:, factor].clamp_(min=0)
+        return (self(up) - self(down)) / (up - down)[:, factor, None].clamp(min=1)
+
+    def _code(self, value: Tensor, size: int) -> Tensor:
+        """One factor's values (B, 1) -> (B, its share of E)."""
+        known = value != NULL
+        kind = self.settings.encoding
+        if kind == "ramp":
+            return torch.where(known, value / max(size - 1, 1), -1.0)
+        if kind == "positional":
+            powers = 2.0 ** torch.arange(self.settings.num_frequencies, device=value.device, dtype=value.dtype)
+            angle = math.pi / size * powers * value
+            code = torch.cat([angle.sin(), angle.cos()], dim=1)
+        else:
+            distance = torch.arange(size, device=value.device, dtype=value.dtype) - value  # (B, size)
+            width = self.settings.code_width
+            code = torch.exp(-(distance**2) / (2 * width**2)) if kind == "bump" else (1 - distance.abs()).clamp(min=0)
+        return torch.where(known, code, 0.0)

@@ -1,0 +1,169 @@
+"""Deterministic decoders: a code to an image by convolutions, dense layers, attention over patches, or pixel by pixel.
+
+    x = 2 g(c) - 1,   loss = E ((g(c) - (x1 + 1) / 2)^2)
+
+Forced rendering, section 2; where its table and its repository differ, sizes are the repository's.  On a stochastic
+task such a model gives the mean of the samples of a condition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Generator, Tensor, nn
+
+from compbench.errors import CompbenchError, Refused
+from compbench.flow.codes import CodeSettings, Encoding
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Batch, Problem
+
+Decoder = Callable[[int, tuple[int, ...]], nn.Module]
+"""(inputs E, shape (C, H, W)) -> module from codes (B, E) to images (B, C, H, W)."""
+
+
+class ConditionDecoder(nn.Module):
+    """Conditions (B, F) -> samples (B, C, H, W) in [-1, 1] where fitted: an encoding and a decoder."""
+
+    def __init__(self, encoding: Encoding, decoder: nn.Module) -> None:
+        super().__init__()
+        self.encoding, self.decoder = encoding, decoder
+
+    def forward(self, condition: Tensor) -> Tensor:
+        return self.render(self.encoding(condition))
+
+    def render(self, code: Tensor) -> Tensor:
+        """The part after the encoding: codes (B, E) -> samples."""
+        return 2 * self.decoder(code).float() - 1
+
+
+def condition_decoder(problem: Problem, settings: CodeSettings, decoder: Decoder) -> ConditionDecoder:
+    """An untrained decoder for a problem's conditions and images.  Raises Refused for anything but images."""
+    if problem.event.kind != "image":
+        raise Refused(f"a decoder makes images, this task asks for {problem.event.kind}s.")
+    encoding = Encoding(problem.space.sizes, settings)
+    return ConditionDecoder(encoding, decoder(encoding.num_outputs, problem.event.shape))
+
+
+def regression_loss(net: Callable[[Tensor], Tensor], batch: Batch, generator: Generator) -> Tensor:
+    """E ((net(c) - x1) / 2)^2: the MSE of images in [0, 1], the mean over entries.  Draws nothing."""
+    return (net(batch.condition) - batch.x1).square().mean() / 4
+
+
+class CNNDecoder(nn.Module):
+    """Transposed convolutions: a stem to a quarter of the size, two doublings, then layers that keep it.
+
+    The stem equals a dense layer but for its bias, which is one a channel.  307,457 parameters from 56 inputs to 28 x 28
+    with 64 channels and two hidden layers.
+
+    Args:
+        inputs: E.
+        shape: (C, H, W).
+        channels: of every hidden map.
+        num_hidden: layers between stem and output, at least the two doublings.
+    """
+
+    def __init__(self, inputs: int, shape: tuple[int, ...], *, channels: int, num_hidden: int) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+        stem = tuple(math.ceil(side / 4) for side in shape[1:])
+        layers: list[nn.Module] = [nn.ConvTranspose2d(inputs, channels, stem), nn.ReLU()]
+        for layer in range(num_hidden):
+            how = (4, 2, 1) if layer < 2 else (3, 1, 1)
+            layers += [nn.ConvTranspose2d(channels, channels, *how), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.ConvTranspose2d(channels, shape[0], 3, padding=1))
+
+    def forward(self, code: Tensor) -> Tensor:
+        return self.layers(code[:, :, None, None])[:, :, : self.shape[1], : self.shape[2]]
+
+
+class MLPDecoder(nn.Module):
+    """Dense layers with ReLU: (B, E) -> (B, C, H, W)."""
+
+    def __init__(self, inputs: int, shape: tuple[int, ...], *, width: int, depth: int) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+        layers: list[nn.Module] = []
+        for layer in range(depth):
+            layers += [nn.Linear(width if layer else inputs, width), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(width, math.prod(shape)))
+
+    def forward(self, code: Tensor) -> Tensor:
+        return self.layers(code).unflatten(1, self.shape)
+
+
+class TransformerDecoder(nn.Module):
+    """A token a patch: the same linear map of the code, plus the patch's sinusoidal place, through encoder blocks.
+
+    Args:
+        inputs: E.
+        shape: (C, H, W), divisible by `patch`.
+        width: channels of a token, divisible by 4 and by `num_heads`.
+        depth: blocks.
+        num_heads: of self-attention over all tokens.
+        patch: pixels of a token's side; 1 is the paper's.
+        dropout: in the blocks, while training.
+    """
+
+    def __init__(
+        self, inputs: int, shape: tuple[int, ...], *, width: int, depth: int, num_heads: int, patch: int, dropout: float
+    ) -> None:
+        super().__init__()
+        channels, height, side = shape
+        if height % patch or side % patch:
+            raise CompbenchError(f"patch {patch} does not divide images of {height} x {side}; choose one that does.")
+        self.grid, self.patch = (height // patch, side // patch), patch
+        self.enter = nn.Linear(inputs, width)
+        self.register_buffer("place", sinusoidal_places(*self.grid, width), persistent=False)
+        blocks = [
+            nn.TransformerEncoderLayer(width, num_heads, dim_feedforward=4 * width, dropout=dropout, batch_first=True)
+            for _ in range(depth)
+        ]
+        self.blocks = nn.Sequential(*blocks)
+        self.leave = nn.Linear(width, channels * patch**2)
+
+    def forward(self, code: Tensor) -> Tensor:
+        tokens = self.leave(self.blocks(self.enter(code)[:, None] + self.place))  # (B, T, C p^2)
+        maps = tokens.transpose(1, 2).unflatten(2, self.grid)
+        return nn.functional.pixel_shuffle(maps, self.patch)
+
+
+class PixelDecoder(nn.Module):
+    """All pixels share one function of the code and of their place: no attention, no convolution.
+
+    The code enters additively, W c + place(u, v), then dense layers with PReLU.  It is in the paper's repository, not in
+    the paper, and reaches held-out places with no remedy.
+    """
+
+    def __init__(self, inputs: int, shape: tuple[int, ...], *, width: int, depth: int) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+        self.enter = nn.Linear(inputs, width)
+        self.register_buffer("place", sinusoidal_places(*shape[1:], width), persistent=False)
+        layers: list[nn.Module] = []
+        for _ in range(depth):
+            layers += [nn.Linear(width, width), nn.PReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(width, shape[0]))
+
+    def forward(self, code: Tensor) -> Tensor:
+        pixels = self.layers(self.enter(code)[:, None] + self.place)  # (B, H W, C)
+        return pixels.transpose(1, 2).unflatten(2, self.shape[1:])
+
+
+def sinusoidal_places(height: int, width: int, channels: int) -> Tensor:
+    """sin and cos of row and of column, frequencies 10000^(-4 k / channels), (height * width, channels).
+
+    Args:
+        height, width: of the grid.
+        channels: divisible by 4.
+    """
+    if channels % 4:
+        raise CompbenchError(f"places take a multiple of 4 channels, got {channels}; change the width.")
+    frequency = 10_000 ** (-4 * torch.arange(channels // 4) / channels)
+    rows, columns = (
+        place[:, None].float() * frequency for place in torch.cartesian_prod(torch.arange(height), torch.arange(width)).unbind(1)
+    )
+    return torch.cat([rows.sin(), rows.cos(), columns.sin(), columns.cos()], dim=1)

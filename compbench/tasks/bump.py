@@ -1,0 +1,181 @@
+"""One bump at (x, y) on a grey image, a square of positions held out in the centre or in a corner.
+
+bump-center  37 % of the positions held out: a square in the middle (6 to 22 of 28 pixels)
+bump-corner  37 % of the positions held out: a square at large x and y (11 to 27 of 28 pixels)
+
+Forced rendering, sections 2 and 4.  Deterministic: a condition has one image.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from compbench.errors import CompbenchError
+from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+CITATION = "Compositional Generalization Requires Rendering Factors (forced rendering)"
+PAPER_DRAWS = 2000
+
+
+class Settings(MethodSettings):
+    """What can be changed of a bump task by `--set task.NAME=VALUE`."""
+
+    size: int = Field(28, ge=4, le=256, description="N, pixels of a side; x and y have N values each")
+    sigma: float = Field(1.0, gt=0, description="standard deviation of the bump, in pixels")
+    first: int = Field(6, ge=0, description="first held-out value of x and of y")
+    last: int = Field(22, ge=0, description="last held-out value of x and of y")
+    draws: int = Field(
+        -1,
+        ge=-1,
+        description="training examples drawn with replacement from the seen cells; 0 is each seen cell once; "
+        "-1 is the preset's: 2000 under paper, each once otherwise",
+    )
+
+
+SQUARES = {"bump-center": Settings(first=6, last=22), "bump-corner": Settings(first=11, last=27)}
+
+
+def budgets(size: int) -> dict[str, Budget]:
+    """One budget a preset; `paper` is 50 epochs of 2000 draws at a constant rate, without clipping or average."""
+    patch = 2 if size % 2 == 0 else 1
+    quick = Budget(
+        train_steps=3000,
+        batch_size=32,
+        width=64,
+        patch=patch,
+        learning_rate=1e-3,
+        warmup_steps=50,
+        ema_decay=0.99,
+        sample_steps=20,
+    )
+    smoke = quick.model_copy(update={"train_steps": 12, "batch_size": 16, "width": 16, "sample_steps": 2, "warmup_steps": 2})
+    paper = quick.model_copy(
+        update={
+            "train_steps": 50 * 63,
+            "patch": 1,
+            "final_learning_rate": 1e-3,
+            "warmup_steps": 0,
+            "ema_decay": 0.0,
+            "gradient_clip": 1e9,
+            "sample_steps": 100,
+        }
+    )
+    return {"smoke": smoke, "quick": quick, "paper": paper}
+
+
+def make_task(name: str, settings: Settings) -> Task:
+    """A bump task with a held-out square.
+
+    Raises:
+        CompbenchError: the square is none, leaves no training data or hides a row, or the bump is wider than the image.
+    """
+    _check(settings)
+    space = FactorSpace([Factor("x", settings.size), Factor("y", settings.size)])
+
+    def inside(x: int, y: int) -> bool:
+        return all(settings.first <= place <= settings.last for place in (x, y))
+
+    holdout = Holdout.by_rule(space, ("x", "y"), inside)
+    event = Event("image", (1, settings.size, settings.size))
+    presets = budgets(settings.size)
+
+    def problem(budget: Budget, ctx: TaskContext) -> Problem:
+        from compbench.data.bumps import TableSilo, all_stripes
+
+        draws = settings.draws
+        if draws < 0:
+            draws = PAPER_DRAWS if budget.gradient_clip == presets["paper"].gradient_clip else 0
+        places = training_places(holdout, draws, ctx.seed).to(ctx.device)
+        stripes = all_stripes(settings.size).to(ctx.device)
+        return Problem(
+            space=space,
+            event=event,
+            federation=Federation([TableSilo("bumps", images(places, settings), places)]),
+            budget=budget,
+            holdout=holdout,
+            composed=holdout.factors,
+            singles=TableSilo("stripes", images(stripes, settings), stripes),
+            deterministic=True,
+        )
+
+    def evaluate(sampler: Any, preset: str, ctx: TaskContext) -> Any:
+        from compbench.tasks.bump_referee import evaluate as judge
+
+        return judge(sampler, holdout, size=settings.size, sigma=settings.sigma)
+
+    return Task(
+        name=name,
+        summary=f"a bump on {settings.size} x {settings.size} pixels, positions {settings.first} to {settings.last} held out",
+        space=space,
+        holdout=holdout,
+        event=event,
+        budgets=presets,
+        source=embedded,
+        problem=problem,
+        prepare=lambda preset, ctx: None,
+        evaluate=evaluate,
+        primary="heldout_strict_accuracy",
+        settings=settings,
+        configure=lambda changed: make_task(name, changed),
+        citation=CITATION,
+        notes=(
+            "superposition, kernel alignments: floor is that of true bumps, ceiling that of an exact superposition of seen ones.",
+            "MSE is of upright images in [0, 1]; mse_blank is MSE over that of an all-background image.",
+            "every cell is asked for once; seen scores are training scores.",
+        ),
+    )
+
+
+def embedded(data: Path, source: str) -> Source:
+    """The images are a formula: there is no official file."""
+    if source == "official":
+        raise CompbenchError("bump images are a formula, there is no official file; use --source auto.")
+    return Source("embedded", "bumps", "bumps-1")
+
+
+def training_places(holdout: Holdout, draws: int, seed: int) -> Tensor:
+    """Seen cells, each once, or `draws` of them with replacement, (n, 2)."""
+    import torch
+
+    cells = torch.tensor(holdout.seen_cells)
+    if not draws:
+        return cells
+    return cells[torch.randint(len(cells), (draws,), generator=torch.Generator().manual_seed(seed))]
+
+
+def images(places: Tensor, settings: Settings) -> Tensor:
+    """Samples (B, 1, N, N) of places (B, 2)."""
+    from compbench.data.bumps import as_samples, bumps
+
+    return as_samples(bumps(places, size=settings.size, sigma=settings.sigma))
+
+
+def _check(settings: Settings) -> None:
+    size, first, last = settings.size, settings.first, settings.last
+    square = f"--set task.first={first} task.last={last}"
+    if first > last or last >= size:
+        raise CompbenchError(f"{square}: must be first <= last <= {size - 1} on an image of {size} pixels.")
+    if first == 0 and last == size - 1:
+        raise CompbenchError(f"{square}: the square hides every row and leaves no training data; make it smaller.")
+    width = 2 * math.sqrt(2 * math.log(2)) * settings.sigma
+    if width > size:
+        raise CompbenchError(
+            f"--set task.sigma={settings.sigma}: the bump is {width:.1f} pixels wide at half its height, the image {size}; "
+            f"take less than {size / (width / settings.sigma):.1f}."
+        )
+
+
+@hookimpl
+def compbench_tasks() -> tuple[Task, ...]:
+    return tuple(make_task(name, settings) for name, settings in SQUARES.items())

@@ -1,0 +1,119 @@
+"""Each factor's value rendered into a low-rank map in pixel space, then small convolutions.  Forced rendering, section 4.1.
+
+On a deterministic task a decoder by regression.  On others the maps are extra channels of a velocity network:
+
+    v(x_t, t | c) = UNet([x_t, M_1(c_1), ..., M_F(c_F)], t)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Generator, Tensor, nn
+
+from compbench.flow.decoders import regression_loss
+from compbench.flow.low_rank import LowRankDecoder, LowRankMaps, RankSettings
+from compbench.flow.nets import SHORTEST_TIME_LEFT, Modulation, UNet
+from compbench.flow.path import per_sample
+from compbench.flow.solver import euler
+from compbench.flow.train import flow_matching_loss, train
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Batch, Context, Event, Method, Problem, Request
+
+
+class Settings(RankSettings):
+    form: Literal["auto", "decoder", "velocity"] = Field(
+        "auto", description="auto is a decoder where a condition has one image, else a velocity network"
+    )
+
+
+class RenderedVelocityNet(nn.Module):
+    """A UNet that is told the condition as maps beside x_t, and in no other way.
+
+    Args:
+        maps: conditions (B, F) -> (B, F, H, W).
+        event: shape (C, H, W) of an image.
+        problem: its budget's width, patch, prediction and solver steps.
+    """
+
+    def __init__(self, maps: LowRankMaps, event: Event, problem: Problem) -> None:
+        super().__init__()
+        budget = problem.budget
+        channels, *side = event.shape
+        self.maps, self.channels = maps, channels
+        self.backbone = UNet((channels + len(maps.sizes), *side), width=budget.width, patch=budget.patch)
+        self.sample_steps, self.prediction = budget.sample_steps, budget.prediction
+
+    def forward(self, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+        """v(x_t, t | c) of points (B, *D), times (B,) and conditions (B, F), float32 (B, *D)."""
+        joined = torch.cat([x_t, self.maps(condition).to(x_t.dtype)], dim=1)
+        nothing = x_t.new_zeros(len(x_t), self.backbone.mid_channels)
+        output = self.backbone.decode(self.backbone.encode(joined, t), Modulation(nothing, nothing))[:, : self.channels]
+        if self.prediction == "velocity":
+            return output
+        return (output - x_t) / (1 - per_sample(t, x_t)).clamp(min=SHORTEST_TIME_LEFT)
+
+    def penalty(self) -> Tensor:
+        """The maps' penalty."""
+        return self.maps.penalty()
+
+
+def build(settings: Settings, problem: Problem) -> LowRankDecoder | RenderedVelocityNet:
+    """The untrained network."""
+    if _decodes(settings, problem):
+        return LowRankDecoder(problem.space.sizes, problem.event.shape, settings)
+    side = (problem.event.shape[1], problem.event.shape[2])
+    return RenderedVelocityNet(LowRankMaps(problem.space.sizes, side, settings), problem.event, problem)
+
+
+def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
+    """Regression or flow matching on all training data, plus the penalties."""
+    net = build(settings, problem)
+    fitted = regression_loss if _decodes(settings, problem) else flow_matching_loss
+
+    def loss(network: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
+        return fitted(network, batch, generator) + net.penalty()
+
+    train(net, loss, problem.federation.pooled(), problem.budget, ctx)
+    return net
+
+
+@torch.no_grad()
+def sample(settings: Settings, net: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """The image of each condition, or Euler's steps along the velocity."""
+    if isinstance(net, LowRankDecoder):
+        with ctx.autocast():
+            return net(request.condition).float()
+
+    def velocity(x: Tensor, t: Tensor) -> Tensor:
+        with ctx.autocast():
+            return net(x, t, request.condition)
+
+    return euler(velocity, request.x0, num_steps=net.sample_steps)
+
+
+def evaluations(settings: Settings, problem: Problem) -> int:
+    """One for a decoder, else one a step."""
+    return 1 if _decodes(settings, problem) else problem.budget.sample_steps
+
+
+def _decodes(settings: Settings, problem: Problem) -> bool:
+    return settings.form == "decoder" or (settings.form == "auto" and problem.deterministic)
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (
+        Method(
+            name="low-rank",
+            settings=Settings,
+            fit=fit,
+            sample=sample,
+            build=build,
+            evaluations=evaluations,
+            kinds=("image",),
+        ),
+    )

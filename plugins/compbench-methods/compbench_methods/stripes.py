@@ -1,0 +1,130 @@
+"""A decoder trained on single factors and some combinations: stripes, and a number of bumps.  Forced rendering, section 4.2.
+
+Singles are examples of one factor with all others open, which the task offers; each batch mixes them with the bumps in
+proportion to their numbers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Generator, Tensor, nn
+
+from compbench.errors import Refused
+from compbench.federation import Federation
+from compbench.flow.codes import CodeSettings
+from compbench.flow.decoders import (
+    CNNDecoder,
+    MLPDecoder,
+    PixelDecoder,
+    TransformerDecoder,
+    condition_decoder,
+    regression_loss,
+)
+from compbench.flow.low_rank import LowRankDecoder, RankSettings
+from compbench.flow.train import train
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Batch, Context, Method, Problem, Request, Silo
+
+MAX_DRAWS = 100
+"""Draws of as many examples as are wanted, before the training data is held to have no more distinct ones."""
+
+
+class Settings(CodeSettings, RankSettings):
+    decoder: Literal["cnn", "mlp", "transformer", "pixel", "low-rank"] = Field("cnn", description="what is trained")
+    num_combinations: int = Field(100, ge=0, description="distinct combinations (bumps) beside the singles (stripes)")
+
+
+class Chosen:
+    """A silo's first distinct combinations, as a silo of their own."""
+
+    name = "chosen"
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch, self.size = batch, len(batch.x1)
+
+    def batch(self, size: int, generator: Generator) -> Batch:
+        rows = torch.randint(self.size, (size,), generator=generator).to(self._batch.x1.device)
+        return Batch(self._batch.x1[rows], self._batch.condition[rows])
+
+
+def choose(silo: Silo, count: int, generator: Generator) -> Chosen:
+    """`count` examples of distinct conditions, drawn one batch after another; fewer if there are no more."""
+    count = min(count, silo.size)
+    found = _distinct(silo.batch(count, generator))
+    for _ in range(MAX_DRAWS):
+        if len(found.x1) >= count:
+            break
+        more = silo.batch(count, generator)
+        found = _distinct(Batch(torch.cat([found.x1, more.x1]), torch.cat([found.condition, more.condition])))
+    return Chosen(Batch(found.x1[:count], found.condition[:count]))
+
+
+def _distinct(batch: Batch) -> Batch:
+    """The first example of each condition, in the batch's order."""
+    _, group = batch.condition.unique(dim=0, return_inverse=True)
+    place = torch.arange(len(group), device=group.device)
+    first = torch.full_like(place, len(group)).scatter_reduce(0, group, place, "amin")
+    kept = first[first < len(group)].sort().values
+    return Batch(batch.x1[kept], batch.condition[kept])
+
+
+def build(settings: Settings, problem: Problem) -> nn.Module:
+    """The untrained decoder, of the sizes that its own method has."""
+    width = problem.budget.width
+    if settings.decoder == "low-rank":
+        return LowRankDecoder(problem.space.sizes, problem.event.shape, settings)
+    decoder = {
+        "cnn": partial(CNNDecoder, channels=width, num_hidden=2),
+        "mlp": partial(MLPDecoder, width=4 * width, depth=3),
+        "transformer": partial(TransformerDecoder, width=2 * width, depth=2, num_heads=4, patch=4, dropout=0.1),
+        "pixel": partial(PixelDecoder, width=width, depth=2),
+    }[settings.decoder]
+    return condition_decoder(problem, settings, decoder)
+
+
+def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
+    """Regression on all singles and `num_combinations` combinations.
+
+    Raises:
+        Refused: the task offers no singles.
+    """
+    if problem.singles is None:
+        raise Refused("this task offers no examples of single factors; stripes works on bump-center and bump-corner.")
+    net = build(settings, problem)
+    silos: list[Silo] = [problem.singles]
+    if settings.num_combinations:
+        silos.append(choose(problem.federation.pooled(), settings.num_combinations, ctx.generator))
+    penalty = getattr(net, "penalty", None)
+
+    def loss(network: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+        value = regression_loss(network, batch, generator)
+        return value + penalty() if penalty else value
+
+    train(net, loss, Federation(silos).pooled(), problem.budget, ctx)
+    return net
+
+
+@torch.no_grad()
+def sample(settings: Settings, net: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """The image of each condition; the noise is not used."""
+    with ctx.autocast():
+        return net(request.condition).float()
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (
+        Method(
+            name="stripes",
+            settings=Settings,
+            fit=fit,
+            sample=sample,
+            build=build,
+            evaluations=lambda settings, problem: 1,
+            kinds=("image",),
+        ),
+    )

@@ -1,0 +1,64 @@
+"""Self-attention over patches, each told the code of the condition, by regression.  Forced rendering, section 2."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from compbench.flow.codes import CodeSettings
+from compbench.flow.decoders import ConditionDecoder, TransformerDecoder, condition_decoder, regression_loss
+from compbench.flow.train import train
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, Problem, Request
+
+
+class Settings(CodeSettings):
+    depth: int = Field(2, ge=1, le=12, description="blocks, of 2 times the budget's width")
+    num_heads: int = Field(4, ge=1, le=16, description="heads of self-attention")
+    token: int = Field(4, ge=1, le=16, description="pixels of a token's side; 1 is the paper's, for GPUs")
+    dropout: float = Field(0.1, ge=0, lt=1, description="in the blocks, while training")
+
+
+def build(settings: Settings, problem: Problem) -> ConditionDecoder:
+    """The untrained network, of the budget's width."""
+    decoder = partial(
+        TransformerDecoder,
+        width=2 * problem.budget.width,
+        depth=settings.depth,
+        num_heads=settings.num_heads,
+        patch=settings.token,
+        dropout=settings.dropout,
+    )
+    return condition_decoder(problem, settings, decoder)
+
+
+def fit(settings: Settings, problem: Problem, ctx: Context) -> ConditionDecoder:
+    """Regression on all training data."""
+    net = build(settings, problem)
+    train(net, regression_loss, problem.federation.pooled(), problem.budget, ctx)
+    return net
+
+
+@torch.no_grad()
+def sample(settings: Settings, net: ConditionDecoder, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """The image of each condition; the noise is not used."""
+    with ctx.autocast():
+        return net(request.condition).float()
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (
+        Method(
+            name="transformer-decoder",
+            settings=Settings,
+            fit=fit,
+            sample=sample,
+            build=build,
+            evaluations=lambda settings, problem: 1,
+            kinds=("image",),
+        ),
+    )

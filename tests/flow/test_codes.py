@@ -1,0 +1,46 @@
+import pytest
+import torch
+
+from compbench.factors import NULL
+from compbench.flow.codes import CodeSettings, Encoding
+
+KINDS = ("bump", "ramp", "one-hot", "positional")
+
+
+def encoding(kind: str, **changes) -> Encoding:
+    return Encoding((7, 5), CodeSettings(encoding=kind, **changes))
+
+
+def test_codes_of_a_place_are_their_formulas() -> None:
+    condition = torch.tensor([[3, 1]])
+    assert encoding("one-hot")(condition)[0].tolist() == [0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0]
+    assert encoding("ramp")(condition)[0].tolist() == [0.5, 0.25]
+    bump = encoding("bump", code_width=2.0)(condition)[0]
+    assert (bump[3].item(), bump[5].item()) == (1, pytest.approx(2.718281828**-0.5))
+    positional = encoding("positional", num_frequencies=2)(torch.tensor([[0, 0]]))[0]
+    assert positional.tolist() == [0, 0, 1, 1] * 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_open_factor_leaves_the_other_ones_code_alone(kind: str) -> None:
+    both, one = encoding(kind)(torch.tensor([[2, 3], [2, NULL]]))
+    half = {"bump": 7, "ramp": 1, "one-hot": 7, "positional": 8}[kind]
+    assert torch.equal(both[:half], one[:half])
+    assert one[half:].unique().tolist() == [-1.0 if kind == "ramp" else 0.0]
+    assert len(both) == encoding(kind).num_outputs
+
+
+@pytest.mark.parametrize("kind", ["bump", "ramp", "positional"])
+def test_tangents_are_the_finite_differences_of_the_code(kind: str) -> None:
+    code, step = encoding(kind), 1e-6
+    place = torch.tensor([[2.0, 3.0], [0.0, 4.0]], dtype=torch.float64)
+    for factor in range(2):
+        move = step * torch.eye(2, dtype=torch.float64)[factor]
+        difference = (code(place + move) - code(place - move)) / (2 * step)
+        torch.testing.assert_close(code.tangent(place, factor), difference, rtol=0, atol=1e-8)
+
+
+def test_the_one_hot_tangent_is_central_inside_and_one_sided_at_the_ends() -> None:
+    code = encoding("one-hot")
+    assert code.tangent(torch.tensor([[3, 0]]), 0)[0, :7].tolist() == [0, 0, -0.5, 0, 0.5, 0, 0]
+    assert code.tangent(torch.tensor([[0, 0]]), 0)[0, :7].tolist() == [-1, 1, 0, 0, 0, 0, 0]

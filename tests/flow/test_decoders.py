@@ -1,0 +1,38 @@
+import pytest
+import torch
+
+from compbench.errors import CompbenchError
+from compbench.flow.decoders import CNNDecoder, MLPDecoder, PixelDecoder, TransformerDecoder
+from compbench.flow.nets import count_parameters
+
+
+def test_cnn_and_mlp_have_the_repositorys_number_of_parameters() -> None:
+    for num_hidden, parameters in ((2, 307_457), (3, 344_385), (4, 381_313)):
+        assert count_parameters(CNNDecoder(56, (1, 28, 28), channels=64, num_hidden=num_hidden)) == parameters
+    assert count_parameters(MLPDecoder(56, (1, 28, 28), width=256, depth=3)) == 347_664
+
+
+@pytest.mark.parametrize("shape", [(1, 14, 14), (3, 16, 12)])
+def test_decoders_give_images_of_the_asked_shape(shape) -> None:
+    code = torch.randn(5, 6)
+    for decoder in (
+        CNNDecoder(6, shape, channels=8, num_hidden=3),
+        MLPDecoder(6, shape, width=8, depth=2),
+        TransformerDecoder(6, shape, width=8, depth=1, num_heads=2, patch=2, dropout=0.0),
+        PixelDecoder(6, shape, width=8, depth=2),
+    ):
+        assert decoder(code).shape == (5, *shape)
+
+
+def test_a_pixel_of_the_pixel_decoder_depends_on_its_place_alone() -> None:
+    """Pixels share one function: with every place moved by one column, the image moves by one column."""
+    decoder = PixelDecoder(6, (1, 8, 8), width=8, depth=2)
+    code = torch.randn(2, 6)
+    before = decoder(code)
+    decoder.place = decoder.place.unflatten(0, (8, 8)).roll(1, 1).flatten(0, 1)
+    torch.testing.assert_close(decoder(code), before.roll(1, 3))
+
+
+def test_a_patch_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(CompbenchError, match="patch 4 does not divide images of 14 x 14"):
+        TransformerDecoder(6, (1, 14, 14), width=8, depth=1, num_heads=2, patch=4, dropout=0.0)
