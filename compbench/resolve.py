@@ -79,7 +79,7 @@ def _updated(model: M, changed: dict[str, Any], what: str, prefix: str) -> M:
         return type(model).model_validate({**model.model_dump(), **changed})
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        key = str(first["loc"][0]) if first["loc"] else ""  # what follows names the alternative of a union that failed
         raise CompbenchError(
             f"--set {prefix}{key}={changed.get(key)!r}: {first['msg']} ({fields[key].description if key in fields else what})."
         ) from error

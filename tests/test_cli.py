@@ -108,3 +108,9 @@ def test_board_writes_pages_and_check_tells_when_they_are_stale(cli, tmp_path: P
 def test_data_list_and_path_work_without_data(cli, tmp_path: Path) -> None:
     assert "0 of 1" in cli("data", "list").output
     assert cli("data", "path").output.strip() == str(tmp_path / "data")
+
+
+def test_a_setting_of_several_types_is_refused_under_its_own_name() -> None:
+    found = CliRunner().invoke(main, ["run", "--method", "fkc", "--task", "gmm-id", "--set", "g_clip=0", "--preset", "smoke"])
+    assert found.exit_code == 2
+    assert "--set g_clip=0: Input should be greater than 0" in found.output

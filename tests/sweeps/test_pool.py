@@ -30,7 +30,7 @@ def test_runs_side_by_side_share_the_cores_and_say_so(home: Path, plugin) -> Non
 
 
 def test_chained_runs_score_as_runs_with_processes_of_their_own(tmp_path: Path) -> None:
-    facts = {"task": "gauss2d-nonfact-id", "preset": "smoke", "device": "cpu", "home": str(tmp_path)}
+    facts = {"task": "gauss2d-nonfact-id", "preset": "smoke", "device": "cpu", "threads": 1, "home": str(tmp_path)}
     asked = [RunRequest(method="fkc", seed=seed, overrides={"num_particles": 2}, **facts) for seed in (0, 1)]
     asked.append(RunRequest(method="naive-ode", seed=1, **facts))
     chained = work_through(asked, slots=1, force=False, resume=False, chain=True)
@@ -47,7 +47,7 @@ def test_chained_runs_score_as_runs_with_processes_of_their_own(tmp_path: Path) 
 def test_a_failure_in_a_chain_takes_its_processes_with_it(home: Path, plugin) -> None:
     """The next run of the method starts afresh."""
     file = plugin(fit="if ctx.generator.initial_seed() % 3 == 1: raise ValueError('no luck')")
-    facts = {"task": "gauss2d-fact-id", "method": "naughty", "preset": "smoke", "device": "cpu", "home": str(home)}
+    facts = {"task": "gauss2d-fact-id", "method": "naughty", "preset": "smoke", "device": "cpu", "threads": 1, "home": str(home)}
     asked = [RunRequest(seed=seed, plugins=(str(file),), **facts) for seed in range(4)]
     results = work_through(asked, slots=1, force=False, resume=False, chain=True)
     assert {result.status for result in results} == {"ok", "failed"}, [result.reason for result in results]
