@@ -351,6 +351,7 @@ class Task:
         extends: the factor that an extension task adds; "" if it adds none.
         settings: the task's own settings (`--set task.NAME=VALUE`), and `configure` the task under others.
         citation: the paper and table that it comes from.
+        truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
     """
 
     name: str
@@ -372,3 +373,4 @@ class Task:
     configure: Callable[[MethodSettings], Task] | None = None
     citation: str = ""
     notes: Sequence[str] = ()
+    truth: Callable[[Tensor], Tensor] | None = None

@@ -129,6 +129,7 @@ def make_task(name: str, settings: Settings) -> Task:
         settings=settings,
         configure=lambda changed: make_task(name, changed),
         citation=CITATION,
+        truth=lambda condition: images(condition, settings),
         notes=(
             "superposition, kernel alignments: floor is that of true bumps, ceiling that of an exact superposition of seen ones.",
             "MSE is of upright images in [0, 1]; mse_blank is MSE over that of an all-background image.",

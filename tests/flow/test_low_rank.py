@@ -5,7 +5,7 @@ import torch
 
 from compbench.errors import CompbenchError
 from compbench.factors import NULL
-from compbench.flow.low_rank import LowRankDecoder, LowRankMaps, RankSettings, effective_rank
+from compbench.flow.low_rank import LowRankDecoder, LowRankMaps, RankSettings, banded_convolution, effective_rank
 
 CONDITION = torch.tensor([[0, 4], [3, 1], [NULL, 2], [3, NULL]])
 
@@ -63,6 +63,7 @@ def test_token_images_once_a_step_give_the_plain_forward() -> None:
     torch.manual_seed(1)
     decoder = LowRankDecoder((6, 5), (1, 8, 8), RankSettings()).double()
     torch.testing.assert_close(decoder(CONDITION), decoder.plainly(CONDITION), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(decoder.render(decoder.encoding(CONDITION).double()), decoder(CONDITION), rtol=1e-5, atol=1e-6)
     a, b = (
         torch.autograd.grad(forward(CONDITION).square().sum(), decoder.maps.column)[0]
         for forward in (decoder.forward, decoder.plainly)
@@ -79,3 +80,10 @@ def test_a_rank_bound_of_nothing_or_above_the_size_is_refused(rank: int) -> None
 def test_effective_rank_counts_equal_singular_values() -> None:
     outer = torch.outer(torch.randn(8), torch.randn(8))
     assert effective_rank(torch.stack([outer, torch.eye(8)])).tolist() == pytest.approx([1, 8], rel=1e-4)
+
+
+def test_a_banded_product_is_the_convolution() -> None:
+    x, weight = torch.randn(3, 2, 5, 7), torch.randn(4, 2, 3, 3)
+    torch.testing.assert_close(
+        banded_convolution(x, weight), torch.nn.functional.conv2d(x, weight, padding=1), rtol=1e-4, atol=1e-5
+    )

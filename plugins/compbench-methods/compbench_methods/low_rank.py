@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from compbench.flow.decoders import regression_loss
+from compbench.flow.decoders import denormals_flushed, regression_loss
 from compbench.flow.low_rank import LowRankDecoder, LowRankMaps, RankSettings
 from compbench.flow.nets import SHORTEST_TIME_LEFT, Modulation, UNet
 from compbench.flow.path import per_sample
@@ -77,7 +77,8 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
     def loss(network: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
         return fitted(network, batch, generator) + net.penalty()
 
-    train(net, loss, problem.federation.pooled(), problem.budget, ctx)
+    with denormals_flushed():
+        train(net, loss, problem.federation.pooled(), problem.budget, ctx)
     return net
 
 

@@ -22,6 +22,7 @@ from compbench.flow.decoders import (
     PixelDecoder,
     TransformerDecoder,
     condition_decoder,
+    denormals_flushed,
     regression_loss,
 )
 from compbench.flow.low_rank import LowRankDecoder, RankSettings
@@ -104,7 +105,8 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
         value = regression_loss(network, batch, generator)
         return value + penalty() if penalty else value
 
-    train(net, loss, Federation(silos).pooled(), problem.budget, ctx)
+    with denormals_flushed():
+        train(net, loss, Federation(silos).pooled(), problem.budget, ctx)
     return net
 
 
