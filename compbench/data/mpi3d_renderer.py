@@ -18,7 +18,7 @@ from torch import Tensor
 
 from compbench.errors import CompbenchError
 
-RENDERER_VERSION = 1
+RENDERER_VERSION = 2
 """Goes up when any pixel changes; part of the data's fingerprint."""
 
 SIZES = (6, 6, 2, 3, 3, 40, 40)
@@ -42,6 +42,8 @@ TURN = (-100.0, 100.0)
 """Degrees of the arm's azimuth over the horizontal axis; 0 points to the right."""
 TILT = (-62.0, 100.0)
 """Degrees of the second link from the vertical over the vertical axis."""
+SPIN = 25.0
+"""Degrees that the object is turned about the link."""
 RADIUS = (3.75, 5.75)
 LAMP = (0.40, -0.75, 0.52)
 """Towards the light: right, away from the camera, up."""
@@ -66,7 +68,7 @@ class MPI3DRenderer:
                 arms[camera, horizontal] = (arm_coverage(camera, tips) * 255).round().to(torch.uint8)
                 for shape in range(6):
                     for size in range(2):
-                        layers = object_layers(shape, size, camera, tips)  # (40, 2, 256)
+                        layers = object_layers(shape, size, camera, horizontal)  # (40, 2, W)
                         sprites[shape, size, camera, horizontal] = (layers * 255).round().to(torch.uint8)
                 if progress is not None:
                     progress(camera * 40 + horizontal + 1, 120)
@@ -76,7 +78,7 @@ class MPI3DRenderer:
     def from_buffers(cls, buffers: dict[str, Tensor], *, device: str | torch.device = "cpu") -> MPI3DRenderer:
         """A renderer from what `buffers()` gave."""
         shapes = {name: tuple(tensor.shape) for name, tensor in buffers.items()}
-        if shapes != {"arms": (3, 40, 40, 4096), "sprites": (6, 2, 3, 40, 40, 2, 256)}:
+        if shapes != {"arms": (3, 40, 40, 4096), "sprites": (6, 2, 3, 40, 40, 2, WINDOW * WINDOW)}:
             raise CompbenchError(f"these are not MPI3D buffers: {shapes}.")
         renderer = cls.__new__(cls)
         renderer._install(buffers, torch.device(device))
@@ -101,7 +103,7 @@ class MPI3DRenderer:
         self._behind = (tips[..., 1] > 0).float().to(device)  # (40, 40)
         self._post = torch.stack([post_coverage(camera) for camera in range(3)]).to(device)  # (3, 4096)
         rows, columns = torch.meshgrid(torch.arange(WINDOW), torch.arange(WINDOW), indexing="ij")
-        self._offsets = (rows * SIDE + columns).flatten().to(device)  # (256,)
+        self._offsets = (rows * SIDE + columns).flatten().to(device)  # (W,)
 
     def __call__(self, conditions: Tensor) -> Tensor:
         """Images of combinations.
@@ -125,9 +127,9 @@ class MPI3DRenderer:
         image = self._ground[camera] * (1 - arc) + self._arc_colours[backdrop][:, :, None] * arc
         arm = self._arms[camera, horizontal, vertical].float()[:, None] / 255  # (B, 1, 4096)
         image += (self._arm_colour[None, :, None] - image) * arm
-        sprite = self._sprites[shape, size, camera, horizontal, vertical].float() / 255  # (B, 2, 256)
+        sprite = self._sprites[shape, size, camera, horizontal, vertical].float() / 255  # (B, 2, W)
         corner = self._corner[camera, horizontal, vertical]  # (B, 2)
-        places = (corner[:, :1] * SIDE + corner[:, 1:]) + self._offsets  # (B, 256)
+        places = (corner[:, :1] * SIDE + corner[:, 1:]) + self._offsets  # (B, W)
         coverage = torch.zeros_like(arm[:, 0]).scatter_(1, places, sprite[:, 0])[:, None]  # (B, 1, 4096)
         lit = torch.zeros_like(arm[:, 0]).scatter_(1, places, sprite[:, 1])[:, None]  # (B, 1, 4096), coverage * shade
         post = self._post[camera][:, None]  # (B, 1, 4096)
@@ -138,8 +140,7 @@ class MPI3DRenderer:
 
 def tip(horizontal: Tensor, vertical: Tensor) -> Tensor:
     """Where the second link ends, from the shoulder: (right, away, up), (..., 3)."""
-    azimuth = torch.deg2rad(TURN[0] + (TURN[1] - TURN[0]) * horizontal / 39)
-    tilt = torch.deg2rad(TILT[0] + (TILT[1] - TILT[0]) * vertical / 39)
+    azimuth, tilt = _angle(TURN, horizontal), _angle(TILT, vertical)
     flat = tilt.sin()
     return LINK * torch.stack(torch.broadcast_tensors(azimuth.cos() * flat, azimuth.sin() * flat, tilt.cos()), dim=-1)
 
@@ -200,15 +201,16 @@ def background(camera: int) -> tuple[Tensor, Tensor]:
     return per_pixel[:3], per_pixel[3]
 
 
-def object_layers(shape: int, size: int, camera: int, tips: Tensor) -> Tensor:
-    """Coverage, and coverage times shade, of the object in its window, (N, 2, 256), for link ends (N, 3)."""
+def object_layers(shape: int, size: int, camera: int, horizontal: int) -> Tensor:
+    """Coverage, and coverage times shade, of the object in its window, (40, 2, W), over the vertical axis."""
+    tips = tip(torch.tensor(horizontal), torch.arange(40))  # (40, 3)
     centre = project(camera, tips + torch.tensor([0.0, 0.0, POST_HEIGHT]))  # (N, 2)
     corner = window_corner(camera, tips).flip(-1).float()  # (N, 2) column, row
     points = _pixel_points(WINDOW)[None] + (corner - centre)[:, None]  # (N, R, 2), from the object's centre
     pitch = math.radians(PITCH[camera])
     right, up = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, math.sin(pitch), math.cos(pitch)])
     view = torch.tensor([0.0, math.cos(pitch), -math.sin(pitch)])
-    frame = _frame(tips)  # (N, 3, 3): rows are the object's own axes
+    frame = _frame(horizontal)  # (N, 3, 3): rows are the object's own axes
     origin = points[..., :1] * right - points[..., 1:] * up - 40 * view  # (N, R, 3)
     local = origin @ frame.transpose(1, 2)  # (N, R, 3)
     rays = (frame @ view)[:, None].expand_as(local)  # (N, R, 3)
@@ -219,12 +221,26 @@ def object_layers(shape: int, size: int, camera: int, tips: Tensor) -> Tensor:
     return layers.view(len(tips), 2, WINDOW * WINDOW, SAMPLES**2).mean(-1)
 
 
-def _frame(tips: Tensor) -> Tensor:
-    """Orthonormal axes of the object, rigid with the link: its third axis points along the link, (N, 3, 3)."""
-    axis = tips / tips.norm(dim=-1, keepdim=True)
-    side = torch.linalg.cross(axis, torch.tensor([0.31, 0.83, 0.47]).expand_as(axis))
-    side = side / side.norm(dim=-1, keepdim=True)
-    return torch.stack([side, torch.linalg.cross(axis, side), axis], dim=1)
+def _frame(horizontal: int) -> Tensor:
+    """Orthonormal axes of the object, rigid with the link: its third axis points along the link, (N, 3, 3).
+
+    The first axis is the hinge that the link tilts about, so no pose is singular: a cross product with the tip would be at the
+    vertical, where the azimuth is lost.
+    """
+    azimuth = _angle(TURN, torch.tensor(horizontal)).expand(40)
+    tilt = _angle(TILT, torch.arange(40))
+    zero = torch.zeros(40)
+    hinge = torch.stack([-azimuth.sin(), azimuth.cos(), zero], dim=-1)  # (40, 3)
+    along = torch.stack([azimuth.cos() * tilt.sin(), azimuth.sin() * tilt.sin(), tilt.cos()], dim=-1)
+    other = torch.linalg.cross(along, hinge)
+    spin = math.radians(SPIN)  # a little turn about the link: a cube shows two side faces, not one
+    side = math.cos(spin) * hinge + math.sin(spin) * other
+    return torch.stack([side, torch.linalg.cross(along, side), along], dim=1)
+
+
+def _angle(span: tuple[float, float], position: Tensor) -> Tensor:
+    """Radians of an axis position 0 ... 39 within a span in degrees."""
+    return torch.deg2rad(span[0] + (span[1] - span[0]) * position / 39)
 
 
 def _hit(shape: int, radius: float, origin: Tensor, rays: Tensor) -> tuple[Tensor, Tensor]:

@@ -59,6 +59,7 @@ class Surface(NamedTuple):
         shadow: whether a floor point is hidden from the lamp.
         normal: object's normal in the camera's frame (right, away, up), (R, 3).
         place: position on the floor or wall and view angle, normalised to about [-1, 1], (R, 3).
+        facing: plane of the room that the ray meets: 0 back, 1 right, 2 left wall, 3 floor.
     """
 
     floor: Tensor
