@@ -59,7 +59,7 @@ class Surface(NamedTuple):
         shadow: whether a floor point is hidden from the lamp.
         normal: object's normal in the camera's frame (right, away, up), (R, 3).
         place: position on the floor or wall and view angle, normalised to about [-1, 1], (R, 3).
-        facing: plane of the room that the ray meets: 0 back, 1 right, 2 left wall, 3 floor.
+        facing: plane of the room that the ray meets: 0 back, 1 right, 2 left wall, 3 floor, 4 none (the object).
     """
 
     floor: Tensor
@@ -224,7 +224,7 @@ def _unit(vector: Tensor) -> Tensor:
 
 
 def _room(eye: Tensor, rays: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Distance to the room, the point met, and which plane it is: 0 back, 1 right, 2 left wall, 3 floor."""
+    """Distance to the room, the point met, and which plane it is: 0 back, 1 right, 2 left wall, 3 floor, 4 none (the object)."""
     safe = torch.where(rays.abs() < 1e-9, torch.full_like(rays, 1e-9), rays)
     candidates = torch.stack(
         [
