@@ -1,9 +1,10 @@
-"""Codes of ordered factors: bump, ramp, one-hot and positional; properties of a condition encoder, not of a task.
+"""Codes of ordered factors: bump, ramp, one-hot, positional and circle; properties of a condition encoder, not of a task.
 
     bump        exp(-(i - v)^2 / (2 w^2)), i = 0 ... n - 1     a population code
     ramp        v / (n - 1)                                    the number itself
     one-hot     e_v, between two values a blend of both
     positional  sin and cos of pi 2^j v / n, j = 0 ... J - 1
+    circle      cos and sin of 2 pi v / n                      for factors that close on themselves
 
 Forced rendering, section 2.  An open factor is the zero vector, but -1 for the ramp, whose 0 means something.
 """
@@ -21,13 +22,13 @@ from torch import Tensor, nn
 from compbench.factors import NULL
 from compbench.interfaces import MethodSettings
 
-Kind = Literal["bump", "ramp", "one-hot", "positional"]
+Kind = Literal["bump", "ramp", "one-hot", "positional", "circle"]
 
 
 class CodeSettings(MethodSettings):
     """Settings of a method that encodes ordered factors."""
 
-    encoding: Kind = Field("bump", description="code of each factor: bump, ramp, one-hot or positional")
+    encoding: Kind = Field("bump", description="code of each factor: bump, ramp, one-hot, positional or circle")
     code_width: float = Field(1.0, gt=0, le=64, description="standard deviation of the bump code, in values")
     num_frequencies: int = Field(4, ge=1, le=16, description="pairs of sine and cosine of the positional code")
 
@@ -50,7 +51,7 @@ class Encoding(nn.Module):
     def num_outputs(self) -> int:
         """E."""
         kind, pairs = self.settings.encoding, self.settings.num_frequencies
-        return sum({"ramp": 1, "positional": 2 * pairs}.get(kind, size) for size in self.sizes)
+        return sum({"ramp": 1, "circle": 2, "positional": 2 * pairs}.get(kind, size) for size in self.sizes)
 
     def forward(self, condition: Tensor) -> Tensor:
         """Integer or real conditions (B, F), NULL where open -> (B, E), real."""
@@ -83,6 +84,9 @@ class Encoding(nn.Module):
             powers = 2.0 ** torch.arange(self.settings.num_frequencies, device=value.device, dtype=value.dtype)
             angle = math.pi / size * powers * value
             code = torch.cat([angle.sin(), angle.cos()], dim=1)
+        elif kind == "circle":
+            angle = 2 * math.pi / size * value
+            code = torch.cat([angle.cos(), angle.sin()], dim=1)
         else:
             distance = torch.arange(size, device=value.device, dtype=value.dtype) - value  # (B, size)
             width = self.settings.code_width

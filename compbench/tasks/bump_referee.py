@@ -36,7 +36,7 @@ def evaluate(sampler: Sampler, holdout: Holdout, *, size: int, sigma: float) -> 
     error = (outputs - truth).square().mean((2, 3))  # (x, y)
     landscape = coloured(error.clamp(min=1e-9).log10().T.numpy())  # rows are y
     pictures = {
-        "samples": _grid(truth[heldout], outputs[heldout]),
+        "samples": grid(truth[heldout], outputs[heldout]),
         "landscape": outlined(landscape, heldout.T.numpy(), ENLARGED),
     }
     return Evaluation(tuple(scores), pictures)
@@ -80,7 +80,7 @@ def _score(name: str, metric: str, split: str, value: float, n: int, direction: 
     )
 
 
-def _grid(truth: Tensor, made: Tensor) -> numpy.ndarray:
+def grid(truth: Tensor, made: Tensor) -> numpy.ndarray:
     """Rows of true images, each above what was made for the same place, enlarged, uint8 (H, W, 3)."""
     step = max(1, len(truth) // (GRID_COLUMNS * GRID_PAIRS))
     chosen = torch.arange(0, len(truth), step)[: GRID_COLUMNS * GRID_PAIRS]

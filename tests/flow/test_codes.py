@@ -4,7 +4,7 @@ import torch
 from compbench.factors import NULL
 from compbench.flow.codes import CodeSettings, Encoding
 
-KINDS = ("bump", "ramp", "one-hot", "positional")
+KINDS = ("bump", "ramp", "one-hot", "positional", "circle")
 
 
 def encoding(kind: str, **changes) -> Encoding:
@@ -19,18 +19,20 @@ def test_codes_of_a_place_are_their_formulas() -> None:
     assert (bump[3].item(), bump[5].item()) == (1, pytest.approx(2.718281828**-0.5))
     positional = encoding("positional", num_frequencies=2)(torch.tensor([[0, 0]]))[0]
     assert positional.tolist() == [0, 0, 1, 1] * 2
+    quarter = Encoding((8,), CodeSettings(encoding="circle"))(torch.tensor([[2]]))[0]
+    assert quarter.tolist() == pytest.approx([0, 1], abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_open_factor_leaves_the_other_ones_code_alone(kind: str) -> None:
     both, one = encoding(kind)(torch.tensor([[2, 3], [2, NULL]]))
-    half = {"bump": 7, "ramp": 1, "one-hot": 7, "positional": 8}[kind]
+    half = {"bump": 7, "ramp": 1, "one-hot": 7, "positional": 8, "circle": 2}[kind]
     assert torch.equal(both[:half], one[:half])
     assert one[half:].unique().tolist() == [-1.0 if kind == "ramp" else 0.0]
     assert len(both) == encoding(kind).num_outputs
 
 
-@pytest.mark.parametrize("kind", ["bump", "ramp", "positional"])
+@pytest.mark.parametrize("kind", ["bump", "ramp", "positional", "circle"])
 def test_tangents_are_the_finite_differences_of_the_code(kind: str) -> None:
     code, step = encoding(kind), 1e-6
     place = torch.tensor([[2.0, 3.0], [0.0, 4.0]], dtype=torch.float64)

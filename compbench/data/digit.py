@@ -1,0 +1,92 @@
+"""One handwritten digit, and its rotations: MNIST's first 4 where its file is there, else scikit-learn's."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import struct
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from compbench.errors import CompbenchError
+
+DIGIT, SIDE = 4, 28
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+
+def mnist_files(data: Path) -> tuple[Path, Path] | None:
+    """MNIST's training images and labels in a data folder, plain or gzipped, in it or in `mnist/`; None if missing."""
+    for folder in (data, data / "mnist"):
+        for suffix in ("", ".gz"):
+            pair = (folder / f"{IMAGES}{suffix}", folder / f"{LABELS}{suffix}")
+            if all(path.is_file() for path in pair):
+                return pair
+    return None
+
+
+def first_digit(data: Path, *, official: bool) -> Tensor:
+    """The first 4 of the training set, (28, 28) in [0, 1]; scikit-learn's 8 x 8 pixels are enlarged bilinearly.
+
+    Raises:
+        CompbenchError: a file or package is missing, or a file is not MNIST's.
+    """
+    if official:
+        files = mnist_files(data)
+        if files is None:
+            raise CompbenchError(f"no {IMAGES}[.gz] in {data} or {data / 'mnist'}; put it there or use --source embedded.")
+        labels = read_idx(files[1])
+        place = int((labels == DIGIT).nonzero()[0])
+        return read_idx(files[0], first=place)[0].float() / 255
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise CompbenchError(
+            "the embedded digit needs packages that are not installed: pip install 'compbench[digits]'"
+        ) from error
+    digits = load_digits()
+    image = torch.as_tensor(digits.images[list(digits.target).index(DIGIT)]).float() / 16
+    return F.interpolate(image[None, None], size=(SIDE, SIDE), mode="bilinear", align_corners=True)[0, 0]
+
+
+def read_idx(path: Path, *, first: int | None = None) -> Tensor:
+    """A file of MNIST's IDX format as uint8; with `first`, one item of it, (1, ...).
+
+    Raises:
+        CompbenchError: it is not such a file, or cut off.
+    """
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rb") as file:
+            zero, kind, axes = struct.unpack(">HBB", file.read(4))
+            if zero or kind != 8 or not 1 <= axes <= 3:
+                raise ValueError("the header is not that of unsigned bytes")
+            shape = list(struct.unpack(f">{axes}I", file.read(4 * axes)))
+            if first is not None:
+                item = int(torch.tensor(shape[1:]).prod())
+                file.seek(first * item, 1)
+                shape[0] = 1
+            count = int(torch.tensor(shape).prod())
+            content = file.read(count)
+        if len(content) != count:
+            raise ValueError("the file is cut off")
+    except (OSError, EOFError, ValueError, struct.error) as error:
+        raise CompbenchError(f"{path} is not an IDX file of MNIST: {error}; fetch it again.") from error
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(shape)
+
+
+def rotations(image: Tensor, degrees: Tensor) -> Tensor:
+    """An image (H, W) turned about its centre, bilinear, zeros from outside, (B, H, W); positive is counter-clockwise."""
+    angle = torch.deg2rad(degrees.to(image.dtype))
+    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    turn = torch.stack([torch.stack([cos, -sin, zero], 1), torch.stack([sin, cos, zero], 1)], dim=1)  # (B, 2, 3)
+    size = (len(degrees), 1, *image.shape)
+    grid = F.affine_grid(turn, list(size), align_corners=True)
+    return F.grid_sample(image.expand(size), grid, mode="bilinear", padding_mode="zeros", align_corners=True)[:, 0]
+
+
+def fingerprint(image: Tensor) -> str:
+    """Hash of an image's bytes."""
+    return hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest()[:16]

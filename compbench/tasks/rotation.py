@@ -1,0 +1,166 @@
+"""One digit at every angle, an arc of angles held out.
+
+rotation  a 4 turned by 0 to 359 degrees, 160 to 200 held out
+
+Forced rendering, appendix: a single factor, whose held-out values no seen combination contains, so that only a code which
+interpolates can help.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from compbench.errors import CompbenchError
+from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Score, Source, Task, TaskContext
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CITATION = "Compositional Generalization Requires Rendering Factors (forced rendering), appendix"
+ANGLES, SIDE = 360, 28
+
+
+class Settings(MethodSettings):
+    """What can be changed by `--set task.NAME=VALUE`."""
+
+    first: int = Field(160, ge=0, lt=ANGLES, description="first held-out angle, in degrees")
+    last: int = Field(200, ge=0, lt=ANGLES, description="last held-out angle")
+    tolerance: int = Field(5, ge=0, lt=180, description="degrees that the nearest true image may be off to count as right")
+
+
+BUDGETS = {
+    "quick": Budget(
+        train_steps=2000,
+        batch_size=32,
+        width=64,
+        patch=2,
+        learning_rate=1e-3,
+        warmup_steps=50,
+        ema_decay=0.99,
+        sample_steps=20,
+    )
+}
+BUDGETS["smoke"] = BUDGETS["quick"].model_copy(
+    update={"train_steps": 12, "batch_size": 16, "width": 16, "sample_steps": 2, "warmup_steps": 2}
+)
+BUDGETS["paper"] = BUDGETS["quick"].model_copy(update={"train_steps": 200 * 25, "patch": 1, "sample_steps": 100})
+
+
+def make_task(settings: Settings) -> Task:
+    """The task with an arc held out.  Raises CompbenchError if the arc is empty or leaves nothing to train on."""
+    first, last = settings.first, settings.last
+    if first > last or last - first + 1 >= ANGLES:
+        raise CompbenchError(f"--set task.first={first} task.last={last}: an arc must hold out some of the {ANGLES} angles.")
+    space = FactorSpace([Factor("angle", ANGLES)])
+    holdout = Holdout.by_rule(space, ("angle",), lambda angle: first <= angle <= last)
+    event = Event("image", (1, SIDE, SIDE))
+
+    def problem(budget: Budget, ctx: TaskContext) -> Problem:
+        import torch
+
+        from compbench.data.bumps import TableSilo
+
+        images = all_images(ctx.data, ctx.source.kind)
+        angles = torch.tensor(holdout.seen_cells)
+        silo = TableSilo("rotations", (2 * images[angles[:, 0], None] - 1).to(ctx.device), angles.to(ctx.device))
+        return Problem(space, event, Federation([silo]), budget, holdout, composed=(0,), deterministic=True)
+
+    def evaluate(sampler: Any, preset: str, ctx: TaskContext) -> Evaluation:
+        return judge(sampler, all_images(ctx.data, ctx.source.kind), settings)
+
+    return Task(
+        name="rotation",
+        summary=f"a digit turned by whole degrees, {first} to {last} held out",
+        space=space,
+        holdout=holdout,
+        event=event,
+        budgets=BUDGETS,
+        source=choose,
+        problem=problem,
+        prepare=lambda preset, ctx: None,
+        evaluate=evaluate,
+        primary="heldout_accuracy",
+        settings=settings,
+        configure=make_task,
+        citation=CITATION,
+        notes=(
+            "an image is right if the nearest of the 360 true ones is within the tolerance of the angle asked for.",
+            "mse_blend: MSE over that of the pixelwise blend of the two images at the arc's ends.",
+            "use --set encoding=circle: the other codes tear the circle at 0.",
+        ),
+    )
+
+
+def choose(data: Path, source: str) -> Source:
+    """MNIST where its files are in the data folder, else scikit-learn's digits."""
+    from compbench.data.digit import fingerprint, first_digit, mnist_files
+
+    official = source == "official" or (source == "auto" and mnist_files(data) is not None)
+    image = first_digit(data, official=official)
+    if official:
+        return Source("official", "mnist", fingerprint(image))
+    return Source("embedded", "digits", fingerprint(image))
+
+
+@lru_cache(maxsize=2)
+def all_images(data: Path, kind: str) -> Tensor:
+    """The digit at every whole degree, (360, 28, 28) in [0, 1]."""
+    import torch
+
+    from compbench.data.digit import first_digit, rotations
+
+    return rotations(first_digit(data, official=kind == "official"), torch.arange(ANGLES))
+
+
+def judge(sampler: Any, images: Tensor, settings: Settings) -> Evaluation:
+    """MSE, MSE over the blend's, and the share of images whose nearest true image has the right angle."""
+    import torch
+
+    from compbench.tasks.bump_referee import grid
+
+    scores: list[Score] = []
+    pictures = {}
+    arc = torch.arange(settings.first, settings.last + 1)
+    before, after = images[settings.first - 1], images[(settings.last + 1) % ANGLES]
+    share = (torch.arange(len(arc)) + 1)[:, None, None] / (len(arc) + 1)
+    blend = ((1 - share) * before + share * after - images[arc]).square().mean().item()
+    inside = torch.zeros(ANGLES, dtype=torch.bool)
+    inside[arc] = True
+    for split, mask in (("heldout", inside), ("seen", ~inside)):
+        angles = mask.nonzero()
+        made = (sampler(angles, stream=split)[:, 0] + 1) / 2
+        truth = images[angles[:, 0]]
+        nearest = torch.cdist(made.flatten(1), images.flatten(1)).argmin(1)
+        off = (nearest - angles[:, 0]).abs()
+        right = torch.minimum(off, ANGLES - off) <= settings.tolerance
+        facts = {"split": split, "n": len(angles)}
+        mse = (made - truth).square().mean().item()
+        scores += [
+            Score(name=f"{split}_mse", metric="mse", value=mse, direction="lower", floor=0.0, **facts),
+            Score(
+                name=f"{split}_accuracy",
+                metric="accuracy",
+                value=right.float().mean().item(),
+                direction="higher",
+                ceiling=1.0,
+                primary=split == "heldout",
+                **facts,
+            ),
+        ]
+        if split == "heldout":
+            pictures["samples"] = grid(truth, made)
+            ratio = mse / max(blend, 1e-12)
+            scores.append(Score(name="heldout_mse_blend", metric="mse_blend", value=ratio, direction="lower", floor=0.0, **facts))
+    return Evaluation(tuple(scores), pictures)
+
+
+@hookimpl
+def compbench_tasks() -> tuple[Task, ...]:
+    return (make_task(Settings()),)
