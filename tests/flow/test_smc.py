@@ -2,6 +2,7 @@
 
 import math
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from compbench.flow.path import LinearPath, VariancePreservingPath
 from compbench.flow.scores import of_members
 from compbench.flow.smc import Settings, draw, ess, feynman_kac, pick, positions, resample
 from compbench.flow.smc_reference import feynman_kac_plainly
+from compbench.metrics.transport import directions, sliced_wasserstein
 
 VP = VariancePreservingPath()
 SOURCES = (torch.tensor([10.0, 1.0]), torch.tensor([1.0, 10.0]))
@@ -115,6 +117,20 @@ def test_correction_approaches_the_target_as_particles_grow(trigger: float) -> N
         variances.append(pick(swarm, generator).var().item())
     assert variances[0] > variances[1] > variances[2]
     assert variances[2] == pytest.approx(110 / 21, rel=0.1)
+
+
+def test_correction_reaches_the_noise_floor_on_nonfact_id() -> None:
+    """gauss2d-nonfact-id, as the paper's table 1: naive SW2 stands above the floor of exact samples, 64 particles within it."""
+    generator = numpy.random.default_rng(0)
+    exact = generator.standard_normal((8, 5000, 2)) * (20 / 21) ** 0.5
+    along = directions(2, 200, generator)
+    floor = max(sliced_wasserstein(exact[0], other, along) for other in exact[1:])
+    found = {}
+    for num_particles in (1, 64):
+        x, own = swarms(5000, num_particles)
+        swarm, _ = feynman_kac(gaussians(20.0), VP, x, Settings(num_steps=100), own)
+        found[num_particles] = sliced_wasserstein(exact[0], pick(swarm, own).double().numpy(), along)
+    assert found[64] < floor < found[1], (found, floor)
 
 
 def test_tempering_follows_the_divergence_term() -> None:
