@@ -2,6 +2,7 @@
 
 bump-center  37 % of the positions held out: a square in the middle (6 to 22 of 28 pixels)
 bump-corner  37 % of the positions held out: a square at large x and y (11 to 27 of 28 pixels)
+bump-scaling 25 % of the positions held out in the middle, few examples drawn: one point of a data-against-size curve
 
 Forced rendering, sections 2 and 4.  Deterministic: a condition has one image.
 """
@@ -43,7 +44,11 @@ class Settings(MethodSettings):
     )
 
 
-SQUARES = {"bump-center": Settings(first=6, last=22), "bump-corner": Settings(first=11, last=27)}
+SQUARES = {
+    "bump-center": Settings(first=6, last=22),
+    "bump-corner": Settings(first=11, last=27),
+    "bump-scaling": Settings(size=16, first=4, last=11, draws=200),
+}
 
 
 def budgets(size: int) -> dict[str, Budget]:

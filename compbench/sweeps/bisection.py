@@ -1,0 +1,71 @@
+"""How much data reaches a target, by bisection; and the exponent of that against size, with its interval.
+
+needed(N) ~ c N^a,   a by least squares of log needed on log N
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+NUM_RESAMPLES = 2000
+
+
+class Exponent(NamedTuple):
+    """a, and its 95 % bootstrap interval over seeds."""
+
+    value: float
+    low: float
+    high: float
+
+
+def log_grid(low: int, high: int, factor: float = 1.25) -> tuple[int, ...]:
+    """Whole numbers from `low` to `high`, each about `factor` times the one before, both ends in it."""
+    count = max(1, math.ceil(math.log(high / low) / math.log(factor)))
+    return tuple(sorted({round(low * (high / low) ** (step / count)) for step in range(count + 1)}))
+
+
+def smallest_passing(grid: Sequence[int], passes: Callable[[int], bool]) -> int | None:
+    """The smallest number of a sorted grid that passes, taking passing to be monotone; None if the largest does not.
+
+    Asks ceil(log2(len(grid))) + 1 times at most.
+    """
+    if not passes(grid[-1]):
+        return None
+    low, high = -1, len(grid) - 1  # grid[low] fails (or is before the first), grid[high] passes
+    while high - low > 1:
+        middle = (low + high) // 2
+        if passes(grid[middle]):
+            high = middle
+        else:
+            low = middle
+    return grid[high]
+
+
+def slope(sizes: Sequence[float], needed: Sequence[float]) -> float:
+    """Least-squares slope of log needed on log size."""
+    x, y = [math.log(size) for size in sizes], [math.log(number) for number in needed]
+    x_mean, y_mean = sum(x) / len(x), sum(y) / len(y)
+    spread = sum((a - x_mean) ** 2 for a in x)
+    return sum((a - x_mean) * (b - y_mean) for a, b in zip(x, y, strict=True)) / spread
+
+
+def fit_exponent(sizes: Sequence[float], needed: Sequence[Sequence[float]]) -> Exponent:
+    """The exponent of the median over seeds, and its interval: seeds are resampled at each size.
+
+    Args:
+        sizes: N, at least two different ones.
+        needed: numbers that each seed needed at each size; one seed or more a size.
+
+    Returns:
+        exponent with a 95 % percentile interval; the same for the same input.
+    """
+    generator = random.Random(0)
+    value = slope(sizes, [median(seeds) for seeds in needed])
+    drawn = sorted(
+        slope(sizes, [median(generator.choices(list(seeds), k=len(seeds))) for seeds in needed]) for _ in range(NUM_RESAMPLES)
+    )
+    return Exponent(value, drawn[round(0.025 * NUM_RESAMPLES)], drawn[round(0.975 * NUM_RESAMPLES) - 1])

@@ -1,0 +1,101 @@
+"""How much data reaches held-out places, against image size: `bump-scaling` by bisection, and the fitted exponents.
+
+    python experiments/bump_scaling.py --method pixel-decoder [--sizes 10,12,16,20] [--seeds 5] [--steps 600]
+    python experiments/bump_scaling.py --method stripes --set decoder=pixel
+
+The middle half of both coordinates is held out, the number of steps is fixed.  Each seed has its own bisection on a grid of
+factor 1.25; a run that was made before is taken from COMPBENCH_HOME.  An N^3 law cannot hold for distinct images, of
+which there are fewer than N^2, so distinct bumps and draws are fitted; presentations are fixed by the number of steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import torch
+
+from compbench.home import Home
+from compbench.runner import run
+from compbench.schemas import RunRequest
+from compbench.sweeps.bisection import fit_exponent, log_grid, smallest_passing
+from compbench.sweeps.grid import parse_overrides
+from compbench.tasks.bump import Settings, make_task, training_places
+
+
+def settings_of(size: int, draws: int) -> dict[str, int]:
+    """The middle half of an image of `size` pixels held out, `draws` examples."""
+    return {"size": size, "first": size // 4, "last": size // 4 + size // 2 - 1, "draws": draws}
+
+
+def accuracy(asked: argparse.Namespace, size: int, draws: int, seed: int) -> float:
+    """Held-out accuracy within one pixel of one run."""
+    overrides: dict[str, Any] = {f"task.{name}": value for name, value in settings_of(size, draws).items()}
+    if asked.method == "stripes":
+        overrides["num_combinations"] = draws  # all that were drawn
+    overrides |= {"budget.train_steps": asked.steps, "budget.learning_rate": 3e-3, **parse_overrides(tuple(asked.set))}
+    request = RunRequest(
+        task="bump-scaling",
+        method=asked.method,
+        overrides=overrides,
+        seed=seed,
+        device="cpu",
+        home=str(Home.of_user().root),
+    )
+    record = run(request, in_process=True).record
+    found = record.score(asked.score)
+    if found is None or found.value is None:
+        raise SystemExit(f"no {asked.score}: the run ended as '{record.status}'. {record.reason}")
+    return found.value
+
+
+def needed(asked: argparse.Namespace, size: int, seed: int) -> dict[str, int] | None:
+    """Counts at the smallest number of draws that reaches the target, or None if none does."""
+    seen = size**2 - (size // 2) ** 2
+    grid = log_grid(size, 4 * seen)
+    draws = smallest_passing(grid, lambda number: accuracy(asked, size, number, seed) >= asked.target)
+    if draws is None:
+        return None
+    task = make_task("bump-scaling", Settings(**settings_of(size, draws)))
+    distinct = len(torch.unique(training_places(task.holdout, draws, seed), dim=0))
+    return {"distinct": distinct, "draws": draws, "stripes": 2 * size if asked.method == "stripes" else 0}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--method", default="pixel-decoder")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--sizes", default="10,12,16,20")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--target", type=float, default=0.9)
+    parser.add_argument("--score", default="heldout_accuracy")
+    asked = parser.parse_args()
+    sizes = [int(size) for size in asked.sizes.split(",")]
+    torch.set_num_threads(1)
+    table: dict[int, list[dict[str, int] | None]] = {}
+    for size in sizes:
+        table[size] = []
+        for seed in range(asked.seeds):
+            table[size].append(needed(asked, size, seed))
+            print(f"{asked.method} N = {size} seed {seed}: {table[size][-1] or 'not reached'}", file=sys.stderr, flush=True)
+    reached = [size for size in sizes if all(table[size])]
+    facts: dict[str, Any] = {"method": asked.method, "set": asked.set, "target": asked.target, "steps": asked.steps}
+    facts |= {"needed": table, "not_reached": [size for size in sizes if size not in reached]}
+    if len(reached) > 1:
+        counts = {
+            "distinct bumps": lambda found: found["distinct"],
+            "draws": lambda found: found["draws"],
+            "distinct images, stripes included": lambda found: found["distinct"] + found["stripes"],
+        }
+        facts["exponents"] = {
+            name: fit_exponent(reached, [[count(found) for found in table[size]] for size in reached])._asdict()
+            for name, count in counts.items()
+        }
+    print(json.dumps(facts, indent=1))
+
+
+if __name__ == "__main__":
+    main()
