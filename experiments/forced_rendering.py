@@ -44,7 +44,7 @@ VARIANTS = (
     Variant("stripes alone (cnn)", "stripes", ("num_combinations=0",)),
     Variant("stripes, 50 bumps (cnn)", "stripes", ("num_combinations=50",)),
 )
-COLUMNS = ("heldout_mse_blank", "heldout_accuracy", "heldout_strict_accuracy", "heldout_superposition", "seen_mse_blank")
+COLUMNS = ("heldout_mse_blank", "heldout_accuracy", "heldout_shape_accuracy", "heldout_superposition", "seen_mse_blank")
 
 
 def arguments(task: str, variant: Variant) -> list[str]:

@@ -33,7 +33,8 @@ Grid of {{ names[0] }} and {{ names[1] }}, other factors in their middle, one no
 <p class="note">Score: cosine with the mean of seen outputs that share {{ names[0] }}
 plus that of those that share {{ names[1] }}.
 Kernels: centred alignment of the outputs' cosine kernel
-with (same {{ names[0] }} + same {{ names[1] }}) / 2, and with the product.</p>
+with (same {{ names[0] }} + same {{ names[1] }}) / 2, and with the product.
+{% if found.truth is none %}The mean of all seen outputs was subtracted first.{% endif %}</p>
 <h2>Layers</h2>
 <table><tr><th>layer</th><th>factorisation</th><th>pointwise</th><th>normalised</th>
 <th>log10 volume seen</th><th>held out</th><th>spread</th>

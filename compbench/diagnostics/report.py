@@ -73,13 +73,19 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
-    """All numbers of a subject."""
+    """All numbers of a subject.
+
+    Images of a deterministic task are upright on black.  Of other tasks' outputs the mean over seen cells is subtracted
+    first: the superposition is then that of main effects.
+    """
     sizes, heldout = subject.sizes, subject.heldout
     outputs = ((subject.outputs() + 1) / 2).unflatten(0, sizes)  # upright, (X, Y, *D)
     truth = None
     if subject.task.truth is not None:
         truth = ((subject.task.truth(subject.grid) + 1) / 2).unflatten(0, sizes)
     flat = outputs.flatten(2).double()
+    if truth is None:  # what all outputs have in common would make every cosine 1
+        flat = flat - flat[~heldout].mean(0)
     points = {"model": flat}
     if truth is not None:
         ideal = truth.flatten(2).double()

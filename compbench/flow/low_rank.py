@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from compbench.errors import CompbenchError
+from compbench.errors import Refused
 from compbench.factors import NULL
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.interfaces import MethodSettings
@@ -59,7 +59,7 @@ class LowRankMaps(nn.Module):
         bound = min(side)
         rank = bound if settings.rank == "full" else settings.rank
         if not 1 <= rank <= bound:
-            raise CompbenchError(f"--set rank={rank}: a map of {side[0]} x {side[1]} pixels has a rank of 1 to {bound}.")
+            raise Refused(f"--set rank={rank}: a map of {side[0]} x {side[1]} pixels has a rank of 1 to {bound}.")
         tokens = sum(sizes)
         self.coefficient = nn.Parameter(torch.randn(tokens, rank) / rank**0.5)
         self.column = nn.Parameter(F.normalize(torch.randn(tokens, rank, side[0]), dim=-1))

@@ -12,6 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+SHAPE = 0.75
+"""Cosine that counts as the same shape; a perfect bump of width 1 that is one pixel off has exp(-1/4) = 0.78."""
+
 
 class Localisation(NamedTuple):
     """Which images have their bump where it was asked for, each bool (B,).
@@ -45,6 +48,22 @@ def localise(upright: Tensor, condition: Tensor, *, tolerance: int = 1) -> Local
     both = right.all(1)
     lonely = _second_peak(upright, found, tolerance) <= peak / 2
     return Localisation(right[:, 0], right[:, 1], both, (off == 0).all(1), both & (peak > 0.5) & lonely)
+
+
+def shaped(upright: Tensor, truth: Tensor, condition: Tensor, *, tolerance: int = 1, least: float = SHAPE) -> Tensor:
+    """Which images have their bump in place and look like it: localised, and cosine with the true image above `least`.
+
+    The crossing of two stripes has its one peak in the right place and is no bump.
+
+    Args:
+        upright, truth: (B, H, W).
+        condition: (x, y), (B, 2).
+
+    Returns:
+        bool (B,).
+    """
+    alike = F.cosine_similarity(upright.flatten(1), truth.flatten(1), dim=1) > least
+    return localise(upright, condition, tolerance=tolerance).both & alike
 
 
 def _second_peak(upright: Tensor, found: Tensor, tolerance: int) -> Tensor:

@@ -130,7 +130,7 @@ def make_task(name: str, settings: Settings) -> Task:
         problem=problem,
         prepare=lambda preset, ctx: None,
         evaluate=evaluate,
-        primary="heldout_strict_accuracy",
+        primary="heldout_shape_accuracy",
         settings=settings,
         configure=lambda changed: make_task(name, changed),
         citation=CITATION,
@@ -138,6 +138,7 @@ def make_task(name: str, settings: Settings) -> Task:
         notes=(
             "superposition, kernel alignments: floor is that of true bumps, ceiling that of an exact superposition of seen ones.",
             "MSE is of upright images in [0, 1]; mse_blank is MSE over that of an all-background image.",
+            "shape_accuracy: brightest pixel within one of the place asked for, and cosine with the true image above 0.75.",
             "every cell is asked for once; seen scores are training scores.",
         ),
     )

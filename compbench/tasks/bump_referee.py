@@ -13,7 +13,7 @@ from compbench.diagnostics.pictures import coloured, outlined
 from compbench.diagnostics.superposition import as_superposition, kernel_alignments, superposition_score
 from compbench.factors import Holdout
 from compbench.interfaces import Evaluation, Sampler, Score
-from compbench.metrics.localisation import Localisation, localise
+from compbench.metrics.localisation import Localisation, localise, shaped
 
 ENLARGED = 8
 """Pixels of the landscape's picture for one cell."""
@@ -54,9 +54,10 @@ def _split_scores(split: str, made: Tensor, cells: Tensor, *, size: int, sigma: 
     for name in Localisation._fields:
         metric = "accuracy" if name == "both" else f"{name}_accuracy"
         value, ceiling = (getattr(which, name).float().mean().item() for which in (found, ideal))
-        primary = split == "heldout" and name == "strict"
-        scores.append(_score(f"{split}_{metric}", metric, split, value, len(cells), "higher", ceiling=ceiling, primary=primary))
-    return scores
+        scores.append(_score(f"{split}_{metric}", metric, split, value, len(cells), "higher", ceiling=ceiling))
+    value = shaped(made, truth, cells).float().mean().item()
+    known = {"ceiling": 1.0, "primary": split == "heldout"}
+    return [*scores, _score(f"{split}_shape_accuracy", "shape_accuracy", split, value, len(cells), "higher", **known)]
 
 
 def _superposition_scores(outputs: Tensor, truth: Tensor, heldout: Tensor) -> list[Score]:

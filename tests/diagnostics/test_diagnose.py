@@ -78,3 +78,33 @@ def test_a_grid_of_one_factor_is_refused(home) -> None:
     done = invoke(record(home, "low-rank"), "--factors", "x,x")
     assert done.exit_code == 2
     assert "--factors A,B" in done.stderr
+
+
+def test_outputs_of_a_stochastic_task_are_compared_without_what_they_share(home) -> None:
+    """Additive main effects on a bright background are an exact superposition; an interaction is not."""
+    from types import SimpleNamespace
+
+    import torch
+
+    from compbench.diagnostics.report import diagnose
+
+    generator = torch.Generator().manual_seed(0)
+    x, y, both = (torch.randn(shape, generator=generator) for shape in ((4, 1, 30), (1, 5, 30), (4, 5, 30)))
+    heldout = torch.zeros(4, 5, dtype=torch.bool)
+    heldout[3, 4] = True
+    scores = []
+    for interaction in (0.0, 3.0):
+        outputs = (50 + x + y + interaction * both).flatten(0, 1)
+        inside = SimpleNamespace(metrics={}, activations={}, derivative="differences")
+        subject = SimpleNamespace(
+            sizes=(4, 5),
+            heldout=heldout,
+            grid=torch.zeros(20, 2),
+            task=SimpleNamespace(truth=None),
+            model=torch.nn.Identity(),
+            outputs=lambda outputs=outputs: outputs,
+            inside=lambda derivative, inside=inside: inside,
+        )
+        scores.append(diagnose(subject).scores["model"].superposition)
+    assert scores[0] > 0.95
+    assert scores[1] < 0.6

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from compbench.errors import CompbenchError
+from compbench.errors import Refused
 from compbench.factors import NULL
 from compbench.flow.low_rank import LowRankDecoder, LowRankMaps, RankSettings, banded_convolution, effective_rank
 
@@ -73,7 +73,7 @@ def test_token_images_once_a_step_give_the_plain_forward() -> None:
 
 @pytest.mark.parametrize("rank", [0, 9])
 def test_a_rank_bound_of_nothing_or_above_the_size_is_refused(rank: int) -> None:
-    with pytest.raises(CompbenchError, match=f"--set rank={rank}: a map of 8 x 8 pixels has a rank of 1 to 8"):
+    with pytest.raises(Refused, match=f"--set rank={rank}: a map of 8 x 8 pixels has a rank of 1 to 8"):
         maps(rank=rank)
 
 

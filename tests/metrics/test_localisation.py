@@ -1,7 +1,7 @@
 import torch
 
 from compbench.data.bumps import bumps
-from compbench.metrics.localisation import localise
+from compbench.metrics.localisation import localise, shaped
 
 PLACES = torch.tensor([[3, 9], [9, 3], [0, 11], [5, 5]])
 
@@ -37,3 +37,21 @@ def test_a_second_peak_above_half_or_a_low_one_is_not_strictly_right() -> None:
     strict = [localise(image, place).strict.item() for image in (first + 0.4 * other, first + 0.6 * other, 0.45 * first)]
     assert strict == [True, False, False]
     assert localise(first + 0.6 * other, place).both.item()
+
+
+def test_a_crossing_of_stripes_is_in_place_and_strictly_right_but_not_of_the_shape() -> None:
+    stripes = bumps(
+        torch.cat([PLACES.where(torch.tensor([True, False]), -1), PLACES.where(torch.tensor([False, True]), -1)]),
+        size=12,
+        sigma=1.0,
+    )
+    crossing = stripes[:4] + stripes[4:]
+    assert localise(crossing, PLACES).strict.all()
+    assert not shaped(crossing, images(), PLACES).any()
+
+
+def test_the_shape_is_right_at_any_height_and_up_to_a_pixel_off() -> None:
+    place = torch.tensor([[5, 5]])
+    found = [shaped(height * images(place + off), images(place), place).item() for height, off in ((1, 0), (0.4, 0), (1, 2))]
+    assert found == [True, True, False]
+    assert shaped(images(torch.tensor([[6, 5]])), images(place), place).item()

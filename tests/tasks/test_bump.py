@@ -52,6 +52,7 @@ def test_true_bumps_score_full_marks_and_blank_images_the_blank_level() -> None:
         scores = {score.name: score for score in found.scores}
         for split in ("heldout", "seen"):
             assert scores[f"{split}_strict_accuracy"].value == accuracy
+            assert scores[f"{split}_shape_accuracy"].value == accuracy
             assert scores[f"{split}_mse_blank"].value == pytest.approx(level, abs=1e-6)
         if image:
             superposition = scores["heldout_superposition"]
