@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 FIT_VERSION = 1
 """Goes up when fits give other models."""
 
+LONGEST_TRACE = 50
+"""Effective sample sizes that are noted, evenly spaced over the steps: a record stays small."""
+
 VELOCITY_EDGE = 1e-3
 """On the linear path f is 1 / t and scores are divided by 1 - t: times stay this far from the ends."""
 
@@ -141,7 +144,8 @@ def draw_composition(
         settings = settings._replace(edge=VELOCITY_EDGE, last_noise=False)
         drawn = draw(composed, LinearPath(), request.x0, num_particles, settings, generator)
     if num_particles > 1:
-        ctx.notes |= drawn.trace._asdict()
+        every = -(-len(drawn.trace.ess) // LONGEST_TRACE)
+        ctx.notes |= drawn.trace._replace(ess=tuple(round(size, 4) for size in drawn.trace.ess[::every]))._asdict()
     return drawn
 
 
