@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-CITATION = "Compositional Generalization Requires Rendering Factors (forced rendering)"
+CITATION = "Compositional Generalization via Forced Rendering of Disentangled Latents"
 PAPER_DRAWS = 2000
 
 

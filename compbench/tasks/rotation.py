@@ -23,7 +23,7 @@ from compbench.interfaces import Budget, Evaluation, Event, MethodSettings, Prob
 if TYPE_CHECKING:
     from torch import Tensor
 
-CITATION = "Compositional Generalization Requires Rendering Factors (forced rendering), appendix"
+CITATION = "Compositional Generalization via Forced Rendering of Disentangled Latents, appendix"
 ANGLES, SIDE = 360, 28
 
 
