@@ -54,10 +54,10 @@ def arguments(task: str, variant: Variant) -> list[str]:
     return [word for value in (*square, *variant.settings, *variant.budget) for word in ("--set", value)]
 
 
-def run_missing(seeds: int) -> None:
-    """Every row of a task, all seeds in one process: it starts once, and nothing in it needs protection."""
-    for task in reversed(SQUARES):
-        for variant in VARIANTS:
+def run_missing(seeds: int, tasks: list[str], rows: str) -> None:
+    """Rows whose name contains `rows`, all seeds in one process: it starts once, and nothing in it needs protection."""
+    for task in tasks:
+        for variant in (variant for variant in VARIANTS if rows in variant.name):
             words = ["--method", variant.method, "--task", task, "--seed", f"0-{seeds - 1}", "--quiet", "--in-process"]
             command = [sys.executable, "-m", "compbench.cli", "run", *words, "--device", "cpu", *arguments(task, variant)]
             done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
@@ -113,7 +113,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only-table", action="store_true")
+    parser.add_argument("--tasks", default="bump-corner,bump-center")
+    parser.add_argument("--rows", default="", help="only rows whose name contains this")
     asked = parser.parse_args()
     if not asked.only_table:
-        run_missing(asked.seeds)
+        run_missing(asked.seeds, asked.tasks.split(","), asked.rows)
     table()

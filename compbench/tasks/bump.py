@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-CITATION = "Compositional Generalization Requires Rendering Factors (forced rendering)"
+CITATION = "Compositional Generalization via Forced Rendering of Disentangled Latents"
 PAPER_DRAWS = 2000
 
 
@@ -53,12 +53,13 @@ SQUARES = {
 
 def budgets(size: int) -> dict[str, Budget]:
     """One budget a preset; `paper` is 50 epochs of 2000 draws at a constant rate, without clipping or average."""
-    patch = 2 if size % 2 == 0 else 1
+    patch = math.gcd(4, size)
     quick = Budget(
         train_steps=3000,
         batch_size=32,
         width=64,
         patch=patch,
+        prediction="denoised",
         learning_rate=1e-3,
         warmup_steps=50,
         ema_decay=0.99,
@@ -69,6 +70,7 @@ def budgets(size: int) -> dict[str, Budget]:
         update={
             "train_steps": 50 * 63,
             "patch": 1,
+            "prediction": "velocity",
             "final_learning_rate": 1e-3,
             "warmup_steps": 0,
             "ema_decay": 0.0,

@@ -23,7 +23,7 @@ from compbench.interfaces import Budget, Evaluation, Event, MethodSettings, Prob
 if TYPE_CHECKING:
     from torch import Tensor
 
-CITATION = "Compositional Generalization Requires Rendering Factors (forced rendering), appendix"
+CITATION = "Compositional Generalization via Forced Rendering of Disentangled Latents, appendix"
 ANGLES, SIDE = 360, 28
 
 
@@ -40,7 +40,8 @@ BUDGETS = {
         train_steps=2000,
         batch_size=32,
         width=64,
-        patch=2,
+        patch=4,
+        prediction="denoised",
         learning_rate=1e-3,
         warmup_steps=50,
         ema_decay=0.99,
@@ -50,7 +51,9 @@ BUDGETS = {
 BUDGETS["smoke"] = BUDGETS["quick"].model_copy(
     update={"train_steps": 12, "batch_size": 16, "width": 16, "sample_steps": 2, "warmup_steps": 2}
 )
-BUDGETS["paper"] = BUDGETS["quick"].model_copy(update={"train_steps": 200 * 25, "patch": 1, "sample_steps": 100})
+BUDGETS["paper"] = BUDGETS["quick"].model_copy(
+    update={"train_steps": 200 * 25, "patch": 1, "prediction": "velocity", "sample_steps": 100}
+)
 
 
 def make_task(settings: Settings) -> Task:
