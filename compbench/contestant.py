@@ -21,6 +21,7 @@ from compbench.checkpoints import FileCheckpoints, NoCheckpoints, save_tensors
 from compbench.errors import CompbenchError, Refused
 from compbench.fits import SharedFit, facts_of_fit
 from compbench.interfaces import Context, Method, Problem, Request, Source, TaskContext
+from compbench.locks import held
 from compbench.registry import Registry
 from compbench.resolve import budget_of, settings_of, task_context, task_of
 from compbench.schemas import ExtensionProfile, RunRequest, Stage
@@ -188,7 +189,7 @@ class Contestant:
             device=devices.device_class(self.device),
         )
         place = SharedFit(context.cache, facts)
-        with place.held():
+        with held(place.path):
             found = place.load(lambda: self.method.build(self.settings, self.problem).to(self.device))
             if found is not None:
                 model, self._shared = found

@@ -6,11 +6,9 @@ what the fit cost when it was made.  On a CPU the scores are those of a fit of o
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,14 +34,6 @@ class SharedFit:
     def __init__(self, cache: Path, facts: dict[str, Any]) -> None:
         text = json.dumps({**facts, "flow": code_of_flow()}, sort_keys=True, allow_nan=False, default=str)
         self.path = cache / f"fit-{hashlib.sha256(text.encode()).hexdigest()[:24]}.safetensors"
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Wait for another process that is at the same fit, so that it is made once; the kernel lets go if that dies."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.with_suffix(".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
     def load(self, build: Callable[[], nn.Module]) -> tuple[nn.Module, dict[str, Any]] | None:
         """(model, what was measured of the fit), or None if it is yet to be made; damaged files are made anew."""

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
@@ -19,6 +20,7 @@ from torch import Generator, Tensor
 from compbench.errors import CompbenchError
 from compbench.factors import FactorSpace, Holdout
 from compbench.interfaces import Evaluation, Metric, SamplePair, Sampler, Score, TaskContext
+from compbench.locks import held
 from compbench.metrics.judge import Judge, JudgeSettings, load_judge, save_judge, train_judge
 from compbench.metrics.unavailable import MetricUnavailable
 
@@ -184,8 +186,15 @@ class ImageReferee:
         return Score(**facts, value=found.value, floor=found.floor)
 
     def _judge(self, *, seen_only: bool) -> Judge:
-        """The judge trained on all images, or on the seen split, from the cache if it was trained before."""
+        """The judge trained on all images, or on the seen split, from the cache if it was trained before.
+
+        Runs side by side that want the same judge train it once.
+        """
         path = self.ctx.cache / f"judge-{self._judge_hash(seen_only)}.safetensors"
+        with held(path):
+            return self._cached_judge(path, seen_only=seen_only)
+
+    def _cached_judge(self, path: Path, *, seen_only: bool) -> Judge:
         if path.is_file():
             try:
                 return load_judge(path, self.ctx.device)
