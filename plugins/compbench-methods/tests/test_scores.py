@@ -12,7 +12,7 @@ from compbench.data.gaussians import gaussian
 from compbench.errors import CompbenchError, Refused
 from compbench.factors import Holdout
 from compbench.federation import Federation
-from compbench.interfaces import Method, Problem, Request, Source, TaskContext
+from compbench.interfaces import Event, Method, Problem, Request, Source, TaskContext
 from compbench.tasks.gaussian import make_task
 
 METHODS: dict[str, Method] = {m.name: m for module in (fkc, naive) for m in module.compbench_methods()}
@@ -79,6 +79,28 @@ def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> No
     error = (x - (2.0 * request.condition - 1)).abs().median().item()
     assert error < 0.6
     assert found.evaluations(settings, problem) == (4 if name == "fkc" else 1) * 3 * 21
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_trajectories_are_composed_around_null_too(name: str) -> None:
+    """Eight states of two numbers, all at the corner of their combination."""
+    flat = vector_problem(train_steps=150)
+
+    class Paths:
+        name, size = "paths", 1000
+
+        def batch(self, size: int, generator: torch.Generator):
+            batch = flat.federation.pooled().batch(size, generator)
+            return batch._replace(x1=batch.x1[:, :, None].expand(-1, -1, 8))
+
+    event = Event("trajectory", (2, 8))
+    problem = Problem(flat.space, event, Federation([Paths()]), flat.budget, flat.holdout)
+    found = METHODS[name]
+    settings = found.settings(**({"num_particles": 2} if name == "fkc" else {}))
+    request = Request(torch.tensor([[0, 1], [1, 0]]).repeat(20, 1), torch.randn(40, 2, 8))
+    x = found.sample(settings, found.fit(settings, problem, context()), request, context())
+    assert x.shape == (40, 2, 8)
+    assert (x - (2.0 * request.condition - 1)[:, :, None]).abs().median().item() < 0.8
 
 
 def test_an_oracle_is_refused_where_there_is_none() -> None:
