@@ -54,7 +54,7 @@ def accuracy(asked: argparse.Namespace, size: int, draws: int, seed: int) -> flo
 def needed(asked: argparse.Namespace, size: int, seed: int) -> dict[str, int] | None:
     """Counts at the smallest number of draws that reaches the target, or None if none does."""
     seen = size**2 - (size // 2) ** 2
-    grid = log_grid(size, 4 * seen)
+    grid = log_grid(1, 4 * seen)
     draws = smallest_passing(grid, lambda number: accuracy(asked, size, number, seed) >= asked.target)
     if draws is None:
         return None
