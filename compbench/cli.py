@@ -9,7 +9,7 @@ import click
 
 from compbench import __version__
 from compbench.errors import CompbenchError
-from compbench.verbs import board, data, looking, running
+from compbench.verbs import board, check, data, looking, running
 
 
 class Verbs(click.Group):
@@ -51,6 +51,7 @@ for verb in (
     data.data,
     board.board,
     looking.show,
+    check.check,
 ):
     main.add_command(verb)
 
