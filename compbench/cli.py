@@ -9,7 +9,7 @@ import click
 
 from compbench import __version__
 from compbench.errors import CompbenchError
-from compbench.verbs import board, data, diagnosing, looking, running
+from compbench.verbs import board, check, data, diagnosing, looking, running
 
 
 class Verbs(click.Group):
@@ -52,6 +52,7 @@ for verb in (
     board.board,
     looking.show,
     diagnosing.diagnose,
+    check.check,
 ):
     main.add_command(verb)
 

@@ -1,0 +1,1 @@
+"""Gates: what a method must keep before its numbers count."""
