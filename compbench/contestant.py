@@ -119,7 +119,7 @@ class Contestant:
                 "settings": self.settings.model_dump(mode="json"),
             }
             save_tensors(folder / "model.safetensors", self.model.state_dict(), facts)
-        self.checkpoints.path.unlink(missing_ok=True)
+        self.checkpoints.clear()
 
     def sample(self, request: Request, *, stream: str = "") -> Tensor:
         """Answer one request, timed; samples on the CPU as the method made them (the referee checks them)."""
@@ -158,6 +158,9 @@ class Contestant:
         facts["stages"] = [stage.model_dump() for stage in self.stages]
         if self.extension:
             facts["extension"] = self.extension.model_dump()
+        federation = self.problem.federation
+        if len(federation) > 1 and not federation.was_pooled:
+            facts["silos"] = [vars(account) for account in federation.accounts]
         return {key: value for key, value in facts.items() if value is not None}
 
     def facts(self) -> dict[str, Any]:
@@ -238,7 +241,7 @@ class Contestant:
                     self.settings, self.model, problem.extension.factor, problem.extension.problem, context
                 )
             self._keep("extend", clock.wall[0], clock.cpu[0])
-        checkpoints.path.unlink(missing_ok=True)
+        checkpoints.clear()
         parameters = profiling.num_parameters(self.model) or 0
         retrained = self.method.extend is None
         seconds = self.stages[-1].seconds
@@ -300,7 +303,7 @@ class Contestant:
         }
 
     def _flops(self, facts: dict[str, Any], peak: float) -> dict[str, Any]:
-        """FLOPs of a sample, and of a training step from a fit of one step that is thrown away."""
+        """FLOPs of a sample, and of a training step from a fit of one step (a silo and stage) that is thrown away."""
         import torch
 
         final = self.problem.extension.problem if self.problem.extension else self.problem
@@ -312,10 +315,19 @@ class Contestant:
         found: dict[str, Any] = {}
         per_sample = profiling.count_flops(lambda: self.method.sample(self.settings, self.model, asked, context))
         found["flops_per_sample"] = per_sample / PROBE_ROWS
-        one_step = Problem(**{**self.problem.__dict__, "budget": self.budget.model_copy(update={"train_steps": 1})})
+        shortest = self.budget.model_copy(update={"train_steps": 1})
+        one_step = replace(self.problem, budget=shortest, federation=self.problem.federation.unmetered())
         probe = self._context(self._generator("probe"), NoCheckpoints())
         probe.compile = False
-        found["flops_per_train_step"] = profiling.count_flops(lambda: self.method.fit(self.settings, one_step, probe))
+        steps = 1
+
+        def progress(done: int, total: int) -> None:
+            nonlocal steps
+            steps = max(steps, done)
+
+        probe.progress = progress
+        flops = profiling.count_flops(lambda: self.method.fit(self.settings, one_step, probe))
+        found["flops_per_train_step"] = flops / steps
         if facts.get("train_steps_per_second"):
             found["share_of_peak_training"] = found["flops_per_train_step"] * facts["train_steps_per_second"] / peak
         if facts.get("sample_samples_per_second"):

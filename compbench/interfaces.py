@@ -14,7 +14,7 @@ Nothing here imports torch at run time, so that `compbench list` stays fast.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -84,7 +84,10 @@ class Batch(NamedTuple):
 
 
 class Silo(Protocol):
-    """One party's shard of the training data; `batch` draws examples with replacement."""
+    """One party's shard of the training data; `batch` draws examples with replacement.
+
+    A silo may also have `condition`, the conditions (N, F) of all its examples: labels, which may leave it.
+    """
 
     name: str
     size: int
@@ -157,6 +160,10 @@ class Checkpoints(Protocol):
 
     def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None: ...
 
+    def part(self, name: str) -> Checkpoints:
+        """Checkpoints of one part of the fit (a silo, a round), beside the others."""
+        ...
+
 
 @dataclass
 class Context:
@@ -181,6 +188,10 @@ class Context:
     cancelled: Callable[[], bool] = lambda: False
     compile: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
+
+    def part(self, name: str, *, progress: Callable[[int, int], None] | None = None) -> Context:
+        """The context of one of several loops of a fit: checkpoints of its own, and progress where it is given."""
+        return replace(self, checkpoints=self.checkpoints.part(name), progress=progress or self.progress)
 
     def autocast(self) -> Any:
         """The autocast context of this precision: bf16 where asked, off otherwise."""

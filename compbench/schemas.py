@@ -88,6 +88,20 @@ class ExtensionProfile(Frozen):
     frozen_identical: bool | None = Field(description="base weights bit-identical afterwards; none if retrained")
 
 
+class SiloProfile(Frozen):
+    """What one silo sent, received and computed during the fit, counted by the harness."""
+
+    name: str = Field(max_length=80)
+    size: int = Field(ge=1, description="training examples")
+    rounds: int = Field(0, ge=0, description="times that a function of the method ran there")
+    transfers_out: int = Field(0, ge=0, description="states sent, times the parties they went to")
+    transfers_in: int = Field(0, ge=0, description="states received before a round")
+    bytes_out: int = Field(0, ge=0)
+    bytes_in: int = Field(0, ge=0)
+    seconds: float = Field(0.0, ge=0, description="wall clock of the functions that ran there")
+    cpu_seconds: float = Field(0.0, ge=0)
+
+
 class Profile(Frozen):
     """What a run cost.  Rates are medians over synchronised regions after warm-up; absent where not measured."""
 
@@ -110,6 +124,7 @@ class Profile(Frozen):
     energy_joules: float | None = Field(None, ge=0, description="of the fit, from NVML, where it has it")
     stages: tuple[Stage, ...] = ()
     extension: ExtensionProfile | None = None
+    silos: tuple[SiloProfile, ...] = Field((), description="of tasks with several silos, unless their data was pooled")
 
     def seconds(self, stage: str) -> float:
         """Wall-clock seconds of a stage; 0 if it did not run."""

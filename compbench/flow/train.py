@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,7 +71,8 @@ def train(
     Args:
         net: the network, anywhere; it is moved to the context's device.
         loss: (net, batch, generator) -> scalar.
-        silo: where batches come from.
+        silo: where batches come from, of any kind that the loss understands.  One with a method `seek(step)` is told the
+            step that a resumed fit goes on from.
         budget: steps, batch size, learning rates, EMA decay, clip.
         ctx: device, precision, generator, checkpoints, progress, cancellation.
         weight_decay: AdamW's; 0 makes it Adam.
@@ -87,7 +89,10 @@ def train(
     velocity = _compiled(net) if fast and ctx.compile and ctx.device.type == "cuda" else net
     losses = torch.zeros(LOSS_WINDOW, device=ctx.device)
     saved = time.monotonic()
-    for step in range(trainer.resume(), budget.train_steps):
+    first = trainer.resume()
+    if first and hasattr(silo, "seek"):
+        silo.seek(first)
+    for step in range(first, budget.train_steps):
         if ctx.cancelled():
             trainer.save(step)
             raise Cancelled(f"stopped before step {step} of {budget.train_steps}.")
@@ -127,10 +132,11 @@ class _Trainer:
     def autocast(self) -> AbstractContextManager[Any]:
         return self.ctx.autocast() if self.fast else nullcontext()
 
-    def laid_out(self, batch: Batch) -> Batch:
-        if batch.x1.ndim != 4 or self.memory_format is torch.contiguous_format:
+    def laid_out(self, batch: Any) -> Any:
+        """The batch with its images as the network's convolutions want them."""
+        if self.memory_format is torch.contiguous_format:
             return batch
-        return batch._replace(x1=batch.x1.contiguous(memory_format=self.memory_format))
+        return type(batch)(*(part.contiguous(memory_format=self.memory_format) if part.ndim == 4 else part for part in batch))
 
     def update(self, loss: Tensor, step: int) -> None:
         """One step of the optimiser and of the average; nothing here waits for the device."""
@@ -210,3 +216,33 @@ def _compiled(net: nn.Module) -> Callable[..., Tensor]:
     if importlib.util.find_spec("triton") is None:
         return net
     return torch.compile(net, mode="reduce-overhead", dynamic=False)
+
+
+class Steps:
+    """One count of steps over several loops, for the progress of a fit that has many: silos, rounds, stages.
+
+    Args:
+        progress: called as progress(done, total).
+        total: steps of all loops together.
+    """
+
+    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
+        self._progress, self._total = progress, total
+        self._done, self._lock = 0, Lock()
+
+    def part(self) -> Callable[[int, int], None]:
+        """The progress function of the next loop, which counts its own steps from 0; loops may run side by side."""
+        last = 0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal last
+            self.add(done - last)
+            last = done
+
+        return progress
+
+    def add(self, count: int) -> None:
+        """Count steps that are done."""
+        with self._lock:
+            self._done += count
+            self._progress(self._done, max(self._total, self._done))

@@ -4,6 +4,7 @@ sw2         sliced Wasserstein distance, 2000 projections
 mmd2        unbiased squared maximum mean discrepancy, bandwidth the median distance between the two sets at hand
 mmd2_fixed  the same with the median distance between two real sets as bandwidth, comparable between methods
 mean_error  distance of the samples' mean from the target's
+mode_share  share of the samples that lie within 3 standard deviations of the mode that was asked for
 covariance_error  Frobenius distance of the samples' covariance from the target's, relative to it
 """
 
@@ -57,6 +58,7 @@ def compbench_metrics() -> tuple[Metric, ...]:
         Metric("sw2", "sliced Wasserstein distance", "", "lower", margin=0.02, kinds=kinds, compute=sw2),
         Metric("mmd2", "squared MMD, bandwidth of the pair", "", "lower", margin=0.002, kinds=kinds, compute=mmd2),
         Metric("mmd2_fixed", "squared MMD, bandwidth of the target", "", "lower", margin=0.002, kinds=kinds, compute=mmd2_fixed),
+        Metric("mode_share", "share of samples in the mode that was asked for", "", "higher", margin=0.05, kinds=kinds),
         Metric("mean_error", "distance of the mean from the target's", "", "lower", margin=0.02, kinds=kinds),
         Metric("covariance_error", "relative distance of the covariance", "", "lower", margin=0.02, kinds=kinds),
     )

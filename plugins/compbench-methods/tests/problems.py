@@ -3,6 +3,7 @@
 import torch
 from torch import Generator
 
+from compbench.checkpoints import NoCheckpoints
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.interfaces import Batch, Budget, Context, Event, Problem
@@ -38,14 +39,6 @@ class Shades:
         x1[:, 0, :, :8] += 1.6 * condition[:, 0, None, None]
         x1[:, 1, :8, :] += 1.6 * condition[:, 1, None, None]
         return Batch(x1, condition)
-
-
-class NoCheckpoints:
-    def load(self) -> None:
-        return None
-
-    def save(self, tensors, facts) -> None:
-        return None
 
 
 def context(seed: int = 0, **changes) -> Context:

@@ -1,0 +1,113 @@
+"""Energies: unnormalised log densities of x_t, learnt in a silo, from which experts of a mixture are weighted.
+
+    e(x, t) = -|x|^2 / 2 + t g(x, t),    E || sigma_t grad e(x_t, t) + x0 ||^2    (denoising score matching)
+
+At t = 0 every silo's x_t is N(0, I), and e is its log density up to a constant that all share.  Above, constants are
+free; e is centred by its mean over the silo's own x_t at each time.  After the description of DFD (Hahn & Lee 2025) in
+Decentralized Compositional Flow Matching (DCFM), section 4; the authors' code is not public.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from compbench.flow.path import LinearPath, per_sample, point
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Batch, Event, Silo
+
+LAST_TIME = 0.95
+"""Energies are learnt and asked up to here; the score grows as 1 / (1 - t) beyond every bound."""
+
+NUM_BINS = 20
+"""Times at which an energy is centred."""
+
+
+class Energy(nn.Module):
+    """e(x, t), (B, *D) and (B,) -> (B,).
+
+    Args:
+        event: kind and shape of a sample; images are convolved, anything else is flattened.
+        width: hidden units, or channels of the last convolution.
+    """
+
+    def __init__(self, event: Event, *, width: int) -> None:
+        super().__init__()
+        self.is_image = event.kind == "image"
+        if self.is_image:
+            channels, *sides = event.shape
+            levels = max(1, min(3, int(math.log2(min(sides))) - 1))
+            widths = [max(8, width >> (levels - 1 - level)) for level in range(levels)]
+            layers: list[nn.Module] = []
+            for before, after in zip([channels + 1, *widths], widths, strict=False):
+                layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.SiLU()]
+            size = math.prod(-(-side // 2**levels) for side in sides) * widths[-1]
+            self.net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(size, width), nn.SiLU(), nn.Linear(width, 1))
+        else:
+            size = math.prod(event.shape)
+            self.net = nn.Sequential(
+                *(nn.Linear(size + 1, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()),
+                *(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, 1)),
+            )
+        self.register_buffer("means", torch.zeros(NUM_BINS))
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        """The energy, not centred."""
+        time = per_sample(t, x)
+        inner = torch.cat([x, time.expand(-1, 1, *x.shape[2:])], 1) if self.is_image else torch.cat([x.flatten(1), t[:, None]], 1)
+        return t * self.net(inner)[:, 0] - x.flatten(1).square().sum(1) / 2
+
+    def centred(self, x: Tensor, t: Tensor) -> Tensor:
+        """The energy over its mean on the silo's own x_t, (B,); times beyond `LAST_TIME` are taken there."""
+        t = t.clamp(max=LAST_TIME)
+        place = t / LAST_TIME * (NUM_BINS - 1)
+        low = place.floor().long().clamp(max=NUM_BINS - 2)
+        return self(x, t) - torch.lerp(self.means[low], self.means[low + 1], place - low)
+
+    @torch.no_grad()
+    def centre(self, silo: Silo, generator: Generator, *, size: int = 256) -> None:
+        """Measure the means on the silo's data."""
+        for index in range(NUM_BINS):
+            x1 = silo.batch(size, generator).x1
+            x0 = torch.randn(x1.shape, generator=generator).to(x1)
+            t = x1.new_full((len(x1),), index / (NUM_BINS - 1) * LAST_TIME)
+            self.means[index] = self(point(LinearPath(), x0, x1, t), t).mean()
+
+
+def score_matching_loss(energy: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
+    """E || sigma_t grad_x e(x_t, t) + x0 ||^2 over entries, t ~ U[0, LAST_TIME], in fp32."""
+    x1 = batch.x1
+    x0 = torch.randn(x1.shape, generator=generator, device=x1.device)
+    t = torch.rand(len(x1), generator=generator, device=x1.device) * LAST_TIME
+    x_t = point(LinearPath(), x0, x1, t).requires_grad_(True)
+    with torch.autocast(x1.device.type, enabled=False), torch.enable_grad():
+        (score,) = torch.autograd.grad(energy(x_t, t).sum(), x_t, create_graph=True)
+    return (per_sample(1 - t, x_t) * score + x0).square().mean()
+
+
+class DensityRouter(nn.Module):
+    """r_a(x_t) = n_a exp(e_a(x_t, t) / temperature) / sum_b ...: the same for every condition.
+
+    Args:
+        energies: one for each silo.
+        sizes: n_a, examples of each silo.
+        temperature: divides the energies, which in many dimensions differ by hundreds.
+    """
+
+    def __init__(self, energies: list[Energy], sizes: Tensor, *, temperature: float) -> None:
+        super().__init__()
+        self.energies, self.temperature = nn.ModuleList(energies), temperature
+        self.register_buffer("log_sizes", sizes.float().log())
+
+    def forward(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
+        """Weights (n, K, B)."""
+        with torch.autocast(x_t.device.type, enabled=False):
+            energies = torch.stack([energy.centred(x_t.float(), t) for energy in self.energies])  # (n, B)
+        weights = F.softmax(energies / self.temperature + self.log_sizes[:, None], dim=0)
+        return weights[:, None].expand(-1, len(conditions), -1)

@@ -1,0 +1,98 @@
+"""Several networks of one architecture as one: weights stacked, all evaluated in one call.
+
+n experts at the same points cost one batched call instead of n, which is what a mixture needs at every step of a solver.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+State = Mapping[str, Tensor]
+
+
+class Experts(nn.Module):
+    """n networks v_a(x_t, t | c) with stacked weights (n, ...), frozen.
+
+    Args:
+        template: a network of the experts' architecture; its weights do not matter.
+        states: a state dict for each expert.
+    """
+
+    def __init__(self, template: nn.Module, states: Sequence[State]) -> None:
+        super().__init__()
+        # Not a submodule: its weights are nobody's.  In a tuple it stays out of state_dict() and parameters().
+        self._template = (copy.deepcopy(template).requires_grad_(False).eval(),)
+        self._names = list(template.state_dict())  # of the template, so that stored weights fit whoever gave the states
+        for index, name in enumerate(self._names):
+            self.register_buffer(f"stack{index}", torch.stack([state[name].detach() for state in states]))
+
+    def __len__(self) -> int:
+        return len(self.get_buffer("stack0"))
+
+    @property
+    def stacks(self) -> dict[str, Tensor]:
+        """Weights by name, (n, ...) each."""
+        return {name: self.get_buffer(f"stack{index}") for index, name in enumerate(self._names)}
+
+    def state(self, expert: int) -> dict[str, Tensor]:
+        """One expert's own state dict."""
+        return {name: stack[expert] for name, stack in self.stacks.items()}
+
+    def forward(self, x_t: Tensor, t: Tensor, conditions: Tensor, *, own_points: bool = False) -> Tensor:
+        """v_a(x_t, t | c_a), each expert asked for conditions of its own.
+
+        Args:
+            x_t: points, (B, *D) that all share, or (n, B, *D) with `own_points`.
+            t: times, (B,).
+            conditions: (n, K, B, F), K conditions for each expert.
+            own_points: whether each expert has points of its own.
+
+        Returns:
+            velocities, (n, K, B, *D).
+        """
+        stacked = _Stacked(self._template[0])
+
+        def one(state: State, x: Tensor, asked: Tensor) -> Tensor:
+            return functional_call(stacked, state, (x, t, asked))
+
+        state = {f"net.{name}": stack for name, stack in self.stacks.items()}
+        return torch.vmap(one, in_dims=(0, 0 if own_points else None, 0))(state, x_t, conditions)
+
+    def loop(self, x_t: Tensor, t: Tensor, conditions: Tensor, *, own_points: bool = False) -> Tensor:
+        """`forward`, one expert after the other: the reference that the stacked call is tested and timed against."""
+        rows = []
+        for expert in range(len(self)):
+            state = {f"net.{name}": value for name, value in self.state(expert).items()}
+            points = x_t[expert] if own_points else x_t
+            rows.append(functional_call(_Stacked(self._template[0]), state, (points, t, conditions[expert])))
+        return torch.stack(rows)
+
+    def everywhere(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
+        """v_a(x_t, t | c_k) of every expert for K conditions: (B, *D), (B,), (K, B, F) -> (n, K, B, *D)."""
+        return self(x_t, t, conditions.expand(len(self), *conditions.shape))
+
+    def chosen(self, indices: Tensor) -> Experts:
+        """The experts at some indices (R,), with repetitions, as R experts; weights are gathered on the device."""
+        view = copy.copy(self)
+        view._buffers = {name: stack.index_select(0, indices) for name, stack in self._buffers.items()}
+        return view
+
+    def _apply(self, fn, recurse=True):
+        self._template = (self._template[0]._apply(fn),)
+        return super()._apply(fn, recurse)
+
+
+class _Stacked(nn.Module):
+    """A velocity network's `stacked` as a forward, which `functional_call` wants."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
+        return self.net.stacked(x_t, t, conditions)

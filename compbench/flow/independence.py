@@ -1,0 +1,181 @@
+"""Conditional independence of factors as a training objective: masks, losses and penalties of DCFM and CoInD.
+
+    v_hat(x_t, c) = v(x_t) + sum_k (v(x_t, c_k) - v(x_t)),    L_CI = E || v(x_t, c) - v_hat(x_t, c) ||^2
+
+where v(x_t, c_k) knows factor k alone.  Decentralized Compositional Flow Matching (DCFM), equations 5 to 16; the penalty
+is CoInD's (Gaudi et al. 2025).  One forward of k + 2 conditions at one x_t gives every term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from compbench.factors import NULL
+from compbench.flow.compose import stacked
+from compbench.flow.experts import Experts
+from compbench.flow.path import LinearPath, point, target_velocity
+
+if TYPE_CHECKING:
+    from compbench.flow.train import Loss
+    from compbench.interfaces import Batch
+
+
+class Masking(NamedTuple):
+    """p(m) of equation 7: how often a training condition is whole, one factor alone, or nothing."""
+
+    full: float
+    marginal: float
+    unconditional: float
+
+
+def sub_conditions(condition: Tensor) -> Tensor:
+    """A condition, nothing of it, and each of its factors alone: (B, F) -> (F + 2, B, F)."""
+    count = condition.shape[1]
+    open_ = torch.full_like(condition, NULL)
+    alone = [torch.where(torch.arange(count, device=condition.device) == k, condition, open_) for k in range(count)]
+    return torch.stack([condition, open_, *alone])
+
+
+def draw_masks(count: int, num_factors: int, masking: Masking, generator: Generator) -> Tensor:
+    """Which of the F + 2 `sub_conditions` each row is trained on: m ~ p(m) of equation 7, long (count,)."""
+    alone = [masking.marginal / num_factors] * num_factors
+    weights = torch.tensor([masking.full, masking.unconditional, *alone], device=generator.device)
+    return torch.multinomial(weights, count, replacement=True, generator=generator)
+
+
+def composed(velocities: Tensor, weight: float = 1.0) -> Tensor:
+    """v_hat = v(NULL) + w sum_k (v(c_k) - v(NULL)) from the velocities of `sub_conditions`; equation 5.
+
+    Args:
+        velocities: (F + 2, B, *D).
+        weight: w.
+
+    Returns:
+        (B, *D).
+    """
+    nothing, alone = velocities[1], velocities[2:]
+    return nothing + weight * (alone - nothing).sum(0)
+
+
+def decentralised_loss(masking: Masking, independence: float) -> Loss:
+    """L_FM + lambda L_CI: equations 8, 6 and 10, with t uniform.
+
+    Args:
+        masking: p(m).
+        independence: lambda; 0 leaves the penalty and its evaluations out.
+    """
+
+    def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
+        x_t, t, target = _on_the_path(batch, generator)
+        kind = draw_masks(len(t), batch.condition.shape[1], masking, generator)
+        conditions = sub_conditions(batch.condition)
+        if not independence:
+            return _regression(net(x_t, t, _chosen(conditions, kind)), target)
+        velocities = stacked(net, x_t, t, conditions).float()  # (F + 2, B, *D)
+        penalty = (velocities[0] - composed(velocities)).square().mean()
+        return _regression(_chosen(velocities, kind), target) + independence * penalty
+
+    return loss
+
+
+class Routing(NamedTuple):
+    """Who answers in the peer penalty: r_0 for NULL, r_k for factor k alone, long (F + 1,)."""
+
+    experts: Tensor
+
+    @classmethod
+    def draw(cls, own: int, num_experts: int, num_factors: int, generator: Generator) -> Routing:
+        """r uniform among the routings in which `own` answers at least once; DCFM, section 5.2.
+
+        The first place at which it answers is drawn by how many routings have it there, (n - 1)^j n^(F - j); before it
+        the others answer, after it anyone.  No draw is thrown away, so that nothing waits for the device.
+        """
+        count, device = num_factors + 1, generator.device
+        first = torch.tensor(
+            [float(num_experts - 1) ** j * num_experts ** (num_factors - j) for j in range(count)], device=device
+        )
+        place = torch.multinomial(first, 1, generator=generator)
+        others = (own + 1 + torch.randint(max(1, num_experts - 1), (count,), generator=generator, device=device)) % num_experts
+        anyone = torch.randint(num_experts, (count,), generator=generator, device=device)
+        at = torch.arange(count, device=device)
+        return cls(torch.where(at < place, others, torch.where(at == place, own, anyone)))
+
+
+def peer_loss(
+    masking: Masking, independence: float, *, own: int, peers: Experts, knows: Tensor | None = None, weight: float = 1.0
+) -> Loss:
+    """L_FM + lambda L_peerCI: equations 11 to 13.  The peers' answers carry no gradient, one's own does.
+
+    Args:
+        masking: p(m).
+        independence: lambda.
+        own: index of the silo's own expert among the peers.
+        peers: all experts as they were after stage I, frozen; the one at `own` is never asked.
+        knows: which expert has seen which value of which factor, bool (n, F, largest size); where the expert that is
+            routed to has not, one's own answers, which has.  None takes every answer, as the paper's formula does.
+        weight: w of equation 11.
+    """
+
+    def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
+        x_t, t, target = _on_the_path(batch, generator)
+        num_factors = batch.condition.shape[1]
+        kind = draw_masks(len(t), num_factors, masking, generator)
+        routing = Routing.draw(own, len(peers), num_factors, generator).experts
+        conditions = sub_conditions(batch.condition)
+        velocities = stacked(net, x_t, t, conditions).float()  # (F + 2, B, *D)
+        with torch.no_grad():
+            answers = peers.chosen(routing)(x_t, t, conditions[1:, None])[:, 0].float()  # (F + 1, B, *D)
+        is_own = (routing == own)[:, None].expand(-1, len(t)).clone()  # (F + 1, B)
+        if knows is not None:
+            factors = torch.arange(num_factors, device=t.device)
+            is_own[1:] |= ~knows[routing[1:, None], factors[:, None], batch.condition.T]
+        is_own = is_own.reshape(*is_own.shape, *[1] * (x_t.ndim - 1))
+        mixed = torch.cat([velocities[:1], torch.where(is_own, velocities[1:], answers)])
+        penalty = (velocities[0] - composed(mixed, weight)).square().mean()
+        return _regression(_chosen(velocities, kind), target) + independence * penalty
+
+    return loss
+
+
+class Taught(NamedTuple):
+    """Points on teachers' paths: x_t (B, *D), t (B,), whole conditions (B, F), the teachers' velocities (B, *D)."""
+
+    x_t: Tensor
+    t: Tensor
+    condition: Tensor
+    velocity: Tensor
+
+
+def student_loss(net: Callable[..., Tensor], taught: Taught, independence: float, kind: Tensor) -> Tensor:
+    """L_student + lambda L_studentCI: equations 14 to 16.
+
+    Args:
+        net: the student.
+        taught: a batch of points on the teachers' paths.
+        independence: lambda.
+        kind: which of the `sub_conditions` each row is trained on, from `draw_masks`, (B,).
+    """
+    velocities = stacked(net, taught.x_t, taught.t, sub_conditions(taught.condition)).float()
+    penalty = (velocities[0] - composed(velocities)).square().mean()
+    return _regression(_chosen(velocities, kind), taught.velocity) + independence * penalty
+
+
+def _on_the_path(batch: Batch, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """x_t, t and u_t of the linear path, t ~ U[0, 1]."""
+    path, x1 = LinearPath(), batch.x1
+    x0 = torch.randn(x1.shape, generator=generator, device=x1.device)
+    t = torch.rand(len(x1), generator=generator, device=x1.device)
+    return point(path, x0, x1, t), t, target_velocity(path, x0, x1, t)
+
+
+def _chosen(options: Tensor, kind: Tensor) -> Tensor:
+    """Row b of options[kind[b]]: (K, B, ...) and (B,) -> (B, ...)."""
+    return options[kind, torch.arange(len(kind), device=kind.device)]
+
+
+def _regression(velocity: Tensor, target: Tensor) -> Tensor:
+    return (velocity.float() - target).square().mean()

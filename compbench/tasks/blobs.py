@@ -1,0 +1,119 @@
+"""Four Gaussian modes on the corners of a square, one never seen, the others spread over two silos.
+
+blobs-iid     right-top is never seen; both silos have the three other modes
+blobs-noniid  right-top is never seen; each silo has two modes, left-bottom is shared
+
+Decentralized Compositional Flow Matching (DCFM), section 4, figures 2 and 3.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from compbench.errors import CompbenchError
+from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
+
+CITATION = "Decentralized Compositional Flow Matching"
+SPACE = FactorSpace([Factor("left-right", 2, ("left", "right")), Factor("top-bottom", 2, ("top", "bottom"))])
+MISSING = (1, 0)
+HOLDOUT = Holdout(SPACE, (0, 1), (MISSING,))
+EVENT = Event("vector", (2,))
+SILOS = {
+    "iid": (((0, 0), (0, 1), (1, 1)), ((0, 0), (0, 1), (1, 1))),
+    "noniid": (((0, 0), (0, 1)), ((0, 1), (1, 1))),
+}
+"""Modes of each silo; figure 2 has two modes in each where the split is not iid."""
+
+
+class Settings(MethodSettings):
+    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+
+    side: float = Field(1.0, gt=0, le=100, description="distance of the modes' centres from both axes (not in the paper)")
+    std: float = Field(0.3, gt=0, le=100, description="standard deviation of a mode on each axis (not in the paper)")
+    points: int = Field(2000, ge=1, le=10_000_000, description="training points of each mode in each silo that has it")
+
+
+BUDGETS = {
+    "paper": Budget(train_steps=40_000, batch_size=512, width=256, learning_rate=1e-3, ema_decay=0.999, sample_steps=100),
+    "quick": Budget(train_steps=2000, batch_size=128, width=64, learning_rate=2e-3, ema_decay=0.99, sample_steps=50),
+    "smoke": Budget(train_steps=60, batch_size=32, width=32, learning_rate=2e-3, ema_decay=0.9, sample_steps=5),
+}
+"""The paper states no budget; `paper` is `quick` at length.  Steps are of all silos and stages together."""
+
+
+def centre(cell: tuple[int, int], settings: Settings) -> tuple[float, float]:
+    """Centre of a mode: right is at +side on the first axis, top at +side on the second."""
+    return settings.side * (2 * cell[0] - 1), settings.side * (1 - 2 * cell[1])
+
+
+def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None) -> Task:
+    """A task of the family.  Raises CompbenchError for modes that run into each other."""
+    settings = settings or Settings()
+    if settings.std > settings.side / 3:
+        raise CompbenchError(
+            f"--set task.std={settings.std:g}: modes {settings.side:g} from the axes must have a std of at most a third of that "
+            f"({settings.side / 3:.3g}), or a sample's mode cannot be told."
+        )
+    where = "three modes in each silo" if split == "iid" else "two modes in each silo, one shared"
+    return Task(
+        name=f"blobs-{split}",
+        summary=f"four modes in the plane, one never seen; {where}",
+        space=SPACE,
+        holdout=HOLDOUT,
+        event=EVENT,
+        budgets=BUDGETS,
+        source=_source,
+        problem=lambda budget, ctx: _problem(split, settings, budget, ctx),
+        prepare=lambda preset, ctx: None,
+        evaluate=lambda sampler, preset, ctx: _referee(settings, preset, ctx).evaluate(sampler),
+        primary="heldout_mode_share",
+        silos=2,
+        settings=settings,
+        configure=lambda changed: make_task(split, changed),
+        citation=CITATION + ", section 4 and figure 3",
+        notes=[
+            "silos: " + "; ".join(", ".join(_words(cell) for cell in cells) for cells in SILOS[split]),
+            "the paper draws a figure and states no numbers",
+        ],
+    )
+
+
+def _words(cell: tuple[int, int]) -> str:
+    return "-".join(factor.values[value] for factor, value in zip(SPACE.factors, cell, strict=True))
+
+
+def _source(folder: object, asked: str) -> Source:
+    if asked == "official":
+        raise CompbenchError("these tasks draw their points themselves and have no official files; use --source embedded.")
+    return Source("embedded", "exact sampler", "blobs-1")
+
+
+def _problem(split: str, settings: Settings, budget: Budget, ctx: TaskContext) -> Problem:
+    import torch
+
+    from compbench.data.silos import TensorSilo
+
+    generator = torch.Generator().manual_seed(ctx.seed * 1_000_003 + 29)
+    silos = []
+    for number, cells in enumerate(SILOS[split]):
+        condition = torch.tensor(cells).repeat_interleave(settings.points, 0)
+        centres = torch.tensor([centre(cell, settings) for cell in cells]).repeat_interleave(settings.points, 0)
+        x1 = centres + settings.std * torch.randn(centres.shape, generator=generator)
+        silos.append(TensorSilo(f"silo {number + 1}", x1.to(ctx.device), condition.to(ctx.device)))
+    return Problem(SPACE, EVENT, Federation(silos), budget, HOLDOUT, composed=(0, 1))
+
+
+def _referee(settings: Settings, preset: str, ctx: TaskContext) -> object:
+    from compbench.tasks.blobs_referee import BlobsReferee
+
+    return BlobsReferee(settings, preset, ctx)
+
+
+@hookimpl
+def compbench_tasks() -> tuple[Task, ...]:
+    return make_task("iid"), make_task("noniid")

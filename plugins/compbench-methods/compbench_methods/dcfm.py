@@ -1,0 +1,141 @@
+"""Decentralized Compositional Flow Matching: experts made independent across silos (A), or one student of them (B).
+
+dcfm-a  experts retrained with the cross-peer conditional-independence penalty, sampled as a mixture (equations 11 to 13)
+dcfm-b  one student, taught on the experts' paths and made conditionally independent (equations 14 to 16)
+
+Both start from experts that know their own silo (equations 7 to 10).  A sends every expert to all peers and again to the
+server that samples from them; B sends each expert once.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Generator, Tensor
+
+from compbench.flow.experts import Experts
+from compbench.flow.independence import Taught, draw_masks, peer_loss, student_loss
+from compbench.flow.mixture import Mixture, composition, sample_mixture
+from compbench.flow.nets import VelocityNet
+from compbench.flow.silos import (
+    DecentralisedSettings,
+    composed_velocity,
+    first_stage,
+    known_values,
+    label_router,
+    local_experts,
+    network,
+    share_of,
+    untrained_mixture,
+)
+from compbench.flow.solver import euler
+from compbench.flow.teachers import TeachersPaths
+from compbench.flow.train import Steps, train
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, Problem, Request
+
+
+class Settings(DecentralisedSettings):
+    local_ci: bool = Field(True, description="local conditional-independence penalty in stage I (eq. 9)")
+    second_share: float = Field(0.5, gt=0, lt=1, description="share of all steps that the second stage gets (not in the paper)")
+
+
+class PeerSettings(Settings):
+    peer_weight: float = Field(1.0, ge=0, le=20, description="w of the peer composition (eq. 11)")
+    ask_strangers: bool = Field(
+        False, description="take a peer's answer also for a value that its silo never saw, as eq. 11 is written"
+    )
+
+
+def fit_experts(settings: PeerSettings, problem: Problem, ctx: Context) -> Mixture:
+    """Stage I, an all-gather, and every silo's own expert again beside its frozen peers."""
+    silos = len(problem.federation)
+    first = share_of(problem.budget, 1 - settings.second_share, silos)
+    second = share_of(problem.budget, settings.second_share, silos)
+    steps = Steps(ctx.progress, silos * (first.train_steps + second.train_steps))
+    net, told = first_stage(
+        settings, problem, ctx, budget=first, steps=steps, local_ci=settings.local_ci, recipients=max(1, silos - 1)
+    )
+    peers = Experts(net, told.states).to(ctx.device)
+
+    knows = None if settings.ask_strangers else known_values(told, problem.space.sizes).to(ctx.device)
+
+    def loss_of(own: int):
+        return peer_loss(settings.masking, settings.ci_weight, own=own, peers=peers, knows=knows, weight=settings.peer_weight)
+
+    again = local_experts(net, loss_of, problem, ctx, budget=second, stage="peers", steps=steps, start=told.states)
+    experts = Experts(net, again.states)
+    return Mixture(experts, label_router(told, problem), sample_steps=problem.budget.sample_steps).to(ctx.device)
+
+
+def build_experts(settings: PeerSettings, problem: Problem) -> Mixture:
+    """The untrained mixture."""
+    return untrained_mixture(network(settings, problem), problem)
+
+
+@torch.no_grad()
+def sample_experts(settings: PeerSettings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """Euler's steps along the mixture's composition around NULL, all experts in one call."""
+    members = composition(request.condition, settings.weight, settings.inference)
+    return sample_mixture(mixture, members, request.x0, ctx)
+
+
+def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
+    """Stage I, one transfer of each expert, and a student on the server."""
+    silos = len(problem.federation)
+    first = share_of(problem.budget, 1 - settings.second_share, silos)
+    second = share_of(problem.budget, settings.second_share)
+    steps = Steps(ctx.progress, silos * first.train_steps + second.train_steps)
+    net, told = first_stage(settings, problem, ctx, budget=first, steps=steps, local_ci=settings.local_ci)
+    teachers = Experts(net, told.states).to(ctx.device)
+    sizes = torch.tensor(problem.federation.sizes, dtype=torch.float32)
+    paths = TeachersPaths(
+        teachers, sizes, told.labels, shape=problem.event.shape, num_points=problem.budget.sample_steps, ctx=ctx
+    )
+
+    def loss(student, taught: Taught, generator: Generator) -> Tensor:
+        kind = draw_masks(len(taught.t), taught.condition.shape[1], settings.masking, generator)
+        return student_loss(student, taught, settings.ci_weight, kind)
+
+    return train(net, loss, paths, second, ctx.part("student", progress=steps.part()))
+
+
+@torch.no_grad()
+def sample_student(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """Euler's steps along the composition around NULL."""
+    members = composition(request.condition, settings.weight, settings.inference)
+    return euler(composed_velocity(net, members, ctx), request.x0, num_steps=net.sample_steps)
+
+
+def evaluations_of_experts(settings: PeerSettings, problem: Problem) -> int:
+    """Every expert for NULL and each factor alone, or for the whole condition, each step."""
+    return evaluations_of_student(settings, problem) * len(problem.federation)
+
+
+def evaluations_of_student(settings: Settings, problem: Problem) -> int:
+    """NULL and each factor alone, or the whole condition, each step."""
+    return problem.budget.sample_steps * settings.num_members(problem)
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (
+        Method(
+            name="dcfm-a",
+            settings=PeerSettings,
+            fit=fit_experts,
+            sample=sample_experts,
+            build=build_experts,
+            evaluations=evaluations_of_experts,
+            pools_silos=False,
+        ),
+        Method(
+            name="dcfm-b",
+            settings=Settings,
+            fit=fit_student,
+            sample=sample_student,
+            build=network,
+            evaluations=evaluations_of_student,
+            pools_silos=False,
+        ),
+    )

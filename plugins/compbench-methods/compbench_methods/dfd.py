@@ -1,0 +1,115 @@
+"""Independent experts, one a silo, mixed by how dense each silo estimates its own data to be at x_t.
+
+Diffusion federated datasets (Hahn & Lee 2025), the third baseline of Decentralized Compositional Flow Matching (DCFM),
+section 4.  Each silo learns an energy beside its expert and sends both once; built from the description, the authors'
+code being unavailable.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from compbench.flow.energy import DensityRouter, Energy, score_matching_loss
+from compbench.flow.experts import Experts
+from compbench.flow.independence import decentralised_loss
+from compbench.flow.mixture import Mixture, composition, sample_mixture
+from compbench.flow.silos import DecentralisedSettings, network, share_of
+from compbench.flow.train import Steps, train
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, Problem, Request
+
+
+class Settings(DecentralisedSettings):
+    local_ci: bool = Field(False, description="add the local conditional-independence penalty (eq. 9): DFD+L")
+    energy_share: float = Field(0.25, gt=0, lt=1, description="share of a silo's steps that its energy gets; not in the paper")
+    energy_width: float = Field(
+        1.0, gt=0, le=16, description="hidden units of the energy over 2 x budget.width; not in the paper"
+    )
+    temperature: float = Field(
+        1.0, gt=0, le=1e6, description="divides the energies before the softmax; 1 takes them as log densities"
+    )
+
+
+def energy(settings: Settings, problem: Problem) -> Energy:
+    """An untrained energy."""
+    return Energy(problem.event, width=max(16, round(2 * settings.energy_width * problem.budget.width)))
+
+
+def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
+    """In every silo an expert, then an energy."""
+    silos = len(problem.federation)
+    net, blank = network(settings, problem), energy(settings, problem)
+    own_budget = share_of(problem.budget, 1 - settings.energy_share, silos)
+    energy_budget = share_of(problem.budget, settings.energy_share, silos)
+    steps = Steps(ctx.progress, silos * (own_budget.train_steps + energy_budget.train_steps))
+    loss = decentralised_loss(settings.masking, settings.ci_weight if settings.local_ci else 0.0)
+
+    def work(silo, received, own):
+        expert, density = copy.deepcopy(net), copy.deepcopy(blank)
+        count = Steps(own.progress, own_budget.train_steps + energy_budget.train_steps)
+        train(expert, loss, silo, own_budget, own.part("expert", progress=count.part()))
+        train(density, score_matching_loss, silo, energy_budget, own.part("energy", progress=count.part()))
+        density.centre(silo, own.generator)
+        return _both(expert, density)
+
+    like = _both(net, blank)
+    found = problem.federation.run(work, ctx, like=like, stage="local", steps=steps)
+    experts = Experts(net, [_part(state, "expert.") for state in found])
+    energies = []
+    for state in found:
+        energies.append(copy.deepcopy(blank))
+        energies[-1].load_state_dict(_part(state, "energy."))
+    router = DensityRouter(energies, torch.tensor(problem.federation.sizes), temperature=settings.temperature)
+    return Mixture(experts, router, sample_steps=problem.budget.sample_steps).to(ctx.device)
+
+
+def build(settings: Settings, problem: Problem) -> Mixture:
+    """The untrained mixture."""
+    silos = len(problem.federation)
+    net = network(settings, problem)
+    router = DensityRouter(
+        [energy(settings, problem) for _ in range(silos)],
+        torch.tensor(problem.federation.sizes),
+        temperature=settings.temperature,
+    )
+    return Mixture(Experts(net, [net.state_dict()] * silos), router, sample_steps=problem.budget.sample_steps)
+
+
+@torch.no_grad()
+def sample(settings: Settings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """Euler's steps along the mixture's composition around NULL, all experts in one call."""
+    members = composition(request.condition, settings.weight, settings.inference)
+    return sample_mixture(mixture, members, request.x0, ctx)
+
+
+def evaluations(settings: Settings, problem: Problem) -> int:
+    """Every expert for NULL and each factor alone, or for the whole condition, each step; energies not counted."""
+    return problem.budget.sample_steps * settings.num_members(problem) * len(problem.federation)
+
+
+def _both(expert: torch.nn.Module, density: torch.nn.Module) -> dict[str, Tensor]:
+    named = {f"expert.{name}": value for name, value in expert.state_dict().items()}
+    return {**named, **{f"energy.{name}": value for name, value in density.state_dict().items()}}
+
+
+def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (
+        Method(
+            name="dfd",
+            settings=Settings,
+            fit=fit,
+            sample=sample,
+            build=build,
+            evaluations=evaluations,
+            pools_silos=False,
+        ),
+    )

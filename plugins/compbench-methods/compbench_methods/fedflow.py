@@ -1,0 +1,81 @@
+"""Federated averaging of one network: rounds of local steps in every silo, weights averaged by the silos' sizes.
+
+FedAvg (McMahan et al. 2017) with a flow-matching loss (Tun et al. 2023), the first baseline of Decentralized
+Compositional Flow Matching (DCFM).  Each round sends the network to every silo and back.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from compbench.flow.independence import decentralised_loss
+from compbench.flow.mixture import composition
+from compbench.flow.nets import VelocityNet
+from compbench.flow.silos import DecentralisedSettings, composed_velocity, network, share_of
+from compbench.flow.solver import euler
+from compbench.flow.train import Steps, learning_rate, train
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, Problem, Request
+
+
+class Settings(DecentralisedSettings):
+    rounds: int = Field(
+        20, ge=1, le=10_000, description="rounds of averaging; the silos' steps are divided by them (not in the paper)"
+    )
+    local_ci: bool = Field(False, description="add the local conditional-independence penalty (eq. 9): FedFlow+L")
+
+
+def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
+    """Rounds at a learning rate that falls with the budget's schedule; a resumed fit goes on at the last round."""
+    silos = len(problem.federation)
+    net = network(settings, problem).to(ctx.device)
+    loss = decentralised_loss(settings.masking, settings.ci_weight if settings.local_ci else 0.0)
+    rounds = min(settings.rounds, max(1, problem.budget.train_steps // silos))
+    each = share_of(problem.budget, 1 / rounds, silos)
+    steps = Steps(ctx.progress, rounds * silos * each.train_steps)
+    sizes = torch.tensor(problem.federation.sizes, dtype=torch.float32, device=ctx.device)
+    shares = sizes / sizes.sum()
+    for number in range(rounds):
+        rate = learning_rate(round(problem.budget.train_steps * (number + 0.5) / rounds), problem.budget)
+        budget = share_of(problem.budget, 1 / rounds, silos, constant=rate)
+
+        def work(silo, received, own, budget=budget):
+            local = copy.deepcopy(net)
+            local.load_state_dict(received)
+            return train(local, loss, silo, budget, own).state_dict()
+
+        state = net.state_dict()
+        found = problem.federation.run(work, ctx, like=state, stage=f"round-{number}", send=state, steps=steps)
+        net.load_state_dict({name: sum(share * one[name] for share, one in zip(shares, found, strict=True)) for name in state})
+    return net.eval()
+
+
+@torch.no_grad()
+def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """Euler's steps along the composition around NULL."""
+    members = composition(request.condition, settings.weight, settings.inference)
+    return euler(composed_velocity(net, members, ctx), request.x0, num_steps=net.sample_steps)
+
+
+def evaluations(settings: Settings, problem: Problem) -> int:
+    """NULL and each factor alone, or the whole condition, each step."""
+    return problem.budget.sample_steps * settings.num_members(problem)
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (
+        Method(
+            name="fedflow",
+            settings=Settings,
+            fit=fit,
+            sample=sample,
+            build=network,
+            evaluations=evaluations,
+            pools_silos=False,
+        ),
+    )

@@ -1,0 +1,141 @@
+"""The decentralised methods on tiny silos: they obey, resume, cost what they say, and one silo is enough for them."""
+
+import pytest
+import torch
+from compbench_methods import centralised, dcfm, ddm, dfd, fedflow
+from problems import SPACE, context, image_problem
+from torch import Generator, Tensor
+
+from compbench.checkpoints import FileCheckpoints
+from compbench.data.silos import TensorSilo
+from compbench.errors import Cancelled
+from compbench.factors import Holdout
+from compbench.federation import Federation
+from compbench.interfaces import Budget, Event, Method, Problem, Request
+
+METHODS: dict[str, Method] = {
+    method.name: method for module in (centralised, dcfm, ddm, dfd, fedflow) for method in module.compbench_methods()
+}
+DECENTRALISED = [name for name, method in METHODS.items() if not method.pools_silos]
+HOLDOUT = Holdout(SPACE, (0, 1), ((1, 0),))
+
+
+def problem(*, train_steps: int = 400, silos: int = 2, uneven: bool = False) -> Problem:
+    """Corners of a square, three of the four; the silos share one."""
+    generator = Generator().manual_seed(0)
+    parts = [((0, 0), (0, 1)), ((0, 1), (1, 1)), ((1, 1), (0, 0))][:silos] if silos > 1 else [((0, 0), (0, 1), (1, 1))]
+    made = []
+    for number, cells in enumerate(parts):
+        each = 3 if uneven and number else 400
+        condition = torch.tensor(cells).repeat_interleave(each, 0)
+        x1 = 2.0 * condition - 1 + 0.3 * torch.randn(len(condition), 2, generator=generator)
+        made.append(TensorSilo(f"silo {number}", x1, condition))
+    budget = Budget(
+        train_steps=train_steps, batch_size=128, width=48, learning_rate=3e-3, ema_decay=0.98, sample_steps=15, warmup_steps=4
+    )
+    return Problem(SPACE, Event("vector", (2,)), Federation(made), budget, HOLDOUT, composed=(0, 1))
+
+
+def draw(method: Method, model, condition: Tensor, shape=(2,), **settings) -> Tensor:
+    x0 = torch.randn(len(condition), *shape, generator=Generator().manual_seed(3))
+    return method.sample(method.settings(**settings), model, Request(condition, x0), context())
+
+
+def fit(method: Method, whole: Problem, ctx=None, **settings):
+    torch.manual_seed(0)
+    return method.fit(method.settings(**settings), whole, ctx or context())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_seen_combinations_land_in_their_corners(name: str) -> None:
+    method = METHODS[name]
+    x = draw(method, fit(method, problem()), torch.tensor(HOLDOUT.seen_cells).repeat(100, 1))
+    asked = 2.0 * torch.tensor(HOLDOUT.seen_cells).repeat(100, 1) - 1
+    assert ((x - asked).norm(dim=1) < 1).float().mean() > 0.8
+
+
+@pytest.mark.parametrize("name", DECENTRALISED)
+def test_states_cross_the_border_as_often_as_the_method_says(name: str) -> None:
+    whole = problem(train_steps=12, silos=3, uneven=True)
+    model = fit(METHODS[name], whole)
+    accounts = whole.federation.accounts
+    assert not whole.federation.was_pooled
+    out = {"fedflow": 4, "ddm": 1, "dfd": 1, "dcfm-a": 3, "dcfm-b": 1}[name]
+    into = 4 if name == "fedflow" else 0
+    assert [(account.transfers_out, account.transfers_in) for account in accounts] == [(out, into)] * 3
+    if name == "fedflow":
+        size = sum(value.numel() * value.element_size() for value in model.state_dict().values())
+        assert [account.bytes_in for account in accounts] == [4 * size] * 3
+        assert [account.bytes_out for account in accounts] == [4 * size] * 3
+
+
+def test_the_bound_pools_and_is_marked() -> None:
+    whole = problem(train_steps=3)
+    fit(METHODS["centralised"], whole)
+    assert whole.federation.was_pooled
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_steps_of_all_silos_and_stages_are_the_budget(name: str) -> None:
+    seen = []
+    fit(METHODS[name], problem(train_steps=120), context(progress=lambda done, total: seen.append((done, total))))
+    assert seen[-1] == (120, 120)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_interrupted_fit_goes_on_bit_for_bit(name: str, tmp_path) -> None:
+    method, whole = METHODS[name], problem(train_steps=60)
+    straight = fit(method, whole).state_dict()
+    count = 0
+
+    def cancelled() -> bool:
+        nonlocal count
+        count += 1
+        return count > 41
+
+    path = tmp_path / "fit.safetensors"
+    stopped = context(cancelled=cancelled)
+    stopped.checkpoints = FileCheckpoints(path, resume=False)
+    with pytest.raises(Cancelled):
+        fit(method, problem(train_steps=60), stopped)
+    again = context()
+    again.checkpoints = FileCheckpoints(path, resume=True)
+    torch.manual_seed(0)
+    resumed = fit(method, problem(train_steps=60), again).state_dict()
+    assert straight.keys() == resumed.keys()
+    assert all(torch.equal(straight[key], resumed[key]) for key in straight)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_kept_weights_sample_alike(name: str) -> None:
+    method, whole = METHODS[name], problem(train_steps=20)
+    model = fit(method, whole)
+    built = method.build(method.settings(), problem(train_steps=20))
+    built.load_state_dict(model.state_dict())
+    condition = torch.tensor([[0, 0], [1, 1]] * 8)
+    assert torch.allclose(draw(method, built.eval(), condition), draw(method, model, condition))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_penalties_and_inference_are_settings_that_matter(name: str) -> None:
+    method = METHODS[name]
+    penalty = {"coind": True} if name == "centralised" else {"local_ci": name not in ("dcfm-a", "dcfm-b")}
+    plain, other = fit(method, problem(train_steps=20)), fit(method, problem(train_steps=20), **penalty)
+    condition = torch.tensor([[1, 0]] * 8)
+    assert not torch.allclose(draw(method, plain, condition), draw(method, other, condition))
+    assert not torch.allclose(draw(method, plain, condition), draw(method, plain, condition, inference="joint"))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_images_are_drawn_from_a_single_silo_too(name: str) -> None:
+    method, whole = METHODS[name], image_problem(train_steps=4)
+    x = draw(method, fit(method, whole), torch.zeros(3, 2).long(), (3, 16, 16))
+    assert x.shape == (3, 3, 16, 16)
+    assert x.isfinite().all()
+    assert method.evaluations(method.settings(), whole) == 8 * 3
+
+
+def test_masks_that_do_not_sum_to_one_are_refused() -> None:
+    with pytest.raises(ValueError, match="must be 1, got 1.3"):
+        ddm.Settings(pi_full=1.0)

@@ -1,0 +1,136 @@
+"""Masks, compositions and penalties of DCFM against hand-made velocities."""
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from compbench.factors import NULL
+from compbench.flow.experts import Experts
+from compbench.flow.independence import (
+    Masking,
+    Routing,
+    Taught,
+    composed,
+    decentralised_loss,
+    draw_masks,
+    peer_loss,
+    student_loss,
+    sub_conditions,
+)
+from compbench.interfaces import Batch
+
+
+class Table(nn.Module):
+    """v(x, t | c) = bias + sum of a number for each told value + cross where both are told; the same at every x."""
+
+    def __init__(self, bias: float = 0.0, cross: float = 0.0, scale: float = 1.0) -> None:
+        super().__init__()
+        self.bias, self.cross = nn.Parameter(torch.tensor(bias)), nn.Parameter(torch.tensor(cross))
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, x: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+        told = (condition != NULL).float()
+        value = self.bias + self.scale * (told * torch.tensor([1.0, 10.0]) * (1 + condition)).sum(-1) + self.cross * told.prod(-1)
+        return value[:, None].expand_as(x)
+
+    def stacked(self, x: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
+        return torch.stack([self(x, t, condition) for condition in conditions])
+
+
+def batch(count: int = 6) -> Batch:
+    generator = Generator().manual_seed(0)
+    return Batch(torch.randn(count, 2, generator=generator), torch.randint(0, 2, (count, 2), generator=generator))
+
+
+def test_sub_conditions_are_the_whole_nothing_and_each_alone() -> None:
+    found = sub_conditions(torch.tensor([[3, 5]]))
+    assert found[:, 0].tolist() == [[3, 5], [NULL, NULL], [3, NULL], [NULL, 5]]
+
+
+def test_masks_have_the_shares_of_equation_7() -> None:
+    kind = draw_masks(100_000, 2, Masking(0.7, 0.2, 0.1), Generator().manual_seed(0))
+    shares = torch.bincount(kind, minlength=4) / 100_000
+    assert torch.allclose(shares, torch.tensor([0.7, 0.1, 0.1, 0.1]), atol=0.006)
+
+
+def test_composition_of_an_additive_velocity_is_itself() -> None:
+    velocities = Table(bias=0.5).stacked(
+        torch.zeros(3, 2), torch.zeros(3), sub_conditions(torch.tensor([[0, 1], [1, 1], [1, 0]]))
+    )
+    assert torch.allclose(composed(velocities), velocities[0])
+    assert torch.allclose(composed(velocities, 0.0), velocities[1])
+
+
+def test_the_penalty_is_the_square_of_what_is_not_additive() -> None:
+    whole = Masking(1.0, 0.0, 0.0)
+
+    def value(net: Table, weight: float) -> float:
+        return decentralised_loss(whole, weight)(net, batch(), Generator().manual_seed(1)).item()
+
+    mixed = Table(cross=0.25)
+    assert value(mixed, 4.0) - value(mixed, 0.0) == pytest.approx(4 * 0.25**2, rel=1e-3)
+    assert value(Table(), 4.0) == pytest.approx(value(Table(), 0.0), rel=1e-6)
+
+
+def test_routings_are_uniform_among_those_in_which_one_answers_oneself() -> None:
+    generator = Generator().manual_seed(0)
+    drawn = torch.stack([Routing.draw(0, 2, 2, generator).experts for _ in range(14_000)])
+    codes = drawn @ torch.tensor([4, 2, 1])
+    counts = torch.bincount(codes, minlength=8)
+    assert counts[7] == 0
+    assert ((counts[:7] - 2000).abs() < 5 * 2000**0.5).all()
+
+
+def test_one_silo_alone_always_answers_itself() -> None:
+    assert not Routing.draw(0, 1, 3, Generator().manual_seed(0)).experts.any()
+
+
+def peers() -> Experts:
+    nets = [Table(), Table(bias=1.0, scale=2.0)]
+    return Experts(nets[0], [net.state_dict() for net in nets])
+
+
+def test_the_peer_penalty_mixes_the_experts_that_the_routing_names() -> None:
+    own, other, data = Table(cross=0.25), peers(), batch()
+    whole, seed = Masking(1.0, 0.0, 0.0), 5
+    plain = peer_loss(whole, 0.0, own=0, peers=other)(own, data, Generator().manual_seed(seed))
+    full = peer_loss(whole, 1.0, own=0, peers=other)(own, data, Generator().manual_seed(seed))
+    generator = Generator().manual_seed(seed)
+    torch.randn(data.x1.shape, generator=generator), torch.rand(len(data.x1), generator=generator)
+    draw_masks(len(data.x1), 2, whole, generator)
+    routing = Routing.draw(0, 2, 2, generator).experts.tolist()
+    nets = {0: own, 1: Table(bias=1.0, scale=2.0)}
+    conditions = sub_conditions(data.condition)
+    x, t = data.x1, torch.zeros(len(data.x1))
+    answers = [nets[routing[k]](x, t, conditions[1 + k]) for k in range(3)]
+    expected = (own(x, t, conditions[0]) - (answers[1] + answers[2] - answers[0])).square().mean()
+    assert 1 in routing
+    assert (full - plain).item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_peers_answers_carry_no_gradient_and_ones_own_does() -> None:
+    own = Table(cross=0.25)
+    peer_loss(Masking(1.0, 0.0, 0.0), 1.0, own=0, peers=peers())(own, batch(), Generator().manual_seed(5)).backward()
+    assert own.cross.grad.abs() > 0
+
+
+def test_a_stranger_to_a_value_is_not_asked_for_it() -> None:
+    own, other = Table(), peers()
+    knows = torch.zeros(2, 2, 2, dtype=torch.bool)
+    knows[0] = True  # the other has seen nothing, and answers NULL at most
+    for seed in range(20):
+        loss = peer_loss(Masking(1.0, 0.0, 0.0), 1.0, own=0, peers=other, knows=knows)
+        penalty = loss(own, batch(), Generator().manual_seed(seed)) - peer_loss(Masking(1.0, 0.0, 0.0), 0.0, own=0, peers=other)(
+            own, batch(), Generator().manual_seed(seed)
+        )
+        # v(NULL) of the other is 1 and enters with 1 - 2: the penalty is 1 where it answers NULL, else 0.
+        assert min(abs(penalty.item()), abs(penalty.item() - 1)) < 1e-4
+
+
+def test_the_student_follows_its_teachers_and_is_made_independent() -> None:
+    student, data = Table(cross=0.5), batch()
+    t = torch.zeros(len(data.x1))
+    kind = torch.zeros(len(t), dtype=torch.long)
+    right = Taught(data.x1, t, data.condition, student(data.x1, t, data.condition).detach())
+    assert student_loss(student, right, 0.0, kind).item() == 0
+    assert student_loss(student, right, 2.0, kind).item() == pytest.approx(2 * 0.25, rel=1e-5)

@@ -1,0 +1,106 @@
+"""The blobs: where modes lie, who has which, what perfect and blind samplers score, and figure 3's panel."""
+
+import pytest
+import torch
+from torch import Generator
+
+from compbench.data.silos import check_marginals, dirichlet_owners, iid_owners
+from compbench.errors import CompbenchError
+from compbench.interfaces import Source, TaskContext
+from compbench.metrics import vector
+from compbench.tasks.blobs import BUDGETS, HOLDOUT, MISSING, SPACE, Settings, centre, make_task
+from compbench.tasks.blobs_referee import panel
+
+
+@pytest.fixture
+def ctx(tmp_path) -> TaskContext:
+    metrics = {metric.name: metric for metric in vector.compbench_metrics()}
+    source = Source("embedded", "exact sampler", "blobs-1")
+    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, metrics)
+
+
+def exact(condition: torch.Tensor, stream: str) -> torch.Tensor:
+    centres = torch.tensor([centre(tuple(row), Settings()) for row in condition.tolist()])
+    return centres + Settings().std * torch.randn(centres.shape, generator=Generator().manual_seed(9))
+
+
+def scores(sampler, ctx) -> dict[str, float]:
+    return {score.name: score.value for score in make_task("noniid").evaluate(sampler, "smoke", ctx).scores}
+
+
+def test_right_is_right_and_top_is_top() -> None:
+    assert centre((1, 0), Settings(side=3.0)) == (3.0, 3.0)
+    assert centre((0, 1), Settings(side=3.0)) == (-3.0, -3.0)
+
+
+@pytest.mark.parametrize(("split", "modes"), [("iid", [3, 3]), ("noniid", [2, 2])])
+def test_no_silo_has_the_missing_mode_and_together_they_have_the_rest(split, modes, ctx) -> None:
+    task = make_task(split)
+    problem = task.problem(BUDGETS["smoke"], ctx)
+    everything = set()
+    for silo, count in zip(problem.federation._silos, modes, strict=True):
+        cells = set(map(tuple, silo.condition.tolist()))
+        assert len(cells) == count
+        everything |= cells
+        batch = silo.batch(4000, Generator().manual_seed(0))
+        for cell in cells:
+            points = batch.x1[(batch.condition == torch.tensor(cell)).all(1)]
+            assert torch.allclose(points.mean(0), torch.tensor(centre(cell, Settings())), atol=0.05)
+            assert torch.allclose(points.std(0), torch.full((2,), 0.3), atol=0.03)
+    assert everything == set(HOLDOUT.seen_cells)
+
+
+def test_exact_samples_reach_the_ceiling_and_others_do_not(ctx) -> None:
+    perfect = scores(exact, ctx)
+    assert perfect["heldout_mode_share"] >= 0.96
+    assert perfect["seen_mode_share"] >= 0.96
+
+    def stuck(condition, stream):  # what a network does that knows the missing mode's values one by one
+        return exact(torch.where((condition == torch.tensor(MISSING)).all(1)[:, None], torch.tensor([0, 1]), condition), stream)
+
+    found = scores(stuck, ctx)
+    assert found["heldout_mode_share"] == 0
+    assert found["seen_mode_share"] >= 0.96
+    assert found["heldout_sw2"] > 10 * perfect["heldout_sw2"]
+
+
+def test_the_panel_has_a_bold_ring_and_the_samples(ctx) -> None:
+    at = {cell: exact(torch.tensor([cell] * 50), "") for cell in (*HOLDOUT.seen_cells, MISSING)}
+    picture = panel(at, Settings())
+    assert picture.shape == (240, 240, 3)
+    quarter = picture[:120, 120:]  # right and top
+    red = (quarter[..., 0] > 180) & (quarter[..., 1] < 120)
+    assert red.sum() > 100
+    without = panel(at | {MISSING: torch.empty(0, 2)}, Settings())[:120, 120:]
+    assert ((without < 80).all(-1)).sum() > 100
+
+
+def test_modes_that_run_into_each_other_are_refused() -> None:
+    with pytest.raises(CompbenchError, match="task.std=0.5: modes 1 from the axes"):
+        make_task("iid", Settings(std=0.5))
+
+
+def test_official_data_is_refused_in_one_line(tmp_path) -> None:
+    with pytest.raises(CompbenchError, match="use --source embedded"):
+        make_task("iid").source(tmp_path, "official")
+
+
+def test_a_value_that_no_silo_has_is_named() -> None:
+    left = torch.tensor([[0, 0], [0, 1]])
+    check_marginals([left, torch.tensor([[1, 0]])], SPACE)
+    with pytest.raises(CompbenchError, match="no silo has 'left-right' = right: full marginal coverage fails"):
+        check_marginals([left, left], SPACE)
+
+
+def test_owners_are_uniform_or_as_uneven_as_the_concentration_says() -> None:
+    generator = Generator().manual_seed(0)
+    shares = torch.bincount(iid_owners(20_000, 4, generator), minlength=4) / 20_000
+    assert torch.allclose(shares, torch.full((4,), 0.25), atol=0.02)
+    cell = torch.arange(50).repeat_interleave(400)
+    largest = {}
+    for concentration in (0.1, 100.0):
+        owners = dirichlet_owners(cell, 4, concentration, generator)
+        table = torch.zeros(50, 4).index_put_((cell, owners), torch.ones(len(cell)), accumulate=True) / 400
+        largest[concentration] = table.max(1).values.mean()
+    assert largest[0.1] > 0.75
+    assert largest[100.0] < 0.35
