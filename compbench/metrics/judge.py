@@ -42,12 +42,13 @@ class Judge(nn.Module):
     Args:
         sizes: number of values of each factor.
         settings: its architecture and width.
-        channels, side: of the images; the side must be a multiple of 16.
+        channels, side: of the images; a side that is no multiple of 16 is filled up with black.
     """
 
     def __init__(self, sizes: tuple[int, ...], settings: JudgeSettings, *, channels: int = 3, side: int = 64) -> None:
         super().__init__()
         self.sizes, self.settings, self.side = tuple(sizes), settings, side
+        self._margin = -side % 16
         width = settings.width
         widths = [width, 2 * width, 4 * width, 4 * width]
         layers: list[nn.Module] = [nn.PixelUnshuffle(2)]
@@ -56,12 +57,14 @@ class Judge(nn.Module):
             layers += _stage(settings.architecture, before, after, shrink=stage > 0)
             before = after
         self.trunk = nn.Sequential(*layers, nn.Flatten())
-        self.embed = nn.Linear(before * (side // 16) ** 2, 256)
+        self.embed = nn.Linear(before * ((side + self._margin) // 16) ** 2, 256)
         self.dropout = nn.Dropout(0.2 if settings.architecture == "pooled" else 0.0)
         self.heads = nn.ModuleList(nn.Linear(256, size) for size in sizes)
 
     def features(self, images: Tensor) -> Tensor:
         """The penultimate layer, (B, 256) float32, of uint8 images (B, C, H, W)."""
+        if self._margin:
+            images = functional.pad(images, (self._margin // 2, self._margin - self._margin // 2) * 2)
         x = images.float().div(127.5).sub(1).contiguous(memory_format=torch.channels_last)
         return functional.relu(self.embed(self.trunk(x))).float()
 

@@ -30,7 +30,10 @@ from compbench.hookspecs import hookimpl
 from compbench.interfaces import Budget, Event, Extension, MethodSettings, Problem, Task, TaskContext
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import torch
+    from torch import Generator, Tensor
+
+    from compbench.data.lattice import Images
 
 CITATION = "Compositional Flow Matching with Factored Velocity Fields"
 SHAPES = ("cube", "cylinder", "sphere", "capsule")
@@ -189,20 +192,40 @@ class _Family:
         )
 
     def referee(self, preset: str) -> object:
+        from compbench.tasks.image_presets import JUDGES, SIZES
         from compbench.tasks.image_referee import ImageReferee
 
         return ImageReferee(
-            images=self.images,
-            fine=self.fine,
+            real=_LatticeImages(self.images, self.fine, self.lattice, self.space, self.ctx.device),
             space=self.space,
             holdout=self.holdout,
-            condition=partial(to_condition, lattice=self.lattice, space=self.space),
-            refine=partial(to_fine, lattice=self.lattice, space=self.space),
-            architecture=self.settings.judge,
+            judge=replace(JUDGES[self.lattice.name, preset], architecture=self.settings.judge),
+            sizes=SIZES[preset],
             dataset=self.lattice.name,
-            preset=preset,
             ctx=self.ctx,
         )
+
+
+class _LatticeImages:
+    """The lattice's images as the referee asks for them; each combination has one, whoever trained on it."""
+
+    shape = (3, 64, 64)
+
+    def __init__(self, images: Images, fine: Holdout, lattice: Lattice, space: FactorSpace, device: torch.device) -> None:
+        self._images, self._fine, self._device = images, fine, device
+        self._condition = partial(to_condition, lattice=lattice, space=space)
+        self._refine = partial(to_fine, lattice=lattice, space=space)
+
+    def of(self, condition: Tensor, generator: Generator) -> Tensor:
+        import torch
+
+        fine = self._refine(condition, generator=generator)
+        return torch.cat([self._images(fine[first : first + 512]) for first in range(0, len(fine), 512)])
+
+    def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:
+        holdout = self._fine if seen_only else Holdout.empty(self._fine.space)
+        fine = holdout.draw(size, generator, heldout=False)
+        return self._images(fine).to(self._device), self._condition(fine).to(self._device)
 
 
 @hookimpl

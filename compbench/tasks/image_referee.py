@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy
 import torch
@@ -23,9 +23,6 @@ from compbench.interfaces import Evaluation, Metric, SamplePair, Sampler, Score,
 from compbench.locks import held
 from compbench.metrics.judge import Judge, JudgeSettings, load_judge, save_judge, train_judge
 from compbench.metrics.unavailable import MetricUnavailable
-
-if TYPE_CHECKING:
-    from compbench.data.lattice import Images
 
 JUDGE_VERSION = 1
 """Goes up when a judge's network or training changes in a way that its settings do not show."""
@@ -47,17 +44,22 @@ class Sizes(NamedTuple):
     distances: int
 
 
-SIZES = {"smoke": Sizes(40, 0, 0), "quick": Sizes(320, 0, 0), "paper": Sizes(0, 100, 10_000)}
+class RealImages(Protocol):
+    """Real images that a referee compares with, all uint8 on the device.
 
-JUDGES = {
-    ("shapes3d", "smoke"): JudgeSettings(width=16, num_steps=30, batch_size=64),
-    ("shapes3d", "quick"): JudgeSettings(width=24, num_steps=700, batch_size=64),
-    ("shapes3d", "paper"): JudgeSettings(width=64, num_steps=4000, batch_size=256),
-    ("mpi3d", "smoke"): JudgeSettings(width=16, num_steps=30, batch_size=64),
-    ("mpi3d", "quick"): JudgeSettings(width=24, num_steps=2200, batch_size=64, learning_rate=4e-3),
-    ("mpi3d", "paper"): JudgeSettings(width=64, num_steps=20_000, batch_size=256),
-}
-"""MPI3D's objects are 8 to 12 pixels across: telling six shapes apart takes a judge three times as long."""
+    Attributes:
+        shape: (C, H, W).
+    """
+
+    shape: tuple[int, int, int]
+
+    def of(self, condition: Tensor, generator: Generator) -> Tensor:
+        """A random real image of each full condition (N, F), of any split: (N, C, H, W)."""
+        ...
+
+    def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:
+        """Images and conditions to train a judge on, of all combinations or of the seen ones."""
+        ...
 
 
 class ImageReferee:
@@ -66,23 +68,16 @@ class ImageReferee:
     def __init__(
         self,
         *,
-        images: Images,
-        fine: Holdout,
+        real: RealImages,
         space: FactorSpace,
         holdout: Holdout,
-        condition: Callable[[Tensor], Tensor],
-        refine: Callable[..., Tensor],
-        architecture: str,
+        judge: JudgeSettings,
+        sizes: Sizes,
         dataset: str,
-        preset: str,
         ctx: TaskContext,
     ) -> None:
-        self.images, self.fine, self.space, self.holdout = images, fine, space, holdout
-        self.condition, self.refine = condition, refine
-        self.dataset, self.ctx, self.sizes = dataset, ctx, SIZES[preset]
-        self.settings = dataclasses.replace(
-            JUDGES[dataset, preset], architecture="pooled" if architecture == "pooled" else "plain"
-        )
+        self.real, self.space, self.holdout = real, space, holdout
+        self.settings, self.sizes, self.dataset, self.ctx = judge, sizes, dataset, ctx
 
     def prepare(self) -> None:
         """Train both judges, or find them in the cache."""
@@ -125,9 +120,8 @@ class ImageReferee:
         return self.holdout.draw(count, generator, heldout=split == "heldout")
 
     def _real(self, condition: Tensor, purpose: str) -> Tensor:
-        """Real images of conditions, uint8 (N, 3, H, W) on the device, in blocks."""
-        fine = self.refine(condition, generator=self._generator(purpose))
-        return torch.cat([self.images(fine[first : first + 512]) for first in range(0, len(fine), 512)])
+        """Real images of conditions, uint8 (N, C, H, W) on the device."""
+        return self.real.of(condition, self._generator(purpose))
 
     def _accuracies(self, split: str, suffix: str, judge: Judge, asked: Tensor, generated: Tensor, real: Tensor) -> list[Score]:
         """The joint accuracy over the holdout's factors (all factors if none), and each of those factors' own."""
@@ -200,20 +194,15 @@ class ImageReferee:
                 return load_judge(path, self.ctx.device)
             except CompbenchError:
                 path.unlink()  # damaged: a cache is made anew
-        holdout = self.fine if seen_only else Holdout.empty(self.fine.space)
-
-        def batches(size: int, generator: Generator) -> tuple[Tensor, Tensor]:
-            fine = holdout.draw(size, generator, heldout=False)
-            return self.images(fine).to(self.ctx.device), self.condition(fine).to(self.ctx.device)
-
         stage = "seen-split judge" if seen_only else "full-data judge"
         judge = train_judge(
-            batches,
+            partial(self.real.labelled, seen_only=seen_only),
             self.space.sizes,
             settings=self.settings,
             generator=Generator().manual_seed(0),
             device=self.ctx.device,
             autocast=self.ctx.precision == "bf16",
+            shape=self.real.shape,
             progress=lambda done, total: self.ctx.progress(stage, done, total),
         )
         save_judge(judge, path)
