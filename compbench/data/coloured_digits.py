@@ -1,0 +1,118 @@
+"""Handwritten digits to be coloured: MNIST's four idx files where they are there, else scikit-learn's digits, enlarged.
+
+An image is its grey digit times a colour, on black; 28 x 28 pixels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from compbench.data.digit import SIDE, read_idx
+from compbench.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FILES = {
+    "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
+}
+"""MNIST's files and the md5 sums of their gzipped form."""
+
+NUM_DIGITS = 10
+NUM_REFERENCE = 497
+"""Of scikit-learn's 1,797 digits, those that nobody trains on."""
+
+VARIANTS = 5
+"""Images made of each of scikit-learn's digits."""
+
+
+class Digits(NamedTuple):
+    """Grey digits, uint8 (N, 28, 28), and which they are, long (N,)."""
+
+    images: Tensor
+    labels: Tensor
+
+
+def mnist_folder(data: Path) -> Path | None:
+    """Where all four files lie, gzipped or not: the data folder or `mnist/` in it; None if some are missing."""
+    for folder in (data, data / "mnist"):
+        if all(_file(folder, name) for name in FILES):
+            return folder
+    return None
+
+
+def official_digits(folder: Path) -> tuple[Digits, Digits]:
+    """MNIST's training and test digits.
+
+    Raises:
+        CompbenchError: a file is not MNIST's, or cut off.
+    """
+    found = {}
+    for name, md5 in FILES.items():
+        path = _file(folder, name)
+        assert path is not None
+        if path.suffix == ".gz" and (actual := hashlib.md5(path.read_bytes()).hexdigest()) != md5:
+            raise CompbenchError(
+                f"{path} is damaged: md5 {actual[:8]}..., MNIST's {md5[:8]}...; fetch it again or use --source embedded."
+            )
+        found[name] = read_idx(path)
+    pairs = [Digits(found[f"{part}-images-idx3-ubyte"], found[f"{part}-labels-idx1-ubyte"].long()) for part in ("train", "t10k")]
+    for digits in pairs:
+        if len(digits.images) != len(digits.labels) or digits.images.shape[1:] != (SIDE, SIDE) or digits.labels.max() > 9:
+            raise CompbenchError(f"{folder}: images and labels do not belong together; fetch all four files again.")
+    return pairs[0], pairs[1]
+
+
+def embedded_digits() -> tuple[Digits, Digits]:
+    """scikit-learn's 8 x 8 digits as 28 x 28 ones, 1,300 for training and 497 as reference, `VARIANTS` images of each.
+
+    Each is enlarged bilinearly to 20 pixels, framed in black, and turned, scaled and shifted a little.
+
+    Raises:
+        CompbenchError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise CompbenchError(
+            "the embedded digits need packages that are not installed: pip install 'compbench[digits]'"
+        ) from error
+    data = load_digits()
+    images, labels = torch.as_tensor(data.images).float() / 16, torch.as_tensor(data.target).long()
+    generator = Generator().manual_seed(0)
+    order = torch.randperm(len(images), generator=generator)
+    return tuple(_varied(images[rows], labels[rows], generator) for rows in (order[NUM_REFERENCE:], order[:NUM_REFERENCE]))
+
+
+def coloured(grey: Tensor, colour: Tensor, palette: Sequence[tuple[int, int, int]]) -> Tensor:
+    """Grey digits uint8 (N, H, W) in colours (N,) of a palette: uint8 (N, 3, H, W)."""
+    rgb = torch.tensor(palette, dtype=torch.float32, device=grey.device)[colour]  # (N, 3)
+    return (grey[:, None].float() * rgb[:, :, None, None] / 255).round().to(torch.uint8)
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
+
+
+def _varied(images: Tensor, labels: Tensor, generator: Generator) -> Digits:
+    count = len(images) * VARIANTS
+    large = F.interpolate(images[:, None], size=(20, 20), mode="bilinear", align_corners=False)
+    framed = F.pad(large, [(SIDE - 20) // 2] * 4).repeat_interleave(VARIANTS, 0)
+    angle, scale, right, down = (2 * torch.rand(count, generator=generator) - 1 for _ in range(4))
+    angle, scale = angle * math.radians(10), 1 + 0.1 * scale
+    cos, sin = angle.cos() / scale, angle.sin() / scale
+    shift = 2 * 1.5 / SIDE  # 1.5 pixels at most
+    theta = torch.stack([torch.stack([cos, -sin, right * shift], 1), torch.stack([sin, cos, down * shift], 1)], 1)
+    grid = F.affine_grid(theta, list(framed.shape), align_corners=False)
+    drawn = F.grid_sample(framed, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return Digits((drawn[:, 0].clamp(0, 1) * 255).round().to(torch.uint8), labels.repeat_interleave(VARIANTS))

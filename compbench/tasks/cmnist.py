@@ -1,0 +1,256 @@
+"""Coloured digits in ten silos: half of the (digit, colour) pairs never seen.
+
+cmnist-iid     each training image lies in a silo drawn uniformly
+cmnist-noniid  each pair is shared out by Dirichlet(0.1): most of it lies in one or two silos
+
+Decentralized Compositional Flow Matching (DCFM), section 6.1 and table 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from compbench.errors import CompbenchError
+from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Generator, Tensor
+
+    from compbench.data.coloured_digits import Digits
+
+CITATION = "Decentralized Compositional Flow Matching"
+PALETTE = {
+    "red": (255, 40, 40),
+    "orange": (255, 140, 0),
+    "yellow": (255, 240, 40),
+    "lime": (130, 255, 60),
+    "green": (0, 150, 70),
+    "cyan": (40, 230, 255),
+    "blue": (40, 80, 255),
+    "violet": (140, 70, 200),
+    "magenta": (255, 60, 200),
+    "white": (255, 255, 255),
+}
+NUM_VALUES = len(PALETTE)
+SPACE = FactorSpace(
+    [Factor("digit", NUM_VALUES, tuple(map(str, range(NUM_VALUES)))), Factor("colour", NUM_VALUES, tuple(PALETTE))]
+)
+EVENT = Event("image", (3, 28, 28))
+
+
+class Settings(MethodSettings):
+    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+
+    rule: Literal["band", "parity"] = Field(
+        "band",
+        description="seen pairs: (colour - digit) mod 10 < seen_colours, or digit + colour even (two parts that never meet)",
+    )
+    seen_colours: int = Field(5, ge=1, le=9, description="colours that each digit is seen in, under the rule 'band'")
+    silos: int = Field(10, ge=1, le=100, description="number of silos")
+    concentration: float = Field(0.1, gt=0, le=1e6, description="alpha of the Dirichlet shares of cmnist-noniid")
+    split_seed: int = Field(0, ge=0, le=2**31, description="of colours and silos; the run's seed leaves them alone")
+    judge: Literal["plain", "pooled"] = Field("plain", description="architecture of both judges")
+
+
+BUDGETS = {
+    "paper": Budget(
+        train_steps=200_000,
+        batch_size=128,
+        width=64,
+        learning_rate=2e-4,
+        final_learning_rate=1e-5,
+        warmup_steps=5000,
+        ema_decay=0.999,
+        sample_steps=100,
+        checkpoint_seconds=300.0,
+    ),
+    "quick": Budget(
+        train_steps=3000,
+        batch_size=64,
+        width=32,
+        patch=4,
+        prediction="denoised",
+        learning_rate=2e-3,
+        warmup_steps=200,
+        ema_decay=0.99,
+        sample_steps=20,
+    ),
+    "smoke": Budget(
+        train_steps=40,
+        batch_size=16,
+        width=16,
+        patch=4,
+        prediction="denoised",
+        learning_rate=2e-3,
+        ema_decay=0.9,
+        sample_steps=3,
+    ),
+}
+"""Steps of all silos and stages together; the paper states none.  `paper` is FVF's network at 20,000 steps a silo."""
+
+
+def holdout_of(settings: Settings) -> Holdout:
+    """The pairs that the rule leaves out."""
+    rules = {
+        "band": lambda digit, colour: (colour - digit) % NUM_VALUES >= settings.seen_colours,
+        "parity": lambda digit, colour: (digit + colour) % 2 == 1,
+    }
+    return Holdout.by_rule(SPACE, ["digit", "colour"], rules[settings.rule])
+
+
+def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None) -> Task:
+    """A task of the family."""
+    settings = settings or Settings()
+    holdout = holdout_of(settings)
+    how = "shared out evenly" if split == "iid" else f"pairs by Dirichlet({settings.concentration:g})"
+    family = partial(_Family, split, settings, holdout)
+    return Task(
+        name=f"cmnist-{split}",
+        summary=f"coloured digits in {settings.silos} silos, {how}; half of the pairs never seen",
+        space=SPACE,
+        holdout=holdout,
+        event=EVENT,
+        budgets=BUDGETS,
+        source=choose,
+        problem=lambda budget, ctx: family(ctx).problem(budget),
+        prepare=lambda preset, ctx: family(ctx).referee(preset).prepare(),
+        evaluate=lambda sampler, preset, ctx: family(ctx).referee(preset).evaluate(sampler),
+        primary="heldout_accuracy",
+        silos=settings.silos,
+        settings=settings,
+        configure=lambda changed: make_task(split, changed),
+        citation=CITATION + ", section 6.1 and table 1",
+        notes=["each training image has one colour; the referee's real images are of digits that nobody trains on"],
+    )
+
+
+def choose(folder: Path, asked: str) -> Source:
+    """MNIST where its four files lie in the data folder, else scikit-learn's digits."""
+    from compbench.data.coloured_digits import FILES, mnist_folder
+
+    found = mnist_folder(folder) if asked != "embedded" else None
+    if found:
+        return Source("official", "MNIST", "mnist-coloured-1")
+    if asked == "official":
+        raise CompbenchError(
+            f"not all of {', '.join(FILES)} [.gz] are in {folder} or {folder / 'mnist'}; put them there or use --source embedded."
+        )
+    return Source("embedded", "scikit-learn digits", "digits-coloured-1")
+
+
+class _Family:
+    """A task with its digits read."""
+
+    def __init__(self, split: str, settings: Settings, holdout: Holdout, ctx: TaskContext) -> None:
+        from compbench.data.coloured_digits import embedded_digits, mnist_folder, official_digits
+
+        self.split, self.settings, self.holdout, self.ctx = split, settings, holdout, ctx
+        if ctx.source.kind == "official":
+            folder = mnist_folder(ctx.data)
+            if folder is None:
+                raise CompbenchError(f"MNIST's files are gone from {ctx.data}; put them back or use --source embedded.")
+            self.train, self.reference = official_digits(folder)
+        else:
+            self.train, self.reference = embedded_digits()
+
+    def problem(self, budget: Budget) -> Problem:
+        """Silos of coloured digits, by the split's seed."""
+        import torch
+
+        from compbench.data.coloured_digits import coloured
+        from compbench.data.silos import TensorSilo, check_marginals, dirichlet_owners, iid_owners
+
+        generator = torch.Generator().manual_seed(self.settings.split_seed * 1_000_003 + 41)
+        condition = seen_colours(self.train.labels, self.holdout, generator)
+        if self.split == "iid":
+            owner = iid_owners(len(condition), self.settings.silos, generator)
+        else:
+            cell = condition[:, 0] * NUM_VALUES + condition[:, 1]
+            owner = dirichlet_owners(cell, self.settings.silos, self.settings.concentration, generator)
+        images = coloured(self.train.images, condition[:, 1], tuple(PALETTE.values())).to(self.ctx.device)
+        condition = condition.to(self.ctx.device)
+        silos = []
+        for number in range(self.settings.silos):
+            rows = (owner == number).to(self.ctx.device)
+            silos.append(TensorSilo(f"silo {number + 1}", images[rows], condition[rows], _decoded))
+        federation = Federation(silos)
+        check_marginals([silo.condition for silo in silos], SPACE)
+        return Problem(SPACE, EVENT, federation, budget, self.holdout, composed=(0, 1))
+
+    def referee(self, preset: str) -> object:
+        from compbench.tasks.image_presets import DIGIT_SIZES, JUDGES
+        from compbench.tasks.image_referee import ImageReferee
+
+        return ImageReferee(
+            real=_ColouredDigits(self.train, self.reference, self.holdout, self.ctx.device),
+            space=SPACE,
+            holdout=self.holdout,
+            judge=replace(JUDGES["cmnist", preset], architecture=self.settings.judge),
+            sizes=DIGIT_SIZES[preset],
+            dataset="cmnist",
+            ctx=self.ctx,
+        )
+
+
+class _ColouredDigits:
+    """Real images for the referee: digits of the reference in any colour; its judges learn from the training digits."""
+
+    shape = (3, 28, 28)
+
+    def __init__(self, train: Digits, reference: Digits, holdout: Holdout, device: torch.device) -> None:
+        self._train, self._reference, self._holdout, self._device = train, reference, holdout, device
+
+    def of(self, condition: Tensor, generator: Generator) -> Tensor:
+        import torch
+
+        from compbench.data.coloured_digits import coloured
+
+        digit, colour = condition[:, 0].cpu(), condition[:, 1].cpu()
+        order = self._reference.labels.argsort(stable=True)
+        counts = torch.bincount(self._reference.labels, minlength=NUM_VALUES)
+        place = (torch.rand(len(digit), generator=generator) * counts[digit]).long()
+        rows = order[(counts.cumsum(0) - counts)[digit] + place]
+        return coloured(self._reference.images[rows], colour, tuple(PALETTE.values())).to(self._device)
+
+    def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:
+        import torch
+
+        from compbench.data.coloured_digits import coloured
+
+        rows = torch.randint(len(self._train.labels), (size,), generator=generator)
+        digit = self._train.labels[rows]
+        if seen_only:
+            condition = seen_colours(digit, self._holdout, generator)
+        else:
+            condition = torch.stack([digit, torch.randint(NUM_VALUES, (size,), generator=generator)], 1)
+        images = coloured(self._train.images[rows], condition[:, 1], tuple(PALETTE.values()))
+        return images.to(self._device), condition.to(self._device)
+
+
+def seen_colours(digit: Tensor, holdout: Holdout, generator: Generator) -> Tensor:
+    """A colour for each digit, uniform among those that it is seen in: (N,) -> conditions (N, 2)."""
+    import torch
+
+    allowed = torch.ones(NUM_VALUES, NUM_VALUES)
+    for cell in holdout.cells:
+        allowed[cell] = 0
+    return torch.stack([digit, torch.multinomial(allowed[digit], 1, generator=generator)[:, 0]], 1)
+
+
+def _decoded(images: Tensor) -> Tensor:
+    """uint8 pixels as float32 in [-1, 1]."""
+    return images.float() / 127.5 - 1
+
+
+@hookimpl
+def compbench_tasks() -> tuple[Task, ...]:
+    return make_task("iid"), make_task("noniid")
