@@ -9,7 +9,7 @@ import click
 
 from compbench import __version__
 from compbench.errors import CompbenchError
-from compbench.verbs import board, check, data, diagnosing, looking, running
+from compbench.verbs import board, check, data, diagnosing, looking, running, starting
 
 
 class Verbs(click.Group):
@@ -53,6 +53,7 @@ for verb in (
     looking.show,
     diagnosing.diagnose,
     check.check,
+    starting.new,
 ):
     main.add_command(verb)
 

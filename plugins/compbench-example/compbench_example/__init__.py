@@ -1,1 +1,1 @@
-"""A compbench plugin to start from."""
+"""A compbench plugin."""
