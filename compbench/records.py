@@ -19,7 +19,16 @@ from compbench.schemas import RECORD_FORMAT, Artifact, Record
 MAX_RECORD_BYTES = 4 * 2**20
 """A record is some kilobytes; anything larger is not one."""
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+DIGEST = b'\n "digest": "'
+"""How the line with the digest begins.  No string of a record holds a line break, and nested names stand deeper."""
+
+
+def _with_digest(raw: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 had no digest of the file; nothing else differs, and what was never written down is not made up."""
+    return {**raw, "format": 2}
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_digest}
 """format -> function that turns a record of that format into the next."""
 
 
@@ -61,12 +70,18 @@ def parse(content: bytes) -> Record:
     """A record from its bytes, migrated to the present format.
 
     Raises:
-        CompbenchError: not a record of a format that this version reads, and what is wrong with it.
+        CompbenchError: not a record of a format that this version reads, and what is wrong with it; or not what was
+            written: the digest is another.
     """
     if len(content) > MAX_RECORD_BYTES:
         raise CompbenchError(f"is {len(content)} bytes long; a record has at most {MAX_RECORD_BYTES}.")
     try:
-        return Record.model_validate(_migrated(json.loads(content)))
+        raw = json.loads(content)
+        if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
+            raise CompbenchError("is not a record: it has no format number.")
+        if raw["format"] >= 2:
+            _check_digest(content, raw)
+        return Record.model_validate(_migrated(raw))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -75,19 +90,53 @@ def parse(content: bytes) -> Record:
         raise CompbenchError(f"is not JSON: {str(error)[:120]}.") from error
 
 
-def _migrated(raw: Any) -> dict[str, Any]:
-    if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
-        raise CompbenchError("is not a record: it has no format number.")
+def _check_digest(content: bytes, raw: dict[str, Any]) -> None:
+    """Takes the digest out of an object; other spacing, as of a formatter, is no other record."""
+    digest = raw.pop("digest", None)
+    if raw["format"] <= RECORD_FORMAT and digest not in (_digest(undigested(content)[0]), _digest(_lines(raw))):
+        found = "has no digest, and records have one since format 2" if digest is None else "was changed: its digest is another's"
+        raise CompbenchError(f"{found}; take the file as it was written.")
+
+
+def undigested(content: bytes) -> tuple[bytes, str]:
+    """A record's bytes without the line of its digest, and the digest; "" if there is none."""
+    start = content.find(DIGEST)
+    end = content.find(b"\n", start + 1)
+    if start < 0 or end < 0:
+        return content, ""
+    return content[:start] + content[end:], content[start + len(DIGEST) : end].rstrip(b'",').decode(errors="replace")
+
+
+def is_whole(content: bytes, digest: str) -> bool:
+    """Whether bytes from `undigested` are those that were written."""
+    return _digest(content) == digest
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _migrated(raw: dict[str, Any]) -> dict[str, Any]:
     if raw["format"] > RECORD_FORMAT:
         raise CompbenchError(f"has format {raw['format']}; this compbench reads up to {RECORD_FORMAT}: update it.")
     while raw["format"] < RECORD_FORMAT:
+        if raw["format"] not in MIGRATIONS:
+            raise CompbenchError(f"has format {raw['format']}, which there never was.")
         raw = MIGRATIONS[raw["format"]](raw)
     return raw
 
 
 def dump(record: Record) -> bytes:
-    """The bytes of a record: indented JSON with sorted keys, so that diffs read well."""
-    return (json.dumps(record.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+    """The bytes of a record: indented JSON with sorted keys, so that diffs read well.
+
+    `digest` is the SHA-256 of all other lines.  It tells a flipped bit or an edited score; it is no signature.
+    """
+    raw = record.model_dump(mode="json")
+    return _lines({**raw, "digest": _digest(_lines(raw))})
+
+
+def _lines(raw: dict[str, Any]) -> bytes:
+    return (json.dumps(raw, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
 
 class Store:

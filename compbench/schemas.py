@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compbench.interfaces import Budget, Presets, Score
 
-RECORD_FORMAT = 1
-"""Goes up when a record's fields change; `compbench.records` migrates older ones."""
+RECORD_FORMAT = 2
+"""Goes up when a record's fields change; `compbench.records` migrates older ones.  2: the file has a digest of itself."""
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}$"

@@ -1,11 +1,17 @@
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
-from boards.sample_records import record
+from boards.sample_records import record, score
 
+from compbench.boards.load import read_records
 from compbench.errors import CompbenchError
-from compbench.records import Store, dump, parse, write_atomically
+from compbench.records import MIGRATIONS, Store, dump, parse, write_atomically
+from compbench.schemas import RECORD_FORMAT
+
+FORMATS = Path(__file__).parent / "fixtures" / "records"
+"""A real record as each format wrote it; files here are never rewritten."""
 
 
 def test_a_record_survives_the_round_trip() -> None:
@@ -24,7 +30,9 @@ def test_identity_is_the_hash_of_the_canonical_spec_whatever_the_order_of_settin
         (b"{", "not JSON"),
         (b"[]", "no format number"),
         (b'{"format": 99}', "update it"),
+        (b'{"format": 0}', "never was"),
         (b'{"format": 1}', "not a record"),
+        (b'{"format": 2}', "no digest"),
         (b"x" * (5 * 2**20), "bytes long"),
     ],
 )
@@ -34,10 +42,51 @@ def test_parse_says_what_is_wrong_in_one_line(content: bytes, message: str) -> N
 
 
 def test_parse_rejects_nan() -> None:
-    raw = json.loads(dump(record()))
-    raw["seconds"] = float("nan")
+    raw = {**record().model_dump(mode="json"), "format": 1, "seconds": float("nan")}
     with pytest.raises(CompbenchError, match="seconds"):
         parse(json.dumps(raw).encode())
+
+
+def test_the_digest_is_the_hash_of_all_other_lines() -> None:
+    lines = dump(record()).splitlines(keepends=True)
+    (own,) = [line for line in lines if line.startswith(b' "digest": ')]
+    others = b"".join(line for line in lines if line != own)
+    assert own == f' "digest": "{hashlib.sha256(others).hexdigest()}",\n'.encode()
+
+
+def test_a_score_that_was_edited_is_found_out_by_both_readers(tmp_path: Path) -> None:
+    path = tmp_path / "edited.json"
+    path.write_bytes(dump(record(score(value=0.5))).replace(b'"value": 0.5', b'"value": 0.9'))
+    with pytest.raises(CompbenchError, match="was changed"):
+        parse(path.read_bytes())
+    found, problems = read_records([path])
+    assert not found
+    assert "was changed" in problems[0].reason
+
+
+def test_a_formatter_does_not_spoil_a_record() -> None:
+    assert parse(json.dumps(json.loads(dump(record()))).encode()) == record()
+
+
+@pytest.mark.parametrize(
+    ("name", "accuracy", "num_evaluations"),
+    [("format-1.json", 0.5454545617103577, 20), ("format-2.json", 0.03333333507180214, 4)],
+)
+def test_a_stored_record_of_each_format_says_to_both_readers_what_it_said(
+    name: str, accuracy: float, num_evaluations: int
+) -> None:
+    found = parse((FORMATS / name).read_bytes())
+    assert (found.format, found.identity, found.status) == (RECORD_FORMAT, found.spec.identity, "ok")
+    assert (found.spec.task, found.spec.method) == ("shapes3d-heavy", "factored")
+    assert found.score("heldout_accuracy").value == accuracy
+    assert found.profile.evaluations_per_sample == num_evaluations
+    assert read_records([FORMATS / name]) == ([found], [])
+
+
+def test_there_is_a_stored_record_of_each_format_and_a_migration_from_each_older_one() -> None:
+    stored = {json.loads(path.read_bytes())["format"] for path in FORMATS.glob("*.json")}
+    assert stored == set(range(1, RECORD_FORMAT + 1))
+    assert set(MIGRATIONS) == set(range(1, RECORD_FORMAT))
 
 
 def test_a_bad_file_in_the_store_never_hides_the_good_ones(tmp_path: Path) -> None:

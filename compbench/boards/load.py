@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from compbench.errors import CompbenchError
-from compbench.records import MAX_RECORD_BYTES, Problem, parse
+from compbench.records import MAX_RECORD_BYTES, Problem, is_whole, parse, undigested
 from compbench.schemas import RECORD_FORMAT, Record
 
 
@@ -39,11 +39,12 @@ def read_records(paths: Iterable[Path]) -> tuple[list[Record], list[Problem]]:
 def _read(content: bytes) -> Record:
     """A record of the present format straight from its bytes; anything else goes the way that migrates and explains."""
     if len(content) <= MAX_RECORD_BYTES:
+        bare, digest = undigested(content)
         try:
-            record = Record.model_validate_json(content)
+            record = Record.model_validate_json(bare)
         except ValidationError:
             return parse(content)
-        if record.format == RECORD_FORMAT and "format" in record.model_fields_set:
+        if record.format == RECORD_FORMAT and "format" in record.model_fields_set and is_whole(bare, digest):
             return record
     return parse(content)
 
