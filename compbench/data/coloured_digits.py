@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from compbench.data.digit import SIDE, read_idx
+from compbench.data.digit import SIDE, mnist_files, read_idx
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
@@ -43,34 +43,38 @@ class Digits(NamedTuple):
     labels: Tensor
 
 
-def mnist_folder(data: Path) -> Path | None:
-    """Where all four files lie, gzipped or not: the data folder or `mnist/` in it; None if some are missing."""
-    for folder in (data, data / "mnist"):
-        if all(_file(folder, name) for name in FILES):
-            return folder
-    return None
+def official_files(data: Path) -> tuple[Path, ...]:
+    """MNIST's four files in a data folder, in the order of `FILES`.
+
+    Raises:
+        CompbenchError: they are not all there.
+    """
+    paths = mnist_files(data, tuple(FILES))
+    if paths is None:
+        raise CompbenchError(
+            f"not all of {', '.join(FILES)} [.gz] are in {data} or {data / 'mnist'}; put them there or use --source embedded."
+        )
+    return paths
 
 
-def official_digits(folder: Path) -> tuple[Digits, Digits]:
+def official_digits(data: Path) -> tuple[Digits, Digits]:
     """MNIST's training and test digits.
 
     Raises:
-        CompbenchError: a file is not MNIST's, or cut off.
+        CompbenchError: a file is missing, not MNIST's, or cut off.
     """
-    found = {}
-    for name, md5 in FILES.items():
-        path = _file(folder, name)
-        assert path is not None
+    paths = official_files(data)
+    for path, md5 in zip(paths, FILES.values(), strict=True):
         if path.suffix == ".gz" and (actual := hashlib.md5(path.read_bytes()).hexdigest()) != md5:
             raise CompbenchError(
                 f"{path} is damaged: md5 {actual[:8]}..., MNIST's {md5[:8]}...; fetch it again or use --source embedded."
             )
-        found[name] = read_idx(path)
-    pairs = [Digits(found[f"{part}-images-idx3-ubyte"], found[f"{part}-labels-idx1-ubyte"].long()) for part in ("train", "t10k")]
+    train_images, train_labels, test_images, test_labels = map(read_idx, paths)
+    pairs = Digits(train_images, train_labels.long()), Digits(test_images, test_labels.long())
     for digits in pairs:
         if len(digits.images) != len(digits.labels) or digits.images.shape[1:] != (SIDE, SIDE) or digits.labels.max() > 9:
-            raise CompbenchError(f"{folder}: images and labels do not belong together; fetch all four files again.")
-    return pairs[0], pairs[1]
+            raise CompbenchError(f"{paths[0].parent}: images and labels do not belong together; fetch all four files again.")
+    return pairs
 
 
 def embedded_digits() -> tuple[Digits, Digits]:
@@ -98,10 +102,6 @@ def coloured(grey: Tensor, colour: Tensor, palette: Sequence[tuple[int, int, int
     """Grey digits uint8 (N, H, W) in colours (N,) of a palette: uint8 (N, 3, H, W)."""
     rgb = torch.tensor(palette, dtype=torch.float32, device=grey.device)[colour]  # (N, 3)
     return (grey[:, None].float() * rgb[:, :, None, None] / 255).round().to(torch.uint8)
-
-
-def _file(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
 
 
 def _varied(images: Tensor, labels: Tensor, generator: Generator) -> Digits:

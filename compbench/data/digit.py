@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -17,13 +18,15 @@ DIGIT, SIDE = 4, 28
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
 
-def mnist_files(data: Path) -> tuple[Path, Path] | None:
-    """MNIST's training images and labels in a data folder, plain or gzipped, in it or in `mnist/`; None if missing."""
+def mnist_files(data: Path, names: Sequence[str] = (IMAGES, LABELS)) -> tuple[Path, ...] | None:
+    """Some of MNIST's files, by default the training ones, in a data folder or `mnist/` in it; None if not all are there.
+
+    Each may be plain or gzipped.
+    """
     for folder in (data, data / "mnist"):
-        for suffix in ("", ".gz"):
-            pair = (folder / f"{IMAGES}{suffix}", folder / f"{LABELS}{suffix}")
-            if all(path.is_file() for path in pair):
-                return pair
+        found = [next(filter(Path.is_file, (folder / f"{name}.gz", folder / name)), None) for name in names]
+        if None not in found:
+            return tuple(found)
     return None
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.hookspecs import hookimpl
@@ -135,15 +134,13 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
 
 def choose(folder: Path, asked: str) -> Source:
     """MNIST where its four files lie in the data folder, else scikit-learn's digits."""
-    from compbench.data.coloured_digits import FILES, mnist_folder
+    from compbench.data.coloured_digits import FILES, official_files
+    from compbench.data.digit import mnist_files
 
-    found = mnist_folder(folder) if asked != "embedded" else None
-    if found:
-        return Source("official", "MNIST", "mnist-coloured-1")
     if asked == "official":
-        raise CompbenchError(
-            f"not all of {', '.join(FILES)} [.gz] are in {folder} or {folder / 'mnist'}; put them there or use --source embedded."
-        )
+        official_files(folder)
+    if asked == "official" or (asked == "auto" and mnist_files(folder, tuple(FILES))):
+        return Source("official", "MNIST", "mnist-coloured-1")
     return Source("embedded", "scikit-learn digits", "digits-coloured-1")
 
 
@@ -151,16 +148,10 @@ class _Family:
     """A task with its digits read."""
 
     def __init__(self, split: str, settings: Settings, holdout: Holdout, ctx: TaskContext) -> None:
-        from compbench.data.coloured_digits import embedded_digits, mnist_folder, official_digits
+        from compbench.data.coloured_digits import embedded_digits, official_digits
 
         self.split, self.settings, self.holdout, self.ctx = split, settings, holdout, ctx
-        if ctx.source.kind == "official":
-            folder = mnist_folder(ctx.data)
-            if folder is None:
-                raise CompbenchError(f"MNIST's files are gone from {ctx.data}; put them back or use --source embedded.")
-            self.train, self.reference = official_digits(folder)
-        else:
-            self.train, self.reference = embedded_digits()
+        self.train, self.reference = official_digits(ctx.data) if ctx.source.kind == "official" else embedded_digits()
 
     def problem(self, budget: Budget) -> Problem:
         """Silos of coloured digits, by the split's seed."""
