@@ -37,3 +37,12 @@ def plugin(tmp_path: Path):
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def played():
+    """Two episodes of OGBench's oracle, each from a process of its own."""
+    pytest.importorskip("ogbench")
+    from compbench.data.cube_trajectories import generate
+
+    return generate(2, 0, num_workers=2)

@@ -1,0 +1,234 @@
+"""Trajectories of OGBench's `cube-single-play`: the official file where present, else its own oracle's in MuJoCo.
+
+An episode is 1001 rows of play: an arm carries one cube to random places, one after another (Park et al. 2025).  Episode k
+of a seed is the same bits whatever process generates it and whatever came before: the environment and the oracle, which
+draws from numpy's global generator, are both seeded at its start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+import zipfile
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy
+
+from compbench.data.processes import Failed, Workers
+from compbench.errors import CompbenchError
+from compbench.interfaces import Source
+from compbench.locks import held
+
+FILE = "cube-single-play-v0.npz"
+OFFICIAL_FOLDER = Path("~/.ogbench/data")
+"""Where OGBench's own loader leaves its files."""
+
+ROWS = 1001
+"""Of one episode, the official files' length."""
+
+GENERATOR_VERSION = 1
+"""Goes up when generated trajectories change."""
+
+NUM_STATES, NUM_ACTIONS = 28, 5
+
+
+class Trajectories(NamedTuple):
+    """Rows of all episodes, one after the other.
+
+    Attributes:
+        observations: before the step, float32 (N, 28).
+        actions: float32 (N, 5).
+        terminals: whether a row is its episode's last, bool (N,).
+    """
+
+    observations: numpy.ndarray
+    actions: numpy.ndarray
+    terminals: numpy.ndarray
+
+    def episodes(self, most: int) -> list[tuple[numpy.ndarray, numpy.ndarray]]:
+        """(observations, actions) of each episode, at most so many."""
+        ends = numpy.flatnonzero(self.terminals)[:most] + 1
+        starts = [0, *ends[:-1]]
+        return [
+            (self.observations[first:last], self.actions[first:last]) for first, last in zip(starts, ends.tolist(), strict=True)
+        ]
+
+
+def official_file(folder: Path) -> Path | None:
+    """The official file: in the data folder, or where OGBench's loader puts it."""
+    return next((path for path in (folder / FILE, OFFICIAL_FOLDER.expanduser() / FILE) if path.is_file()), None)
+
+
+def check_installed() -> None:
+    """Raises CompbenchError with the install line if the simulator is not there."""
+    if find_spec("ogbench") is None or find_spec("mujoco") is None:
+        raise CompbenchError("planning needs packages that are not installed: pip install 'compbench[planning]'")
+
+
+def choose(folder: Path, asked: str) -> Source:
+    """The official file where it is present, else the oracle.
+
+    Raises:
+        CompbenchError: the official file was asked for and is not there, or the simulator is not installed.
+    """
+    check_installed()
+    found = official_file(folder) if asked != "embedded" else None
+    if found is not None:
+        status = found.stat()
+        facts = f"{found.name} {status.st_size} {status.st_mtime_ns}"
+        return Source("official", found.name, hashlib.sha256(facts.encode()).hexdigest()[:16])
+    if asked == "official":
+        raise CompbenchError(
+            f"there is no {FILE} in {folder} or {OFFICIAL_FOLDER}; put it there, or use --source embedded (OGBench's oracle)."
+        )
+    return Source("embedded", "OGBench oracle", fingerprint())
+
+
+def fingerprint() -> str:
+    """Of generated trajectories: the physics, and so every number, changes with the simulator's version."""
+    return f"oracle-{GENERATOR_VERSION} ogbench-{_version('ogbench')} mujoco-{_version('mujoco')}"
+
+
+def load(
+    source: Source,
+    folder: Path,
+    cache: Path,
+    *,
+    episodes: int,
+    seed: int,
+    num_workers: int = 1,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Trajectories:
+    """The official trajectories, or generated ones: from the cache if they were generated before.
+
+    Args:
+        source: what `choose` answered.
+        folder: of official files.
+        cache: folder of generated ones.
+        episodes, seed: how many to generate, and from which seed.
+        num_workers: processes that generate.
+        progress: called as progress(done, total) while generating.
+
+    Raises:
+        CompbenchError: the official file is damaged, or the simulator failed.
+    """
+    if source.kind == "official":
+        path = official_file(folder)
+        if path is None:
+            raise CompbenchError(f"{FILE} is gone from {folder}; put it back, or use --source embedded.")
+        return read(path)
+    facts = f"{source.fingerprint} seed-{seed} episodes-{episodes}"
+    path = cache / f"cube-single-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.npz"
+    with held(path):
+        if path.is_file():
+            try:
+                return read(path)
+            except CompbenchError:
+                path.unlink()  # damaged: a cache is made anew
+        made = generate(episodes, seed, num_workers=num_workers, progress=progress)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        with part.open("wb") as file:
+            numpy.savez(file, **made._asdict())
+        os.replace(part, path)
+        return made
+
+
+def read(path: Path) -> Trajectories:
+    """Read an .npz of observations, actions and terminals; whatever else it holds is left alone.
+
+    Raises:
+        CompbenchError: it cannot be read, or its arrays are not trajectories of this task.
+    """
+    try:
+        with numpy.load(path, allow_pickle=False) as file:
+            found = Trajectories(
+                file["observations"].astype(numpy.float32),
+                file["actions"].astype(numpy.float32),
+                file["terminals"].astype(bool),
+            )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        detail = " ".join(str(error).split())
+        raise CompbenchError(f"{path} cannot be read as trajectories ({detail}); delete it or fetch it again.") from error
+    rows = len(found.terminals)
+    shapes = (found.observations.shape, found.actions.shape, found.terminals.shape)
+    if shapes != ((rows, NUM_STATES), (rows, NUM_ACTIONS), (rows,)) or not found.terminals.any():
+        raise CompbenchError(
+            f"{path} must hold observations (N, {NUM_STATES}), actions (N, {NUM_ACTIONS}) and terminals (N,), found "
+            f"{', '.join(map(str, shapes))}; delete it or fetch it again."
+        )
+    if not (numpy.isfinite(found.observations).all() and numpy.isfinite(found.actions).all()):
+        raise CompbenchError(f"{path} holds values that are not finite; delete it or fetch it again.")
+    return found
+
+
+def generate(
+    episodes: int, seed: int, *, num_workers: int, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Trajectories:
+    """Episodes of the plan oracle, as `cube-single-play-v0` was made: noise 0.1, smoothing 0.5, no random actions.
+
+    Raises:
+        CompbenchError: an episode failed in the simulator, naming it.
+    """
+    check_installed()
+    with Workers(episode, min(num_workers, episodes)) as workers:
+        found = workers.map([(seed, number) for number in range(episodes)], progress=progress)
+    for number, one in enumerate(found):
+        if isinstance(one, Failed):
+            raise CompbenchError(f"episode {number} of seed {seed} could not be generated: {one.reason}.")
+    terminals = numpy.zeros(episodes * ROWS, bool)
+    terminals[ROWS - 1 :: ROWS] = True
+    observations, actions = (numpy.concatenate(part) for part in zip(*found, strict=True))
+    return Trajectories(observations, actions, terminals)
+
+
+def episode(which: tuple[int, int]) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """One episode in this process: (seed, number) -> observations (1001, 28) and actions (1001, 5), float32."""
+    env = cube_environment("data_collection")
+    from ogbench.manipspace.oracles.plan.cube_plan import CubePlanOracle
+
+    entropy = numpy.random.SeedSequence(which).generate_state(2)
+    before = numpy.random.get_state()
+    numpy.random.seed(int(entropy[0]))  # the oracle draws from numpy's global generator
+    try:
+        observation, info = env.reset(seed=int(entropy[1]))
+        oracle = CubePlanOracle(env=env, noise=0.1, noise_smoothing=0.5)
+        oracle.reset(observation, info)
+        observations = numpy.empty((ROWS, NUM_STATES), numpy.float32)
+        actions = numpy.empty((ROWS, NUM_ACTIONS), numpy.float32)
+        for row in range(ROWS):
+            action = numpy.clip(oracle.select_action(observation, info), -1, 1)
+            observations[row], actions[row] = observation, action
+            observation, _, _, _, info = env.step(action)
+            if oracle.done:
+                oracle.reset(*env.set_new_target())
+        return observations, actions
+    finally:
+        numpy.random.set_state(before)
+
+
+_ENVIRONMENTS: dict[str, Any] = {}
+
+
+def cube_environment(mode: str) -> Any:
+    """This process's `cube-single` environment of a mode ("data_collection" or "task"); two models take a second to compile."""
+    if mode not in _ENVIRONMENTS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a viewer that nobody asked for misses its display
+            import gymnasium
+            from ogbench.manipspace.envs.cube_env import CubeEnv
+
+        gymnasium.logger.min_level = gymnasium.logger.ERROR  # two warnings a reset about the precision of a Box
+        _ENVIRONMENTS[mode] = CubeEnv("single", mode=mode, terminate_at_goal=False, visualize_info=False)
+    return _ENVIRONMENTS[mode]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "?"

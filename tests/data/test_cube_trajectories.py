@@ -1,0 +1,76 @@
+"""Trajectories: the same bits for a seed wherever they are made, the cache, and files that are none."""
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+from compbench.data import cube_trajectories
+from compbench.data.cube_trajectories import ROWS, Trajectories, choose, episode, load, read
+from compbench.errors import CompbenchError
+from compbench.interfaces import Source
+
+
+def test_generate_gives_the_same_bits_in_other_processes_and_order(played: Trajectories) -> None:
+    observations, actions = episode((0, 1))  # here, and without the episode before
+    assert numpy.array_equal(observations, played.observations[ROWS:])
+    assert numpy.array_equal(actions, played.actions[ROWS:])
+    assert not numpy.array_equal(played.observations[:ROWS], played.observations[ROWS:])
+
+
+def test_episodes_end_at_terminals(played: Trajectories) -> None:
+    assert [len(observations) for observations, _ in played.episodes(5)] == [ROWS, ROWS]
+    assert len(played.episodes(1)) == 1
+
+
+def test_load_keeps_what_was_generated_and_makes_a_damaged_cache_anew(tmp_path: Path, monkeypatch) -> None:
+    made = Trajectories(numpy.ones((3, 28), numpy.float32), numpy.ones((3, 5), numpy.float32), numpy.array([False, False, True]))
+    calls = []
+    monkeypatch.setattr(cube_trajectories, "generate", lambda *args, **kwargs: calls.append(args) or made)
+    source = Source("embedded", "OGBench oracle", "test")
+    for _ in range(2):
+        found = load(source, tmp_path, tmp_path, episodes=1, seed=0)
+        assert all(map(numpy.array_equal, found, made))
+    assert len(calls) == 1
+    (file,) = tmp_path.glob("*.npz")
+    file.write_bytes(b"not a zip")
+    load(source, tmp_path, tmp_path, episodes=1, seed=0)
+    assert len(calls) == 2
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "what"),
+    [
+        (None, "cannot be read as trajectories"),
+        ({"observations": numpy.zeros((2, 28))}, "cannot be read as trajectories"),
+        ({"observations": numpy.zeros((2, 40)), "actions": numpy.zeros((2, 5)), "terminals": [0, 1]}, "must hold observations"),
+        ({"observations": numpy.full((2, 28), numpy.nan), "actions": numpy.zeros((2, 5)), "terminals": [0, 1]}, "not finite"),
+    ],
+)
+def test_read_says_in_one_line_what_is_wrong_with_a_file(tmp_path: Path, arrays, what: str) -> None:
+    path = tmp_path / "cube-single-play-v0.npz"
+    if arrays is None:
+        path.write_bytes(b"PK\x03\x04 cut off")
+    else:
+        numpy.savez(path, **arrays)
+    with pytest.raises(CompbenchError, match=what) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_choose_takes_the_official_file_where_it_is(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(cube_trajectories, "OFFICIAL_FOLDER", tmp_path / "nowhere")
+    assert choose(tmp_path, "auto").kind == "embedded"
+    with pytest.raises(CompbenchError, match=r"there is no cube-single-play-v0\.npz"):
+        choose(tmp_path, "official")
+    (tmp_path / cube_trajectories.FILE).write_bytes(b"")
+    assert choose(tmp_path, "auto").kind == "official"
+    assert choose(tmp_path, "embedded").kind == "embedded"
+
+
+def test_choose_names_the_install_line_where_the_simulator_is_missing(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(cube_trajectories, "find_spec", lambda name: None)
+    with pytest.raises(CompbenchError, match=r"pip install 'compbench\[planning\]'"):
+        choose(tmp_path, "auto")
