@@ -9,7 +9,7 @@ import click
 
 from compbench import __version__
 from compbench.errors import CompbenchError
-from compbench.verbs import board, check, data, diagnosing, looking, running, starting
+from compbench.verbs import board, check, data, diagnosing, looking, running, starting, submitting
 
 
 class Verbs(click.Group):
@@ -54,6 +54,8 @@ for verb in (
     diagnosing.diagnose,
     check.check,
     starting.new,
+    submitting.submit,
+    submitting.reproduce,
 ):
     main.add_command(verb)
 

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ from compbench.schemas import RECORD_FORMAT, Artifact, Record
 
 MAX_RECORD_BYTES = 4 * 2**20
 """A record is some kilobytes; anything larger is not one."""
+
+MAX_PICTURE_BYTES = 8 * 2**20
+"""A sample grid is some hundred kilobytes, and is embedded in the board's page."""
 
 DIGEST = b'\n "digest": "'
 """How the line with the digest begins.  No string of a record holds a line break, and nested names stand deeper."""
@@ -64,6 +68,24 @@ def write_atomically(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
+
+
+def read_limited(path: Path, limit: int) -> bytes:
+    """The bytes of a plain file; a link, a pipe, a device or a file beyond the limit is refused unread.
+
+    Raises:
+        CompbenchError: what is wrong with the file.
+    """
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise CompbenchError("is no plain file; links, pipes and devices are not followed.")
+        if status.st_size > limit:
+            raise CompbenchError(f"is {status.st_size} bytes long; at most {limit} are read.")
+        with open(path, "rb") as file:
+            return file.read(limit + 1)
+    except OSError as error:
+        raise CompbenchError(f"cannot be read: {error.strerror or error}.") from error
 
 
 def parse(content: bytes) -> Record:
@@ -154,8 +176,8 @@ class Store:
         records, problems = [], []
         for path in self.paths():
             try:
-                records.append(parse(path.read_bytes()))
-            except (CompbenchError, OSError) as error:
+                records.append(parse(read_limited(path, MAX_RECORD_BYTES)))
+            except CompbenchError as error:
                 problems.append(Problem(path, str(error)))
         return records, problems
 
@@ -163,8 +185,8 @@ class Store:
         """Records of one run, oldest first.  Bad files are passed over (`board` reports them)."""
         found = []
         for path in self.folder.glob(f"*.{identity[:12]}.*.json"):
-            with contextlib.suppress(CompbenchError, OSError):
-                record = parse(path.read_bytes())
+            with contextlib.suppress(CompbenchError):
+                record = parse(read_limited(path, MAX_RECORD_BYTES))
                 if record.identity == identity:
                     found.append(record)
         return iter(sorted(found, key=lambda record: record.attempt))
@@ -203,11 +225,11 @@ class Store:
     def picture(self, record: Record) -> bytes | None:
         """The sample grid of a record, if it is there and is what the record says."""
         for artifact in record.artifacts:
-            path = self.folder / Path(artifact.name).name
-            if artifact.name.endswith("samples.png") and path.is_file():
-                content = path.read_bytes()
-                if hashlib.sha256(content).hexdigest() == artifact.sha256:
-                    return content
+            if artifact.name.endswith("samples.png"):
+                with contextlib.suppress(CompbenchError):
+                    content = read_limited(self.folder / Path(artifact.name).name, MAX_PICTURE_BYTES)
+                    if hashlib.sha256(content).hexdigest() == artifact.sha256:
+                        return content
         return None
 
     def find(self, text: str) -> Path:

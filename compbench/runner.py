@@ -44,6 +44,7 @@ def run(
     force: bool = False,
     resume: bool = False,
     in_process: bool = False,
+    expected: RunSpec | None = None,
     crew: Crew | None = None,
     listener: Listener = lambda stage, done, total: None,
 ) -> Outcome:
@@ -54,6 +55,7 @@ def run(
         force: run again even if there is a finished record.
         resume: go on from the last checkpoint of the same spec.
         in_process: everything in this process, for debuggers; no time limit, no protection.
+        expected: the spec that the request must resolve to here, further metrics apart.
         crew: processes that runs follow each other in; none for processes of its own.
         listener: called with (stage, done, total).
 
@@ -73,7 +75,7 @@ def run(
         else:
             pair = ProcessPair(request, own, listener)
         try:
-            outcome = _Attempt(request, home, pair, force=force, resume=resume, in_process=in_process).run()
+            outcome = _Attempt(request, home, pair, force=force, resume=resume, in_process=in_process).run(expected)
         except BaseException:
             own.close(gracefully=False)
             raise
@@ -162,12 +164,14 @@ class _Attempt:
         self.scores: tuple[Any, ...] = ()
         self.artifacts: dict[str, bytes] = {}
 
-    def run(self) -> Outcome:
+    def run(self, expected: RunSpec | None = None) -> Outcome:
         try:
             self.contestant, self.referee = self.pair.describe()
         except Ended as end:
             raise CompbenchError(end.reason if end.usage else f"{end.reason}. {_last_line(end.traceback)}".strip()) from end
         self.spec = self._spec()
+        if expected is not None:
+            check_same(self.spec, expected)
         identity = self.spec.identity
         finished = self.store.finished(identity)
         if finished is not None and not self.force:
@@ -253,6 +257,16 @@ class _Attempt:
             fingerprint=referee["source"]["fingerprint"],
             metrics=referee["metrics"],
         )
+
+
+def check_same(here: RunSpec, expected: RunSpec) -> None:
+    """Raise CompbenchError naming what of an expected spec is not so here; further metrics do not matter."""
+    found, wanted = here.model_dump(mode="json"), expected.model_dump(mode="json")
+    found["metrics"] = {name: found["metrics"].get(name) for name in wanted["metrics"]}
+    for name, value in wanted.items():
+        if found[name] != value:
+            was, now = str(value)[:100], str(found[name])[:100]
+            raise CompbenchError(f"this spec cannot be run here: {name.replace('_', ' ')} was {was}, here it is {now}.")
 
 
 @contextlib.contextmanager

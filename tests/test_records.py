@@ -73,14 +73,16 @@ def test_a_formatter_does_not_spoil_a_record() -> None:
     [("format-1.json", 0.5454545617103577, 20), ("format-2.json", 0.03333333507180214, 4)],
 )
 def test_a_stored_record_of_each_format_says_to_both_readers_what_it_said(
-    name: str, accuracy: float, num_evaluations: int
+    name: str, accuracy: float, num_evaluations: int, tmp_path: Path
 ) -> None:
     found = parse((FORMATS / name).read_bytes())
     assert (found.format, found.identity, found.status) == (RECORD_FORMAT, found.spec.identity, "ok")
     assert (found.spec.task, found.spec.method) == ("shapes3d-heavy", "factored")
     assert found.score("heldout_accuracy").value == accuracy
     assert found.profile.evaluations_per_sample == num_evaluations
-    assert read_records([FORMATS / name]) == ([found], [])
+    path = tmp_path / f"{found.name}.json"
+    path.write_bytes((FORMATS / name).read_bytes())
+    assert read_records([path]) == ([found], [])
 
 
 def test_there_is_a_stored_record_of_each_format_and_a_migration_from_each_older_one() -> None:

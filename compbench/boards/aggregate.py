@@ -16,6 +16,7 @@ from compbench.boards.decomposition import ORACLE, Parts, decompose
 from compbench.boards.ranks import Rank, ranks
 from compbench.boards.statistics import Interval, interval, mean, sample_std
 from compbench.interfaces import PRESETS, Score
+from compbench.levels import Standing
 from compbench.schemas import Record
 
 Kind = Literal["run", "reference"]
@@ -74,7 +75,7 @@ class BoardRow(NamedTuple):
 
     Attributes:
         variant: what sets the row apart from others of its method: changed budget, differing settings, version.
-        kind: "reference" for oracles and pooled silos, which do not compete.
+        kind: "reference" for oracles, pooled silos and other training data, which do not compete.
         seeds: of the successful runs.
         statuses: how many runs ended how.
         scores: by column: the score's name, or name@vN for a metric version that the section has outgrown.
@@ -83,6 +84,8 @@ class BoardRow(NamedTuple):
         codes: how many versions of the method's file the runs came from.
         records: names of the records that count.
         parts: inference-time and estimation error, where the method also ran on exact scores.
+        level: how far its successful runs are vouched for.
+        training: what they were trained on, as declared.
     """
 
     section: Section
@@ -105,6 +108,8 @@ class BoardRow(NamedTuple):
     records: tuple[str, ...]
     rank: Rank | None = None
     parts: Parts | None = None
+    level: str = "self-reported"
+    training: str = "undeclared"
 
     @property
     def label(self) -> str:
@@ -122,29 +127,37 @@ class Group(NamedTuple):
     precision: str
 
 
-def rows(records: Iterable[Record | Mapping[str, Any]]) -> tuple[BoardRow, ...]:
+def rows(records: Iterable[Record | Mapping[str, Any]], standings: Mapping[str, Standing] | None = None) -> tuple[BoardRow, ...]:
     """All rows, by section, then rank; those that do not compete, and failures, come last.
 
     Args:
         records: in any order, as records or as their JSON objects.  Of several attempts at one run the latest
-            successful one counts, else the latest; of several runs of one seed (the method's file changed), likewise.
+            successful one counts, a reproduced one before others, else the latest; of several runs of one seed (the
+            method's file changed), the latest successful one, else the latest.
+        standings: what the levels of records come to, by their names; without one a record is self-reported.
 
     Returns:
         rows with ranks; the same for any order of the records.
     """
     checked = (record if isinstance(record, Record) else Record.model_validate(record) for record in records)
     sections: dict[Section, dict[Group, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in _latest(checked):
+    known = standings or {}
+    for record in _latest(checked, known):
         spec = record.spec
         section = Section(spec.task, spec.task_version, spec.preset, spec.source, spec.fingerprint)
         sections[section][_group(record)].append(record)
     ordered = sorted(sections, key=lambda s: (s.task, s.task_version, PRESETS.index(s.preset), s.source, s.fingerprint))
-    return tuple(row for section in ordered for row in _section_rows(section, sections[section]))
+    return tuple(row for section in ordered for row in _section_rows(section, sections[section], known))
 
 
-def _latest(records: Iterable[Record]) -> list[Record]:
-    """One record for each identity."""
-    return list(_best(records, key=lambda r: r.identity, order=lambda r: (r.status == "ok", r.attempt, r.started)))
+def _latest(records: Iterable[Record], standings: Mapping[str, Standing]) -> list[Record]:
+    """One record for each identity; a later attempt of somebody else does not replace what was reproduced."""
+
+    def place(record: Record) -> tuple[Any, ...]:
+        reproduced = standings.get(record.name, Standing()).level == "reproduced"
+        return record.status == "ok", reproduced, record.attempt, record.started
+
+    return list(_best(records, key=lambda record: record.identity, order=place))
 
 
 def _best(records: Iterable[Record], *, key: Any, order: Any) -> Iterable[Record]:
@@ -172,7 +185,9 @@ def _group(record: Record) -> Group:
     return Group(spec.method, spec.method_version, text, changed, spec.device_class, spec.precision)
 
 
-def _section_rows(section: Section, groups: Mapping[Group, Sequence[Record]]) -> list[BoardRow]:
+def _section_rows(
+    section: Section, groups: Mapping[Group, Sequence[Record]], standings: Mapping[str, Standing]
+) -> list[BoardRow]:
     ok = [record for group in groups.values() for record in group if record.status == "ok"]
     scores = [score for record in ok for score in record.scores]
     newest: dict[str, int] = {}
@@ -183,7 +198,7 @@ def _section_rows(section: Section, groups: Mapping[Group, Sequence[Record]]) ->
     variants = _variants(groups)
     made = [_row(section, group, variants[group], records, newest, primary) for group, records in groups.items()]
     parts = _decomposed(groups, primary)
-    made = [_with_parts(row, parts.get(group)) for row, group in zip(made, groups, strict=True)]
+    made = [_vouched(_with_parts(row, parts.get(group)), standings) for row, group in zip(made, groups, strict=True)]
     return sorted(_ranked(made), key=_place)
 
 
@@ -212,6 +227,16 @@ def _with_parts(row: BoardRow, parts: Parts | None) -> BoardRow:
         for term, (value, std) in terms.items()
     }
     return row._replace(scores={**row.scores, **own}, parts=parts)
+
+
+def _vouched(row: BoardRow, standings: Mapping[str, Standing]) -> BoardRow:
+    """The row with its level and its training data, by which it may become a reference."""
+    known = [standings.get(name, Standing()) for name in row.records]
+    declared = {standing.training_data for standing in known}
+    training = "external" if "external" in declared else "seen" if declared == {"seen"} else "undeclared"
+    many = sum(standing.level == "reproduced" for standing in known)
+    level = "self-reported" if not many else "reproduced" if many == len(row.seeds) else f"reproduced {many}/{len(row.seeds)}"
+    return row._replace(level=level, training=training, kind="reference" if training == "external" else row.kind)
 
 
 def _kept(records: Sequence[Record]) -> list[Record]:

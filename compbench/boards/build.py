@@ -13,6 +13,7 @@ from compbench.boards.render_html import to_html
 from compbench.boards.render_markdown import to_markdown
 from compbench.boards.render_svg import to_svg
 from compbench.interfaces import PRESETS
+from compbench.levels import Standing
 from compbench.records import write_atomically
 from compbench.schemas import Record
 
@@ -20,9 +21,12 @@ CHART = "decomposition.svg"
 """Inference-time and estimation error; written where some method also ran on exact scores."""
 
 PictureOf = Callable[[Record], bytes | None]
+Standings = Mapping[str, Standing]
 
 
-def build(records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf) -> tuple[Path, ...]:
+def build(
+    records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
+) -> tuple[Path, ...]:
     """Write board.csv, board.md, index.html and, if there is something to show, decomposition.svg, each whole or not at all.
 
     Args:
@@ -30,28 +34,33 @@ def build(records: Sequence[Record], destination: Path, *, papers: Path | None, 
         destination: folder; made if need be.
         papers: the papers' figures (`papers.csv`), or None.
         pictures: record -> its sample grid as PNG, if it has one.
+        standings: what the levels of records come to, by their names.
 
     Returns:
         the files written.
     """
-    files = contents(records, papers=papers, pictures=pictures)
+    files = contents(records, papers=papers, pictures=pictures, standings=standings)
     for name, content in files.items():
         write_atomically(destination / name, content)
     return tuple(destination / name for name in files)
 
 
-def stale(records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf) -> list[Path]:
+def stale(
+    records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
+) -> list[Path]:
     """The files of a board that differ from what the records give, or are not there; nothing is written."""
-    files = contents(records, papers=papers, pictures=pictures)
+    files = contents(records, papers=papers, pictures=pictures, standings=standings)
     paths = {destination / name: content for name, content in files.items()}
     return [path for path, content in paths.items() if not path.is_file() or path.read_bytes() != content]
 
 
-def contents(records: Sequence[Record], *, papers: Path | None, pictures: PictureOf) -> Mapping[str, bytes]:
+def contents(
+    records: Sequence[Record], *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
+) -> Mapping[str, bytes]:
     """The bytes of the board's files, by name."""
     figures = read(papers)
     with collector_paused():
-        board = rows(records)
+        board = rows(records, standings)
         chart = to_svg(board)
         files = {
             "board.csv": to_csv(board, figures).encode(),

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from compbench.errors import CompbenchError
-from compbench.records import MAX_RECORD_BYTES, Problem, is_whole, parse, undigested
+from compbench.records import MAX_RECORD_BYTES, Problem, is_whole, parse, read_limited, undigested
 from compbench.schemas import RECORD_FORMAT, Record
 
 
@@ -27,10 +27,7 @@ def read_records(paths: Iterable[Path]) -> tuple[list[Record], list[Problem]]:
     with collector_paused():
         for path in sorted(paths, key=str):
             try:
-                with open(path, "rb") as file:
-                    records.append(_read(file.read(MAX_RECORD_BYTES + 1)))
-            except OSError as error:
-                problems.append(Problem(path, f"cannot be read: {error.strerror or error}."))
+                records.append(_in_its_place(_read(read_limited(path, MAX_RECORD_BYTES)), path))
             except (CompbenchError, RecursionError) as error:
                 problems.append(Problem(path, " ".join(str(error).split())))
     return records, problems
@@ -47,6 +44,21 @@ def _read(content: bytes) -> Record:
         if record.format == RECORD_FORMAT and "format" in record.model_fields_set and is_whole(bare, digest):
             return record
     return parse(content)
+
+
+def _in_its_place(record: Record, path: Path) -> Record:
+    """The record, if identity, file and artifacts are named as they must be: copies and forgeries are not.
+
+    Raises:
+        CompbenchError: what does not fit.
+    """
+    if record.identity != record.spec.identity:
+        raise CompbenchError("has an identity that is not the hash of its spec.")
+    if path.stem != record.name:
+        raise CompbenchError(f"is the record {record.name} under another name.")
+    if any(not artifact.name.startswith(f"{record.name}.") for artifact in record.artifacts):
+        raise CompbenchError("names artifacts that are not its own.")
+    return record
 
 
 @contextmanager

@@ -137,7 +137,8 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     """What a reader must know of a row beside its numbers, failures apart."""
     found = []
     if row.kind == "reference":
-        found.append("reference: an oracle, or silos pooled; does not compete")
+        other = "trained on other data too" if row.training == "external" else "an oracle, or silos pooled"
+        found.append(f"reference: {other}; does not compete")
     if row.codes > 1:
         found.append(f"runs of {row.codes} versions of the method's file")
     return tuple(found)

@@ -15,7 +15,7 @@ ROW = ("kind", "task", "task_version", "preset", "source", "fingerprint", "metho
 SCORE = ("score", "split", "metric_version", "unit", "direction", "primary", "num_seeds", "mean", "std", "low", "high",
          "ceiling", "floor")  # fmt: skip
 COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_memory_bytes", "seconds", "timing",
-        "hardware", "parameters", "evaluations_per_sample")  # fmt: skip
+        "hardware", "parameters", "evaluations_per_sample", "level", "training_data")  # fmt: skip
 HEADER = (*ROW, *SCORE, *COST, "note")
 FORMULA = ("=", "+", "-", "@", "|", "%")
 EMPTY = ("",) * len(SCORE)
@@ -48,7 +48,7 @@ def _lines(row: BoardRow) -> list[tuple[str, ...]]:
         str(num_ok),
         str(sum(row.statuses.values()) - num_ok),
     )
-    cost = (*_timing(row.timing), _whole(row.parameters), _whole(row.evaluations))
+    cost = (*_timing(row.timing), _whole(row.parameters), _whole(row.evaluations), row.level, row.training)
     note = text("; ".join((*notes(row), *map(failure, row.failures))))
     lines = []
     for column, cell in row.scores.items():

@@ -128,6 +128,8 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Any]:
         "failures": [failure(entry) for entry in row.failures],
         "statuses": row.statuses,
         "notes": list(notes(row)),
+        "level": row.level,
+        "training": row.training,
     }
 
 

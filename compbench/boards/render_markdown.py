@@ -33,7 +33,8 @@ Made by `compbench board` from records; do not edit. `board.csv` has every score
 Scores are means over seeds ± sample standard deviation. After a slash stands the ceiling: the same judge on *real*
 images. A rank such as 1 (1-3) is the rank of the mean, and the ranks that the 95 % intervals leave open. Distances have
 their noise floor in brackets. `≥` marks a speed measured while runs shared the machine. Rows marked *paper* are the
-papers' own figures: official data, their protocol, their judge; they are not ranked.
+papers' own figures: official data, their protocol, their judge; they are not ranked. The level says who vouches for a
+row: *self-reported* is its author alone, *reproduced* somebody who ran the same specs anew and found the same scores.
 """
 
 
@@ -57,13 +58,13 @@ def _table(section: Section, rows: Sequence[BoardRow], figures: tuple[PaperFigur
     papers = rows_of(figures, section.task)
     known = [column for column in columns(rows, [f for f in figures if f.task == section.task]) if not column.detail]
     shown = _shown([column for column in known if not column.reason])
-    header = ["rank", "method", "seeds", *map(_header, shown), "samples/s", "steps/s", "parameters", "notes"]
+    header = ["rank", "method", "seeds", *map(_header, shown), "samples/s", "steps/s", "parameters", "level", "notes"]
     lines = [_line(header), _line(["---"] * len(header))]
     lines += [_line(_row(row, shown)) for row in rows]
     for (paper, method), own in papers.items():
         cells = [_paper(own.get(column.key)) for column in shown]
         if any(cells):
-            lines.append(_line(["*paper*", escape(method), "", *cells, "", "", "", escape(paper)]))
+            lines.append(_line(["*paper*", escape(method), "", *cells, "", "", "", "", escape(paper)]))
     missing = [f"{column.split}: {column.title} ({column.reason})" for column in known if column.reason]
     if missing:
         lines += ["", f"Not available: {escape(_shortened('; '.join(missing)))}"]
@@ -94,6 +95,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> list[str]:
         _speed(row.timing, "sample_samples_per_second"),
         _speed(row.timing, "train_steps_per_second"),
         count(row.parameters),
+        row.level,
         escape(_shortened("; ".join(remarks))),
     ]
 

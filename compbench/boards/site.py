@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from compbench.records import Problem, Store
 
@@ -17,24 +18,32 @@ def rebuild(records: Path, output: Path) -> tuple[tuple[Path, ...], list[Problem
         output: where board.csv, board.md and index.html go.
 
     Returns:
-        the written files, and what in the folder is no usable record.
+        the written files, and what in the folders of records and levels cannot be used.
     """
     from compbench.boards.build import build
-    from compbench.boards.load import read_records
 
-    store = Store(records)
-    found, problems = read_records(store.paths())  # the fast reader: boards are built from thousands
-    return build(found, output, papers=papers_beside(records), pictures=store.picture), problems
+    facts, problems = _read(records)
+    return build(destination=output, **facts), problems
 
 
 def stale(records: Path, output: Path) -> list[Path]:
     """The files of a board that differ from what the records give."""
     from compbench.boards import build
+
+    facts, _ = _read(records)
+    return build.stale(destination=output, **facts)
+
+
+def _read(records: Path) -> tuple[dict[str, Any], list[Problem]]:
+    """What a board is made of, as arguments of `build`, and what was passed over."""
+    from compbench import levels
     from compbench.boards.load import read_records
 
     store = Store(records)
-    found, _ = read_records(store.paths())
-    return build.stale(found, output, papers=papers_beside(records), pictures=store.picture)
+    found, problems = read_records(store.paths())  # the fast reader: boards are built from thousands
+    standings, more = levels.read(levels.beside(records), found, records)
+    facts = {"records": found, "papers": papers_beside(records), "pictures": store.picture, "standings": standings}
+    return facts, [*problems, *more]
 
 
 def papers_beside(records: Path) -> Path | None:

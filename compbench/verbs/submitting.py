@@ -1,0 +1,83 @@
+"""submit, reproduce."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from compbench.errors import CompbenchError
+from compbench.verbs.options import home_of_user
+
+
+@click.command()
+@click.argument("records", nargs=-1, required=True)
+@click.option("--to", "leaderboards", required=True, type=click.Path(path_type=Path), help="The repository's leaderboards/.")
+@click.option(
+    "--training-data",
+    required=True,
+    type=click.Choice(["seen", "external"]),
+    help="What the method was trained on: the task's seen combinations and nothing else, or other data too (--note says which).",
+)
+@click.option("--note", default="", help="Which other data.")
+def submit(records: tuple[str, ...], leaderboards: Path, training_data: Any, note: str) -> None:
+    """Check RECORDS (paths, or names in COMPBENCH_HOME) and lay them out for a pull request to leaderboards/.
+
+    Everything is checked before anything is written.  Their level is `self-reported` until somebody else runs
+    `compbench reproduce`.
+    """
+    from compbench.records import Store
+    from compbench.registry import Registry
+    from compbench.submission import checked, lay_out
+
+    if training_data == "external" and not note.strip():
+        raise CompbenchError("--training-data external needs --note with the data's name and where it comes from.")
+    if len(note) > 300:
+        raise CompbenchError(f"--note has {len(note)} characters; 300 are the most.")
+    store, registry = Store(home_of_user().records), Registry()
+    submissions = [checked(store.find(text), registry) for text in records]
+    laid_out = lay_out(submissions, leaderboards, training_data=training_data, note=" ".join(note.split()))
+    for path in laid_out.written:
+        click.echo(path)
+    for path in laid_out.known:
+        click.echo(f"there already: {path}")
+    board = f"compbench board --records {leaderboards / 'records'} --output {leaderboards / 'site'}"
+    click.echo(f"next: {board}, commit {leaderboards}, and open a pull request")
+
+
+@click.command()
+@click.argument("record")
+@click.option("--tolerance", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Relative, of each score.")
+@click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes all cores.")
+@click.option("--quiet", is_flag=True, help="No progress bars.")
+def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
+    """Run the spec of RECORD anew, compare the scores, and raise its level to `reproduced` if they agree.
+
+    Fresh processes and caches; judges are trained anew.  Exit status: 0 reproduced, 1 not, 2 wrong usage.
+    """
+    from compbench import console, levels
+    from compbench.records import Store
+    from compbench.reproduction import reproduce as reproduce_one
+    from compbench.runner import terminate_like_ctrl_c
+
+    terminate_like_ctrl_c()
+    home = home_of_user()
+    path = Store(home.records).find(record)
+    with console.listener(quiet=quiet, title=f"reproduce {path.stem}") as listener:
+        found = reproduce_one(path, home, tolerance=tolerance, threads=threads, listener=listener)
+    for entry in found.compared:
+        verdict = "agrees" if entry.agrees else "DIFFERS"
+        click.echo(f"{verdict:8} {entry.name}: {entry.submitted:.6g}, now {entry.found:.6g} (within {entry.tolerance:.3g})")
+    for name in found.missing:
+        click.echo(f"missing  {name}: not to be had here")
+    if not found.agrees:
+        why = "" if found.again.status == "ok" else f": the run ended as '{found.again.status}' ({found.again.reason})"
+        click.echo(f"not reproduced{why}", err=True)
+        sys.exit(1)
+    folder = levels.beside(path.parent)
+    written = levels.raise_level(
+        path, folder, compared=found.compared, environment=found.again.environment, seconds=found.again.seconds
+    )
+    click.echo(f"reproduced: {written}")
