@@ -9,7 +9,7 @@ import click
 
 from compbench import __version__
 from compbench.errors import CompbenchError
-from compbench.verbs import board, check, data, diagnosing, looking, running, starting, submitting
+from compbench.verbs import board, check, data, diagnosing, looking, running, starting, stores, submitting
 
 
 class Verbs(click.Group):
@@ -56,6 +56,9 @@ for verb in (
     starting.new,
     submitting.submit,
     submitting.reproduce,
+    stores.verify,
+    stores.merge,
+    stores.export,
 ):
     main.add_command(verb)
 

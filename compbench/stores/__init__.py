@@ -1,0 +1,1 @@
+"""Whole stores of records: verified, merged, exported."""
