@@ -7,7 +7,7 @@ from compbench.tasks.image_referee import Sizes
 
 SIZES = {"smoke": Sizes(40, 0, 0), "quick": Sizes(320, 0, 0), "paper": Sizes(0, 100, 10_000)}
 
-DIGIT_SIZES = {"smoke": Sizes(50, 0, 0), "quick": Sizes(1000, 0, 0), "paper": Sizes(0, 100, 10_000)}
+DIGIT_SIZES = {"smoke": Sizes(50, 0, 0), "quick": Sizes(300, 0, 0), "paper": Sizes(0, 100, 10_000)}
 """Of coloured digits, which are small enough to ask for more."""
 
 JUDGES = {
