@@ -1,0 +1,106 @@
+"""Ten stacked experts against a loop over them, and training inside a federation against training outside.
+
+Ratios of CPU time on one thread in one process; `extra_info` has them.  Run with -m slow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from compbench.checkpoints import NoCheckpoints
+from compbench.data.silos import TensorSilo
+from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.flow.experts import Experts
+from compbench.flow.independence import Masking, decentralised_loss
+from compbench.flow.nets import monolithic_net
+from compbench.flow.train import train
+from compbench.interfaces import Budget, Context, Event, Problem
+
+pytestmark = pytest.mark.slow
+
+SPACE = FactorSpace([Factor("left-right", 2), Factor("top-bottom", 2)])
+NUM_EXPERTS, NUM_CONDITIONS = 10, 3
+MASKING = Masking(0.7, 0.2, 0.1)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def budget(kind: str, steps: int = 1) -> Budget:
+    size = {"width": 64} if kind == "vector" else {"width": 16, "patch": 4}
+    return Budget(train_steps=steps, batch_size=128, learning_rate=1e-3, sample_steps=2, **size)
+
+
+def seconds(call: Callable[[], object], *, times: int) -> float:
+    """CPU seconds of one call: the fastest of five rounds, which a noisy machine disturbs least."""
+    rounds = []
+    for _ in range(5):
+        start = time.process_time()
+        for _ in range(times):
+            call()
+        rounds.append((time.process_time() - start) / times)
+    return min(rounds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "rows"),
+    [("vector", (2,), 1), ("vector", (2,), 16), ("vector", (2,), 128), ("image", (3, 28, 28), 1)],
+)
+def test_ten_stacked_experts_against_a_loop(kind: str, shape: tuple[int, ...], rows: int, benchmark) -> None:
+    problem = Problem(SPACE, Event(kind, shape), None, budget(kind), Holdout.empty(SPACE))
+    nets = [monolithic_net(problem, head_width=1.0) for _ in range(NUM_EXPERTS)]
+    for net in nets:
+        for parameter in net.parameters():  # the last layers start at 0, and equal outputs would show nothing
+            torch.nn.init.normal_(parameter, std=0.1)
+    experts = Experts(nets[0], [net.state_dict() for net in nets])
+    x, t = torch.randn(rows, *shape), torch.rand(rows)
+    conditions = torch.randint(-1, 2, (NUM_EXPERTS, NUM_CONDITIONS, rows, 2))
+    with torch.no_grad():
+        assert torch.allclose(experts(x, t, conditions), experts.loop(x, t, conditions), atol=1e-5)
+        loop = seconds(lambda: experts.loop(x, t, conditions), times=10)
+        stacked = seconds(lambda: experts(x, t, conditions), times=10)
+        benchmark.pedantic(lambda: experts(x, t, conditions), rounds=3)
+    benchmark.extra_info["loop over stacked"] = round(loop / stacked, 2)
+    print(f"{kind}, {rows} rows: {loop / stacked:.2f}x")
+
+
+def test_a_federation_adds_little_to_training(benchmark) -> None:
+    steps = 400
+    own = budget("vector", steps)
+    condition = SPACE.uniform(5000, torch.Generator().manual_seed(0))
+    silo = TensorSilo("one", 2.0 * condition - 1 + 0.1 * torch.randn(5000, 2), condition)
+    problem = Problem(SPACE, Event("vector", (2,)), Federation([silo]), own, Holdout.empty(SPACE))
+    loss = decentralised_loss(MASKING, 0.0)
+    net = monolithic_net(problem, head_width=1.0)
+
+    def context() -> Context:
+        return Context(torch.device("cpu"), "fp32", torch.Generator().manual_seed(0), NoCheckpoints())
+
+    def alone() -> None:
+        train(net, loss, silo, own, context())
+
+    def federated() -> None:
+        work = lambda lent, received, ctx: train(net, loss, lent, own, ctx).state_dict()  # noqa: E731
+        problem.federation.run(work, context(), like=net.state_dict(), stage="fit")
+
+    ratios = []
+    for _ in range(7):  # pairs, so that drift of the machine meets both alike
+        before = time.process_time()
+        alone()
+        between = time.process_time()
+        federated()
+        ratios.append((time.process_time() - between) / (between - before))
+    overhead = sorted(ratios)[len(ratios) // 2] - 1
+    benchmark.pedantic(federated, rounds=1)
+    benchmark.extra_info["overhead"] = round(overhead, 4)
+    print(f"federation adds {overhead:.2%}")
