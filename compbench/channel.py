@@ -6,6 +6,7 @@ imports torch.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
@@ -96,6 +97,11 @@ class Channel:
                 raise Closed("the other side closed the connection")
             received += got
         return buffer
+
+    def hang_up(self) -> None:
+        """Send no more: the other side finds the end of the stream where it would wait for an order, and may still tell."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self.socket.close()

@@ -9,16 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from compbench.channel import Channel, Closed, Message
 from compbench.devices import num_cores
+from compbench.errors import Unwritable
 from compbench.schemas import RunRequest, Status
 
 GRACE_SECONDS = 20.0
 """Between SIGTERM and SIGKILL: enough to finish a training step and write a checkpoint."""
+
+ALARM_SECONDS = 0.5
+"""Between two looks at whether a wait should end."""
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
 """glibc keeps freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
@@ -38,7 +42,7 @@ class Child:
     def __init__(self, role: str, request: RunRequest, peer: Channel, log: Path) -> None:
         self.role, self.log = role, log
         self.control, theirs = Channel.pair()
-        with log.open("wb") as output:
+        with _opened(log) as output:
             self.process = subprocess.Popen(
                 [
                     sys.executable,
@@ -68,12 +72,14 @@ class Child:
         *,
         deadline: float,
         progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+        alarm: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
         """The header of the next message of a kind; progress goes to `progress`.
 
         Args:
             kind: what the child was asked to answer with.
             deadline: `time.monotonic()` after which it has run out of time.
+            alarm: called twice a second, also while the child says nothing; what it raises ends the waiting.
 
         Raises:
             Ended: it failed, died or ran out of time.
@@ -81,8 +87,9 @@ class Child:
         with selectors.DefaultSelector() as selector:
             selector.register(self.control.socket, selectors.EVENT_READ)
             while True:
+                alarm()
                 left = deadline - time.monotonic()
-                if left <= 0 or not selector.select(min(left, 3600.0)):
+                if left <= 0 or not selector.select(min(left, ALARM_SECONDS)):
                     if time.monotonic() >= deadline:
                         raise Ended("timeout", f"the {self.role} was not done within the time limit")
                     continue
@@ -123,6 +130,7 @@ class Child:
         """End the process group: SIGTERM and some grace if asked (a fit then saves a checkpoint), SIGKILL at last."""
         if gracefully and self.process.poll() is None:
             self._signal(signal.SIGTERM)
+            self.control.hang_up()  # a child that waits for orders ends at once
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=GRACE_SECONDS)
         self._signal(signal.SIGKILL)  # the whole group: also what the plugin started and left behind
@@ -168,7 +176,8 @@ class Crew:
     def release(self) -> None:
         """A run is over and went well: its processes wait for the next."""
         for child in self.pair or ():
-            child.control.send("finish")
+            with contextlib.suppress(Closed):  # `take` sees that it is gone
+                child.control.send("finish")
 
     def close(self, *, gracefully: bool) -> None:
         """End both; the contestant may first save a checkpoint."""
@@ -184,6 +193,16 @@ def environment(request: RunRequest) -> dict[str, str]:
     threads = str(request.threads or max(1, num_cores() // request.slots))
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {**os.environ, **MALLOC, **dict.fromkeys(names, threads), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
+
+
+@contextlib.contextmanager
+def _opened(log: Path) -> Iterator[BinaryIO]:
+    try:
+        file = log.open("wb")
+    except OSError as error:
+        raise Unwritable.of(log, error) from error
+    with file:
+        yield file
 
 
 def log_tail(log: Path, count: int = 4000) -> str:

@@ -21,6 +21,9 @@ class Verbs(click.Group):
         except CompbenchError as error:
             click.echo(f"compbench: {error}", err=True)
             ctx.exit(2)
+        except KeyboardInterrupt:
+            click.echo("compbench: stopped.", err=True)
+            ctx.exit(130)
         except BrokenPipeError:
             sys.stderr.close()
             ctx.exit(0)

@@ -1,8 +1,20 @@
 """Errors for people: one line that says what was asked, what was found and what to do.  The CLI exits with 2 on them."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 
 class CompbenchError(Exception):
     """A mistake that its user can mend; shown as one line, without a traceback."""
+
+
+class Unwritable(CompbenchError):
+    """A file could not be written (a full disk, no permission): nothing that follows can be kept either."""
+
+    @classmethod
+    def of(cls, path: Path, error: OSError) -> Unwritable:
+        return cls(f"could not write {path}: {error.strerror or error}; nothing was changed.")
 
 
 class Refused(CompbenchError):

@@ -20,6 +20,7 @@ class InProcessPair:
     predecessors = 0
 
     def __init__(self, request: RunRequest, listener: Callable[[str, int, int], None]) -> None:
+        self.alarm = lambda: None
         self._contestant = Contestant(request, progress=listener)
         self._referee = Referee(request, progress=listener)
 

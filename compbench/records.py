@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from compbench.errors import CompbenchError
+from compbench.errors import CompbenchError, Unwritable
 from compbench.schemas import RECORD_FORMAT, Artifact, Record
 
 MAX_RECORD_BYTES = 4 * 2**20
@@ -36,6 +37,14 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_di
 """format -> function that turns a record of that format into the next."""
 
 
+RESERVED = ".reserved"
+"""Suffix of the empty dot-file that keeps an attempt's name while its files are being written."""
+
+
+class Taken(CompbenchError):
+    """Another writer has this attempt."""
+
+
 class Problem(NamedTuple):
     """A file in the store that is not a usable record."""
 
@@ -47,15 +56,16 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that is there whole or not at all, also when the disk is full or the process is killed.
 
     Raises:
-        CompbenchError: nothing was written, and why.
+        Unwritable: nothing was written, and why.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    mask = os.umask(0)
-    os.umask(mask)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise Unwritable.of(path, error) from error
     try:
         with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o666 & ~mask)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -63,7 +73,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
-        raise CompbenchError(f"could not write {path}: {error.strerror or error}; nothing was changed.") from error
+        raise Unwritable.of(path, error) from error
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(name)
@@ -197,9 +207,19 @@ class Store:
         return done[-1] if done else None
 
     def next_attempt(self, identity: str) -> int:
-        """The number of the next attempt, also past files that cannot be read."""
-        numbers = [path.name.split(".")[-2] for path in self.folder.glob(f"*.{identity[:12]}.*.json")]
+        """The number of the next attempt, also past files that cannot be read or are being written."""
+        names = [path.name.removesuffix(RESERVED) for path in self.folder.glob(f"*.{identity[:12]}.*.json*")]
+        numbers = [name.split(".")[-2] for name in names if name.endswith(".json")]
         return 1 + max((int(number) for number in numbers if number.isdigit()), default=0)
+
+    def sweep_up(self, identity: str) -> None:
+        """Delete what a writer of this run left that was killed over it.  For the holder of the run's claim only."""
+        for reserved in self.folder.glob(f".*.{identity[:12]}.*.json{RESERVED}"):
+            name = reserved.name[1:].removesuffix(f".json{RESERVED}")
+            if not (self.folder / f"{name}.json").exists():
+                for left in [*self.folder.glob(f"{glob.escape(name)}.*"), *self.folder.glob(f".{glob.escape(name)}.*")]:
+                    left.unlink(missing_ok=True)
+            reserved.unlink(missing_ok=True)
 
     def write(self, record: Record, artifacts: dict[str, bytes] | None = None) -> Path:
         """Write artifacts first, then the record that names them; an attempt is never overwritten.
@@ -210,17 +230,38 @@ class Store:
 
         Returns:
             path of the record.
+
+        Raises:
+            Taken: this attempt is there already, or is just being written.
+            Unwritable: the record was not written.
         """
         path = self.folder / f"{record.name}.json"
-        if path.exists():
-            raise CompbenchError(f"there is a record {path} already; records are never overwritten.")
-        named = []
-        for suffix, content in sorted((artifacts or {}).items()):
-            name = f"{record.name}.{suffix}"
-            write_atomically(self.folder / name, content)
-            named.append(Artifact(name=name, sha256=hashlib.sha256(content).hexdigest()))
-        write_atomically(path, dump(record.model_copy(update={"artifacts": tuple(named)})))
+        with self._reserved(path):
+            named = []
+            for suffix, content in sorted((artifacts or {}).items()):
+                name = f"{record.name}.{suffix}"
+                write_atomically(self.folder / name, content)
+                named.append(Artifact(name=name, sha256=hashlib.sha256(content).hexdigest()))
+            write_atomically(path, dump(record.model_copy(update={"artifacts": tuple(named)})))
         return path
+
+    @contextlib.contextmanager
+    def _reserved(self, path: Path) -> Iterator[None]:
+        """Keep an attempt for one writer of several: only one can create the file that says so."""
+        reserved = path.with_name(f".{path.name}{RESERVED}")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(reserved, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        except FileExistsError as error:
+            raise Taken(f"{path} is being written by another process.") from error
+        except OSError as error:
+            raise Unwritable.of(path, error) from error
+        try:
+            if path.exists():
+                raise Taken(f"there is a record {path} already; records are never overwritten.")
+            yield
+        finally:
+            reserved.unlink(missing_ok=True)
 
     def picture(self, record: Record) -> bytes | None:
         """The sample grid of a record, if it is there and is what the record says."""

@@ -6,10 +6,7 @@ This process never imports torch and never runs a plugin's code.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,12 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compbench.children import Crew, Ended, log_tail
+from compbench.children import Child, Crew, Ended, log_tail
+from compbench.claims import Busy, Claim, Lost, take
 from compbench.environment import environment_of
 from compbench.errors import CompbenchError
 from compbench.home import Home
-from compbench.records import Store, parse
+from compbench.records import Store, Taken, parse
 from compbench.schemas import Plugin, Profile, Record, RunRequest, RunSpec
+from compbench.scratch import scratch_folder
 
 DESCRIBE_SECONDS = 300.0
 """A plugin whose import takes longer hangs."""
@@ -47,6 +46,7 @@ def run(
     expected: RunSpec | None = None,
     crew: Crew | None = None,
     listener: Listener = lambda stage, done, total: None,
+    alarm: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Run one spec, or return its finished record.
 
@@ -58,24 +58,32 @@ def run(
         expected: the spec that the request must resolve to here, further metrics apart.
         crew: processes that runs follow each other in; none for processes of its own.
         listener: called with (stage, done, total).
+        alarm: called twice a second; may raise KeyboardInterrupt, which ends the run as Ctrl-C does.
 
     Returns:
         the record of this attempt, whatever its status; it is in the store.
 
     Raises:
-        CompbenchError: the request itself is wrong, or the same spec is being run by another process.
+        CompbenchError: the request itself is wrong.
+        Busy: the same spec is being run by another process, on this machine or another.
+        Unwritable: the store or the run's folder cannot be written.
     """
     home = Home(Path(request.home))
-    home.root.mkdir(parents=True, exist_ok=True)
     with _crew(home, crew) as own:
         if in_process:
             from compbench.inprocess import InProcessPair
 
             pair: Any = InProcessPair(request, listener)
         else:
-            pair = ProcessPair(request, own, listener)
+            pair = ProcessPair(request, own, listener, alarm)
         try:
             outcome = _Attempt(request, home, pair, force=force, resume=resume, in_process=in_process).run(expected)
+        except Busy as busy:
+            if isinstance(busy, Lost):
+                own.close(gracefully=False)
+            else:
+                own.release()
+            raise
         except BaseException:
             own.close(gracefully=False)
             raise
@@ -89,8 +97,7 @@ def run(
 @contextlib.contextmanager
 def crew_of(home: Home) -> Iterator[Crew]:
     """Processes for runs that follow each other; they end with the block."""
-    home.root.mkdir(parents=True, exist_ok=True)
-    with _scratch(home) as scratch:
+    with scratch_folder(home.root) as scratch:
         crew = Crew(scratch)
         try:
             yield crew
@@ -111,37 +118,40 @@ def terminate_like_ctrl_c() -> None:
     """Let SIGTERM, which schedulers send, end a run as Ctrl-C does: with a record and a checkpoint."""
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have started us with SIGINT ignored
         signal.signal(number, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # a terminal that closes; nohup has it ignored
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
 
 
 class ProcessPair:
     """Contestant and referee as child processes; the same four steps as `InProcessPair`."""
 
-    def __init__(self, request: RunRequest, crew: Crew, listener: Listener) -> None:
+    def __init__(self, request: RunRequest, crew: Crew, listener: Listener, alarm: Callable[[], None]) -> None:
         self._listener, self._crew = listener, crew
+        self.alarm = alarm
         self._contestant, self._referee = crew.take(request)
         self.predecessors = crew.predecessors
         self.deadline = time.monotonic() + request.time_limit if request.time_limit else float("inf")
 
     def describe(self) -> tuple[dict[str, Any], dict[str, Any]]:
         limit = min(self.deadline, time.monotonic() + DESCRIBE_SECONDS)
-        contestant = self._contestant.expect("described", deadline=limit)
-        return contestant, self._referee.expect("described", deadline=limit)
+        contestant = self._contestant.expect("described", deadline=limit, alarm=self.alarm)
+        return contestant, self._referee.expect("described", deadline=limit, alarm=self.alarm)
 
     def prepare(self) -> None:
         self._referee.control.send("prepare")
-        self._referee.expect("prepared", deadline=self.deadline, progress=self._listener)
+        self._wait(self._referee, "prepared")
 
     def fit(self, **order: Any) -> dict[str, Any]:
         self._contestant.control.send("fit", **order)
-        return self._contestant.expect("fitted", deadline=self.deadline, progress=self._listener)["facts"]
+        return self._wait(self._contestant, "fitted")["facts"]
 
     def evaluate(self, folder: Path) -> dict[str, Any]:
         self._referee.control.send("evaluate", folder=str(folder))
-        return self._referee.expect("evaluated", deadline=self.deadline, progress=self._listener)
+        return self._wait(self._referee, "evaluated")
 
     def measure(self) -> dict[str, Any]:
         self._contestant.control.send("measure")
-        return self._contestant.expect("measured", deadline=self.deadline, progress=self._listener)
+        return self._wait(self._contestant, "measured")
 
     def stop(self, *, gracefully: bool) -> None:
         self._crew.close(gracefully=gracefully)
@@ -149,6 +159,9 @@ class ProcessPair:
     def log(self) -> str:
         """What the contestant printed, at its end."""
         return log_tail(self._contestant.log)
+
+    def _wait(self, child: Child, kind: str) -> dict[str, Any]:
+        return child.expect(kind, deadline=self.deadline, progress=self._listener, alarm=self.alarm)
 
 
 class _Attempt:
@@ -177,8 +190,16 @@ class _Attempt:
         if finished is not None and not self.force:
             return Outcome(finished, self.store.folder / f"{finished.name}.json", reused=True)
         self.folder = self.home.runs / identity
-        with exclusive(self.folder, self.spec):
-            return self._record(*self._course())
+        with exclusive(self.folder, self.spec, alarm=self.pair.alarm) as claim:
+            finished = self.store.finished(identity)
+            if finished is not None and not self.force:  # by whoever had the claim until now
+                return Outcome(finished, self.store.folder / f"{finished.name}.json", reused=True)
+            self.store.sweep_up(identity)
+            stop = self.pair.alarm
+            self.pair.alarm = lambda: (stop(), claim.check())
+            ended = self._course()
+            claim.check()
+            return self._record(*ended)
 
     def _course(self) -> tuple[str, str, str]:
         """(status, reason, traceback) of prepare, fit, evaluate, measure."""
@@ -234,8 +255,16 @@ class _Attempt:
                 started=self.started.isoformat(timespec="seconds"),
                 seconds=time.monotonic() - self.clock,
             )
-            path = self.store.write(record, self.artifacts if status == "ok" else {})
+            path = self._write(record, self.artifacts if status == "ok" else {})
             return Outcome(parse(path.read_bytes()), path, reused=False)  # as it stands on disk, artifacts named
+
+    def _write(self, record: Record, artifacts: dict[str, bytes]) -> Path:
+        """Write it as the next attempt; records of the same run may come in from elsewhere meanwhile (`merge`)."""
+        for _ in range(100):
+            with contextlib.suppress(Taken):
+                return self.store.write(record, artifacts)
+            record = record.model_copy(update={"attempt": self.store.next_attempt(record.identity)})
+        return self.store.write(record, artifacts)
 
     def _spec(self) -> RunSpec:
         contestant, referee, request = self.contestant, self.referee, self.request
@@ -270,32 +299,22 @@ def check_same(here: RunSpec, expected: RunSpec) -> None:
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path, spec: RunSpec) -> Iterator[None]:
-    """Hold a run's folder for this process.  The kernel lets go of it when the process ends, however it ends.
+def exclusive(folder: Path, spec: RunSpec, *, alarm: Callable[[], None] = lambda: None) -> Iterator[Claim]:
+    """Hold the claim of a run's folder.  It ends with this process, however that ends.
 
     Raises:
-        CompbenchError: another process is running the same spec.
+        Busy: another process is running the same spec.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CompbenchError(
-                f"'{spec.method}' on '{spec.task}' (seed {spec.seed}, {spec.preset}) is being run by another process; "
-                "wait for it, or change the seed."
-            ) from error
-        yield
-
-
-@contextlib.contextmanager
-def _scratch(home: Home) -> Iterator[Path]:
-    """A folder for the children's logs, gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="compbench-", dir=home.root))
     try:
-        yield folder
+        claim = take(folder, alarm=alarm)
+    except Busy as busy:
+        what = f"'{spec.method}' on '{spec.task}' (seed {spec.seed}, {spec.preset})"
+        message = f"{what} is being run by another process ({busy.holder}); wait for it, or change the seed."
+        raise Busy(busy.folder, busy.holder, message) from busy
+    try:
+        yield claim
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        claim.release()
 
 
 @contextlib.contextmanager

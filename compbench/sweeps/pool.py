@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from compbench.children import Crew
+from compbench.claims import Busy, wait
 from compbench.devices import num_cores
-from compbench.errors import CompbenchError
+from compbench.errors import CompbenchError, Unwritable
 from compbench.home import Home
 from compbench.runner import crew_of, run
 from compbench.schemas import RunRequest
 
+JOIN_SECONDS = 90.0
+"""For slots that were told to stop: longer than a child's grace."""
+
+
+STOPPED = "stopped before it began"
+STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Result(NamedTuple):
-    """How one run of a sweep ended.  `status` is the record's, or "usage" where there is none."""
+    """How one run of a sweep ended.
+
+    `status` is the record's; "usage" where the request itself was wrong, "left" where the run is still to be done.
+    """
 
     method: str
     task: str
@@ -31,117 +43,173 @@ class Result(NamedTuple):
     primary: str
 
 
+class Manner(NamedTuple):
+    """How runs are to be done.
+
+    Attributes:
+        slots: runs side by side on one machine; 0 is one a GPU, or one on a CPU.
+        force, resume: as for a single run.
+        chain: runs of one method follow each other in the same two processes, so that start-up is paid once; otherwise each
+            run has processes of its own.  Scores are the same; records of chained runs say so beside their speeds.
+    """
+
+    slots: int = 0
+    force: bool = False
+    resume: bool = False
+    chain: bool = False
+
+
 SweepListener = Callable[[int, RunRequest, str, int, int], None]
 """(slot, request, stage, done, total)."""
 
 
 def work_through(
     requests: Sequence[RunRequest],
+    manner: Manner,
     *,
-    slots: int,
-    force: bool,
-    resume: bool,
-    chain: bool = False,
     listener: SweepListener = lambda slot, request, stage, done, total: None,
+    stopping: threading.Event | None = None,
 ) -> list[Result]:
-    """Run all requests, `slots` at a time; finished ones are returned at once.
+    """Run all requests, `manner.slots` at a time; finished ones are returned at once.
 
-    Ctrl-C stops the runs that are under way (each leaves a `killed` record and a checkpoint) and starts no other.
+    Runs that another sweep on the same store is at are waited for, after all others.  Ctrl-C, SIGTERM and `stopping` end the
+    runs under way (each leaves a `killed` record and a checkpoint) and start no other; so does a full disk.
 
     Args:
         requests: what to run; the order is kept.
-        slots: runs side by side; 0 is one a GPU, or one on a CPU.
-        force, resume: as for a single run.
-        chain: runs of one method follow each other in the same two processes, so that start-up is paid once; otherwise each
-            run has processes of its own.  Scores are the same; records of chained runs say so beside their speeds.
+        manner: how.
         listener: hears of progress.
+        stopping: set it to stop; it is set when the pool stopped early.
 
     Returns:
         one result for each request, in order.
     """
-    devices = _devices(requests[0].device if requests else "cpu")
-    count = slots or len(devices) or 1
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    order = sorted(range(len(requests)), key=lambda index: requests[index].method) if chain else range(len(requests))
-    for index in order:
-        waiting.put(index)
-    results: dict[int, Result] = {}
-    stopping = threading.Event()
-
-    def work(slot: int) -> None:
-        with crew_of(Home(Path(requests[0].home))) if chain else contextlib.nullcontext() as crew:
-            work_with(slot, crew)
-
-    def work_with(slot: int, crew: Crew | None) -> None:
-        while not stopping.is_set():
-            try:
-                index = waiting.get_nowait()
-            except queue.Empty:
-                return
-            request = _placed(requests[index], devices[slot % len(devices)] if devices else "", count)
-            results[index] = _one(request, slot, force, resume, crew, listener, stopping)
-
-    workers = [threading.Thread(target=work, args=(slot,), daemon=True) for slot in range(count)]
-    for worker in workers:
-        worker.start()
-    try:
+    pool = _Pool(requests, manner, listener, stopping or threading.Event())
+    workers = [threading.Thread(target=pool.work, args=(slot,), daemon=True) for slot in range(pool.slots)]
+    with stopped_by_signals(pool.stopping):
         for worker in workers:
-            while worker.is_alive():
-                worker.join(timeout=0.5)
-    except KeyboardInterrupt:
-        stopping.set()
-        for worker in workers:
-            worker.join(timeout=60)
-    return [results.get(index) or _never(requests[index]) for index in range(len(requests))]
+            worker.start()
+        patience = JOIN_SECONDS
+        while patience > 0 and (alive := next((worker for worker in workers if worker.is_alive()), None)):
+            alive.join(timeout=0.5)
+            patience -= 0.5 * pool.stopping.is_set()
+    if pool.bug is not None:
+        raise pool.bug
+    return pool.results()
 
 
-def _one(
-    request: RunRequest,
-    slot: int,
-    force: bool,
-    resume: bool,
-    crew: Crew | None,
-    listener: SweepListener,
-    stopping: threading.Event,
-) -> Result:
-    def hear(stage: str, done: int, total: int) -> None:
-        listener(slot, request, stage, done, total)
-        if stopping.is_set():
+class _Pool:
+    """Requests, the slots that work on them, and how far they are."""
+
+    def __init__(
+        self, requests: Sequence[RunRequest], manner: Manner, listener: SweepListener, stopping: threading.Event
+    ) -> None:
+        self.requests, self.manner, self.listener, self.stopping = requests, manner, listener, stopping
+        self._devices = devices_of(requests[0].device if requests else "cpu")
+        self.slots = manner.slots or len(self._devices) or 1
+        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._elsewhere: queue.SimpleQueue[tuple[int, Path]] = queue.SimpleQueue()
+        self._results: dict[int, Result] = {}
+        self._reason = STOPPED
+        self.bug: BaseException | None = None
+        count = range(len(requests))
+        for index in sorted(count, key=lambda index: requests[index].method) if manner.chain else count:
+            self._waiting.put(index)
+
+    def results(self) -> list[Result]:
+        return [self._results.get(index) or left(request, self._reason) for index, request in enumerate(self.requests)]
+
+    def work(self, slot: int) -> None:
+        """What one slot does until nothing is left."""
+        try:
+            with crew_of(Home(Path(self.requests[0].home))) if self.manner.chain else contextlib.nullcontext() as crew:
+                while (index := self._next()) is not None:
+                    self._work_on(index, slot, crew)
+        except Unwritable as error:
+            self._give_up(str(error))
+        except KeyboardInterrupt:
+            return
+        except BaseException as error:  # ours, not a plugin's: the main thread raises it
+            self.bug = error
+            self.stopping.set()
+
+    def _next(self) -> int | None:
+        """The next request: one that nobody works on, else one that another sweep had and has let go of."""
+        if self.stopping.is_set():
+            return None
+        with contextlib.suppress(queue.Empty):
+            return self._waiting.get_nowait()
+        try:
+            index, folder = self._elsewhere.get_nowait()
+        except queue.Empty:
+            return None
+        wait(folder, alarm=self._alarm)
+        return index
+
+    def _work_on(self, index: int, slot: int, crew: Crew | None) -> None:
+        request = self._placed(self.requests[index], slot)
+
+        def hear(stage: str, done: int, total: int) -> None:
+            self.listener(slot, request, stage, done, total)
+
+        try:
+            self._results[index] = self._run(request, crew, hear)
+        except Busy as busy:
+            self._elsewhere.put((index, busy.folder))
+            return
+        except KeyboardInterrupt:
+            return
+        except Unwritable as error:
+            self._give_up(str(error))
+            return
+        except CompbenchError as error:
+            self._results[index] = left(request, str(error))._replace(status="usage")
+        hear("done", 1, 1)
+
+    def _run(self, request: RunRequest, crew: Crew | None, hear: Callable[[str, int, int], None]) -> Result:
+        manner = self.manner
+        outcome = run(request, force=manner.force, resume=manner.resume, crew=crew, listener=hear, alarm=self._alarm)
+        record = outcome.record
+        primary = next((score for score in record.scores if score.primary), None)
+        shown = f"{primary.name} {primary.value:.3f}" if primary and primary.value is not None else ""
+        named = (request.method, request.task, request.seed)
+        return Result(*named, record.status, record.reason, record.seconds, outcome.reused, str(outcome.path), shown)
+
+    def _alarm(self) -> None:
+        if self.stopping.is_set():
             raise KeyboardInterrupt
 
+    def _give_up(self, reason: str) -> None:
+        self._reason = reason
+        self.stopping.set()
+
+    def _placed(self, request: RunRequest, slot: int) -> RunRequest:
+        """The request on its slot's device, with its share of the cores."""
+        own = {"slots": max(self.slots, request.slots), "threads": request.threads or max(1, num_cores() // self.slots)}
+        device = {"device": self._devices[slot % len(self._devices)]} if self._devices else {}
+        return request.model_copy(update={**own, **device})
+
+
+@contextlib.contextmanager
+def stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM set `stopping` and do no more: slots end in bounded time, and a second press loses nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in STOPPING_SIGNALS}
     try:
-        outcome = run(request, force=force, resume=resume, crew=crew, listener=hear)
-    except (CompbenchError, KeyboardInterrupt) as error:
-        listener(slot, request, "done", 1, 1)
-        return Result(request.method, request.task, request.seed, "usage", str(error) or "stopped", 0.0, False, "", "")
-    listener(slot, request, "done", 1, 1)
-    record = outcome.record
-    primary = next((score for score in record.scores if score.primary), None)
-    shown = f"{primary.name} {primary.value:.3f}" if primary and primary.value is not None else ""
-    return Result(
-        request.method,
-        request.task,
-        request.seed,
-        record.status,
-        record.reason,
-        record.seconds,
-        outcome.reused,
-        str(outcome.path),
-        shown,
-    )
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _never(request: RunRequest) -> Result:
-    return Result(request.method, request.task, request.seed, "killed", "stopped before it began", 0.0, False, "", "")
+def left(request: RunRequest, reason: str) -> Result:
+    """The result of a run that is still to be done."""
+    return Result(request.method, request.task, request.seed, "left", reason, 0.0, False, "", "")
 
 
-def _placed(request: RunRequest, device: str, slots: int) -> RunRequest:
-    """The request on its slot's device, with its share of the cores."""
-    own = {"slots": slots, "threads": max(1, num_cores() // slots)}
-    return request.model_copy(update={**own, "device": device} if device else own)
-
-
-def _devices(asked: str) -> list[str]:
+def devices_of(asked: str) -> list[str]:
     """The GPUs that slots are spread over, counted without importing torch; none for a CPU."""
     if asked == "cpu" or asked.startswith("cuda:"):
         return [] if asked == "cpu" else [asked]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def sweep(methods: str, tasks: str, file: str, chain: bool, slots: int, dry_run:
     """
     from compbench import console
     from compbench.runner import terminate_like_ctrl_c
-    from compbench.sweeps.pool import work_through
+    from compbench.sweeps.pool import Manner, work_through
 
     terminate_like_ctrl_c()
     grids = _grids(methods, tasks, file, options)
@@ -88,15 +88,32 @@ def sweep(methods: str, tasks: str, file: str, chain: bool, slots: int, dry_run:
             click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
         return
     with console.sweep_listener(len(requests), quiet=options["quiet"] or as_json) as listener:
-        results = work_through(
-            requests, slots=slots, force=options["force"], resume=options["resume"], chain=chain, listener=listener
-        )
+        results = work_through(requests, Manner(slots, options["force"], options["resume"], chain), listener=listener)
     pages = rebuild_board(Path(requests[0].home))
     if as_json:
         click.echo(json.dumps([result._asdict() for result in results], sort_keys=True))
     else:
         console.show_sweep(results, pages)
-    sys.exit(0 if all(result.status == "ok" for result in results) else 1)
+    _say_what_is_left(results)
+    sys.exit(_exit_status(results))
+
+
+def _say_what_is_left(results: Sequence[Any]) -> None:
+    """One line on standard error if the sweep ended before its end."""
+    stopped = [result for result in results if result.status in ("left", "killed")]
+    if stopped:
+        why = next((result.reason for result in stopped if result.status == "left"), stopped[0].reason).rstrip(".")
+        done = f"{len(results) - len(stopped)} of {len(results)} runs are done, {len(stopped)} are left"
+        click.echo(f"compbench: {why}. {done}: the same command does those (--resume: from their checkpoints).", err=True)
+
+
+def _exit_status(results: Sequence[Any]) -> int:
+    """0 if all went well, 130 if somebody stopped the sweep, else 1."""
+    from compbench.sweeps.pool import STOPPED
+
+    if any(result.status == "killed" or result.reason == STOPPED for result in results):
+        return 130
+    return 0 if all(result.status == "ok" for result in results) else 1
 
 
 def _grids(methods: str, tasks: str, file: str, options: dict[str, Any]) -> list[Any]:

@@ -1,0 +1,160 @@
+"""Sweeps whose parent is killed, stopped, doubled or left without a disk: whole records, and exactly the missing work."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from compbench import children
+from compbench.records import Store
+from compbench.schemas import RunRequest
+from compbench.sweeps.pool import Manner, work_through
+
+CHEAP = ("--method", "naive-ode-oracle", "--task", "gauss2d-fact-id", "--preset", "smoke", "--device", "cpu", "--chain")
+
+
+def start(home: Path, *words: str, quiet: bool = True, **more: object) -> subprocess.Popen:
+    command = [sys.executable, "-m", "compbench.cli", "sweep", *(("--quiet",) if quiet else ()), *words]
+    env = {**os.environ, "COMPBENCH_HOME": str(home), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+def records(home: Path) -> list[Path]:
+    return Store(home / "records").paths()
+
+
+def wait_for(condition, *, seconds: float = 90.0) -> bool:
+    end = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(found)
+
+
+def workers_of(home: Path) -> list[int]:
+    """Processes that were started for runs under `home`, by their environment; zombies have none."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"COMPBENCH_HOME={home}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def kill_at_a_random_moment(home: Path, seeds: str, generator: random.Random) -> None:
+    """Kill -9 a sweep's parent: some records after its start, or while it starts, and some time later."""
+    before = len(records(home))
+    count = generator.choice((0, 1, 1, 2))
+    sweep = start(home, *CHEAP, "--seed", seeds)
+    wait_for(lambda: len(records(home)) >= before + count or sweep.poll() is not None)
+    time.sleep(generator.uniform(0, 0.4 if count else 4.0))
+    sweep.kill()
+    sweep.communicate()
+    assert wait_for(lambda: not workers_of(home), seconds=20), "a child outlived its parent"
+
+
+def assert_whole(home: Path, kept: dict[Path, bytes]) -> dict[Path, bytes]:
+    """Every file that is there is a whole record with whole pictures, and none that was there before is changed."""
+    found, problems = Store(home / "records").read()
+    assert problems == []
+    for record in found:
+        assert all((home / "records" / artifact.name).is_file() for artifact in record.artifacts)
+    now = {path: path.read_bytes() for path in records(home)}
+    assert {path: now.get(path) for path in kept} == kept
+    return now
+
+
+def assert_each_done_once(home: Path, count: int) -> None:
+    found = Store(home / "records").read()[0]
+    assert Counter(record.spec.seed for record in found if record.status == "ok") == dict.fromkeys(range(count), 1)
+    left = [path.name for path in (home / "records").iterdir() if path.name.startswith(".")]
+    assert left == []
+    assert [path.name for path in home.iterdir() if "compbench-" in path.name] == []
+
+
+def survive(home: Path, *, moments: int, seeds: int) -> None:
+    generator, kept = random.Random(moments), {}
+    for _ in range(moments):
+        kill_at_a_random_moment(home, f"0-{seeds - 1}", generator)
+        kept = assert_whole(home, kept)
+
+
+def test_a_sweep_killed_three_times_leaves_whole_records_and_two_parents_at_once_do_exactly_the_rest(tmp_path: Path) -> None:
+    survive(tmp_path, moments=3, seeds=8)
+    kept = assert_whole(tmp_path, {})
+    both = [start(tmp_path, *CHEAP, "--seed", seeds) for seeds in ("0-7", "7,6,5,4,3,2,1,0")]
+    for sweep in both:
+        output, error = sweep.communicate(timeout=120)
+        assert (sweep.returncode, error) == (0, ""), output
+    assert_whole(tmp_path, kept)
+    assert_each_done_once(tmp_path, 8)
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_at_fifty_random_moments_is_finished_by_the_next(tmp_path: Path) -> None:
+    survive(tmp_path, moments=50, seeds=60)
+    kept = assert_whole(tmp_path, {})
+    last = start(tmp_path, *CHEAP, "--seed", "0-59")
+    output, error = last.communicate(timeout=600)
+    assert (last.returncode, error) == (0, ""), output
+    assert_whole(tmp_path, kept)
+    assert_each_done_once(tmp_path, 60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_a_stopped_sweep_leaves_nothing_running_and_says_what_is_left(tmp_path: Path, plugin, number: int) -> None:
+    fit = "import subprocess; subprocess.Popen(['sleep', '600']); "
+    fit += "open(os.environ['COMPBENCH_HOME'] + '/began', 'w')\n    while not ctx.cancelled(): time.sleep(0.05)"
+    words = ("--plugin", str(plugin(fit=fit)), "--method", "naughty", *CHEAP[2:-1], "--seed", "0-2")
+    home = tmp_path / "home"
+    sweep = start(home, *words)
+    assert wait_for((home / "began").exists)
+    began = time.monotonic()
+    sweep.send_signal(number)
+    time.sleep(0.2)
+    sweep.send_signal(number)  # a second press loses nothing
+    error = sweep.communicate(timeout=60)[1]
+    assert sweep.returncode == 130, error
+    assert "0 of 3 runs are done, 3 are left: the same command does those" in error
+    assert "Traceback" not in error
+    assert time.monotonic() - began < children.GRACE_SECONDS + 20
+    assert workers_of(home) == []
+    assert [record.status for record in Store(home / "records").read()[0]] == ["killed"]
+
+
+def test_a_child_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path, plugin, monkeypatch) -> None:
+    monkeypatch.setattr(children, "GRACE_SECONDS", 1.0)
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    fit = "import subprocess; signal.signal(signal.SIGTERM, signal.SIG_IGN); subprocess.Popen(['sleep', '600']); "
+    fit += "open(os.environ['COMPBENCH_HOME'] + '/began', 'w'); time.sleep(600)"
+    facts = {"task": "gauss2d-fact-id", "preset": "smoke", "device": "cpu", "home": str(tmp_path)}
+    asked = [RunRequest(method="naughty", plugins=(str(plugin(fit=fit)),), seed=seed, **facts) for seed in (0, 1)]
+    stopping = threading.Event()
+    began = threading.Thread(target=lambda: wait_for((tmp_path / "began").exists) and stopping.set())
+    began.start()
+    results = work_through(asked, Manner(slots=1), stopping=stopping)
+    assert [result.status for result in results] == ["killed", "left"]
+    assert not wait_for(lambda: set(workers_of(tmp_path)) - {os.getpid()}, seconds=0.5)
+
+
+def test_a_full_disk_ends_a_sweep_in_one_line_before_anything_is_computed(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk: what writes gets an error in the middle of a file."""
+    import resource
+
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))  # noqa: E731
+    sweep = start(tmp_path, *CHEAP, "--seed", "0-2", preexec_fn=limit)
+    error = sweep.communicate(timeout=60)[1]
+    assert sweep.returncode == 1
+    assert "claim.1: No space left on device; nothing was changed. 0 of 3 runs are done, 3 are left" in error
+    assert "Traceback" not in error
+    assert records(tmp_path) == []
