@@ -307,9 +307,14 @@ class Evaluation(NamedTuple):
 
 
 class Sampler(Protocol):
-    """The contestant as the referee sees it: conditions in, checked finite samples out (on the CPU)."""
+    """The contestant as the referee sees it: conditions in, checked finite samples out (on the CPU).
 
-    def __call__(self, condition: Tensor, *, stream: str) -> Tensor: ...
+    With `known` and `known_mask` it asks for samples around given entries, which must come back as they were given.
+    """
+
+    def __call__(
+        self, condition: Tensor, *, stream: str, known: Tensor | None = None, known_mask: Tensor | None = None
+    ) -> Tensor: ...
 
 
 class Source(NamedTuple):
@@ -326,6 +331,7 @@ class TaskContext:
 
     Attributes:
         seed: the run's seed; the referee derives its own generators from it.
+        preset: smoke, quick or paper.
         cache: folder for what is costly and reusable (judges, reference statistics), named by content hash.
         data: folder of official data files.
         source: what `Task.source` answered.
@@ -338,6 +344,7 @@ class TaskContext:
     cache: Path
     data: Path
     source: Source
+    preset: Presets = "quick"
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None
 

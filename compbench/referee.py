@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CPU_BATCH = 64
 GPU_BATCH = 512
+TRAJECTORY_BATCH = 256
 VECTOR_BATCH = 8192
 """Rows of one request: a CPU's caches like small ones of images, a GPU wants to be filled, vectors cost little but steps."""
 
@@ -89,6 +90,8 @@ class Referee:
     def _batch(self) -> int:
         if self.task.event.kind == "vector":
             return VECTOR_BATCH
+        if self.task.event.kind == "trajectory" and self.device.type == "cpu":
+            return TRAJECTORY_BATCH
         return GPU_BATCH if self.device.type == "cuda" else CPU_BATCH
 
 
@@ -111,11 +114,14 @@ class CheckedSampler:
         self._progress = progress
         self.seconds = 0.0
 
-    def __call__(self, condition: Tensor, *, stream: str) -> Tensor:
-        """Samples (B, *D) float32 on the CPU for conditions (B, F).
+    def __call__(
+        self, condition: Tensor, *, stream: str, known: Tensor | None = None, known_mask: Tensor | None = None
+    ) -> Tensor:
+        """Samples (B, *D) float32 on the CPU for conditions (B, F), around the `known` entries if there are any.
 
         Raises:
-            CompbenchError: wrong shape or type, or values that are not finite; says which and how many.
+            CompbenchError: wrong shape or type, values that are not finite, or known entries that were not kept; says which
+                and how many.
         """
         import torch
 
@@ -124,14 +130,16 @@ class CheckedSampler:
         parts = []
         start = time.perf_counter()
         for first in range(0, len(condition), self._batch):
-            rows = condition[first : first + self._batch]
+            part = slice(first, first + self._batch)
+            rows = condition[part]
             x0 = torch.randn(len(rows), *self._event.shape, generator=generator)
-            parts.append(self._checked(self._answer(Request(rows, x0), stream), x0))
+            given = () if known is None or known_mask is None else (known[part], known_mask[part])
+            parts.append(self._checked(self._answer(Request(rows, x0, *given), stream), x0, *given))
             self._progress(f"sample {stream}", first + len(rows), len(condition))
         self.seconds += time.perf_counter() - start
         return torch.cat(parts)
 
-    def _checked(self, samples: Tensor, x0: Tensor) -> Tensor:
+    def _checked(self, samples: Tensor, x0: Tensor, known: Tensor | None = None, known_mask: Tensor | None = None) -> Tensor:
         import torch
 
         name = self._request.method
@@ -143,7 +151,14 @@ class CheckedSampler:
         if not bool(finite.all()):
             share = 1 - finite.float().mean().item()
             raise CompbenchError(f"samples of '{name}' must be finite, {share:.1%} of the values are NaN or infinite.")
-        return samples.float()
+        samples = samples.float()
+        if known is not None and known_mask is not None and not torch.equal(samples[known_mask], known[known_mask]):
+            changed = (samples != known)[known_mask].float().mean().item()
+            raise CompbenchError(
+                f"samples of '{name}' must keep the request's known entries, {changed:.1%} of them were changed; "
+                "compbench.flow.solver.answer keeps them."
+            )
+        return samples
 
 
 def _with_progress(context: Any, progress: Callable[[str, int, int], None]) -> Any:

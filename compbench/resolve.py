@@ -56,6 +56,7 @@ def task_context(
         cache=home / "cache",
         data=home / "data",
         source=source,
+        preset=request.preset,
         metrics=metrics,
     )
 

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from compbench.factors import NULL, Weighted
 from compbench.flow.compose import around_null
 from compbench.flow.experts import Experts
-from compbench.flow.solver import euler
+from compbench.flow.solver import answer
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Context
+    from compbench.interfaces import Context, Request
 
 Inference = Literal["composed", "joint"]
 
@@ -95,11 +95,11 @@ class Mixture(nn.Module):
         self.experts, self.router, self.sample_steps = experts, router, sample_steps
 
 
-def sample_mixture(mixture: Mixture, members: Sequence[Weighted], x0: Tensor, ctx: Context) -> Tensor:
-    """Euler's steps along the mixture's composed velocity, from noise x0 (B, *D)."""
+def sample_mixture(mixture: Mixture, members: Sequence[Weighted], request: Request, ctx: Context) -> Tensor:
+    """A request's samples along the mixture's composed velocity, (B, *D)."""
 
     def velocity(x: Tensor, t: Tensor) -> Tensor:
         with ctx.autocast():
             return mixture_velocity(mixture.experts, mixture.router, x, t, members)
 
-    return euler(velocity, x0, num_steps=mixture.sample_steps)
+    return answer(velocity, request, num_steps=mixture.sample_steps)

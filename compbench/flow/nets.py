@@ -3,7 +3,7 @@
     h <- h + (gamma(c) * h + beta(c))
 
 The condition enters at that one place only, so methods that differ in `conditioning` share everything else, and several
-conditions at one x_t share the first half of the network (`VelocityNet.stacked`).
+conditions at one x_t share the first half of the network (`VelocityNet.stacked`).  Trajectories: `temporal`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from compbench.flow.encode import one_hots
 from compbench.flow.path import per_sample
 
 if TYPE_CHECKING:
+    from compbench.flow.temporal import TemporalUNet
     from compbench.interfaces import Budget, Event, Problem
 
 MULTIPLIERS = (1, 2, 4)
@@ -58,7 +59,7 @@ class VelocityNet(nn.Module):
     """v(x_t, t | c): a backbone and a conditioning module.
 
     Args:
-        backbone: `UNet` or `MLP`.
+        backbone: `UNet`, `TemporalUNet` or `MLP`.
         conditioning: maps conditions (B, F) to gamma and beta side by side, (B, 2 C).
         sample_steps: solver steps that its samples take.
         prediction: what the backbone's output is: "velocity", or "denoised", E[x1 | x_t], from which the velocity
@@ -68,7 +69,7 @@ class VelocityNet(nn.Module):
 
     def __init__(
         self,
-        backbone: UNet | MLP,
+        backbone: UNet | TemporalUNet | MLP,
         conditioning: nn.Module,
         *,
         sample_steps: int,
@@ -146,7 +147,7 @@ class UNet(nn.Module):
         self.middle = ResidualBlock(self.mid_channels, self.mid_channels)
         self.up_blocks = nn.ModuleList(ResidualBlock(2 * stage, stage) for stage in stages)
         self.ups = nn.ModuleList(nn.Conv2d(high, low, 3, padding=1) for low, high in pairwise(stages))
-        self.leave_norm = nn.GroupNorm(_num_groups(width), width)
+        self.leave_norm = nn.GroupNorm(num_groups(width), width)
         self.leave = nn.Conv2d(width, channels * patch**2, 3, padding=1)
         nn.init.zeros_(self.leave.weight)
         blocks = [*self.down_blocks, self.middle, *self.up_blocks]
@@ -185,9 +186,9 @@ class ResidualBlock(nn.Module):
     def __init__(self, channels_in: int, channels: int) -> None:
         super().__init__()
         self.channels = channels
-        self.norm1 = nn.GroupNorm(_num_groups(channels_in), channels_in)
+        self.norm1 = nn.GroupNorm(num_groups(channels_in), channels_in)
         self.conv1 = nn.Conv2d(channels_in, channels, 3, padding=1)
-        self.norm2 = nn.GroupNorm(_num_groups(channels), channels)
+        self.norm2 = nn.GroupNorm(num_groups(channels), channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
         self.skip = nn.Identity() if channels_in == channels else nn.Conv2d(channels_in, channels, 1)
         nn.init.zeros_(self.conv2.weight)
@@ -296,15 +297,19 @@ def head(inputs: int, hidden: int, channels: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, hidden), nn.SiLU(), last)
 
 
-def velocity_net(trunk: UNet | MLP, conditioning: nn.Module, budget: Budget) -> VelocityNet:
+def velocity_net(trunk: UNet | TemporalUNet | MLP, conditioning: nn.Module, budget: Budget) -> VelocityNet:
     """A backbone and a conditioning module as the budget wants them sampled and parametrised."""
     return VelocityNet(trunk, conditioning, sample_steps=budget.sample_steps, prediction=budget.prediction)
 
 
-def backbone(event: Event, budget: Budget) -> UNet | MLP:
-    """The budget's backbone for an event: a UNet for images, an MLP for anything else (flattened)."""
+def backbone(event: Event, budget: Budget) -> UNet | TemporalUNet | MLP:
+    """The budget's backbone for an event: a UNet for images, one along time for trajectories, an MLP for vectors."""
     if event.kind == "image":
         return UNet(event.shape, width=budget.width, patch=budget.patch)
+    if event.kind == "trajectory":
+        from compbench.flow.temporal import TemporalUNet  # late: it is built of this module's parts
+
+        return TemporalUNet(event.shape, width=budget.width, patch=budget.patch)
     return MLP(event.shape, width=budget.width)
 
 
@@ -338,7 +343,7 @@ def count_parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _num_groups(channels: int) -> int:
+def num_groups(channels: int) -> int:
     """Groups of a norm: 8 where they divide the channels."""
     return math.gcd(8, channels)
 

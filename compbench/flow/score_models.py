@@ -19,6 +19,7 @@ from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.noise import NoiseNet, build_noise_net, fit_noise_net
 from compbench.flow.path import GaussianPath, LinearPath, VariancePreservingPath
 from compbench.flow.smc import Drawn, Settings, draw, mean_trace
+from compbench.flow.solver import Known
 from compbench.flow.train import flow_matching_loss, train
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def draw_composition(
             return _autocast(scores.of_velocity_net(model, own), ctx)
 
         settings = settings._replace(edge=VELOCITY_EDGE, last_noise=False)
-        drawn = draw(composed, LinearPath(), request.x0, num_particles, settings, generator)
+        drawn = draw(composed, LinearPath(), request.x0, num_particles, settings, generator, known=Known.of(request))
     if num_particles > 1:
         every = -(-len(drawn.trace.ess) // LONGEST_TRACE)
         ctx.notes |= drawn.trace._replace(ess=tuple(round(size, 4) for size in drawn.trace.ess[::every]))._asdict()

@@ -20,6 +20,7 @@ from torch import Generator, Tensor
 
 from compbench.errors import CompbenchError
 from compbench.flow.path import GaussianPath, diffusion
+from compbench.flow.solver import Known
 
 Scheme = Literal["systematic", "stratified", "multinomial"]
 
@@ -188,7 +189,13 @@ def schedule(path: GaussianPath, num_steps: int, edge: float) -> list[Coefficien
 
 
 def feynman_kac(
-    composed: ComposedScore, path: GaussianPath, x: Tensor, settings: Settings, generator: Generator
+    composed: ComposedScore,
+    path: GaussianPath,
+    x: Tensor,
+    settings: Settings,
+    generator: Generator,
+    *,
+    known: Known | None = None,
 ) -> tuple[Swarm, Trace]:
     """Move swarms from noise to data, weighting each step at its right end and resampling after that.
 
@@ -201,6 +208,7 @@ def feynman_kac(
         x: particles at t = 0, (B, K, *D).
         settings: steps, clip, resampling.
         generator: of noise and resampling, on x's device.
+        known: entries that are given, the same for all particles of a swarm.
 
     Returns:
         the swarm at t = 1, not resampled after the last weights if the trigger did not ask for it, and its trace.
@@ -217,12 +225,16 @@ def feynman_kac(
     clipped = torch.zeros((), dtype=torch.float64, device=x.device)
     sizes = torch.full((settings.num_steps,), float(num_particles), dtype=torch.float64, device=x.device)
     diverged = torch.full((), settings.num_steps + 1, device=x.device)
+    noise0, alongside = x, known and Known(known.values[:, None], known.mask[:, None])
     now = composed(x, table[0].time)
     for step in range(settings.num_steps):
         last = step + 1 == settings.num_steps
         noise = generator if settings.noise and (settings.last_noise or not last) else None
         x = move(x, now.score, table[step], dt, noise)
         right = table[step + 1]
+        if alongside is not None:
+            ends = (1.0, 0.0) if last else _alpha_sigma(path, right.time)
+            x = alongside.on_path(x, noise0, *ends)
         now = composed(x, right.time)
         if num_particles == 1:
             diverged = torch.where(x.sum().isfinite(), diverged, diverged.clamp(max=step))
@@ -246,6 +258,7 @@ def feynman_kac(
             log_weights = torch.zeros_like(log_weights)
         flat = (chosen + offset).flatten()
         x, now = _take(x, flat), Composed(_take(now.score, flat), now.gap)  # the gap has done its work
+        noise0 = _take(noise0, flat) if alongside is not None else noise0
         ancestors = ancestors.gather(1, chosen)
     if int(diverged) <= settings.num_steps:
         raise CompbenchError(
@@ -275,6 +288,8 @@ def draw(
     num_particles: int,
     settings: Settings,
     generator: Generator,
+    *,
+    known: Known | None = None,
 ) -> Drawn:
     """One sample a request: x0 is its swarm's first particle, the others start from noise of the generator.
 
@@ -287,6 +302,7 @@ def draw(
         num_particles: K.
         settings: steps, clip, resampling.
         generator: on x0's device.
+        known: entries that are given, (B, *D).
 
     Returns:
         samples and trace.
@@ -306,11 +322,17 @@ def draw(
                 len(start), num_particles - 1, *x0.shape[1:], generator=generator, device=x0.device, dtype=x0.dtype
             )
             start = torch.cat([start, others], dim=1)
-        swarm, trace = feynman_kac(composed(part), path, start, settings, generator)
+        given = known and Known(known.values[part], known.mask[part])
+        swarm, trace = feynman_kac(composed(part), path, start, settings, generator, known=given)
         samples.append(pick(swarm, generator))
         traces.append(trace)
         shares.append(len(start) / len(x0))
     return Drawn(torch.cat(samples), mean_trace(traces, shares))
+
+
+def _alpha_sigma(path: GaussianPath, time: float) -> tuple[float, float]:
+    c = path.at(torch.tensor(time, dtype=torch.float64))
+    return float(c.alpha), float(c.sigma)
 
 
 def _weights(log_weights: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from compbench.flow.path import LinearPath, VariancePreservingPath
 from compbench.flow.scores import of_members
 from compbench.flow.smc import Settings, draw, ess, feynman_kac, pick, positions, resample
 from compbench.flow.smc_reference import feynman_kac_plainly
+from compbench.flow.solver import Known
 from compbench.metrics.transport import directions, sliced_wasserstein
 
 VP = VariancePreservingPath()
@@ -208,3 +209,16 @@ def test_a_sampler_that_diverges_says_when() -> None:
 def test_no_particles_are_refused() -> None:
     with pytest.raises(CompbenchError, match="at least one particle, got 0"):
         draw(lambda part: gaussians(20.0), VP, torch.randn(2, 2), 0, Settings(2), torch.Generator())
+
+
+@pytest.mark.parametrize("num_particles", [1, 8])
+def test_draw_returns_known_entries_as_given_and_draws_the_others(num_particles: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x0 = torch.randn(64, 2, generator=generator)
+    known = Known(torch.full((64, 2), 0.7), torch.tensor([True, False]).expand(64, 2))
+    path = LinearPath()
+    composed = gaussians(0.5, path)
+    settings = Settings(num_steps=20, clip=5.0, edge=1e-3)
+    drawn = draw(lambda part: composed, path, x0, num_particles, settings, generator, known=known)
+    assert torch.equal(drawn.x[:, 0], known.values[:, 0])
+    assert drawn.x[:, 1].std() > 0.1

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from compbench.flow.solver import euler, heun
+from compbench.flow.solver import Known, answer, euler, heun
+from compbench.interfaces import Request
 
 
 def growth(x: Tensor, t: Tensor) -> Tensor:
@@ -52,3 +53,26 @@ def test_solver_leaves_the_noise_alone() -> None:
     before = x0.clone()
     euler(growth, x0, num_steps=3)
     assert torch.equal(x0, before)
+
+
+def test_answer_moves_known_entries_along_their_path_and_returns_them_as_given() -> None:
+    x0, known = torch.randn(2, 5, 3)
+    mask = torch.tensor([True, False, True]).expand(5, 3)
+    seen = []
+
+    def velocity(x: Tensor, t: Tensor) -> Tensor:
+        seen.append((float(t[0]), x))
+        return x.sum(1, keepdim=True).expand_as(x)  # the free entry follows the others
+
+    x1 = answer(velocity, Request(torch.zeros(5, 1), x0, known, mask), num_steps=7)
+    assert torch.equal(x1[mask], known[mask])
+    for t, x in seen:
+        torch.testing.assert_close(x[mask], ((1 - t) * x0 + t * known)[mask])
+    assert not torch.allclose(x1, answer(velocity, Request(torch.zeros(5, 1), x0), num_steps=7))
+
+
+def test_answer_without_known_entries_is_euler() -> None:
+    x0 = torch.randn(4, 2)
+    request = Request(torch.zeros(4, 1), x0)
+    assert Known.of(request) is None
+    assert torch.equal(answer(growth, request, num_steps=3), euler(growth, x0, num_steps=3))

@@ -8,7 +8,7 @@ import torch
 from compbench.factors import NULL
 from compbench.flow.compose import guide
 from compbench.flow.nets import monolithic_net
-from compbench.flow.solver import euler
+from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Method, MethodSettings
@@ -46,7 +46,7 @@ def sample(settings, net, request, ctx):  # noise x0 (B, *D) -> samples (B, *D)
             v_null, v_cond = net.stacked(x, t, conditions)  # one batch for both
         return guide(v_null, v_cond, settings.guidance_weight)
 
-    return euler(velocity, request.x0, num_steps=net.sample_steps)
+    return answer(velocity, request, num_steps=net.sample_steps)
 
 
 def evaluations(settings, problem):

@@ -28,7 +28,7 @@ from compbench.flow.silos import (
     share_of,
     untrained_mixture,
 )
-from compbench.flow.solver import euler
+from compbench.flow.solver import answer
 from compbench.flow.teachers import TeachersPaths
 from compbench.flow.train import Steps, train
 from compbench.hookspecs import hookimpl
@@ -77,7 +77,7 @@ def build_experts(settings: PeerSettings, problem: Problem) -> Mixture:
 def sample_experts(settings: PeerSettings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """Euler's steps along the mixture's composition around NULL, all experts in one call."""
     members = composition(request.condition, settings.weight, settings.inference)
-    return sample_mixture(mixture, members, request.x0, ctx)
+    return sample_mixture(mixture, members, request, ctx)
 
 
 def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
@@ -104,7 +104,7 @@ def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityN
 def sample_student(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """Euler's steps along the composition around NULL."""
     members = composition(request.condition, settings.weight, settings.inference)
-    return euler(composed_velocity(net, members, ctx), request.x0, num_steps=net.sample_steps)
+    return answer(composed_velocity(net, members, ctx), request, num_steps=net.sample_steps)
 
 
 def evaluations_of_experts(settings: PeerSettings, problem: Problem) -> int:

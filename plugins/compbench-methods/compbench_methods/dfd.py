@@ -83,7 +83,7 @@ def build(settings: Settings, problem: Problem) -> Mixture:
 def sample(settings: Settings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """Euler's steps along the mixture's composition around NULL, all experts in one call."""
     members = composition(request.condition, settings.weight, settings.inference)
-    return sample_mixture(mixture, members, request.x0, ctx)
+    return sample_mixture(mixture, members, request, ctx)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:

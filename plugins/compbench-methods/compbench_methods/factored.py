@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from compbench.errors import CompbenchError
 from compbench.flow.encode import centred_one_hot
 from compbench.flow.nets import VelocityNet, backbone, head, head_hidden, velocity_net
-from compbench.flow.solver import euler
+from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
@@ -106,7 +106,7 @@ def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context)
         with ctx.autocast():
             return net(x, t, request.condition)
 
-    return euler(velocity, request.x0, num_steps=net.sample_steps)
+    return answer(velocity, request, num_steps=net.sample_steps)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:

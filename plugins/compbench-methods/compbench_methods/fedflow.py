@@ -16,7 +16,7 @@ from compbench.flow.independence import decentralised_loss
 from compbench.flow.mixture import composition
 from compbench.flow.nets import VelocityNet
 from compbench.flow.silos import DecentralisedSettings, composed_velocity, network, share_of
-from compbench.flow.solver import euler
+from compbench.flow.solver import answer
 from compbench.flow.train import Steps, learning_rate, train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, Problem, Request
@@ -58,7 +58,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
 def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """Euler's steps along the composition around NULL."""
     members = composition(request.condition, settings.weight, settings.inference)
-    return euler(composed_velocity(net, members, ctx), request.x0, num_steps=net.sample_steps)
+    return answer(composed_velocity(net, members, ctx), request, num_steps=net.sample_steps)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:

@@ -3,6 +3,8 @@
 On a deterministic task a decoder by regression.  On others the maps are extra channels of a velocity network:
 
     v(x_t, t | c) = UNet([x_t, M_1(c_1), ..., M_F(c_F)], t)
+
+A trajectory is a picture of one row a channel: a map tells each channel something at each frame.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
+from compbench.errors import Refused
 from compbench.flow.decoders import denormals_flushed, regression_loss
 from compbench.flow.low_rank import LowRankDecoder, LowRankMaps, RankSettings
-from compbench.flow.nets import SHORTEST_TIME_LEFT, Modulation, UNet
+from compbench.flow.nets import SHORTEST_TIME_LEFT, Modulation, backbone
 from compbench.flow.path import per_sample
-from compbench.flow.solver import euler
+from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Batch, Context, Event, Method, Problem, Request
@@ -34,8 +37,8 @@ class RenderedVelocityNet(nn.Module):
     """A UNet that is told the condition as maps beside x_t, and in no other way.
 
     Args:
-        maps: conditions (B, F) -> (B, F, H, W).
-        event: shape (C, H, W) of an image.
+        maps: conditions (B, F) -> (B, F, H, W), of an image's sides, or of a trajectory's channels and frames.
+        event: shape (C, H, W) of an image or (C, frames) of a trajectory.
         problem: its budget's width, patch, prediction and solver steps.
     """
 
@@ -43,13 +46,15 @@ class RenderedVelocityNet(nn.Module):
         super().__init__()
         budget = problem.budget
         channels, *side = event.shape
-        self.maps, self.channels = maps, channels
-        self.backbone = UNet((channels + len(maps.sizes), *side), width=budget.width, patch=budget.patch)
+        self.maps, self.channels, self.is_image = maps, channels, event.kind == "image"
+        told = len(maps.sizes) * (1 if self.is_image else channels)
+        self.backbone = backbone(event._replace(shape=(channels + told, *side)), budget)
         self.sample_steps, self.prediction = budget.sample_steps, budget.prediction
 
     def forward(self, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
         """v(x_t, t | c) of points (B, *D), times (B,) and conditions (B, F), float32 (B, *D)."""
-        joined = torch.cat([x_t, self.maps(condition).to(x_t.dtype)], dim=1)
+        maps = self.maps(condition).to(x_t.dtype)
+        joined = torch.cat([x_t, maps if self.is_image else maps.flatten(1, 2)], dim=1)
         nothing = x_t.new_zeros(len(x_t), self.backbone.mid_channels)
         output = self.backbone.decode(self.backbone.encode(joined, t), Modulation(nothing, nothing))[:, : self.channels]
         if self.prediction == "velocity":
@@ -64,8 +69,10 @@ class RenderedVelocityNet(nn.Module):
 def build(settings: Settings, problem: Problem) -> LowRankDecoder | RenderedVelocityNet:
     """The untrained network."""
     if _decodes(settings, problem):
+        if problem.event.kind != "image":
+            raise Refused("--set form=decoder draws images only; use form=velocity here.")
         return LowRankDecoder(problem.space.sizes, problem.event.shape, settings)
-    side = (problem.event.shape[1], problem.event.shape[2])
+    side = problem.event.shape[-2:]
     return RenderedVelocityNet(LowRankMaps(problem.space.sizes, side, settings), problem.event, problem)
 
 
@@ -93,7 +100,7 @@ def sample(settings: Settings, net: nn.Module, request: Request, ctx: Context) -
         with ctx.autocast():
             return net(x, t, request.condition)
 
-    return euler(velocity, request.x0, num_steps=net.sample_steps)
+    return answer(velocity, request, num_steps=net.sample_steps)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:
@@ -115,6 +122,6 @@ def compbench_methods() -> tuple[Method, ...]:
             sample=sample,
             build=build,
             evaluations=evaluations,
-            kinds=("image",),
+            kinds=("image", "trajectory"),
         ),
     )

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from compbench.factors import NULL
 from compbench.flow.compose import around_null, compose
 from compbench.flow.nets import VelocityNet, monolithic_net
-from compbench.flow.solver import euler
+from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Batch, Context, Method, MethodSettings, Problem, Request
@@ -61,7 +61,7 @@ def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context)
         with ctx.autocast():
             return compose(net, x, t, composition)
 
-    return euler(velocity, request.x0, num_steps=net.sample_steps)
+    return answer(velocity, request, num_steps=net.sample_steps)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:

@@ -1,0 +1,113 @@
+"""The velocity network of trajectories: a UNet along time, modulated by the condition at its middle.
+
+    x = [states, actions], (B, C, frames)
+
+After Diffuser's temporal UNet (Janner et al. 2022): convolutions along time alone, 5 frames wide, channels mixed freely.
+Stages, residual blocks, time embedding and the place of the condition are those of the image UNet, so that methods carry over.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from compbench.errors import CompbenchError
+from compbench.flow.nets import MULTIPLIERS, Modulation, TimeEmbedding, Trunk, num_groups
+
+KERNEL = 5
+
+
+class TemporalUNet(nn.Module):
+    """Stages of 1, 2 and 4 times `width`, a residual block each, a middle block, mirrored decoder.
+
+    Args:
+        shape: (C, frames) of a trajectory; frames divisible by `patch`.
+        width: channels of the first stage; the time embedding has 4 times as many.
+        patch: so many frames become one with their channels side by side; 1 leaves them.
+    """
+
+    def __init__(self, shape: tuple[int, ...], *, width: int, patch: int = 1) -> None:
+        super().__init__()
+        channels, frames = shape
+        if frames % patch:
+            raise CompbenchError(f"patch {patch} does not divide trajectories of {frames} frames; choose one that does.")
+        self.patch, self.mid_channels = patch, MULTIPLIERS[-1] * width
+        stages = [multiplier * width for multiplier in MULTIPLIERS]
+        self.enter = _convolution(channels * patch, width)
+        self.down_blocks = nn.ModuleList(TemporalBlock(stage, stage) for stage in stages)
+        self.downs = nn.ModuleList(nn.Conv1d(low, high, 3, stride=2, padding=1) for low, high in pairwise(stages))
+        self.middle = TemporalBlock(self.mid_channels, self.mid_channels)
+        self.up_blocks = nn.ModuleList(TemporalBlock(2 * stage, stage) for stage in stages)
+        self.ups = nn.ModuleList(nn.Conv1d(high, low, 3, padding=1) for low, high in pairwise(stages))
+        self.leave_norm = nn.GroupNorm(num_groups(width), width)
+        self.leave = nn.Conv1d(width, channels * patch, 1)
+        nn.init.zeros_(self.leave.weight)
+        self.splits = [2 * block.channels for block in [*self.down_blocks, self.middle, *self.up_blocks]]
+        self.time = TimeEmbedding(4 * width, sum(self.splits))
+
+    def encode(self, x_t: Tensor, t: Tensor) -> Trunk:
+        """The half before the condition: trajectories (B, C, frames) and times (B,) -> `Trunk`."""
+        film = self.time(t)
+        films = film.split(self.splits, dim=1)
+        with torch.autocast(x_t.device.type, enabled=False):  # bf16 would round positions to three digits
+            h = self.enter(self._folded(x_t))
+        skips = []
+        for level, block in enumerate(self.down_blocks):
+            h = block(h, films[level])
+            skips.append(h)
+            if level < len(self.downs):
+                h = self.downs[level](h)
+        return Trunk(self.middle(h, films[len(skips)]), tuple(skips), film)
+
+    def decode(self, trunk: Trunk, modulation: Modulation) -> Tensor:
+        """The half after the condition: `Trunk` and modulation (B, C) -> velocity (B, C, frames), float32."""
+        films = trunk.film.split(self.splits, dim=1)[-len(self.up_blocks) :]
+        h = trunk.middle
+        h = h + (modulation.gamma[:, :, None] * h + modulation.beta[:, :, None])
+        for level in reversed(range(len(self.up_blocks))):
+            h = self.up_blocks[level](torch.cat([h, trunk.skips[level]], dim=1), films[level])
+            if level > 0:
+                h = self.ups[level - 1](_stretched(h, trunk.skips[level - 1].shape[2]))
+        with torch.autocast(h.device.type, enabled=False):
+            return self._unfolded(self.leave(F.silu(self.leave_norm(h.float()))))
+
+    def _folded(self, x: Tensor) -> Tensor:
+        """(B, C, frames) -> (B, C patch, frames / patch)."""
+        return x.unflatten(2, (-1, self.patch)).transpose(2, 3).flatten(1, 2) if self.patch > 1 else x
+
+    def _unfolded(self, x: Tensor) -> Tensor:
+        """`_folded`, undone."""
+        return x.unflatten(1, (-1, self.patch)).transpose(2, 3).flatten(2) if self.patch > 1 else x
+
+
+class TemporalBlock(nn.Module):
+    """Two convolutions along time around a residual connection; flow time scales and shifts between them (FiLM)."""
+
+    def __init__(self, channels_in: int, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.norm1 = nn.GroupNorm(num_groups(channels_in), channels_in)
+        self.conv1 = _convolution(channels_in, channels)
+        self.norm2 = nn.GroupNorm(num_groups(channels), channels)
+        self.conv2 = _convolution(channels, channels)
+        self.skip = nn.Identity() if channels_in == channels else nn.Conv1d(channels_in, channels, 1)
+        nn.init.zeros_(self.conv2.weight)
+
+    def forward(self, h: Tensor, film: Tensor) -> Tensor:
+        """(B, C_in, frames) and time's (B, 2 C) -> (B, C, frames)."""
+        scale, shift = film[:, :, None].chunk(2, dim=1)
+        inner = self.conv1(F.silu(self.norm1(h)))
+        inner = torch.addcmul(shift, self.norm2(inner), 1 + scale)
+        return self.skip(h) + self.conv2(F.silu(inner))
+
+
+def _convolution(channels_in: int, channels: int) -> nn.Conv1d:
+    return nn.Conv1d(channels_in, channels, KERNEL, padding=KERNEL // 2)
+
+
+def _stretched(h: Tensor, frames: int) -> Tensor:
+    """Each frame twice, cut to the skip's length: 3 frames halve to 2, and 2 double to 4."""
+    return h.repeat_interleave(2, dim=2)[:, :, :frames]

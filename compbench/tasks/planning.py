@@ -1,0 +1,180 @@
+"""An arm that carries a cube between quadrants of a table, learnt from play in two silos; diagonal moves are never seen.
+
+planning-iid     each recorded segment lies in a silo drawn uniformly
+planning-noniid  one silo has the moves TL-TR and TR-BR, the other TL-BL and BL-BR
+
+Decentralized Compositional Flow Matching (DCFM), section 6.2, appendix B and table 2, on OGBench's `cube-single-play`
+(Park et al. 2025).  A sample is a plan [states, targets]; it is judged by carrying it out in MuJoCo.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
+
+if TYPE_CHECKING:
+    from compbench.data.cube_segments import Segments
+
+CITATION = "Decentralized Compositional Flow Matching"
+QUADRANTS = ("TL", "TR", "BL", "BR")
+SPACE = FactorSpace([Factor("source", 4, QUADRANTS), Factor("destination", 4, QUADRANTS)])
+HOLDOUT = Holdout.by_rule(SPACE, ["source", "destination"], lambda source, destination: source + destination == 3)
+"""TL-BR, TR-BL and back: the two quadrants share neither a row nor a column."""
+
+NUM_CHANNELS, WINDOW = 17, 96
+NUM_EPISODES = {"smoke": 4, "quick": 200, "paper": 1000}
+OWNERS: dict[tuple[int, int], tuple[int, ...]] = {
+    **dict.fromkeys([(0, 1), (1, 0), (1, 3), (3, 1), (1, 1)], (0,)),
+    **dict.fromkeys([(0, 2), (2, 0), (2, 3), (3, 2), (2, 2)], (1,)),
+    **dict.fromkeys([(0, 0), (3, 3)], (0, 1)),
+}
+"""Silos of each pair where the split is not iid: figure 8 for moves between quadrants; moves within one go to whoever
+plays there, TL and BR to both in turn (the figure leaves them out, but 3/4 of the pairs are said to be seen)."""
+
+
+class Settings(MethodSettings):
+    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+
+    stride: Literal[1, 2, 4, 8] = Field(4, description="control steps of 50 ms between frames of a plan; 4 makes 24 frames")
+    episodes: int = Field(0, ge=0, le=10_000, description="episodes of play; 0 takes the preset's (quick 200, paper 1000)")
+    data_seed: int = Field(0, ge=0, le=2**31, description="of the generated play and of the silos; not the run's seed")
+    tolerance: float = Field(0.01, gt=0, le=0.1, description="metres off the floor that a feasible plan's cube may be")
+
+
+BUDGETS = {
+    "paper": Budget(
+        train_steps=100_000,
+        batch_size=128,
+        width=128,
+        prediction="denoised",
+        learning_rate=3e-4,
+        final_learning_rate=1e-5,
+        warmup_steps=1000,
+        ema_decay=0.999,
+        sample_steps=100,
+    ),
+    "quick": Budget(
+        train_steps=1600,
+        batch_size=64,
+        width=32,
+        prediction="denoised",
+        learning_rate=2e-3,
+        warmup_steps=100,
+        ema_decay=0.99,
+        sample_steps=20,
+    ),
+    "smoke": Budget(
+        train_steps=30,
+        batch_size=16,
+        width=16,
+        prediction="denoised",
+        learning_rate=2e-3,
+        ema_decay=0.9,
+        sample_steps=3,
+    ),
+}
+"""Steps of all silos and stages together; the paper states no budget."""
+
+
+def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None) -> Task:
+    """A task of the family."""
+    settings = settings or Settings()
+    how = "segments shared out evenly" if split == "iid" else "each has other moves"
+    family = partial(_Family, split, settings)
+    return Task(
+        name=f"planning-{split}",
+        summary=f"plans of a robot arm, two silos ({how}); diagonal moves never seen",
+        space=SPACE,
+        holdout=HOLDOUT,
+        event=Event("trajectory", (NUM_CHANNELS, WINDOW // settings.stride)),
+        budgets=BUDGETS,
+        source=_source,
+        problem=lambda budget, ctx: family(ctx).problem(budget),
+        prepare=lambda preset, ctx: family(ctx).referee(preset).prepare(),
+        evaluate=lambda sampler, preset, ctx: family(ctx).referee(preset).evaluate(sampler),
+        primary="heldout_success_rate",
+        silos=2,
+        settings=settings,
+        configure=lambda changed: make_task(split, changed),
+        citation=CITATION + ", section 6.2 and table 2",
+        notes=[
+            "a plan has 96 control steps from one release of the cube to the next; the paper states no horizon",
+            "success: feasible, and the cube within 4 cm of the plan's goal after an ordinary reset and inpainting",
+        ],
+    )
+
+
+def _source(folder: Path, asked: str) -> Source:
+    from compbench.data.cube_trajectories import choose
+
+    return choose(folder, asked)
+
+
+class _Family:
+    """Segments of one context, for the problem and for the referee."""
+
+    def __init__(self, split: str, settings: Settings, ctx: TaskContext) -> None:
+        import torch
+
+        from compbench.data.cube_segments import segments
+        from compbench.data.cube_trajectories import load
+
+        self.split, self.settings, self.ctx = split, settings, ctx
+        episodes = settings.episodes or NUM_EPISODES[ctx.preset]
+        trajectories = load(
+            ctx.source,
+            ctx.data,
+            ctx.cache,
+            episodes=episodes,
+            seed=settings.data_seed,
+            num_workers=torch.get_num_threads(),
+            progress=lambda done, total: ctx.progress("play of the oracle", done, total),
+        )
+        self.segments: Segments = segments(trajectories, stride=settings.stride, episodes=episodes)
+
+    def problem(self, budget: Budget) -> Problem:
+        """Seen segments alone, in two silos."""
+        import torch
+
+        from compbench.data.cube_segments import normalised
+        from compbench.data.silos import TensorSilo, check_marginals, iid_owners
+
+        seen = [row for row, cell in enumerate(self.segments.cells.tolist()) if tuple(cell) not in HOLDOUT.cells]
+        plans = torch.from_numpy(normalised(self.segments.plans[seen])).to(self.ctx.device)
+        condition = torch.from_numpy(self.segments.cells[seen])
+        if self.split == "iid":
+            owner = iid_owners(len(seen), 2, torch.Generator().manual_seed(self.settings.data_seed + 17))
+        else:
+            cells = [tuple(cell) for cell in condition.tolist()]
+            owner = torch.tensor([OWNERS[cell][row % len(OWNERS[cell])] for row, cell in enumerate(cells)], dtype=torch.long)
+        silos = [
+            TensorSilo(f"silo {number + 1}", plans[owner == number], condition[owner == number].to(self.ctx.device))
+            for number in range(2)
+        ]
+        check_marginals([silo.condition for silo in silos], SPACE)
+        return Problem(
+            SPACE,
+            Event("trajectory", tuple(self.segments.plans.shape[1:])),
+            Federation(silos),
+            budget,
+            HOLDOUT,
+            composed=(0, 1),
+        )
+
+    def referee(self, preset: str) -> object:
+        from compbench.tasks.planning_referee import PlanningReferee
+
+        return PlanningReferee(self.segments, self.settings, HOLDOUT, preset, self.ctx)
+
+
+@hookimpl
+def compbench_tasks() -> tuple[Task, ...]:
+    return make_task("iid"), make_task("noniid")
