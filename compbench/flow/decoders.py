@@ -14,13 +14,23 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
+from pydantic import Field
 from torch import Generator, Tensor, nn
 
 from compbench.errors import CompbenchError, Refused
 from compbench.flow.codes import CodeSettings, Encoding
+from compbench.flow.train import train
+from compbench.interfaces import MethodSettings
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Batch, Problem
+    from compbench.interfaces import Batch, Context, Problem, Silo
+
+
+class RateSettings(MethodSettings):
+    """A decoder's own learning rate: at one rate for all, attention and shared pixels would end half trained."""
+
+    rate_factor: float = Field(3.0, gt=0, le=100, description="learning rate over the budget's; 1 is the paper's")
+
 
 Decoder = Callable[[int, tuple[int, ...]], nn.Module]
 """(inputs E, shape (C, H, W)) -> module from codes (B, E) to images (B, C, H, W)."""
@@ -52,6 +62,27 @@ def condition_decoder(problem: Problem, settings: CodeSettings, decoder: Decoder
 def regression_loss(net: Callable[[Tensor], Tensor], batch: Batch, generator: Generator) -> Tensor:
     """E ((net(c) - x1) / 2)^2: the MSE of images in [0, 1], the mean over entries.  Draws nothing."""
     return (net(batch.condition) - batch.x1).square().mean() / 4
+
+
+def regress(net: nn.Module, silo: Silo, problem: Problem, ctx: Context, *, rate_factor: float = 1.0) -> None:
+    """Fit a decoder in place on a silo's examples, with its own penalty where it has one (`net.penalty()`).
+
+    Args:
+        net: conditions (B, F) -> samples.
+        silo: where examples come from.
+        problem: its budget counts.
+        ctx: of the fit.
+        rate_factor: learning rate over the budget's.
+    """
+    budget = problem.budget.model_copy(update={"learning_rate": rate_factor * problem.budget.learning_rate})
+    penalty = getattr(net, "penalty", None)
+
+    def loss(network: Callable[[Tensor], Tensor], batch: Batch, generator: Generator) -> Tensor:
+        value = regression_loss(network, batch, generator)
+        return value + penalty() if penalty else value
+
+    with denormals_flushed():
+        train(net, loss, silo, budget, ctx)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from compbench.interfaces import MethodSettings
 
 REFERENCE_TOKENS, REFERENCE_VECTORS = 64, 4096
 """Over how many the repository sums (N = 32): penalties are means times these, so weights mean the same at any size."""
-SMALLEST_SHARE = 1e-8
+SMALLEST_SHARE, SHORTEST = 1e-8, 1e-24
 
 
 class RankSettings(MethodSettings):
@@ -69,8 +69,9 @@ class LowRankMaps(nn.Module):
 
     def all_maps(self) -> Tensor:
         """Every token's map, factor after factor, (sum of sizes, H, W)."""
-        column = F.normalize(self.column, dim=-1) * self.coefficient[..., None]
-        return column.transpose(1, 2) @ F.normalize(self.row, dim=-1)
+        lengths = self.column.square().sum(-1) * self.row.square().sum(-1)  # (T, R), squared
+        scale = self.coefficient * lengths.clamp(min=SHORTEST).rsqrt()
+        return (self.column * scale[..., None]).transpose(1, 2) @ self.row
 
     def tokens(self, condition: Tensor) -> Tensor:
         """Rows of the table that conditions (B, F) mean, (B, F); the row after the last where a factor is open."""
@@ -80,32 +81,48 @@ class LowRankMaps(nn.Module):
     def forward(self, condition: Tensor) -> Tensor:
         return with_open(self.all_maps())[self.tokens(condition)]
 
+    def weights(self, condition: Tensor) -> Tensor:
+        """How often each token takes part in conditions (B, F), (B, T): 0 or 1."""
+        tokens = torch.arange(sum(self.sizes), device=condition.device)
+        return (self.tokens(condition)[..., None] == tokens).any(1).to(self.coefficient.dtype)
+
     def penalties(self) -> Penalties:
         """Entropy and variance, equations 10 and 11."""
+        return Penalties(self.entropy(), self.variance())
+
+    def entropy(self) -> Tensor:
+        """Mean over tokens, equation 10."""
         square = self.coefficient.square()
         share = (square / square.sum(-1, keepdim=True)).clamp(min=SMALLEST_SHARE)
-        vectors = [self.column, self.row]
-        if self.settings.variance_of == "unit":
-            vectors = [F.normalize(vector, dim=-1) for vector in vectors]
-        variance = torch.stack([_sample_variance(vector).mean() for vector in vectors]).mean()
-        return Penalties(-(share * share.log()).sum(-1).mean(), variance)
+        return -(share * share.log()).sum(-1).mean()
+
+    def variance(self) -> Tensor:
+        """Mean over columns and rows of the sample variance of a vector's entries, equation 11."""
+        variance = _mean_variance if self.settings.variance_of == "raw" else _mean_variance_of_directions
+        return (variance(self.column) + variance(self.row)) / 2
 
     def penalty(self) -> Tensor:
-        """Both penalties with their weights, a scalar; one whose weight is 0 is not computed into the gradient."""
-        entropy, variance = self.penalties()
+        """Both penalties with their weights, a scalar; one whose weight is 0 is not computed."""
         total = self.coefficient.new_zeros(())
         if self.settings.entropy_weight:
-            total = total + self.settings.entropy_weight * REFERENCE_TOKENS * entropy
+            total = total + self.settings.entropy_weight * REFERENCE_TOKENS * self.entropy()
         if self.settings.variance_weight:
-            total = total + self.settings.variance_weight * REFERENCE_VECTORS * variance
+            total = total + self.settings.variance_weight * REFERENCE_VECTORS * self.variance()
         return total
+
+
+class Slope(nn.PReLU):
+    """PReLU with one slope, whose own kernel takes three times as long on a CPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.lerp(x.relu(), x, self.weight.to(x.dtype))
 
 
 class LowRankDecoder(nn.Module):
     """Images from rendered factors by a few small convolutions: PReLU, then a 3 x 3 convolution, three times.
 
     PReLU and the first convolution act on each factor's map alone, so they are done once a token and step, not once an
-    example: conv(sum_k maps_k) = sum_k conv_k(map_k).
+    example: conv(sum_k maps_k) = sum_k conv_k(map_k).  Images are held as rows of all channels, (B, H, C W).
 
     Args:
         sizes: number of values of each factor.
@@ -117,25 +134,31 @@ class LowRankDecoder(nn.Module):
     def __init__(self, sizes: Sequence[int], shape: tuple[int, ...], settings: RankSettings, *, num_hidden: int = 2) -> None:
         super().__init__()
         count = len(sizes)
+        self.shape = tuple(shape)
         self.maps = LowRankMaps(sizes, (shape[1], shape[2]), settings)
         channels = [count] * (num_hidden + 1) + [shape[0]]
-        self.activations = nn.ModuleList(nn.PReLU() for _ in channels[:-1])
+        self.activations = nn.ModuleList(Slope() for _ in channels[:-1])
         self.convolutions = nn.ModuleList(nn.ConvTranspose2d(low, high, 3, padding=1) for low, high in pairwise(channels))
         self.encoding = Encoding(sizes, CodeSettings(encoding="one-hot"))
+        self.register_buffer("shifts", neighbours(shape[2]), persistent=False)
 
     def forward(self, condition: Tensor) -> Tensor:
         """Conditions (B, F), NULL where open -> samples (B, C, H, W)."""
-        return self._finish(with_open(self._sides())[self.maps.tokens(condition)].sum(1))
+        return self.render(self.maps.weights(condition))
 
     def render(self, code: Tensor) -> Tensor:
         """`forward` of weights of tokens (B, T), which one-hots are: it can be differentiated in them."""
-        return self._finish(torch.einsum("bt,tchw->bchw", code, self._sides()))
+        sides = self._sides()
+        h = (code @ sides.flatten(1)).unflatten(1, sides.shape[1:])  # (B, H, C W)
+        for layer in range(1, len(self.convolutions)):
+            h = banded_convolution(self.activations[layer](self._biased(h, layer - 1)), self._band(layer))
+        return 2 * self._biased(h, -1).float().unflatten(2, self.shape[::2]).transpose(1, 2) - 1
 
     def plainly(self, condition: Tensor) -> Tensor:
         """`forward`, each example's maps through every convolution: the reference that it is tested against."""
         h = self.maps(condition)
         for activation, convolution in zip(self.activations, self.convolutions, strict=True):
-            h = convolution(activation(h))
+            h = convolution(F.prelu(h, activation.weight))
         return 2 * h.float() - 1
 
     def penalty(self) -> Tensor:
@@ -143,45 +166,66 @@ class LowRankDecoder(nn.Module):
         return self.maps.penalty()
 
     def _sides(self) -> Tensor:
-        """The first convolution of every token's map, through the channel of its factor, (T, C, H, W)."""
-        first = self.convolutions[0]
+        """The first convolution, bare of its bias, of every token's map, through the channel of its factor, (T, H, C W)."""
         tokens = self.activations[0](self.maps.all_maps())  # (T, H, W)
-        own = zip(tokens.split(list(self.maps.sizes)), first.weight.split(1), strict=True)
-        return torch.cat([banded_convolution(maps[:, None], _forward(kernel)) for maps, kernel in own])
+        own = zip(
+            tokens.split(list(self.maps.sizes)), self._band(0).unflatten(0, (3, len(self.maps.sizes), -1)).unbind(1), strict=True
+        )
+        return torch.cat([banded_convolution(maps, band.flatten(0, 1)) for maps, band in own])
 
-    def _finish(self, sides: Tensor) -> Tensor:
-        """The layers after the first convolution, whose bias is still to come, on the factors' sum (B, C, H, W)."""
-        h = sides + self.convolutions[0].bias[:, None, None]
-        for activation, convolution in zip(self.activations[1:], self.convolutions[1:], strict=True):
-            h = banded_convolution(activation(h), _forward(convolution.weight)) + convolution.bias[:, None, None]
-        return 2 * h.float() - 1
+    def _biased(self, h: Tensor, layer: int) -> Tensor:
+        return h + self.convolutions[layer].bias.repeat_interleave(self.shape[2])
+
+    def _band(self, layer: int) -> Tensor:
+        return band_of(_forward(self.convolutions[layer].weight), self.shifts)
 
 
-def banded_convolution(x: Tensor, weight: Tensor) -> Tensor:
-    """3 x 3 convolution with padding 1 as one matrix product: three rows of all channels times a banded matrix.
+def neighbours(width: int) -> Tensor:
+    """Matrices that give each pixel of a row its left neighbour, itself, and its right one, (3, W, W); nothing outside."""
+    return torch.stack([torch.ones(width - abs(k)).diag(-k) for k in (-1, 0, 1)])
 
-    With two channels a convolution routine has next to nothing to do and takes three times as long on a CPU.
+
+def band_of(weight: Tensor, shifts: Tensor) -> Tensor:
+    """A 3 x 3 kernel (C', C, 3, 3) as a matrix from three rows of all channels to one, (3 C W, C' W).
 
     Args:
-        x: (B, C, H, W).
-        weight: as of `conv2d`, (C', C, 3, 3).
+        weight: as of `conv2d`.
+        shifts: `neighbours(W)`.
+    """
+    out, low, width = *weight.shape[:2], shifts.shape[1]
+    entries = weight.permute(2, 1, 0, 3).reshape(-1, 3) @ shifts.to(weight.dtype).flatten(1)  # (3 C C', W W)
+    return entries.view(3, low, out, width, width).transpose(2, 3).reshape(3 * low * width, out * width)
+
+
+def banded_convolution(rows: Tensor, band: Tensor) -> Tensor:
+    """3 x 3 convolution with padding 1 as one matrix product: three rows of all channels times a banded matrix.
+
+    With two channels a convolution routine has next to nothing to do and takes many times as long on a CPU.
+
+    Args:
+        rows: (B, H, C W).
+        band: (3 C W, C' W).
 
     Returns:
-        (B, C', H, W).
+        (B, H, C' W).
     """
-    width = x.shape[3]
-    shifts = torch.stack([torch.ones(width - abs(k), device=x.device, dtype=x.dtype).diag(-k) for k in (-1, 0, 1)])
-    band = torch.einsum("ocij,jwv->ciwov", weight, shifts).flatten(3).flatten(0, 2)  # (C 3 W, C' W)
-    padded, height = F.pad(x, (0, 0, 1, 1)), x.shape[2]
-    rows = torch.stack([padded[:, :, first : first + height] for first in range(3)], dim=2)  # (B, C, 3, H, W)
-    product = rows.permute(0, 3, 1, 2, 4).flatten(2) @ band  # (B, H, C' W)
-    return product.unflatten(2, (-1, width)).transpose(1, 2)
+    if torch.is_autocast_enabled(rows.device.type):
+        rows = rows.to(torch.get_autocast_dtype(rows.device.type))  # before it is copied three times
+    around = torch.cat([F.pad(rows, (0, 0, 1, -1)), rows, F.pad(rows, (0, 0, -1, 1))], dim=2)
+    return (around.flatten(0, 1) @ band).unflatten(0, rows.shape[:2])
 
 
-def _sample_variance(x: Tensor) -> Tensor:
-    """Over the last axis; by moments, which is twice as fast as torch.var there, and exact enough for a penalty."""
+def _mean_variance(x: Tensor) -> Tensor:
+    """Mean sample variance of vectors (T, R, n), from moments: faster than torch.var, exact enough for a penalty."""
+    size, sums = x.shape[-1], x.sum(-1)
+    squares = torch.dot(x.flatten(), x.flatten())
+    return (squares - torch.dot(sums.flatten(), sums.flatten()) / size) / (sums.numel() * (size - 1))
+
+
+def _mean_variance_of_directions(x: Tensor) -> Tensor:
+    """Mean sample variance of x / |x|."""
     size = x.shape[-1]
-    return (x.square().mean(-1) - x.mean(-1).square()) * (size / (size - 1))
+    return (1 - x.sum(-1).square() / (size * x.square().sum(-1).clamp(min=SHORTEST))).mean() / (size - 1)
 
 
 def _forward(weight: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from compbench import devices
+from compbench.checkpoints import NoCheckpoints
 from compbench.data.bumps import as_samples, bumps
 from compbench.diagnostics.geometry import metrics_by_jvp, metrics_by_loop, tapped
 from compbench.flow.codes import CodeSettings, Encoding
@@ -57,14 +58,6 @@ class PlainLowRank(LowRankDecoder):
         return 0.1 * REFERENCE_TOKENS * entropy + 0.01 * REFERENCE_VECTORS * variance
 
 
-class NoCheckpoints:
-    def load(self) -> None:
-        return None
-
-    def save(self, tensors, facts) -> None:
-        return None
-
-
 def net_of(kind: str, *, plain: bool) -> nn.Module:
     torch.manual_seed(0)
     if kind == "low-rank":
@@ -105,7 +98,7 @@ def our_seconds(kind: str, steps: int) -> float:
     budget = task().budgets["quick"].model_copy(update={"train_steps": steps + 3})
     silo = task().problem(budget, context()).federation.pooled()
     stamps = []
-    precision = devices.precision("auto", torch.device("cpu"), "image")
+    precision = devices.precision("auto", torch.device("cpu"))
     ctx = Context(torch.device("cpu"), precision, torch.Generator().manual_seed(0), NoCheckpoints())
     ctx.progress = lambda done, total: stamps.append(time.process_time())
     penalty = getattr(net, "penalty", lambda: 0.0)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from compbench import devices
+from compbench.checkpoints import NoCheckpoints
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.flow.nets import count_parameters, monolithic_net
@@ -30,14 +31,6 @@ class Constant:
 
     def batch(self, size: int, generator: torch.Generator) -> Batch:
         return self.data
-
-
-class NoCheckpoints:
-    def load(self) -> None:
-        return None
-
-    def save(self, tensors, facts) -> None:
-        return None
 
 
 def seconds_a_step(device: torch.device, budget: Budget, *, precision: str, fast: bool) -> float:

@@ -1,9 +1,19 @@
+from functools import partial
+
 import pytest
 import torch
 
+from compbench.checkpoints import NoCheckpoints
+from compbench.data.bumps import TableSilo
 from compbench.errors import CompbenchError
-from compbench.flow.decoders import CNNDecoder, MLPDecoder, PixelDecoder, TransformerDecoder
+from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.flow.codes import CodeSettings
+from compbench.flow.decoders import CNNDecoder, MLPDecoder, PixelDecoder, TransformerDecoder, condition_decoder, regress
 from compbench.flow.nets import count_parameters
+from compbench.interfaces import Budget, Context, Event, Problem
+
+SPACE = FactorSpace([Factor("x", 4), Factor("y", 4)])
 
 
 def test_cnn_and_mlp_have_the_repositorys_number_of_parameters() -> None:
@@ -36,3 +46,19 @@ def test_a_pixel_of_the_pixel_decoder_depends_on_its_place_alone() -> None:
 def test_a_patch_that_does_not_fit_is_refused() -> None:
     with pytest.raises(CompbenchError, match="patch 4 does not divide images of 14 x 14"):
         TransformerDecoder(6, (1, 14, 14), width=8, depth=1, num_heads=2, patch=4, dropout=0.0)
+
+
+def test_a_rate_factor_is_a_learning_rate() -> None:
+    condition = torch.cartesian_prod(torch.arange(4), torch.arange(4))
+    silo = TableSilo("noise", torch.randn(16, 1, 4, 4), condition)
+    fitted = []
+    for rate, factor in ((3e-3, 1.0), (1e-3, 3.0), (1e-3, 1.0)):
+        budget = Budget(train_steps=5, batch_size=8, width=4, learning_rate=rate, sample_steps=1)
+        asked = Problem(SPACE, Event("image", (1, 4, 4)), Federation([silo]), budget, Holdout.empty(SPACE), deterministic=True)
+        torch.manual_seed(0)
+        net = condition_decoder(asked, CodeSettings(), partial(MLPDecoder, width=8, depth=1))
+        ctx = Context(torch.device("cpu"), "fp32", torch.Generator().manual_seed(0), NoCheckpoints())
+        regress(net, silo, asked, ctx, rate_factor=factor)
+        fitted.append(net(condition).detach())
+    torch.testing.assert_close(fitted[0], fitted[1])
+    assert not torch.allclose(fitted[0], fitted[2], atol=1e-4)

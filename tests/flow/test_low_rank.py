@@ -5,7 +5,15 @@ import torch
 
 from compbench.errors import Refused
 from compbench.factors import NULL
-from compbench.flow.low_rank import LowRankDecoder, LowRankMaps, RankSettings, banded_convolution, effective_rank
+from compbench.flow.low_rank import (
+    LowRankDecoder,
+    LowRankMaps,
+    RankSettings,
+    band_of,
+    banded_convolution,
+    effective_rank,
+    neighbours,
+)
 
 CONDITION = torch.tensor([[0, 4], [3, 1], [NULL, 2], [3, NULL]])
 
@@ -84,6 +92,6 @@ def test_effective_rank_counts_equal_singular_values() -> None:
 
 def test_a_banded_product_is_the_convolution() -> None:
     x, weight = torch.randn(3, 2, 5, 7), torch.randn(4, 2, 3, 3)
-    torch.testing.assert_close(
-        banded_convolution(x, weight), torch.nn.functional.conv2d(x, weight, padding=1), rtol=1e-4, atol=1e-5
-    )
+    rows = banded_convolution(x.transpose(1, 2).flatten(2), band_of(weight, neighbours(7)))
+    made = rows.unflatten(2, (4, 7)).transpose(1, 2)
+    torch.testing.assert_close(made, torch.nn.functional.conv2d(x, weight, padding=1), rtol=1e-4, atol=1e-5)

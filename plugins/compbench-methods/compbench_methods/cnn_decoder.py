@@ -9,8 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from compbench.flow.codes import CodeSettings
-from compbench.flow.decoders import CNNDecoder, ConditionDecoder, condition_decoder, denormals_flushed, regression_loss
-from compbench.flow.train import train
+from compbench.flow.decoders import CNNDecoder, ConditionDecoder, condition_decoder, regress
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, Problem, Request
 
@@ -28,8 +27,7 @@ def build(settings: Settings, problem: Problem) -> ConditionDecoder:
 def fit(settings: Settings, problem: Problem, ctx: Context) -> ConditionDecoder:
     """Regression on all training data."""
     net = build(settings, problem)
-    with denormals_flushed():
-        train(net, regression_loss, problem.federation.pooled(), problem.budget, ctx)
+    regress(net, problem.federation.pooled(), problem, ctx)
     return net
 
 

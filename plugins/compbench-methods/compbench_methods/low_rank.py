@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Generator, Tensor, nn
 
 from compbench.errors import Refused
-from compbench.flow.decoders import denormals_flushed, regression_loss
+from compbench.flow.decoders import RateSettings, denormals_flushed, regress
 from compbench.flow.low_rank import LowRankDecoder, LowRankMaps, RankSettings
 from compbench.flow.nets import SHORTEST_TIME_LEFT, Modulation, backbone
 from compbench.flow.path import per_sample
@@ -27,7 +27,7 @@ from compbench.hookspecs import hookimpl
 from compbench.interfaces import Batch, Context, Event, Method, Problem, Request
 
 
-class Settings(RankSettings):
+class Settings(RankSettings, RateSettings):
     form: Literal["auto", "decoder", "velocity"] = Field(
         "auto", description="auto is a decoder where a condition has one image, else a velocity network"
     )
@@ -77,15 +77,17 @@ def build(settings: Settings, problem: Problem) -> LowRankDecoder | RenderedVelo
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
-    """Regression or flow matching on all training data, plus the penalties."""
-    net = build(settings, problem)
-    fitted = regression_loss if _decodes(settings, problem) else flow_matching_loss
+    """Regression, or flow matching at the budget's own rate, on all training data, plus the penalties."""
+    net, silo = build(settings, problem), problem.federation.pooled()
+    if isinstance(net, LowRankDecoder):
+        regress(net, silo, problem, ctx, rate_factor=settings.rate_factor)
+        return net
 
     def loss(network: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
-        return fitted(network, batch, generator) + net.penalty()
+        return flow_matching_loss(network, batch, generator) + net.penalty()
 
     with denormals_flushed():
-        train(net, loss, problem.federation.pooled(), problem.budget, ctx)
+        train(net, loss, silo, problem.budget, ctx)
     return net
 
 
@@ -123,5 +125,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=build,
             evaluations=evaluations,
             kinds=("image", "trajectory"),
+            version=2,
         ),
     )

@@ -9,13 +9,12 @@ from pydantic import Field
 from torch import Tensor
 
 from compbench.flow.codes import CodeSettings
-from compbench.flow.decoders import ConditionDecoder, PixelDecoder, condition_decoder, denormals_flushed, regression_loss
-from compbench.flow.train import train
+from compbench.flow.decoders import ConditionDecoder, PixelDecoder, RateSettings, condition_decoder, regress
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, Problem, Request
 
 
-class Settings(CodeSettings):
+class Settings(CodeSettings, RateSettings):
     depth: int = Field(2, ge=1, le=16, description="hidden layers")
     width_factor: int = Field(1, ge=1, le=8, description="hidden units over the budget's width; 4 gives the repository's 256")
 
@@ -30,8 +29,7 @@ def build(settings: Settings, problem: Problem) -> ConditionDecoder:
 def fit(settings: Settings, problem: Problem, ctx: Context) -> ConditionDecoder:
     """Regression on all training data."""
     net = build(settings, problem)
-    with denormals_flushed():
-        train(net, regression_loss, problem.federation.pooled(), problem.budget, ctx)
+    regress(net, problem.federation.pooled(), problem, ctx, rate_factor=settings.rate_factor)
     return net
 
 
@@ -53,5 +51,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=build,
             evaluations=lambda settings, problem: 1,
             kinds=("image",),
+            version=2,
         ),
     )

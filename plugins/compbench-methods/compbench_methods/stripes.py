@@ -22,11 +22,9 @@ from compbench.flow.decoders import (
     PixelDecoder,
     TransformerDecoder,
     condition_decoder,
-    denormals_flushed,
-    regression_loss,
+    regress,
 )
 from compbench.flow.low_rank import LowRankDecoder, RankSettings
-from compbench.flow.train import train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Batch, Context, Method, Problem, Request, Silo
 
@@ -99,14 +97,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
     silos: list[Silo] = [problem.singles]
     if settings.num_combinations:
         silos.append(choose(problem.federation.pooled(), settings.num_combinations, ctx.generator))
-    penalty = getattr(net, "penalty", None)
-
-    def loss(network: nn.Module, batch: Batch, generator: Generator) -> Tensor:
-        value = regression_loss(network, batch, generator)
-        return value + penalty() if penalty else value
-
-    with denormals_flushed():
-        train(net, loss, Federation(silos).pooled(), problem.budget, ctx)
+    regress(net, Federation(silos).pooled(), problem, ctx)
     return net
 
 

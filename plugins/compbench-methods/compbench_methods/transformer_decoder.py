@@ -9,13 +9,12 @@ from pydantic import Field
 from torch import Tensor
 
 from compbench.flow.codes import CodeSettings
-from compbench.flow.decoders import ConditionDecoder, TransformerDecoder, condition_decoder, denormals_flushed, regression_loss
-from compbench.flow.train import train
+from compbench.flow.decoders import ConditionDecoder, RateSettings, TransformerDecoder, condition_decoder, regress
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, Problem, Request
 
 
-class Settings(CodeSettings):
+class Settings(CodeSettings, RateSettings):
     depth: int = Field(2, ge=1, le=12, description="blocks, of 2 times the budget's width")
     num_heads: int = Field(4, ge=1, le=16, description="heads of self-attention")
     token: int = Field(4, ge=1, le=16, description="pixels of a token's side; 1 is the paper's, for GPUs")
@@ -38,8 +37,7 @@ def build(settings: Settings, problem: Problem) -> ConditionDecoder:
 def fit(settings: Settings, problem: Problem, ctx: Context) -> ConditionDecoder:
     """Regression on all training data."""
     net = build(settings, problem)
-    with denormals_flushed():
-        train(net, regression_loss, problem.federation.pooled(), problem.budget, ctx)
+    regress(net, problem.federation.pooled(), problem, ctx, rate_factor=settings.rate_factor)
     return net
 
 
@@ -61,5 +59,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=build,
             evaluations=lambda settings, problem: 1,
             kinds=("image",),
+            version=2,
         ),
     )

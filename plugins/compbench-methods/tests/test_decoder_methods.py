@@ -5,6 +5,7 @@ import torch
 from compbench_methods import cnn_decoder, low_rank, mlp_decoder, pixel_decoder, stripes, transformer_decoder
 from torch import Generator
 
+from compbench.checkpoints import NoCheckpoints
 from compbench.data.bumps import TableSilo, all_stripes, as_samples, as_upright, bumps
 from compbench.errors import Refused
 from compbench.factors import NULL, Factor, FactorSpace, Holdout
@@ -15,14 +16,6 @@ from compbench.metrics.localisation import localise
 N = 8
 SPACE = FactorSpace([Factor("x", N), Factor("y", N)])
 DECODERS = {module.__name__.rsplit(".", 1)[-1]: module for module in (cnn_decoder, mlp_decoder, pixel_decoder, low_rank)}
-
-
-class NoCheckpoints:
-    def load(self) -> None:
-        return None
-
-    def save(self, tensors, facts) -> None:
-        return None
 
 
 def context() -> Context:
