@@ -9,7 +9,7 @@ import click
 
 from compbench import __version__
 from compbench.errors import CompbenchError
-from compbench.verbs import board, check, data, diagnosing, looking, running, starting, stores, submitting
+from compbench.verbs import board, check, data, diagnosing, gate, looking, running, starting, stores, submitting
 
 
 class Verbs(click.Group):
@@ -56,6 +56,7 @@ for verb in (
     looking.show,
     diagnosing.diagnose,
     check.check,
+    gate.gate,
     starting.new,
     submitting.submit,
     submitting.reproduce,

@@ -1,0 +1,56 @@
+"""How often the speed gate cries wolf, and how often it sees a slowdown: the gate's own race on simulated processes.
+
+    python experiments/gate_simulation.py [--trials 1000]
+
+A process takes `exp(noise e)` seconds, e ~ N(0, 1) drawn anew for each process and row, times the slowdown in the head.
+One row of the table is slowed down, the others are not: the hardest case for Holm's test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+
+from compbench.gates.speed import Lap, race
+
+ROWS = (1, 6, 12)
+NOISES = (0.03, 0.08)
+
+
+def simulated(rows: int, *, noise: float, slowdown: float, seed: int, tolerance: float = 0.05) -> tuple[list[Lap], int]:
+    """One gate of `rows` rows, whose first row is slower by `slowdown` in the head; its laps and the most pairs of a row."""
+    generator = random.Random(seed)
+
+    def timer(side: str, cell: str) -> dict[str, float]:
+        factor = 1 + slowdown if side == "head" and cell == "0" else 1.0
+        return {"train": factor * math.exp(noise * generator.gauss(0, 1))}
+
+    laps = race([str(row) for row in range(rows)], timer, tolerance=tolerance, pairs=5, max_pairs=5)
+    return laps, max(lap.comparison.n for lap in laps)
+
+
+def rate(rows: int, *, noise: float, slowdown: float, trials: int) -> float:
+    """Share of gates that are red."""
+    red = 0
+    for seed in range(trials):
+        laps, pairs = simulated(rows, noise=noise, slowdown=slowdown, seed=seed)
+        assert pairs <= 10
+        red += any(lap.regression for lap in laps)
+    return red / trials
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=1000)
+    trials = parser.parse_args().trials
+    print(f"{'rows':>4} {'noise':>6} {'slowdown':>9} {'red':>7}   of {trials} gates with 5 pairs, and 5 fresh ones for suspects")
+    for slowdown in (0.0, 0.05, 0.1, 0.2):
+        for noise in NOISES:
+            for rows in ROWS:
+                share = rate(rows, noise=noise, slowdown=slowdown, trials=trials)
+                print(f"{rows:4d} {noise:6.0%} {slowdown:9.0%} {share:7.1%}")
+
+
+if __name__ == "__main__":
+    main()
