@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 API_VERSION = 1
 """The version of these interfaces; a plugin module may state the one it was written for as COMPBENCH_API."""
 
+LARGEST = 10**18
+"""The largest size of any number of a record: what is beyond has diverged, or was made up to break a board."""
+
 EventKind = Literal["vector", "image", "trajectory"]
 Presets = Literal["smoke", "quick", "paper"]
 PRESETS: tuple[Presets, ...] = ("smoke", "quick", "paper")
@@ -287,14 +290,14 @@ class Score(BaseModel):
 
     name: str = Field(description="split and metric, as in heldout_accuracy", pattern=r"^[a-z0-9_]{1,80}$")
     metric: str = Field(description="name of the metric", pattern=r"^[a-z0-9_]{1,80}$")
-    metric_version: int = Field(1, ge=1, description="goes up when the metric's numbers change")
+    metric_version: int = Field(1, ge=1, le=10**6, description="goes up when the metric's numbers change")
     split: Literal["seen", "heldout", "all", "none"] = Field(description="which combinations were asked for")
-    value: float | None = Field(description="the score; none if unavailable")
-    n: int = Field(ge=0, description="number of generated samples behind it")
+    value: float | None = Field(ge=-LARGEST, le=LARGEST, description="the score; none if unavailable")
+    n: int = Field(ge=0, le=LARGEST, description="number of generated samples behind it")
     unit: str = Field("", max_length=40, description="unit of the value")
     direction: Literal["higher", "lower"] = Field(description="which way is better")
-    ceiling: float | None = Field(None, description="the judge's own accuracy on real data of the split")
-    floor: float | None = Field(None, description="the metric between two real samples of the same size")
+    ceiling: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="the judge's own accuracy on real data of the split")
+    floor: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="the metric between two real samples of the same size")
     primary: bool = Field(False, description="whether the board ranks by it")
     reason: str = Field("", max_length=500, description="why there is no value")
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from compbench.interfaces import Budget, Presets, Score
+from compbench.interfaces import LARGEST, Budget, Presets, Score
 
 RECORD_FORMAT = 2
 """Goes up when a record's fields change; `compbench.records` migrates older ones.  2: the file has a digest of itself."""
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
+MOST = 10**6
+"""No version, attempt or seed count is larger."""
+Line = Annotated[str, Field(max_length=200)]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}$"
 
 
@@ -25,10 +28,10 @@ class RunSpec(Frozen):
     """What a run is, and nothing of how it went.  Its canonical JSON's SHA-256 is the run's identity."""
 
     task: str = Field(pattern=NAME, description="name of the task")
-    task_version: int = Field(ge=1, description="goes up when the task's numbers change")
+    task_version: int = Field(ge=1, le=MOST, description="goes up when the task's numbers change")
     task_settings: dict[str, Any] = Field(default_factory=dict, description="settings of the task")
     method: str = Field(pattern=NAME, description="name of the method")
-    method_version: int = Field(ge=1, description="goes up when the method's numbers change")
+    method_version: int = Field(ge=1, le=MOST, description="goes up when the method's numbers change")
     code: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the method's file")
     settings: dict[str, Any] = Field(description="the method's settings, every one resolved")
     budget: Budget = Field(description="the task's budget under the preset, with what --set changed")
@@ -74,17 +77,17 @@ class Stage(Frozen):
     """One timed stage, in seconds of wall clock and of CPU; imports and compilation are stages of their own."""
 
     name: str = Field(pattern=r"^[a-z_]{1,40}$")
-    seconds: float = Field(ge=0)
-    cpu_seconds: float = Field(0.0, ge=0)
+    seconds: float = Field(ge=0, le=LARGEST)
+    cpu_seconds: float = Field(0.0, ge=0, le=LARGEST)
 
 
 class ExtensionProfile(Frozen):
     """What a second stage cost (extension tasks)."""
 
     mode: Literal["extended", "retrained"] = Field(description="a frozen model extended, or a new one trained")
-    new_parameters: int = Field(ge=0, description="parameters trained in the second stage")
-    seconds: float = Field(ge=0)
-    share_of_base: float = Field(ge=0, description="its time over the base model's training time")
+    new_parameters: int = Field(ge=0, le=LARGEST, description="parameters trained in the second stage")
+    seconds: float = Field(ge=0, le=LARGEST)
+    share_of_base: float = Field(ge=0, le=LARGEST, description="its time over the base model's training time")
     frozen_identical: bool | None = Field(description="base weights bit-identical afterwards; none if retrained")
 
 
@@ -92,37 +95,39 @@ class SiloProfile(Frozen):
     """What one silo sent, received and computed during the fit, counted by the harness."""
 
     name: str = Field(max_length=80)
-    size: int = Field(ge=1, description="training examples")
-    rounds: int = Field(0, ge=0, description="times that a function of the method ran there")
-    transfers_out: int = Field(0, ge=0, description="states sent, times the parties they went to")
-    transfers_in: int = Field(0, ge=0, description="states received before a round")
-    bytes_out: int = Field(0, ge=0)
-    bytes_in: int = Field(0, ge=0)
-    seconds: float = Field(0.0, ge=0, description="wall clock of the functions that ran there")
-    cpu_seconds: float = Field(0.0, ge=0)
+    size: int = Field(ge=1, le=LARGEST, description="training examples")
+    rounds: int = Field(0, ge=0, le=LARGEST, description="times that a function of the method ran there")
+    transfers_out: int = Field(0, ge=0, le=LARGEST, description="states sent, times the parties they went to")
+    transfers_in: int = Field(0, ge=0, le=LARGEST, description="states received before a round")
+    bytes_out: int = Field(0, ge=0, le=LARGEST)
+    bytes_in: int = Field(0, ge=0, le=LARGEST)
+    seconds: float = Field(0.0, ge=0, le=LARGEST, description="wall clock of the functions that ran there")
+    cpu_seconds: float = Field(0.0, ge=0, le=LARGEST)
 
 
 class Profile(Frozen):
     """What a run cost.  Rates are medians over synchronised regions after warm-up; absent where not measured."""
 
-    train_steps_per_second: float | None = Field(None, ge=0)
-    train_samples_per_second: float | None = Field(None, ge=0)
-    sample_samples_per_second: float | None = Field(None, ge=0)
-    sample_batch: int | None = Field(None, ge=1, description="batch of the throughput measurement")
-    latency_p50_ms: float | None = Field(None, ge=0, description="one batch of requests, median")
-    latency_p95_ms: float | None = Field(None, ge=0)
-    latency_batch: int | None = Field(None, ge=1, description="batch of the latency measurement")
-    evaluations_per_sample: int | None = Field(None, ge=0, description="network evaluations, per sample")
-    parameters: int | None = Field(None, ge=0)
-    flops_per_train_step: float | None = Field(None, ge=0, description="by torch's counter, forward and backward")
-    flops_per_sample: float | None = Field(None, ge=0)
-    peak_flops_per_second: float | None = Field(None, ge=0, description="measured by a matrix product, same precision")
-    share_of_peak_training: float | None = Field(None, ge=0)
-    share_of_peak_sampling: float | None = Field(None, ge=0)
-    peak_memory_bytes: int | None = Field(None, ge=0, description="contestant: device memory, resident set on a CPU")
-    referee_memory_bytes: int | None = Field(None, ge=0)
-    energy_joules: float | None = Field(None, ge=0, description="of the fit, from NVML, where it has it")
-    stages: tuple[Stage, ...] = ()
+    train_steps_per_second: float | None = Field(None, ge=0, le=LARGEST)
+    train_samples_per_second: float | None = Field(None, ge=0, le=LARGEST)
+    sample_samples_per_second: float | None = Field(None, ge=0, le=LARGEST)
+    sample_batch: int | None = Field(None, ge=1, le=LARGEST, description="batch of the throughput measurement")
+    latency_p50_ms: float | None = Field(None, ge=0, le=LARGEST, description="one batch of requests, median")
+    latency_p95_ms: float | None = Field(None, ge=0, le=LARGEST)
+    latency_batch: int | None = Field(None, ge=1, le=LARGEST, description="batch of the latency measurement")
+    evaluations_per_sample: int | None = Field(None, ge=0, le=LARGEST, description="network evaluations, per sample")
+    parameters: int | None = Field(None, ge=0, le=LARGEST)
+    flops_per_train_step: float | None = Field(None, ge=0, le=LARGEST, description="by torch's counter, forward and backward")
+    flops_per_sample: float | None = Field(None, ge=0, le=LARGEST)
+    peak_flops_per_second: float | None = Field(
+        None, ge=0, le=LARGEST, description="measured by a matrix product, same precision"
+    )
+    share_of_peak_training: float | None = Field(None, ge=0, le=LARGEST)
+    share_of_peak_sampling: float | None = Field(None, ge=0, le=LARGEST)
+    peak_memory_bytes: int | None = Field(None, ge=0, le=LARGEST, description="contestant: device memory, resident set on a CPU")
+    referee_memory_bytes: int | None = Field(None, ge=0, le=LARGEST)
+    energy_joules: float | None = Field(None, ge=0, le=LARGEST, description="of the fit, from NVML, where it has it")
+    stages: tuple[Stage, ...] = Field((), max_length=500)
     extension: ExtensionProfile | None = None
     silos: tuple[SiloProfile, ...] = Field((), description="of tasks with several silos, unless their data was pooled")
 
@@ -134,34 +139,39 @@ class Profile(Frozen):
 class Environment(Frozen):
     """Where a run took place; no host name, no user, no path."""
 
-    compbench: str
-    python: str
-    torch: str = ""
-    platform: str = ""
-    cpu: str = ""
-    cores: int = Field(0, ge=0)
-    threads: int = Field(0, ge=0, description="torch threads of the contestant")
-    device: str = "cpu"
-    slots: int = Field(1, ge=1, description="runs that shared the machine: speeds of a shared machine are lower bounds")
-    predecessors: int = Field(
-        0, ge=0, description="runs that the same processes had done before: imports were warm, peak memory is theirs too"
+    compbench: Line
+    python: Line
+    torch: Line = ""
+    platform: Line = ""
+    cpu: Line = ""
+    cores: int = Field(0, ge=0, le=LARGEST)
+    threads: int = Field(0, ge=0, le=LARGEST, description="torch threads of the contestant")
+    device: Line = "cpu"
+    slots: int = Field(
+        1, ge=1, le=LARGEST, description="runs that shared the machine: speeds of a shared machine are lower bounds"
     )
-    packages: dict[str, str] = Field(default_factory=dict)
+    predecessors: int = Field(
+        0,
+        ge=0,
+        le=LARGEST,
+        description="runs that the same processes had done before: imports were warm, peak memory is theirs too",
+    )
+    packages: dict[Line, Line] = Field(default_factory=dict, max_length=1000)
 
 
 class Plugin(Frozen):
     """The distribution that a method came from."""
 
-    distribution: str = ""
-    version: str = ""
-    module: str = ""
-    file_sha256: str = ""
+    distribution: Line = ""
+    version: Line = ""
+    module: Line = ""
+    file_sha256: Line = ""
 
 
 class Artifact(Frozen):
     """A file beside the record."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,119}$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,249}$")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
@@ -170,25 +180,25 @@ class Record(Frozen):
 
     format: int = RECORD_FORMAT
     identity: str = Field(pattern=r"^[0-9a-f]{64}$")
-    attempt: int = Field(ge=1)
+    attempt: int = Field(ge=1, le=MOST)
     spec: RunSpec
     status: Status
     reason: str = Field("", max_length=2000, description="one line: why it is not ok")
     traceback: str = Field("", max_length=8000, description="tail of the traceback or log")
-    scores: tuple[Score, ...] = ()
+    scores: tuple[Score, ...] = Field((), max_length=500)
     profile: Profile = Profile()
     environment: Environment
     plugin: Plugin = Plugin()
     notes: dict[str, float | tuple[float, ...]] = Field(
-        default_factory=dict, description="what the method says of itself, by stream; unverified"
+        default_factory=dict, max_length=1000, description="what the method says of itself, by stream; unverified"
     )
-    artifacts: tuple[Artifact, ...] = ()
+    artifacts: tuple[Artifact, ...] = Field((), max_length=50)
     pooled_silos: bool = False
     oracle: bool = False
     in_process: bool = False
     resumed: bool = Field(False, description="whether the fit went on from a checkpoint")
     started: str = Field("", max_length=40, description="UTC, ISO 8601")
-    seconds: float = Field(0.0, ge=0, description="whole attempt, wall clock")
+    seconds: float = Field(0.0, ge=0, le=LARGEST, description="whole attempt, wall clock")
 
     @property
     def name(self) -> str:

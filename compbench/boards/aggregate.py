@@ -7,12 +7,12 @@ machine type.  Failed runs stay visible, with their reason.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from compbench.boards.decomposition import ORACLE, Parts, decompose
+from compbench.boards.groups import Group, group_of, variants
 from compbench.boards.ranks import Rank, ranks
 from compbench.boards.statistics import Interval, interval, mean, sample_std
 from compbench.interfaces import PRESETS, Score
@@ -116,24 +116,13 @@ class BoardRow(NamedTuple):
         return f"{self.method} ({self.variant})" if self.variant else self.method
 
 
-class Group(NamedTuple):
-    """What the seeds of one row have in common; `knobs` is JSON of all settings, budget and task settings."""
-
-    method: str
-    method_version: int
-    knobs: str
-    changed: tuple[str, ...]
-    device: str
-    precision: str
-
-
 def rows(records: Iterable[Record | Mapping[str, Any]], standings: Mapping[str, Standing] | None = None) -> tuple[BoardRow, ...]:
     """All rows, by section, then rank; those that do not compete, and failures, come last.
 
     Args:
         records: in any order, as records or as their JSON objects.  Of several attempts at one run the latest
             successful one counts, a reproduced one before others, else the latest; of several runs of one seed (the
-            method's file changed), the latest successful one, else the latest.
+            method's file changed), likewise.
         standings: what the levels of records come to, by their names; without one a record is self-reported.
 
     Returns:
@@ -145,19 +134,31 @@ def rows(records: Iterable[Record | Mapping[str, Any]], standings: Mapping[str, 
     for record in _latest(checked, known):
         spec = record.spec
         section = Section(spec.task, spec.task_version, spec.preset, spec.source, spec.fingerprint)
-        sections[section][_group(record)].append(record)
+        sections[section][group_of(record)].append(record)
     ordered = sorted(sections, key=lambda s: (s.task, s.task_version, PRESETS.index(s.preset), s.source, s.fingerprint))
     return tuple(row for section in ordered for row in _section_rows(section, sections[section], known))
+
+
+def _by_seed(records: Iterable[Record], standings: Mapping[str, Standing]) -> list[Record]:
+    """One record a seed, sorted by seed."""
+
+    def place(record: Record) -> tuple[Any, ...]:
+        return record.status == "ok", _is_reproduced(record, standings), record.started, record.attempt
+
+    return sorted(_best(records, key=lambda record: record.spec.seed, order=place), key=lambda record: record.spec.seed)
 
 
 def _latest(records: Iterable[Record], standings: Mapping[str, Standing]) -> list[Record]:
     """One record for each identity; a later attempt of somebody else does not replace what was reproduced."""
 
     def place(record: Record) -> tuple[Any, ...]:
-        reproduced = standings.get(record.name, Standing()).level == "reproduced"
-        return record.status == "ok", reproduced, record.attempt, record.started
+        return record.status == "ok", _is_reproduced(record, standings), record.attempt, record.started
 
     return list(_best(records, key=lambda record: record.identity, order=place))
+
+
+def _is_reproduced(record: Record, standings: Mapping[str, Standing]) -> bool:
+    return standings.get(record.name, Standing()).level == "reproduced"
 
 
 def _best(records: Iterable[Record], *, key: Any, order: Any) -> Iterable[Record]:
@@ -175,41 +176,38 @@ def _bytes(record: Record) -> str:
     return record.model_dump_json()
 
 
-def _group(record: Record) -> Group:
-    spec = record.spec
-    knobs = {**spec.settings}
-    knobs.update((f"budget.{name}", value) for name, value in spec.budget)
-    knobs.update((f"task.{name}", value) for name, value in spec.task_settings.items())
-    changed = tuple(sorted(f"budget.{name}" for name in spec.budget_changed))
-    text = json.dumps(knobs, sort_keys=True, default=str)
-    return Group(spec.method, spec.method_version, text, changed, spec.device_class, spec.precision)
-
-
 def _section_rows(
-    section: Section, groups: Mapping[Group, Sequence[Record]], standings: Mapping[str, Standing]
+    section: Section, attempts: Mapping[Group, Sequence[Record]], standings: Mapping[str, Standing]
 ) -> list[BoardRow]:
+    groups = {group: _by_seed(records, standings) for group, records in attempts.items()}
     ok = [record for group in groups.values() for record in group if record.status == "ok"]
     scores = [score for record in ok for score in record.scores]
     newest: dict[str, int] = {}
     for score in scores:
         if score.metric_version > newest.get(score.name, 0):
             newest[score.name] = score.metric_version
-    primary = min((score.name for score in scores if score.primary), default="")
-    variants = _variants(groups)
-    made = [_row(section, group, variants[group], records, newest, primary) for group, records in groups.items()]
+    primary = _most(score.name for score in scores if score.primary)
+    said = variants(groups)
+    made = [_row(section, group, said[group], records, newest, primary) for group, records in groups.items()]
     parts = _decomposed(groups, primary)
     made = [_vouched(_with_parts(row, parts.get(group)), standings) for row, group in zip(made, groups, strict=True)]
     return sorted(_ranked(made), key=_place)
 
 
+def _most(names: Iterable[str]) -> str:
+    """The name that most say, the first of equals: one record alone does not change what a board ranks by."""
+    counted = Counter(names)
+    return min(counted, key=lambda name: (-counted[name], name), default="")
+
+
 def _decomposed(groups: Mapping[Group, Sequence[Record]], primary: str) -> dict[Group, Parts]:
     """The parts of the primary score of every row whose method also ran on exact scores."""
-    exact = {group: _kept(records) for group, records in groups.items() if group.method.endswith(ORACLE)}
+    exact = {group: _successful(records) for group, records in groups.items() if group.method.endswith(ORACLE)}
     found = {}
     for group, records in groups.items():
         for oracle, own in exact.items():
             if oracle.method == group.method + ORACLE and (
-                parts := decompose(group.knobs, oracle.knobs, _kept(records), own, primary)
+                parts := decompose(group.knobs, oracle.knobs, _successful(records), own, primary)
             ):
                 found[group] = parts
     return found
@@ -239,10 +237,8 @@ def _vouched(row: BoardRow, standings: Mapping[str, Standing]) -> BoardRow:
     return row._replace(level=level, training=training, kind="reference" if training == "external" else row.kind)
 
 
-def _kept(records: Sequence[Record]) -> list[Record]:
-    """One record a seed, the successful ones."""
-    best = _best(records, key=lambda r: r.spec.seed, order=lambda r: (r.status == "ok", r.started, r.attempt))
-    return sorted((record for record in best if record.status == "ok"), key=lambda record: record.spec.seed)
+def _successful(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record.status == "ok"]
 
 
 def _place(row: BoardRow) -> tuple[Any, ...]:
@@ -250,39 +246,10 @@ def _place(row: BoardRow) -> tuple[Any, ...]:
     return row.kind != "run", rank, not row.scores, row.method, row.variant, row.device, row.precision, row.records
 
 
-def _variants(groups: Iterable[Group]) -> dict[Group, str]:
-    """What a row says beside its method's name: changed budgets always, settings where rows of the method differ."""
-    by_method: dict[str, list[Group]] = defaultdict(list)
-    for group in groups:
-        by_method[group.method].append(group)
-    said = {}
-    for siblings in by_method.values():
-        knobs = {group: json.loads(group.knobs) for group in siblings}
-        names = {name for known in knobs.values() for name in known}
-        differing = set()
-        if len(siblings) > 1:
-            differing = {name for name in names if len({_written(known.get(name)) for known in knobs.values()}) > 1}
-        for group, known in knobs.items():
-            shown = sorted((differing | set(group.changed)) & known.keys())
-            parts = [f"v{group.method_version}"] if len({g.method_version for g in siblings}) > 1 else []
-            parts += [f"{name}={_written(known[name])}" for name in shown]
-            parts += [group.precision] if len({g.precision for g in siblings}) > 1 else []
-            said[group] = ", ".join(parts)
-    return said
-
-
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
 def _row(
-    section: Section, group: Group, variant: str, records: Sequence[Record], newest: Mapping[str, int], primary: str
+    section: Section, group: Group, variant: str, kept: Sequence[Record], newest: Mapping[str, int], primary: str
 ) -> BoardRow:
-    kept = sorted(
-        _best(records, key=lambda r: r.spec.seed, order=lambda r: (r.status == "ok", r.started, r.attempt)),
-        key=lambda record: record.spec.seed,
-    )
-    ok = [record for record in kept if record.status == "ok"]
+    ok = _successful(kept)
     cells, unavailable = _cells(ok, newest, primary)
     return BoardRow(
         section=section,
@@ -384,7 +351,7 @@ def _ranked(section: Sequence[BoardRow]) -> list[BoardRow]:
     if not running:
         return list(section)
     cells = [row.scores[row.primary] for row in running]
-    placed = ranks([c.mean for c in cells], [c.interval for c in cells], higher=cells[0].direction == "higher")
+    placed = ranks([c.mean for c in cells], [c.interval for c in cells], higher=_most(c.direction for c in cells) == "higher")
     found = {id(row): rank for row, rank in zip(running, placed, strict=True)}
     return [row._replace(rank=found.get(id(row))) for row in section]
 

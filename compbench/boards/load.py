@@ -52,12 +52,18 @@ def _in_its_place(record: Record, path: Path) -> Record:
     Raises:
         CompbenchError: what does not fit.
     """
-    if record.identity != record.spec.identity:
+    try:
+        identity = record.spec.identity
+    except (ValueError, RecursionError) as error:  # NaN, or nesting without end, in settings
+        raise CompbenchError(f"has settings that are no plain JSON: {str(error)[:120]}.") from error
+    if record.identity != identity:
         raise CompbenchError("has an identity that is not the hash of its spec.")
     if path.stem != record.name:
         raise CompbenchError(f"is the record {record.name} under another name.")
     if any(not artifact.name.startswith(f"{record.name}.") for artifact in record.artifacts):
         raise CompbenchError("names artifacts that are not its own.")
+    if len({score.name for score in record.scores}) < len(record.scores):
+        raise CompbenchError("has two scores of one name.")
     return record
 
 

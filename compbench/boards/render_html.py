@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from compbench.boards.papers import PaperFigure, rows_of
 
 TEMPLATE = Path(__file__).with_name("board.html.jinja")
 PNG = b"\x89PNG\r\n\x1a\n"
+LARGEST_SIDE = 8192
 
 Pictures = Mapping[tuple[Section, str], tuple[int, bytes]]
 """(section, method) -> (seed, PNG)."""
@@ -90,9 +92,16 @@ def _board(
         "pictures": [
             {"method": method, "seed": seed, "uri": "data:image/png;base64," + base64.b64encode(content).decode()}
             for (where, method), (seed, content) in sorted(pictures.items())
-            if where == section and content.startswith(PNG)
+            if where == section and _is_picture(content)
         ],
     }
+
+
+def _is_picture(content: bytes) -> bool:
+    """Whether bytes begin as a PNG of a size that a browser can show."""
+    if not content.startswith(PNG) or len(content) < 24:
+        return False
+    return all(0 < side <= LARGEST_SIDE for side in struct.unpack(">II", content[16:24]))  # width and height in IHDR
 
 
 def _column(column: Column) -> dict[str, Any]:

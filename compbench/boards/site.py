@@ -38,12 +38,14 @@ def _read(records: Path) -> tuple[dict[str, Any], list[Problem]]:
     """What a board is made of, as arguments of `build`, and what was passed over."""
     from compbench import levels
     from compbench.boards.load import read_records
+    from compbench.boards.scrutiny import plausible
 
     store = Store(records)
     found, problems = read_records(store.paths())  # the fast reader: boards are built from thousands
+    found, odd = plausible(found, records)
     standings, more = levels.read(levels.beside(records), found, records)
     facts = {"records": found, "papers": papers_beside(records), "pictures": store.picture, "standings": standings}
-    return facts, [*problems, *more]
+    return facts, [*problems, *odd, *more]
 
 
 def papers_beside(records: Path) -> Path | None:
