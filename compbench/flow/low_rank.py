@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from compbench.errors import Refused
 from compbench.factors import NULL
 from compbench.flow.codes import CodeSettings, Encoding
-from compbench.interfaces import MethodSettings
+from compbench.interfaces import Batch, MethodSettings
 
 REFERENCE_TOKENS, REFERENCE_VECTORS = 64, 4096
 """Over how many the repository sums (N = 32): penalties are means times these, so weights mean the same at any size."""
@@ -178,6 +178,13 @@ class LowRankDecoder(nn.Module):
 
     def _band(self, layer: int) -> Tensor:
         return band_of(_forward(self.convolutions[layer].weight), self.shifts)
+
+
+def penalised_loss(net: LowRankDecoder, batch: Batch, weights: Tensor) -> Tensor:
+    """Regression plus both penalties with weights (2,) of entropy and variance, for `train_many`."""
+    entropy, variance = net.maps.penalties()
+    penalties = torch.stack([REFERENCE_TOKENS * entropy, REFERENCE_VECTORS * variance])
+    return (net(batch.condition) - batch.x1).square().mean() / 4 + (weights * penalties).sum()
 
 
 def neighbours(width: int) -> Tensor:

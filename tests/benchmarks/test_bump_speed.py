@@ -14,7 +14,8 @@ from compbench.data.bumps import as_samples, bumps
 from compbench.diagnostics.geometry import metrics_by_jvp, metrics_by_loop, tapped
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.decoders import CNNDecoder, ConditionDecoder, MLPDecoder, denormals_flushed, regression_loss
-from compbench.flow.low_rank import REFERENCE_TOKENS, REFERENCE_VECTORS, LowRankDecoder, RankSettings
+from compbench.flow.low_rank import REFERENCE_TOKENS, REFERENCE_VECTORS, LowRankDecoder, RankSettings, penalised_loss
+from compbench.flow.many import train_many
 from compbench.flow.train import train
 from compbench.interfaces import Context, TaskContext
 from compbench.tasks.bump import Settings, make_task
@@ -125,6 +126,34 @@ def test_a_decoders_training_step_beats_a_plain_loop_with_a_loader(kind: str, st
         torch.set_num_threads(threads)
     print(f"{kind}: {ratio:.2f} times the steps a second of a plain loop")
     assert ratio > least
+
+
+def many_seconds(count: int, steps: int) -> float:
+    """CPU seconds a step and network of low-rank, `count` at once."""
+    nets, weights = [net_of("low-rank", plain=False) for _ in range(count)], torch.tensor([[0.1, 0.01]] * count)
+    budget = task().budgets["quick"].model_copy(update={"train_steps": steps + 3})
+    silos = [task().problem(budget, context()).federation.pooled()] * count
+    stamps = []
+    precision = devices.precision("auto", torch.device("cpu"))
+    ctx = Context(torch.device("cpu"), precision, torch.Generator(), NoCheckpoints())
+    ctx.progress = lambda done, total: stamps.append(time.process_time())
+    generators = [torch.Generator().manual_seed(seed) for seed in range(count)]
+    with denormals_flushed():
+        train_many(nets, penalised_loss, silos, budget, ctx, generators=generators, weights=weights)
+    return (stamps[-1] - stamps[2]) / steps / count
+
+
+def test_many_low_rank_decoders_at_once_beat_a_plain_loop_each() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        plain = min(plain_seconds("low-rank", 50) for _ in range(2))
+        alone = min(our_seconds("low-rank", 50) for _ in range(2))
+        together = min(many_seconds(8, 20) for _ in range(2))
+    finally:
+        torch.set_num_threads(threads)
+    print(f"low-rank, 8 at once: {plain / together:.2f} times the steps a second of plain loops, {alone / together:.2f} of ours")
+    assert plain / together > 2
 
 
 def test_batched_derivatives_beat_a_loop_over_points() -> None:

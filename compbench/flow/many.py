@@ -1,0 +1,125 @@
+"""Many small networks of one architecture trained at once: weights stacked along a leading axis, one vectorised step.
+
+    theta_k <- AdamW(theta_k, grad loss(theta_k, batch_k, weights_k)),   k = 1 ... K
+
+Each has its own initial weights, batches, clipping and average, so it ends where `train` alone would have brought it, up
+to the order of sums.  It pays where a step of one network is too small to fill the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from compbench.errors import CompbenchError
+from compbench.flow.train import LOSS_WINDOW, ema_decay, learning_rate
+from compbench.interfaces import Batch
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Budget, Context, Silo
+
+ManyLoss = Callable[[nn.Module, Batch, Tensor], Tensor]
+"""(one network, its batch, its row of `weights`) -> scalar; vectorised by `vmap`, so it draws nothing and has no branches
+on values."""
+SMALLEST_NORM = 1e-6
+"""Added to the gradient's norm, as `clip_grad_norm_` does."""
+
+
+class _Losses(nn.Module):
+    """The loss as a module's forward, so that `functional_call` swaps the weights of all that the loss calls."""
+
+    def __init__(self, net: nn.Module, loss: ManyLoss) -> None:
+        super().__init__()
+        self.net, self.loss = net, loss
+
+    def forward(self, x1: Tensor, condition: Tensor, weights: Tensor) -> Tensor:
+        return self.loss(self.net, Batch(x1, condition), weights)
+
+
+def train_many(
+    nets: Sequence[nn.Module],
+    loss: ManyLoss,
+    silos: Sequence[Silo],
+    budget: Budget,
+    ctx: Context,
+    *,
+    generators: Sequence[Generator],
+    weights: Tensor,
+    weight_decay: float = 0.01,
+) -> None:
+    """Fit K networks in place and leave the moving averages of their weights in them, in eval mode.
+
+    There are no checkpoints: it is for experiments, a run of the harness fits one model.
+
+    Args:
+        nets: K networks of one architecture, whose parameters all learn.
+        loss: of one of them.
+        silos: where the batches of each come from, K.
+        budget: steps, batch size, learning rates, EMA decay and clip of each.
+        ctx: device, precision and progress; its generator is not used.
+        generators: draw the batches of each, K, on the CPU.
+        weights: what differs between the losses, (K, W): weights of penalties, say.
+        weight_decay: AdamW's.
+
+    Raises:
+        CompbenchError: a loss is not finite, naming the network and the steps.
+    """
+    for net in nets:
+        net.to(ctx.device).train()
+    stacked, buffers = stack_module_state([_Losses(net, loss) for net in nets])  # type: ignore[arg-type]
+    shell = _Losses(nets[0], loss)
+    parameters = list(stacked.values())
+    average = [parameter.detach().clone() for parameter in parameters]
+    optimiser = torch.optim.AdamW(parameters, lr=budget.learning_rate, weight_decay=weight_decay, fused=True)
+    weights = weights.to(ctx.device)
+
+    def one(own: dict[str, Tensor], fixed: dict[str, Tensor], x1: Tensor, condition: Tensor, row: Tensor) -> Tensor:
+        return functional_call(shell, (own, fixed), (x1, condition, row))
+
+    losses = torch.zeros(LOSS_WINDOW, len(nets), device=ctx.device)
+    for step in range(budget.train_steps):
+        drawn = [silo.batch(budget.batch_size, generator) for silo, generator in zip(silos, generators, strict=True)]
+        x1, condition = (torch.stack(parts) for parts in zip(*drawn, strict=True))  # (K, B, ...)
+        with ctx.autocast():
+            value = vmap(one)(stacked, buffers, x1, condition, weights)  # (K,)
+        value.sum().backward()
+        clip_each(parameters, budget.gradient_clip)
+        for group in optimiser.param_groups:
+            group["lr"] = learning_rate(step, budget)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            torch._foreach_lerp_(average, parameters, 1 - ema_decay(step, budget))
+        losses[step % LOSS_WINDOW] = value.detach()
+        if (step + 1) % LOSS_WINDOW == 0 or step + 1 == budget.train_steps:
+            _check_finite(losses[: step % LOSS_WINDOW + 1], step)
+        ctx.progress(step + 1, budget.train_steps)
+    with torch.no_grad():
+        for name, mean in zip(stacked, average, strict=True):
+            for net, own in zip(nets, mean.unbind(), strict=True):
+                net.get_parameter(name.removeprefix("net.")).copy_(own)
+    for net in nets:
+        net.eval()
+
+
+def clip_each(parameters: Sequence[Tensor], largest: float) -> None:
+    """Shorten the gradients (K, ...) of those of K networks whose norm over all parameters is above `largest`."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    square = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0)  # (K,)
+    factor = (largest / (square.sqrt() + SMALLEST_NORM)).clamp(max=1)
+    for gradient in gradients:
+        gradient.mul_(factor.view(-1, *[1] * (gradient.ndim - 1)))
+
+
+def _check_finite(losses: Tensor, step: int) -> None:
+    """Raise CompbenchError naming the first network whose loss is not finite in the window (steps, K) that ends with `step`."""
+    bad = (~losses.isfinite()).any(0).nonzero()
+    if len(bad):
+        which = f"network {int(bad[0])} of {losses.shape[1]}"
+        raise CompbenchError(
+            f"the loss of {which} is not finite in steps {step + 1 - len(losses)} to {step}; lower budget.learning_rate."
+        )
