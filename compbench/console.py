@@ -14,9 +14,12 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from compbench.interfaces import Method, Metric, Task
     from compbench.registry import Entry, Loaded
     from compbench.schemas import Record, RunRequest, Score
+    from compbench.sweeps.executor import Executor
     from compbench.sweeps.pool import Result
 
 
@@ -293,7 +296,13 @@ def method_facts(method: Method, entry: Entry) -> dict[str, Any]:
         "makes": ", ".join(method.kinds),
         "can extend": "yes" if method.extend else "no: retrained from scratch on extension tasks",
     }
-    for name, schema in method.settings.model_json_schema().get("properties", {}).items():
+    return facts | _setting_facts(method.settings, "--set")
+
+
+def _setting_facts(settings: type[BaseModel], option: str) -> dict[str, str]:
+    """Each setting with its default, its bounds and what it means."""
+    facts = {}
+    for name, schema in settings.model_json_schema().get("properties", {}).items():
         bounds = " ".join(
             f"{sign} {schema[key]}"
             for key, sign in (
@@ -304,8 +313,14 @@ def method_facts(method: Method, entry: Entry) -> dict[str, Any]:
             )
             if key in schema
         )
-        facts[f"--set {name}"] = f"{schema.get('default')}  {schema.get('type', '')} {bounds}  {schema.get('description', '')}"
+        facts[f"{option} {name}"] = f"{schema.get('default')}  {schema.get('type', '')} {bounds}  {schema.get('description', '')}"
     return facts
+
+
+def executor_facts(executor: Executor, entry: Entry) -> dict[str, Any]:
+    """What `info` says of an executor, and its settings with bounds."""
+    facts = {"executor": executor.name, "summary": entry.summary, "distribution": f"{entry.distribution} {entry.version}"}
+    return facts | _setting_facts(executor.settings, "--executor-set")
 
 
 def metric_facts(metric: Metric, entry: Entry) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The pluggy hooks: nouns that return values, so that a test can call them plainly.
 
-A plugin module is named by an entry point (group `compbench.methods`, `compbench.tasks` or `compbench.metrics`) and
-implements the hook of its kind:
+A plugin module is named by an entry point (group `compbench.methods`, `compbench.tasks`, `compbench.metrics` or
+`compbench.executors`) and implements the hook of its kind:
 
     from compbench.hookspecs import hookimpl
 
@@ -18,6 +18,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from compbench.interfaces import Method, Metric, Task
+    from compbench.sweeps.executor import Executor
 
 hookspec = pluggy.HookspecMarker("compbench")
 hookimpl = pluggy.HookimplMarker("compbench")
@@ -36,3 +37,8 @@ def compbench_tasks() -> tuple[Task, ...]:
 @hookspec
 def compbench_metrics() -> tuple[Metric, ...]:
     """The metrics of a plugin module."""
+
+
+@hookspec
+def compbench_executors() -> tuple[Executor, ...]:
+    """The executors of a plugin module."""

@@ -68,19 +68,24 @@ def _with_prefix(overrides: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in overrides.items() if key.startswith(prefix)}
 
 
-def _updated(model: M, changed: dict[str, Any], what: str, prefix: str) -> M:
+def executor_settings(settings: type[M], changed: dict[str, Any], name: str) -> M:
+    """The settings of executor `name` under `--executor-set`."""
+    return _updated(settings(), changed, f"executor '{name}'", "", option="--executor-set")
+
+
+def _updated(model: M, changed: dict[str, Any], what: str, prefix: str, *, option: str = "--set") -> M:
     """`model` with some values replaced and checked.  Raises CompbenchError naming the setting and its bounds."""
     fields = type(model).model_fields
     for key in changed:
         if key not in fields:
             names = [prefix + name for name in fields]
             error = suggest(f"setting of {what}", prefix + key, names)
-            raise CompbenchError(f"{error} Values are set by --set NAME=VALUE.")
+            raise CompbenchError(f"{error} Values are set by {option} NAME=VALUE.")
     try:
         return type(model).model_validate({**model.model_dump(), **changed})
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else ""  # what follows names the alternative of a union that failed
         raise CompbenchError(
-            f"--set {prefix}{key}={changed.get(key)!r}: {first['msg']} ({fields[key].description if key in fields else what})."
+            f"{option} {prefix}{key}={changed.get(key)!r}: {first['msg']} ({fields[key].description if key in fields else what})."
         ) from error

@@ -37,15 +37,15 @@ def parse_time(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
+def parse_overrides(words: Sequence[str], option: str = "--set") -> dict[str, Any]:
     """NAME=VALUE words as a dictionary; a value is JSON where it is valid JSON, else text."""
     found: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise CompbenchError(f"--set {word}: use NAME=VALUE; `compbench info METHOD` lists the names.")
+            raise CompbenchError(f"{option} {word}: use NAME=VALUE; `compbench info` of the method or executor lists the names.")
         if name in found:
-            raise CompbenchError(f"--set {name} is given twice.")
+            raise CompbenchError(f"{option} {name} is given twice.")
         try:
             found[name] = json.loads(value)
         except ValueError:

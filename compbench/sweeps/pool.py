@@ -68,6 +68,7 @@ def work_through(
     manner: Manner,
     *,
     listener: SweepListener = lambda slot, request, stage, done, total: None,
+    finished: Callable[[int, Result], None] = lambda index, result: None,
     stopping: threading.Event | None = None,
 ) -> list[Result]:
     """Run all requests, `manner.slots` at a time; finished ones are returned at once.
@@ -79,12 +80,13 @@ def work_through(
         requests: what to run; the order is kept.
         manner: how.
         listener: hears of progress.
+        finished: hears of each result, with its position among the requests.
         stopping: set it to stop; it is set when the pool stopped early.
 
     Returns:
         one result for each request, in order.
     """
-    pool = _Pool(requests, manner, listener, stopping or threading.Event())
+    pool = _Pool(requests, manner, listener, finished, stopping or threading.Event())
     workers = [threading.Thread(target=pool.work, args=(slot,), daemon=True) for slot in range(pool.slots)]
     with stopped_by_signals(pool.stopping):
         for worker in workers:
@@ -102,9 +104,15 @@ class _Pool:
     """Requests, the slots that work on them, and how far they are."""
 
     def __init__(
-        self, requests: Sequence[RunRequest], manner: Manner, listener: SweepListener, stopping: threading.Event
+        self,
+        requests: Sequence[RunRequest],
+        manner: Manner,
+        listener: SweepListener,
+        finished: Callable[[int, Result], None],
+        stopping: threading.Event,
     ) -> None:
         self.requests, self.manner, self.listener, self.stopping = requests, manner, listener, stopping
+        self._finished = finished
         self._devices = devices_of(requests[0].device if requests else "cpu")
         self.slots = manner.slots or len(self._devices) or 1
         self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -164,6 +172,7 @@ class _Pool:
             return
         except CompbenchError as error:
             self._results[index] = left(request, str(error))._replace(status="usage")
+        self._finished(index, self._results[index])
         hear("done", 1, 1)
 
     def _run(self, request: RunRequest, crew: Crew | None, hear: Callable[[str, int, int], None]) -> Result:

@@ -14,7 +14,7 @@ from compbench.verbs.options import home_of_user
 @click.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 def list_(as_json: bool) -> None:
-    """List methods, tasks and metrics with one line each.  Imports none of them."""
+    """List methods, tasks, metrics and executors with one line each.  Imports none of them."""
     from compbench.registry import KINDS, Registry
 
     registry = Registry()
@@ -41,21 +41,22 @@ def list_(as_json: bool) -> None:
 @click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 def info(name: str, plugins: tuple[Path, ...], as_json: bool) -> None:
-    """What a task asks and whether it can be learnt, or what a method is and which settings it has."""
+    """What a task asks and whether it can be learnt, or what a method or executor is and which settings it has."""
     from compbench import console
     from compbench.errors import suggest
-    from compbench.registry import Registry
+    from compbench.registry import KINDS, Registry
 
     registry = Registry(plugins)
     for kind, facts in (
         ("tasks", console.task_facts),
         ("methods", console.method_facts),
         ("metrics", console.metric_facts),
+        ("executors", console.executor_facts),
     ):
         if name in registry.names(kind):
             console.show_facts(facts(registry.load(kind, name), registry.entry(kind, name)), as_json=as_json)
             return
-    raise suggest("task, method or metric", name, [n for kind in ("tasks", "methods", "metrics") for n in registry.names(kind)])
+    raise suggest("task, method, metric or executor", name, [n for kind in KINDS for n in registry.names(kind)])
 
 
 @click.command()

@@ -58,9 +58,22 @@ def run(method: str, task: str, in_process: bool, trace: bool, threads: int, as_
 @click.option("--chain", is_flag=True, help="Runs of a method follow each other in the same processes: start-up is paid once.")
 @run_options
 @click.option("--slots", default=0, type=click.IntRange(0), help="Runs side by side; 0 is one a GPU, or one on a CPU.")
+@click.option("--executor", default="local", show_default=True, metavar="NAME", help="local, slurm, ray or a plugin's.")
+@click.option("--executor-set", "executor_words", multiple=True, metavar="NAME=VALUE", help="As `compbench info slurm` lists.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be run.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
-def sweep(methods: str, tasks: str, file: str, chain: bool, slots: int, dry_run: bool, as_json: bool, **options: Any) -> None:
+def sweep(
+    methods: str,
+    tasks: str,
+    file: str,
+    chain: bool,
+    slots: int,
+    executor: str,
+    executor_words: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Run a grid of methods, tasks, seeds and settings; rerunning the command does only what is missing.
 
     \b
@@ -68,13 +81,19 @@ def sweep(methods: str, tasks: str, file: str, chain: bool, slots: int, dry_run:
     compbench sweep --file weighted-table1 --preset paper        a table of a paper; --seed and --set still count
 
     A setting with several values makes the grid larger: --set hidden=64,256.  On a CPU, --slots 2 gives each run half of the
-    cores; their speeds are then marked as those of a shared machine.
+    cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray takes the runs past this machine
+    (docs/executors.md).
     """
     from compbench import console
+    from compbench.registry import Registry
+    from compbench.resolve import executor_settings
     from compbench.runner import terminate_like_ctrl_c
-    from compbench.sweeps.pool import Manner, work_through
+    from compbench.sweeps.grid import parse_overrides
+    from compbench.sweeps.pool import Manner
 
     terminate_like_ctrl_c()
+    chosen = Registry().load("executors", executor)
+    settings = executor_settings(chosen.settings, parse_overrides(executor_words, "--executor-set"), executor)
     grids = _grids(methods, tasks, file, options)
     requests = _distinct(
         request
@@ -88,7 +107,8 @@ def sweep(methods: str, tasks: str, file: str, chain: bool, slots: int, dry_run:
             click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
         return
     with console.sweep_listener(len(requests), quiet=options["quiet"] or as_json) as listener:
-        results = work_through(requests, Manner(slots, options["force"], options["resume"], chain), listener=listener)
+        manner = Manner(slots, options["force"], options["resume"], chain)
+        results = chosen.work(settings, requests, manner, listener)
     pages = rebuild_board(Path(requests[0].home))
     if as_json:
         click.echo(json.dumps([result._asdict() for result in results], sort_keys=True))
@@ -113,7 +133,7 @@ def _exit_status(results: Sequence[Any]) -> int:
 
     if any(result.status == "killed" or result.reason == STOPPED for result in results):
         return 130
-    return 0 if all(result.status == "ok" for result in results) else 1
+    return 0 if all(result.status in ("ok", "queued") for result in results) else 1
 
 
 def _grids(methods: str, tasks: str, file: str, options: dict[str, Any]) -> list[Any]:

@@ -1,0 +1,121 @@
+"""A SLURM of one machine, for tests: sbatch, srun, sacct, scancel and scontrol over a folder of files.
+
+`install(folder)` puts the commands there.  A job array's members run the submitted script in the background, each with the
+environment that SLURM gives it; `supervise` stands for the node's daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+COMMANDS = ("sbatch", "srun", "sacct", "scancel", "scontrol")
+
+
+def install(folder: Path) -> dict[str, str]:
+    """Write the commands; returns what must be in the environment to find them."""
+    commands = folder / "bin"
+    commands.mkdir(parents=True)
+    for name in COMMANDS:
+        path = commands / name
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{__file__}" {name} "$@"\n')
+        path.chmod(0o755)
+    return {"PATH": f"{commands}:{os.environ['PATH']}", "FAKE_SLURM": str(folder)}
+
+
+def members(job: str) -> list[Path]:
+    """State files of the members that a job number, or NUMBER_INDEX, names."""
+    return sorted(Path(os.environ["FAKE_SLURM"]).glob(f"{job}.state" if "_" in job else f"{job}_*.state"))
+
+
+def sbatch(script: str) -> None:
+    folder = Path(os.environ["FAKE_SLURM"])
+    job = str(100 + len(list(folder.glob("*.submitted"))))
+    text = Path(script).read_text()
+    (folder / f"{job}.submitted").write_text(text)
+    array = re.search(r"#SBATCH --array=0-(\d+)", text)
+    for index in range(int(array[1]) + 1 if array else 1):
+        name = f"{job}_{index}"
+        (folder / f"{name}.state").write_text("PENDING")
+        subprocess.Popen(
+            [sys.executable, "-S", __file__, "supervise", script, name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    print(f"Submitted batch job {job}")
+
+
+def supervise(script: str, name: str) -> None:
+    """Run one member until it ends and nobody wants it queued again."""
+    folder = Path(os.environ["FAKE_SLURM"])
+    state = folder / f"{name}.state"
+    job, index = name.split("_")
+    error = re.search(r"#SBATCH --error=(.*)", Path(script).read_text())[1].strip("'")
+    log = error.replace("%A", job).replace("%a", index).replace("%t", "0")
+    restarts = 0
+    while True:
+        given = {"SLURM_JOB_ID": name, "SLURM_ARRAY_JOB_ID": job, "SLURM_ARRAY_TASK_ID": index}
+        given |= {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
+        given |= {"SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "localhost", "SLURM_RESTART_COUNT": str(restarts)}
+        with open(log, "ab") as output:
+            process = subprocess.Popen(["bash", script], env={**os.environ, **given}, stdout=output, stderr=output)
+        state.write_text("RUNNING")
+        code = process.wait()
+        if not (again := folder / f"{name}.requeue").exists():
+            break
+        again.unlink()
+        restarts += 1
+    cancelled = (folder / f"{name}.cancelled").exists()
+    state.write_text("CANCELLED by 0" if cancelled else "COMPLETED" if code == 0 else "FAILED")
+
+
+def srun(*words: str) -> None:
+    """Run the command after srun's own options, with its process number noted: signals go to steps, not to the script."""
+    first = next(position for position, word in enumerate(words) if word == sys.executable)
+    Path(os.environ["FAKE_SLURM"], f"{os.environ['SLURM_JOB_ID']}.step").write_text(str(os.getpid()))
+    os.execv(words[first], words[first:])
+
+
+def sacct(*words: str) -> None:
+    print("JobID|State|NodeList")
+    for position, word in enumerate(words):
+        if word == "-j":
+            for path in members(words[position + 1]):
+                print(f"{path.stem}|{path.read_text()}|localhost")
+
+
+def scancel(*words: str) -> None:
+    number = signal.Signals[words[words.index("--signal") + 1]] if "--signal" in words else signal.SIGTERM
+    for path in members(next(word for word in words if word[0].isdigit())):
+        if "--signal" not in words:
+            path.with_suffix(".cancelled").touch()
+        signal_step(path.with_suffix(".step"), number)
+
+
+def scontrol(verb: str, job: str) -> None:
+    """requeue: the member is ended, and its supervisor starts it again."""
+    assert verb == "requeue"
+    for path in members(job):
+        path.with_suffix(".requeue").touch()
+
+
+def signal_step(path: Path, number: int) -> None:
+    for _ in range(100):
+        if path.exists():
+            break
+        time.sleep(0.05)
+    try:
+        os.kill(int(path.read_text()), number)
+    except ProcessLookupError:
+        return
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
