@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ def work(settings: RaySettings, requests: Sequence[RunRequest], manner: Manner, 
         CompbenchError: Ray is not installed, or there is no such cluster.
     """
     ray = _ray()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray of ours tells nobody about the user
     stopping = threading.Event()
     try:
         ray.init(address=settings.address or "local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
