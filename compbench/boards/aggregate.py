@@ -15,6 +15,7 @@ from compbench.boards.decomposition import ORACLE, Parts, decompose
 from compbench.boards.groups import Group, group_of, variants
 from compbench.boards.ranks import Rank, ranks
 from compbench.boards.statistics import Interval, interval, mean, sample_std
+from compbench.boards.timing import Timing, known_mean, timing
 from compbench.interfaces import PRESETS, Score
 from compbench.levels import Standing
 from compbench.schemas import Record
@@ -35,7 +36,7 @@ class Section(NamedTuple):
 class Cell(NamedTuple):
     """One score of a row: mean over seeds, sample standard deviation, means of ceiling and floor.
 
-    `interval` is the 95 % bootstrap interval of the mean, of the primary score only.
+    Of the primary score only: `interval`, the 95 % bootstrap interval of the mean, and `values`, by seed.
     """
 
     name: str
@@ -49,19 +50,7 @@ class Cell(NamedTuple):
     ceiling: float | None
     floor: float | None
     interval: Interval | None = None
-
-
-class Timing(NamedTuple):
-    """Means over the runs on one machine type; if not `clean`, runs shared the machine and speeds are lower bounds."""
-
-    hardware: str
-    clean: bool
-    num_runs: int
-    train_steps_per_second: float | None
-    sample_samples_per_second: float | None
-    latency_p50_ms: float | None
-    peak_memory_bytes: float | None
-    seconds: float
+    values: tuple[tuple[int, float], ...] = ()
 
 
 class Failure(NamedTuple):
@@ -86,6 +75,7 @@ class BoardRow(NamedTuple):
         parts: inference-time and estimation error, where the method also ran on exact scores.
         level: how far its successful runs are vouched for.
         training: what they were trained on, as declared.
+        group: all settings, budget and task settings.
     """
 
     section: Section
@@ -106,6 +96,7 @@ class BoardRow(NamedTuple):
     failures: tuple[Failure, ...]
     codes: int
     records: tuple[str, ...]
+    group: Group
     rank: Rank | None = None
     parts: Parts | None = None
     level: str = "self-reported"
@@ -218,7 +209,7 @@ def _with_parts(row: BoardRow, parts: Parts | None) -> BoardRow:
     whole = row.scores.get(row.primary)
     if parts is None or whole is None:
         return row
-    bare = whole._replace(num_seeds=parts.num_seeds, ceiling=None, floor=None, interval=None)
+    bare = whole._replace(num_seeds=parts.num_seeds, ceiling=None, floor=None, interval=None, values=())
     terms = {"inference_time_error": (parts.inference, 0.0), "estimation_error": (parts.estimation, parts.spread)}
     own = {
         f"{whole.split}_{term}": bare._replace(name=f"{whole.split}_{term}", mean=value, std=std)
@@ -264,17 +255,18 @@ def _row(
         scores=cells,
         unavailable=unavailable,
         primary=primary,
-        timing=_timing(ok),
+        timing=timing(ok),
         parameters=next((p for record in ok if (p := record.profile.parameters) is not None), None),
         evaluations=next((e for record in ok if (e := record.profile.evaluations_per_sample) is not None), None),
         failures=_failures(kept),
         codes=len({record.spec.code for record in ok}),
         records=tuple(record.name for record in kept),
+        group=group,
     )
 
 
 def _cells(ok: Sequence[Record], newest: Mapping[str, int], primary: str) -> tuple[dict[str, Cell], dict[str, str]]:
-    found: dict[str, list[Score]] = defaultdict(list)
+    found: dict[str, dict[int, Score]] = defaultdict(dict)
     unavailable: dict[str, str] = {}
     for record in ok:
         for score in record.scores:
@@ -283,57 +275,29 @@ def _cells(ok: Sequence[Record], newest: Mapping[str, int], primary: str) -> tup
             if score.value is None:
                 unavailable.setdefault(column, score.reason)
             else:
-                found[column].append(score)
-    cells = {column: _cell(scores, with_interval=column == primary) for column, scores in sorted(found.items())}
+                found[column][record.spec.seed] = score
+    cells = {column: _cell(scores, primary=column == primary) for column, scores in sorted(found.items())}
     return cells, {column: reason for column, reason in sorted(unavailable.items()) if column not in cells}
 
 
-def _cell(scores: Sequence[Score], *, with_interval: bool) -> Cell:
-    values = [score.value for score in scores if score.value is not None]
+def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
+    by_seed = [(seed, score.value) for seed, score in scores.items() if score.value is not None]
+    values = [value for _, value in by_seed]
+    first = next(iter(scores.values()))
     return Cell(
-        name=scores[0].name,
-        split=scores[0].split,
-        metric_version=scores[0].metric_version,
-        unit=scores[0].unit,
-        direction=scores[0].direction,
+        name=first.name,
+        split=first.split,
+        metric_version=first.metric_version,
+        unit=first.unit,
+        direction=first.direction,
         mean=mean(values),
         std=sample_std(values),
         num_seeds=len(values),
-        ceiling=_known_mean(score.ceiling for score in scores),
-        floor=_known_mean(score.floor for score in scores),
-        interval=interval(values) if with_interval else None,
+        ceiling=known_mean(score.ceiling for score in scores.values()),
+        floor=known_mean(score.floor for score in scores.values()),
+        interval=interval(values) if primary else None,
+        values=tuple(by_seed) if primary else (),
     )
-
-
-def _timing(ok: Sequence[Record]) -> Timing | None:
-    """Speeds of the machine type with the most clean runs (by name if equal): machine types are never averaged."""
-    machines: dict[str, list[Record]] = defaultdict(list)
-    for record in ok:
-        machines[_hardware(record)].append(record)
-    if not machines:
-        return None
-    clean = {name: [r for r in runs if r.environment.slots == 1] for name, runs in machines.items()}
-    hardware = min(machines, key=lambda name: (-len(clean[name]), -len(machines[name]), name))
-    runs = clean[hardware] or machines[hardware]
-    return Timing(
-        hardware=hardware,
-        clean=bool(clean[hardware]),
-        num_runs=len(runs),
-        train_steps_per_second=_known_mean(run.profile.train_steps_per_second for run in runs),
-        sample_samples_per_second=_known_mean(run.profile.sample_samples_per_second for run in runs),
-        latency_p50_ms=_known_mean(run.profile.latency_p50_ms for run in runs),
-        peak_memory_bytes=_known_mean(run.profile.peak_memory_bytes for run in runs),
-        seconds=mean([run.seconds for run in runs]),
-    )
-
-
-def _hardware(record: Record) -> str:
-    """What speeds may be averaged over: a GPU's name, or a CPU model with its number of threads."""
-    where = record.environment
-    if record.spec.device_class != "cpu":
-        return record.spec.device_class
-    threads = f"{where.threads} thread{'' if where.threads == 1 else 's'}" if where.threads else ""
-    return ", ".join(part for part in (where.cpu or "cpu", threads) if part)
 
 
 def _failures(kept: Iterable[Record]) -> tuple[Failure, ...]:
@@ -354,8 +318,3 @@ def _ranked(section: Sequence[BoardRow]) -> list[BoardRow]:
     placed = ranks([c.mean for c in cells], [c.interval for c in cells], higher=_most(c.direction for c in cells) == "higher")
     found = {id(row): rank for row, rank in zip(running, placed, strict=True)}
     return [row._replace(rank=found.get(id(row))) for row in section]
-
-
-def _known_mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return mean(known) if known else None

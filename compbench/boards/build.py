@@ -7,11 +7,13 @@ from pathlib import Path
 
 from compbench.boards.aggregate import BoardRow, Section, rows
 from compbench.boards.load import collector_paused
+from compbench.boards.overall import contests
 from compbench.boards.papers import read
 from compbench.boards.render_csv import to_csv
 from compbench.boards.render_html import to_html
 from compbench.boards.render_markdown import to_markdown
-from compbench.boards.render_svg import to_svg
+from compbench.boards.render_overall import overall_csv, overall_html, overall_markdown, pairs_csv
+from compbench.boards.render_svg import profiles, to_svg
 from compbench.interfaces import PRESETS
 from compbench.levels import Standing
 from compbench.records import write_atomically
@@ -20,6 +22,9 @@ from compbench.schemas import Record
 CHART = "decomposition.svg"
 """Inference-time and estimation error; written where some method also ran on exact scores."""
 
+PROFILES = "profiles.svg"
+"""Performance profiles; written where two tasks or more share a preset and a data source."""
+
 PictureOf = Callable[[Record], bytes | None]
 Standings = Mapping[str, Standing]
 
@@ -27,7 +32,7 @@ Standings = Mapping[str, Standing]
 def build(
     records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
 ) -> tuple[Path, ...]:
-    """Write board.csv, board.md, index.html and, if there is something to show, decomposition.svg, each whole or not at all.
+    """Write board.csv, board.md, index.html, overall.csv, pairs.csv and the charts that show something, each whole or not at all.
 
     Args:
         records: in any order.
@@ -61,13 +66,20 @@ def contents(
     figures = read(papers)
     with collector_paused():
         board = rows(records, standings)
-        chart = to_svg(board)
+        overall = contests(board)
+        charts = {CHART: to_svg(board), PROFILES: profiles(overall)}
+        drawn = {name: name if chart else "" for name, chart in charts.items()}
+        own = overall_markdown(overall, chart=drawn[PROFILES])
+        grids = sample_grids(board, records, pictures)
         files = {
-            "board.csv": to_csv(board, figures).encode(),
-            "board.md": to_markdown(board, figures, chart=CHART if chart else "").encode(),
-            "index.html": to_html(board, figures, sample_grids(board, records, pictures), chart=chart).encode(),
+            "board.csv": to_csv(board, figures),
+            "board.md": to_markdown(board, figures, overall=own, chart=drawn[CHART]),
+            "index.html": to_html(board, figures, grids, overall=overall_html(overall), chart=charts[CHART]),
+            "overall.csv": overall_csv(overall),
+            "pairs.csv": pairs_csv(overall),
+            **{name: chart for name, chart in charts.items() if chart},
         }
-        return {**files, CHART: chart.encode()} if chart else files
+        return {name: content.encode() for name, content in files.items()}
 
 
 def sample_grids(

@@ -6,9 +6,10 @@ import csv
 import io
 from collections.abc import Sequence
 
-from compbench.boards.aggregate import BoardRow, Cell, Timing
+from compbench.boards.aggregate import BoardRow, Cell
 from compbench.boards.notation import clean, failure, notes
 from compbench.boards.papers import PaperFigure
+from compbench.boards.timing import Timing
 
 ROW = ("kind", "task", "task_version", "preset", "source", "fingerprint", "method", "method_version", "variant",
        "device", "precision", "rank", "rank_best", "rank_worst", "num_ok", "num_failed")  # fmt: skip

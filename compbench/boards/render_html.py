@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compbench.boards.aggregate import BoardRow, Cell, Section, Timing
+from compbench.boards.aggregate import BoardRow, Cell, Section
 from compbench.boards.notation import (
     SPLIT_TITLES,
     Column,
@@ -26,6 +26,7 @@ from compbench.boards.notation import (
     spread,
 )
 from compbench.boards.papers import PaperFigure, rows_of
+from compbench.boards.timing import Timing
 
 TEMPLATE = Path(__file__).with_name("board.html.jinja")
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -35,13 +36,16 @@ Pictures = Mapping[tuple[Section, str], tuple[int, bytes]]
 """(section, method) -> (seed, PNG)."""
 
 
-def to_html(rows: Sequence[BoardRow], figures: Sequence[PaperFigure], pictures: Pictures, *, chart: str = "") -> str:
+def to_html(
+    rows: Sequence[BoardRow], figures: Sequence[PaperFigure], pictures: Pictures, *, overall: str = "", chart: str = ""
+) -> str:
     """The whole page.
 
     Args:
         rows: as `aggregate.rows` gives them.
         figures: the papers'.
         pictures: sample grids; what is no PNG is left out.
+        overall: the overall boards, as HTML made by us.
         chart: the decomposition chart as SVG, made by us; "" for none.
     """
     import jinja2
@@ -53,7 +57,12 @@ def to_html(rows: Sequence[BoardRow], figures: Sequence[PaperFigure], pictures: 
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     runs = sum(sum(row.statuses.values()) for row in rows)
     return template.render(
-        data=embedded(boards), num_boards=len(boards), num_rows=len(rows), num_runs=runs, chart=markupsafe.Markup(chart)
+        data=embedded(boards),
+        num_boards=len(boards),
+        num_rows=len(rows),
+        num_runs=runs,
+        overall=markupsafe.Markup(overall),
+        chart=markupsafe.Markup(chart),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from compbench.boards.aggregate import BoardRow, Section, Timing
+from compbench.boards.aggregate import BoardRow, Section
 from compbench.boards.notation import (
     SPLIT_TITLES,
     Column,
@@ -21,6 +21,7 @@ from compbench.boards.notation import (
     spread,
 )
 from compbench.boards.papers import PaperFigure, rows_of
+from compbench.boards.timing import Timing
 
 MARKS = re.compile(r"([\\`*_\[\]{}|~#!])")
 LONGEST = 200
@@ -38,10 +39,17 @@ row: *self-reported* is its author alone, *reproduced* somebody who ran the same
 """
 
 
-def to_markdown(rows: Sequence[BoardRow], figures: Sequence[PaperFigure], *, chart: str = "") -> str:
-    """The whole board: the primary score's split in full, other splits by the primary's metric alone; a chart's file, if any."""
+def to_markdown(rows: Sequence[BoardRow], figures: Sequence[PaperFigure], *, overall: str = "", chart: str = "") -> str:
+    """The whole board: the primary score's split in full, other splits by the primary's metric alone.
+
+    Args:
+        rows: as `aggregate.rows` gives them.
+        figures: the papers'.
+        overall: the overall boards, as Markdown; they come first.
+        chart: file of the decomposition chart; "" for none.
+    """
     sections = by_section(rows)
-    parts = [PREAMBLE]
+    parts = [PREAMBLE] + [overall] * bool(overall)
     if not sections:
         parts.append("There are no records yet.\n")
     for section, own in sections.items():
@@ -59,12 +67,12 @@ def _table(section: Section, rows: Sequence[BoardRow], figures: tuple[PaperFigur
     known = [column for column in columns(rows, [f for f in figures if f.task == section.task]) if not column.detail]
     shown = _shown([column for column in known if not column.reason])
     header = ["rank", "method", "seeds", *map(_header, shown), "samples/s", "steps/s", "parameters", "level", "notes"]
-    lines = [_line(header), _line(["---"] * len(header))]
-    lines += [_line(_row(row, shown)) for row in rows]
+    lines = [line(header), line(["---"] * len(header))]
+    lines += [line(_row(row, shown)) for row in rows]
     for (paper, method), own in papers.items():
         cells = [_paper(own.get(column.key)) for column in shown]
         if any(cells):
-            lines.append(_line(["*paper*", escape(method), "", *cells, "", "", "", "", escape(paper)]))
+            lines.append(line(["*paper*", escape(method), "", *cells, "", "", "", "", escape(paper)]))
     missing = [f"{column.split}: {column.title} ({column.reason})" for column in known if column.reason]
     if missing:
         lines += ["", f"Not available: {escape(_shortened('; '.join(missing)))}"]
@@ -124,7 +132,8 @@ def _paper(figure: PaperFigure | None) -> str:
     return f"*{number(figure.mean)}{beside}*"
 
 
-def _line(cells: Iterable[str]) -> str:
+def line(cells: Iterable[str]) -> str:
+    """A line of a table."""
     return f"| {' | '.join(cells)} |"
 
 

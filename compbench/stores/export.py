@@ -54,7 +54,7 @@ def export(records: Sequence[Record], destination: Path) -> int:
         number of rows.
 
     Raises:
-        CompbenchError: another suffix, no pyarrow, or a number that does not fit into 64 bits.
+        CompbenchError: another suffix, or no pyarrow.
     """
     if destination.suffix not in (".csv", ".parquet"):
         raise CompbenchError(f"'{destination.name}' says neither CSV nor parquet: name a file that ends in .csv or .parquet.")
@@ -82,12 +82,7 @@ def to_parquet(found: Sequence[Sequence[Any]]) -> bytes:
     kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     known = [column for part in columns() for column in part]
     values = list(zip(*found, strict=True)) or [()] * len(known)
-    arrays = []
-    for column, own in zip(known, values, strict=True):
-        try:
-            arrays.append(pyarrow.array(own, kinds[column.kind]))
-        except (pyarrow.ArrowException, OverflowError, UnicodeEncodeError) as error:
-            raise CompbenchError(f"column '{column.name}' does not fit into parquet: {error}; export CSV instead.") from error
+    arrays = [pyarrow.array(own, kinds[column.kind]) for column, own in zip(known, values, strict=True)]
     sink = io.BytesIO()
     parquet.write_table(pyarrow.table(dict(zip([column.name for column in known], arrays, strict=True))), sink)
     return sink.getvalue()

@@ -16,7 +16,7 @@ from compbench.errors import CompbenchError
 from compbench.schemas import Record
 
 PAPERS = Path(__file__).parents[2] / "leaderboards" / "papers.csv"
-NAMES = ["board.csv", "board.md", "index.html"]
+NAMES = ["board.csv", "board.md", "index.html", "overall.csv", "pairs.csv"]
 
 
 def picture(found: Record) -> bytes | None:
@@ -67,7 +67,7 @@ def test_stale_names_what_differs_and_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_no_records_give_a_board_that_says_so(tmp_path: Path) -> None:
-    table, text, page = build([], tmp_path, papers=None, pictures=picture)
+    table, text, page, _, _ = build([], tmp_path, papers=None, pictures=picture)
     assert len(table.read_text().splitlines()) == 1
     assert "no records yet" in text.read_text()
     assert "0 runs" in page.read_text()

@@ -65,14 +65,6 @@ def test_csv_needs_no_pyarrow_and_parquet_says_how_to_get_it(tmp_path: Path, mon
     assert [path.name for path in tmp_path.iterdir()] == ["all.csv"]
 
 
-def test_a_number_beyond_64_bits_is_refused_by_name(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    huge = record(more={"profile": Profile(parameters=2**70)})
-    with pytest.raises(CompbenchError, match=r"column 'profile.parameters' does not fit"):
-        export([huge], tmp_path / "all.parquet")
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_verb_exports_what_is_sound_and_names_what_is_not(tmp_path: Path) -> None:
     folder = tmp_path / "records"
     Store(folder).write(made()[0])

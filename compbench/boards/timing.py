@@ -1,0 +1,59 @@
+"""What the runs of a row cost, on one machine type."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from compbench.boards.statistics import mean
+from compbench.schemas import Record
+
+
+class Timing(NamedTuple):
+    """Means over the runs on one machine type; if not `clean`, runs shared the machine and speeds are lower bounds."""
+
+    hardware: str
+    clean: bool
+    num_runs: int
+    train_steps_per_second: float | None
+    sample_samples_per_second: float | None
+    latency_p50_ms: float | None
+    peak_memory_bytes: float | None
+    seconds: float
+
+
+def timing(ok: Sequence[Record]) -> Timing | None:
+    """Speeds of the machine type with the most clean runs (by name if equal): machine types are never averaged."""
+    machines: dict[str, list[Record]] = defaultdict(list)
+    for record in ok:
+        machines[_hardware(record)].append(record)
+    if not machines:
+        return None
+    clean = {name: [r for r in runs if r.environment.slots == 1] for name, runs in machines.items()}
+    hardware = min(machines, key=lambda name: (-len(clean[name]), -len(machines[name]), name))
+    runs = clean[hardware] or machines[hardware]
+    return Timing(
+        hardware=hardware,
+        clean=bool(clean[hardware]),
+        num_runs=len(runs),
+        train_steps_per_second=known_mean(run.profile.train_steps_per_second for run in runs),
+        sample_samples_per_second=known_mean(run.profile.sample_samples_per_second for run in runs),
+        latency_p50_ms=known_mean(run.profile.latency_p50_ms for run in runs),
+        peak_memory_bytes=known_mean(run.profile.peak_memory_bytes for run in runs),
+        seconds=mean([run.seconds for run in runs]),
+    )
+
+
+def _hardware(record: Record) -> str:
+    """What speeds may be averaged over: a GPU's name, or a CPU model with its number of threads."""
+    where = record.environment
+    if record.spec.device_class != "cpu":
+        return record.spec.device_class
+    threads = f"{where.threads} thread{'' if where.threads == 1 else 's'}" if where.threads else ""
+    return ", ".join(part for part in (where.cpu or "cpu", threads) if part)
+
+
+def known_mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean(known) if known else None
