@@ -60,6 +60,7 @@ class Child:
                 start_new_session=True,
             )
         theirs.close()
+        self._guard = _guard(self.process.pid)
         self.begin(request)
 
     def begin(self, request: RunRequest) -> None:
@@ -133,6 +134,9 @@ class Child:
             self.control.hang_up()  # a child that waits for orders ends at once
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=GRACE_SECONDS)
+        self._guard.kill()
+        self._guard.wait()
+        self._guard.stdin.close()
         self._signal(signal.SIGKILL)  # the whole group: also what the plugin started and left behind
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=10)
@@ -193,6 +197,20 @@ def environment(request: RunRequest) -> dict[str, str]:
     threads = str(request.threads or max(1, num_cores() // request.slots))
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {**os.environ, **MALLOC, **dict.fromkeys(names, threads), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
+
+
+def _guard(group: int) -> subprocess.Popen[bytes]:
+    """A process that outlives this one by a moment and kills a child's group, if this one dies without a word (kill -9).
+
+    The kernel kills the child itself then, but not what a plugin started.
+    """
+    return subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$0"', str(group)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A store under sixteen writers, killed writers and a disk that fills up in the middle of a file."""
+"""A store under sixteen writers, killed writers, runs that were taken over and a disk that fills up in the middle of a file."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import hashlib
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from boards.sample_records import record
 
+from compbench.children import Ended
+from compbench.claims import FREE, Lost
 from compbench.errors import Unwritable
+from compbench.home import Home
 from compbench.records import Store, Taken
+from compbench.runner import _Attempt
+from compbench.schemas import RunRequest
 
 TESTS = Path(__file__).parent
 
@@ -72,3 +79,66 @@ def test_a_record_that_the_disk_has_no_room_for_is_absent_and_can_be_written_lat
     assert store.read() == ([], [])
     store.write(record(), {"samples.png": b"small"})
     assert len(store.read()[0]) == 1
+
+
+class Told:
+    """The two processes of a run, played: they answer as told, and `during` happens in the middle of the fit."""
+
+    predecessors = 0
+
+    def __init__(self, during: Callable[[], None]) -> None:
+        self.alarm, self._during = lambda: None, during
+
+    def describe(self) -> tuple[dict, dict]:
+        spec = record().spec
+        facts = spec.model_dump(mode="json")
+        plugin = {"distribution": "d", "version": "1", "module": "m", "file_sha256": spec.code}
+        contestant = {"settings": spec.settings, "method_version": 1, "oracle": False, "plugin": plugin}
+        source = {"kind": spec.source, "fingerprint": spec.fingerprint}
+        return contestant, {**facts, "source": source, "device": "cpu"}
+
+    def prepare(self) -> None: ...
+
+    def fit(self, **order: object) -> dict:
+        self._during()
+        self.alarm()
+        raise Ended("failed", "no luck")
+
+    def stop(self, *, gracefully: bool) -> None: ...
+
+    def log(self) -> str:
+        return ""
+
+
+def attempt(home: Path, during: Callable[[], None]) -> _Attempt:
+    asked = RunRequest(task="shapes3d-heavy", method="factored", home=str(home))
+    return _Attempt(asked, Home(home), Told(during), force=False, resume=False, in_process=False)
+
+
+def test_a_run_that_another_machine_took_over_writes_no_record(tmp_path: Path) -> None:
+    run_folder = tmp_path / "runs" / record().identity
+
+    def taken() -> None:
+        (run_folder / "claim.2").touch()
+
+    with pytest.raises(Lost, match="was taken over by another process after a long silence"):
+        attempt(tmp_path, taken).run()
+    assert Store(tmp_path / "records").paths() == []
+    (run_folder / "claim.2").write_bytes(FREE.encode())
+    assert attempt(tmp_path, lambda: None).run().record.attempt == 1
+
+
+def test_a_record_that_came_in_meanwhile_only_moves_the_number_of_the_attempt(tmp_path: Path) -> None:
+    one = attempt(tmp_path, lambda: None)
+    number_of = one.store.next_attempt
+
+    def overtaken(identity: str) -> int:
+        """The number, but before it is used somebody merges a record of the same run into the store."""
+        number = number_of(identity)
+        if number == 1:
+            Store(tmp_path / "records").write(record())
+        return number
+
+    one.store.next_attempt = overtaken
+    assert one.run().record.attempt == 2
+    assert len(one.store.read()[0]) == 2

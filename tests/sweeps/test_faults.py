@@ -132,7 +132,8 @@ def test_a_stopped_sweep_leaves_nothing_running_and_says_what_is_left(tmp_path: 
     assert [record.status for record in Store(home / "records").read()[0]] == ["killed"]
 
 
-def test_a_child_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path, plugin, monkeypatch) -> None:
+@pytest.mark.slow
+def test_a_stopping_pool_kills_a_child_that_ignores_sigterm(tmp_path: Path, plugin, monkeypatch) -> None:
     monkeypatch.setattr(children, "GRACE_SECONDS", 1.0)
     monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
     fit = "import subprocess; signal.signal(signal.SIGTERM, signal.SIG_IGN); subprocess.Popen(['sleep', '600']); "
@@ -158,3 +159,28 @@ def test_a_full_disk_ends_a_sweep_in_one_line_before_anything_is_computed(tmp_pa
     assert "claim.1: No space left on device; nothing was changed. 0 of 3 runs are done, 3 are left" in error
     assert "Traceback" not in error
     assert records(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_in_the_middle_of_a_sweep_costs_no_record_and_no_rerun(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "none", str(home)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("a small disk can only be had by who may mount one")
+    try:
+        full = start(home, *CHEAP, "--seed", "0-11")
+        error = full.communicate(timeout=300)[1]
+        assert full.returncode == 1
+        assert "No space left on device" in error
+        assert "Traceback" not in error
+        kept = assert_whole(home, {})
+        assert 0 < len(kept) < 12
+        subprocess.run(["mount", "-o", "remount,size=64m", str(home)], check=True)
+        again = start(home, *CHEAP, "--seed", "0-11")
+        output, error = again.communicate(timeout=300)
+        assert (again.returncode, error) == (0, ""), output
+        assert_whole(home, kept)
+        assert_each_done_once(home, 12)
+    finally:
+        subprocess.run(["umount", "-l", str(home)], check=True)
