@@ -1,11 +1,13 @@
 """How much data reaches held-out places, against image size: `bump-scaling` by bisection, and the fitted exponents.
 
     python experiments/bump_scaling.py --method pixel-decoder [--sizes 10,12,16,20] [--seeds 5] [--steps 600]
-    python experiments/bump_scaling.py --method stripes --set decoder=pixel
+    python experiments/bump_scaling.py --method stripes --set decoder=pixel --set budget.learning_rate=0.003 --output stripes.json
+    python experiments/bump_scaling.py --draw pixel.json,stripes.json --output docs/bump_scaling.png
 
 The middle half of both coordinates is held out, the number of steps is fixed.  Each seed has its own bisection on a grid of
 factor 1.25; a run that was made before is taken from COMPBENCH_HOME.  An N^3 law cannot hold for distinct images, of
-which there are fewer than N^2, so distinct bumps and draws are fitted; presentations are fixed by the number of steps.
+which there are fewer than N^2, so distinct images and draws are fitted; presentations, steps times batch, are the same for
+all and stand beside them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -23,6 +28,12 @@ from compbench.schemas import RunRequest
 from compbench.sweeps.bisection import fit_exponent, log_grid, smallest_passing
 from compbench.sweeps.grid import parse_overrides
 from compbench.tasks.bump import Settings, make_task, training_places
+
+COUNTS: dict[str, Callable[[dict[str, int]], int]] = {
+    "distinct bumps": lambda found: found["distinct"],
+    "draws of bumps": lambda found: found["draws"],
+    "distinct images, stripes included": lambda found: found["distinct"] + found["stripes"],
+}
 
 
 def settings_of(size: int, draws: int) -> dict[str, int]:
@@ -35,7 +46,7 @@ def accuracy(asked: argparse.Namespace, size: int, draws: int, seed: int) -> flo
     overrides: dict[str, Any] = {f"task.{name}": value for name, value in settings_of(size, draws).items()}
     if asked.method == "stripes":
         overrides["num_combinations"] = draws  # all that were drawn
-    overrides |= {"budget.train_steps": asked.steps, "budget.learning_rate": 3e-3, **parse_overrides(tuple(asked.set))}
+    overrides |= {"budget.train_steps": asked.steps, **parse_overrides(tuple(asked.set))}
     request = RunRequest(
         task="bump-scaling",
         method=asked.method,
@@ -63,6 +74,57 @@ def needed(asked: argparse.Namespace, size: int, seed: int) -> dict[str, int] | 
     return {"distinct": distinct, "draws": draws, "stripes": 2 * size if asked.method == "stripes" else 0}
 
 
+def curve(asked: argparse.Namespace) -> dict[str, Any]:
+    """Counts needed by size and seed, sizes that no amount of data reaches, and exponents of those reached."""
+    sizes = [int(size) for size in asked.sizes.split(",")]
+    table: dict[int, list[dict[str, int] | None]] = {}
+    for size in sizes:
+        table[size] = []
+        for seed in range(asked.seeds):
+            table[size].append(needed(asked, size, seed))
+            print(f"{asked.method} N = {size} seed {seed}: {table[size][-1] or 'not reached'}", file=sys.stderr, flush=True)
+    reached = [size for size in sizes if all(table[size])]
+    facts: dict[str, Any] = {"method": asked.method, "set": asked.set, "target": asked.target, "score": asked.score}
+    facts |= {"steps": asked.steps, "presentations": 32 * asked.steps, "needed": table}
+    facts |= {"not_reached": [size for size in sizes if size not in reached]}
+    if len(reached) > 1:
+        facts["exponents"] = {
+            name: fit_exponent(reached, [[count(found) for found in table[size] if found] for size in reached])._asdict()
+            for name, count in COUNTS.items()
+        }
+    return facts
+
+
+def draw(files: list[Path], output: Path) -> None:
+    """Counts against size on logarithmic axes: a panel a count, a line a file, the range over seeds as bars."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6 * len(COUNTS), 3.8), layout="constrained")
+    for panel, (title, count) in enumerate(COUNTS.items()):
+        axes, ticks = figure.add_subplot(1, len(COUNTS), panel + 1), set()
+        for path in files:
+            facts = json.loads(path.read_text())
+            sizes = [int(size) for size in facts["needed"] if int(size) not in facts["not_reached"]]
+            seeds = [sorted(count(found) for found in facts["needed"][str(size)]) for size in sizes]
+            ticks |= set(sizes)
+            name = " ".join([facts["method"], *facts["set"]])
+            if not sizes:
+                axes.plot([], [], " ", label=f"{name}: not reached")
+                continue
+            middle = [median(own) for own in seeds]
+            below = [centre - own[0] for centre, own in zip(middle, seeds, strict=True)]
+            above = [own[-1] - centre for centre, own in zip(middle, seeds, strict=True)]
+            label = name
+            if found := facts.get("exponents", {}).get(title):
+                label += f": {found['value']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
+            axes.errorbar(sizes, middle, yerr=[below, above], marker="o", capsize=3, label=label)
+        axes.set(xscale="log", yscale="log", xlabel="N, pixels of a side", ylabel="needed", title=title)
+        axes.set_xticks(sorted(ticks), [str(size) for size in sorted(ticks)])
+        axes.set_xticks([], minor=True)
+        axes.legend(fontsize=8, title="exponent [95 %]")
+    figure.savefig(output, dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", default="pixel-decoder")
@@ -72,29 +134,17 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--target", type=float, default=0.9)
     parser.add_argument("--score", default="heldout_accuracy")
+    parser.add_argument("--draw", default="", metavar="FILES", help="draw these curves, separated by commas, instead")
+    parser.add_argument("--output", type=Path, help="write the curve's JSON, or the figure, here")
     asked = parser.parse_args()
-    sizes = [int(size) for size in asked.sizes.split(",")]
+    if asked.draw:
+        draw([Path(name) for name in asked.draw.split(",")], asked.output or Path("bump_scaling.png"))
+        return
     torch.set_num_threads(1)
-    table: dict[int, list[dict[str, int] | None]] = {}
-    for size in sizes:
-        table[size] = []
-        for seed in range(asked.seeds):
-            table[size].append(needed(asked, size, seed))
-            print(f"{asked.method} N = {size} seed {seed}: {table[size][-1] or 'not reached'}", file=sys.stderr, flush=True)
-    reached = [size for size in sizes if all(table[size])]
-    facts: dict[str, Any] = {"method": asked.method, "set": asked.set, "target": asked.target, "steps": asked.steps}
-    facts |= {"needed": table, "not_reached": [size for size in sizes if size not in reached]}
-    if len(reached) > 1:
-        counts = {
-            "distinct bumps": lambda found: found["distinct"],
-            "draws": lambda found: found["draws"],
-            "distinct images, stripes included": lambda found: found["distinct"] + found["stripes"],
-        }
-        facts["exponents"] = {
-            name: fit_exponent(reached, [[count(found) for found in table[size]] for size in reached])._asdict()
-            for name, count in counts.items()
-        }
-    print(json.dumps(facts, indent=1))
+    found = json.dumps(curve(asked), indent=1)
+    if asked.output:
+        asked.output.write_text(found)
+    print(found)
 
 
 if __name__ == "__main__":
