@@ -76,6 +76,7 @@ class BoardRow(NamedTuple):
         level: how far its successful runs are vouched for.
         training: what they were trained on, as declared.
         group: all settings, budget and task settings.
+        pooled: whether it had the data of all silos in one place: the centralised reference.
     """
 
     section: Section
@@ -101,6 +102,7 @@ class BoardRow(NamedTuple):
     parts: Parts | None = None
     level: str = "self-reported"
     training: str = "undeclared"
+    pooled: bool = False
 
     @property
     def label(self) -> str:
@@ -262,6 +264,7 @@ def _row(
         codes=len({record.spec.code for record in ok}),
         records=tuple(record.name for record in kept),
         group=group,
+        pooled=any(record.pooled_silos for record in kept),
     )
 
 

@@ -133,12 +133,18 @@ def failure(entry: Failure) -> str:
     return f"{entry.status} ({seeds}): {clean(entry.reason) or 'no reason given'}"
 
 
+def reference(row: BoardRow) -> str:
+    """What a row that does not compete is called."""
+    return "centralised reference" if row.pooled else "reference"
+
+
 def notes(row: BoardRow) -> tuple[str, ...]:
     """What a reader must know of a row beside its numbers, failures apart."""
     found = []
     if row.kind == "reference":
-        other = "trained on other data too" if row.training == "external" else "an oracle, or silos pooled"
-        found.append(f"reference: {other}; does not compete")
+        why = "trained on other data too" if row.training == "external" else "an oracle"
+        why = "had the data of all silos in one place" if row.pooled else why
+        found.append(f"{reference(row)}: {why}; does not compete")
     if row.codes > 1:
         found.append(f"runs of {row.codes} versions of the method's file")
     return tuple(found)

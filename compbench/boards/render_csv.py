@@ -17,7 +17,8 @@ SCORE = ("score", "split", "metric_version", "unit", "direction", "primary", "nu
          "ceiling", "floor")  # fmt: skip
 COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_memory_bytes", "seconds", "timing",
         "hardware", "parameters", "evaluations_per_sample", "level", "training_data")  # fmt: skip
-HEADER = (*ROW, *SCORE, *COST, "note")
+SILOS = ("num_silos", "silo_rounds", "silo_bytes_out", "silo_bytes_in", "silo_seconds", "slowest_silo_seconds")
+HEADER = (*ROW, *SCORE, *COST, *SILOS, "note")
 FORMULA = ("=", "+", "-", "@", "|", "%")
 EMPTY = ("",) * len(SCORE)
 
@@ -49,7 +50,7 @@ def _lines(row: BoardRow) -> list[tuple[str, ...]]:
         str(num_ok),
         str(sum(row.statuses.values()) - num_ok),
     )
-    cost = (*_timing(row.timing), _whole(row.parameters), _whole(row.evaluations), row.level, row.training)
+    cost = (*_timing(row.timing), _whole(row.parameters), _whole(row.evaluations), row.level, row.training, *_silos(row.timing))
     note = text("; ".join((*notes(row), *map(failure, row.failures))))
     lines = []
     for column, cell in row.scores.items():
@@ -84,6 +85,10 @@ def _timing(timing: Timing | None) -> tuple[str, ...]:
         timing.seconds,
     )
     return (*map(exact, rates), "alone" if timing.clean else "shared machine: lower bound", text(timing.hardware))
+
+
+def _silos(timing: Timing | None) -> tuple[str, ...]:
+    return tuple(map(exact, timing.silos)) if timing and timing.silos else ("",) * len(SILOS)
 
 
 def _paper_line(figure: PaperFigure) -> tuple[str, ...]:

@@ -23,10 +23,11 @@ from compbench.boards.notation import (
     notes,
     number,
     rank_range,
+    reference,
     spread,
 )
 from compbench.boards.papers import PaperFigure, rows_of
-from compbench.boards.timing import Timing
+from compbench.boards.timing import SiloCosts, Timing
 
 TEMPLATE = Path(__file__).with_name("board.html.jinja")
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -146,6 +147,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Any]:
         "failures": [failure(entry) for entry in row.failures],
         "statuses": row.statuses,
         "notes": list(notes(row)),
+        "tag": reference(row) if row.kind == "reference" else "",
         "level": row.level,
         "training": row.training,
     }
@@ -171,6 +173,18 @@ def _timing(timing: Timing | None) -> dict[str, Any] | None:
         "steps": [_short(steps), number(steps)],
         "memory": [timing.peak_memory_bytes, count(timing.peak_memory_bytes) and count(timing.peak_memory_bytes) + "B"],
         "seconds": [_short(timing.seconds), duration(timing.seconds)],
+        "silos": _silos(timing.silos),
+    }
+
+
+def _silos(silos: SiloCosts | None) -> dict[str, Any] | None:
+    if silos is None:
+        return None
+    return {
+        "words": f"{silos.num_silos} silos, {silos.rounds:g} rounds each; the slowest computed {duration(silos.slowest)}",
+        "sent": [silos.bytes_out, f"{count(silos.bytes_out)}B"],
+        "received": [silos.bytes_in, f"{count(silos.bytes_in)}B"],
+        "compute": [_short(silos.seconds), duration(silos.seconds)],
     }
 
 

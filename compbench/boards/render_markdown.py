@@ -13,6 +13,7 @@ from compbench.boards.notation import (
     clean,
     columns,
     count,
+    duration,
     failure,
     heading,
     notes,
@@ -24,6 +25,7 @@ from compbench.boards.papers import PaperFigure, rows_of
 from compbench.boards.timing import Timing
 
 MARKS = re.compile(r"([\\`*_\[\]{}|~#!])")
+SILOS = ("sent/silo", "received/silo", "compute/silo")
 LONGEST = 200
 """Characters of a note; the page and the CSV have all of it."""
 
@@ -66,13 +68,14 @@ def _table(section: Section, rows: Sequence[BoardRow], figures: tuple[PaperFigur
     papers = rows_of(figures, section.task)
     known = [column for column in columns(rows, [f for f in figures if f.task == section.task]) if not column.detail]
     shown = _shown([column for column in known if not column.reason])
-    header = ["rank", "method", "seeds", *map(_header, shown), "samples/s", "steps/s", "parameters", "level", "notes"]
+    silos = SILOS if any(row.timing and row.timing.silos for row in rows) else ()
+    header = ["rank", "method", "seeds", *map(_header, shown), "samples/s", "steps/s", *silos, "parameters", "level", "notes"]
     lines = [line(header), line(["---"] * len(header))]
-    lines += [line(_row(row, shown)) for row in rows]
+    lines += [line(_row(row, shown, with_silos=bool(silos))) for row in rows]
     for (paper, method), own in papers.items():
         cells = [_paper(own.get(column.key)) for column in shown]
         if any(cells):
-            lines.append(line(["*paper*", escape(method), "", *cells, "", "", "", "", escape(paper)]))
+            lines.append(line(["*paper*", escape(method), "", *cells, "", "", *("" for _ in silos), "", "", escape(paper)]))
     missing = [f"{column.split}: {column.title} ({column.reason})" for column in known if column.reason]
     if missing:
         lines += ["", f"Not available: {escape(_shortened('; '.join(missing)))}"]
@@ -91,7 +94,7 @@ def _header(column: Column) -> str:
     return f"**{name}**" if column.primary else name
 
 
-def _row(row: BoardRow, shown: Sequence[Column]) -> list[str]:
+def _row(row: BoardRow, shown: Sequence[Column], *, with_silos: bool) -> list[str]:
     rank = "" if row.rank is None else f"{row.rank.rank} ({rank_range(row)})"
     seeds = f"{len(row.seeds)}/{sum(row.statuses.values())}"
     remarks = [*notes(row), *map(failure, row.failures)]
@@ -102,6 +105,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> list[str]:
         *(_score(row, column) for column in shown),
         _speed(row.timing, "sample_samples_per_second"),
         _speed(row.timing, "train_steps_per_second"),
+        *(_silos(row.timing) if with_silos else ()),
         count(row.parameters),
         row.level,
         escape(_shortened("; ".join(remarks))),
@@ -123,6 +127,14 @@ def _speed(timing: Timing | None, name: str) -> str:
     if timing is None or value is None:
         return ""
     return ("" if timing.clean else "≥ ") + number(value)
+
+
+def _silos(timing: Timing | None) -> tuple[str, str, str]:
+    """Sent, received and computed, a silo; nothing where the data were in one place."""
+    if timing is None or timing.silos is None:
+        return "", "", ""
+    sent, received = (f"{count(value)}B" for value in (timing.silos.bytes_out, timing.silos.bytes_in))
+    return sent, received, duration(timing.silos.seconds)
 
 
 def _paper(figure: PaperFigure | None) -> str:

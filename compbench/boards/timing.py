@@ -10,6 +10,17 @@ from compbench.boards.statistics import mean
 from compbench.schemas import Record
 
 
+class SiloCosts(NamedTuple):
+    """What one silo sent, received and computed during a fit: means over silos, then over runs; of `slowest` the largest."""
+
+    num_silos: int
+    rounds: float
+    bytes_out: float
+    bytes_in: float
+    seconds: float
+    slowest: float
+
+
 class Timing(NamedTuple):
     """Means over the runs on one machine type; if not `clean`, runs shared the machine and speeds are lower bounds."""
 
@@ -21,6 +32,7 @@ class Timing(NamedTuple):
     latency_p50_ms: float | None
     peak_memory_bytes: float | None
     seconds: float
+    silos: SiloCosts | None = None
 
 
 def timing(ok: Sequence[Record]) -> Timing | None:
@@ -42,6 +54,26 @@ def timing(ok: Sequence[Record]) -> Timing | None:
         latency_p50_ms=known_mean(run.profile.latency_p50_ms for run in runs),
         peak_memory_bytes=known_mean(run.profile.peak_memory_bytes for run in runs),
         seconds=mean([run.seconds for run in runs]),
+        silos=silo_costs(runs),
+    )
+
+
+def silo_costs(runs: Sequence[Record]) -> SiloCosts | None:
+    """Costs a silo, of the runs that were metered; None on a centralised task, or where the silos' data were pooled."""
+    metered = [run.profile.silos for run in runs if run.profile.silos]
+    if not metered:
+        return None
+
+    def each(name: str) -> float:
+        return mean([mean([getattr(silo, name) for silo in silos]) for silos in metered])
+
+    return SiloCosts(
+        num_silos=max(map(len, metered)),
+        rounds=each("rounds"),
+        bytes_out=each("bytes_out"),
+        bytes_in=each("bytes_in"),
+        seconds=each("seconds"),
+        slowest=mean([max(silo.seconds for silo in silos) for silos in metered]),
     )
 
 

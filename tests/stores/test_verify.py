@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from stores.stored import store
 
+from compbench.claims import take
 from compbench.cli import main
 from compbench.errors import CompbenchError
 from compbench.records import dump, parse
@@ -113,6 +116,18 @@ def test_a_lost_picture_is_told_and_is_a_problem_on_demand(tmp_path: Path) -> No
     assert (plain.exit_code, strict.exit_code) == (0, 1)
     assert "1 sound records, 1 of their pictures elsewhere; no problems" in plain.output
     assert f"artifact: {picture.name} is missing" in strict.output
+
+
+def test_a_claim_whose_holder_died_is_left_over_and_one_that_was_given_back_is_not(tmp_path: Path) -> None:
+    store(tmp_path / "records", 0.5)
+    take(tmp_path / "runs" / "given-back").release()
+    holder = "import os, sys; from pathlib import Path; from compbench.claims import take; take(Path(sys.argv[1])); os._exit(0)"
+    subprocess.run([sys.executable, "-c", holder, str(tmp_path / "runs" / "died")], check=True)
+    (finding,) = verify(tmp_path / "records").findings
+    assert (finding.name, finding.kind) == ("runs/died/claim.1", "left over")
+    claim = take(tmp_path / "runs" / "died")  # the next run takes it over
+    assert verify(tmp_path / "records").findings == ()
+    claim.release()
 
 
 def test_a_file_that_is_just_being_written_is_no_finding(tmp_path: Path) -> None:
