@@ -4,6 +4,8 @@
 
 After Diffuser's temporal UNet (Janner et al. 2022): convolutions along time alone, 5 frames wide, channels mixed freely.
 Stages, residual blocks, time embedding and the place of the condition are those of the image UNet, so that methods carry over.
+Beside the stages the whole trajectory reaches the middle through one dense layer and leaves it through another, as it would
+in an MLP: where a cube lies in the first frame decides where the arm is twenty frames on, and convolutions learn that slowly.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compbench.errors import CompbenchError
-from compbench.flow.nets import MULTIPLIERS, Modulation, TimeEmbedding, Trunk, num_groups
+from compbench.flow.nets import MULTIPLIERS, Modulation, ResidualLayer, TimeEmbedding, Trunk, num_groups
 
 KERNEL = 5
 
@@ -36,6 +38,12 @@ class TemporalUNet(nn.Module):
             raise CompbenchError(f"patch {patch} does not divide trajectories of {frames} frames; choose one that does.")
         self.patch, self.mid_channels = patch, MULTIPLIERS[-1] * width
         stages = [multiplier * width for multiplier in MULTIPLIERS]
+        num_middle = -(-frames // patch)
+        for _ in stages[1:]:
+            num_middle = -(-num_middle // 2)
+        whole = self.mid_channels * num_middle
+        self.gather, self.spread = nn.Linear(channels * frames, whole), nn.Linear(whole, channels * frames)
+        self.before, self.after = ResidualLayer(whole), ResidualLayer(whole)
         self.enter = _convolution(channels * patch, width)
         self.down_blocks = nn.ModuleList(TemporalBlock(stage, stage) for stage in stages)
         self.downs = nn.ModuleList(nn.Conv1d(low, high, 3, stride=2, padding=1) for low, high in pairwise(stages))
@@ -44,8 +52,10 @@ class TemporalUNet(nn.Module):
         self.ups = nn.ModuleList(nn.Conv1d(high, low, 3, padding=1) for low, high in pairwise(stages))
         self.leave_norm = nn.GroupNorm(num_groups(width), width)
         self.leave = nn.Conv1d(width, channels * patch, 1)
-        nn.init.zeros_(self.leave.weight)
+        for last in (self.leave, self.spread):
+            nn.init.zeros_(last.weight)
         self.splits = [2 * block.channels for block in [*self.down_blocks, self.middle, *self.up_blocks]]
+        self.splits = [2 * whole, *self.splits, 2 * whole]
         self.time = TimeEmbedding(4 * width, sum(self.splits))
 
     def encode(self, x_t: Tensor, t: Tensor) -> Trunk:
@@ -53,26 +63,30 @@ class TemporalUNet(nn.Module):
         film = self.time(t)
         films = film.split(self.splits, dim=1)
         with torch.autocast(x_t.device.type, enabled=False):  # bf16 would round positions to three digits
-            h = self.enter(self._folded(x_t))
+            h, whole = self.enter(self._folded(x_t)), self.gather(x_t.flatten(1))
         skips = []
         for level, block in enumerate(self.down_blocks):
-            h = block(h, films[level])
+            h = block(h, films[level + 1])
             skips.append(h)
             if level < len(self.downs):
                 h = self.downs[level](h)
-        return Trunk(self.middle(h, films[len(skips)]), tuple(skips), film)
+        middle = self.middle(h, films[len(skips) + 1])
+        return Trunk(middle + self.before(whole, films[0]).view_as(middle), tuple(skips), film)
 
     def decode(self, trunk: Trunk, modulation: Modulation) -> Tensor:
         """The half after the condition: `Trunk` and modulation (B, C) -> velocity (B, C, frames), float32."""
-        films = trunk.film.split(self.splits, dim=1)[-len(self.up_blocks) :]
+        *_, first, second, third, last = trunk.film.split(self.splits, dim=1)
+        films = (first, second, third)
         h = trunk.middle
         h = h + (modulation.gamma[:, :, None] * h + modulation.beta[:, :, None])
+        whole = self.after(h.flatten(1), last)
         for level in reversed(range(len(self.up_blocks))):
             h = self.up_blocks[level](torch.cat([h, trunk.skips[level]], dim=1), films[level])
             if level > 0:
                 h = self.ups[level - 1](_stretched(h, trunk.skips[level - 1].shape[2]))
         with torch.autocast(h.device.type, enabled=False):
-            return self._unfolded(self.leave(F.silu(self.leave_norm(h.float()))))
+            local = self._unfolded(self.leave(F.silu(self.leave_norm(h.float()))))
+            return local + self.spread(F.silu(whole.float())).view_as(local)
 
     def _folded(self, x: Tensor) -> Tensor:
         """(B, C, frames) -> (B, C patch, frames / patch)."""

@@ -99,7 +99,7 @@ def carry_out(trial: Trial) -> Outcome | numpy.ndarray:
             path.append(info["privileged/block_0_pos"])
     path.append(info["privileged/block_0_pos"])
     places = numpy.stack(path)
-    if not numpy.isfinite(places).all():
+    if not numpy.isfinite(places).all() or _diverged(env):
         raise FloatingPointError("the simulation diverged")
     distance = float(numpy.linalg.norm(places[-1] - trial.goal))
     return Outcome(distance, ever, bool((places[:, 2] > LIFTED_HEIGHT).any()), places.astype(numpy.float32))
@@ -148,6 +148,14 @@ def _beginning(env: Any, state: numpy.ndarray, qpos: numpy.ndarray) -> numpy.nda
     qpos[env._arm_joint_ids] = arm
     qpos[cube : cube + 7] = [*state[CUBE][:2], REST_HEIGHT, *lie.SO3.from_z_radians(_angle(state[CUBE_YAW]) / 4).wxyz]
     return qpos
+
+
+def _diverged(env: Any) -> bool:
+    """Whether MuJoCo found a state that is not finite or too large: it then starts anew by itself, with a note only."""
+    import mujoco
+
+    kinds = ("BADQPOS", "BADQVEL", "BADQACC", "BADCTRL")
+    return any(env.data.warning[getattr(mujoco.mjtWarning, f"mjWARN_{kind}")].number for kind in kinds)
 
 
 def _angle(circle: numpy.ndarray) -> float:

@@ -91,7 +91,7 @@ class _Panel:
             return
         colour = SUCCESS if outcome.succeeded else FAILURE
         points = [self.place(point) for point in _inside(outcome.path)]
-        self.draw.line(points, fill=colour, width=SCALE)
+        self.draw.line(points, fill=colour, width=SCALE + 1)
         self._dot(points[0], 2 * SCALE, outline=colour)
         self._dot(points[-1], 2 * SCALE, fill=colour)
         (x, y), arm = self.place(_inside(plan[CUBE, -1][None])[0]), 3 * SCALE

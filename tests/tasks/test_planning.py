@@ -1,0 +1,224 @@
+"""Planning tasks: the lattice, who has which moves, the replay of recorded segments, failures, and the referee's sums."""
+
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+from compbench.data.cube_segments import CUBE, NUM_STATE_CHANNELS, Segments, cells_of, segments
+from compbench.data.cube_trajectories import Trajectories
+from compbench.data.processes import Failed, Workers
+from compbench.errors import CompbenchError
+from compbench.interfaces import Source, TaskContext
+from compbench.metrics.planning import compbench_metrics
+from compbench.tasks import planning, planning_referee
+from compbench.tasks.planning import BUDGETS, HOLDOUT, OWNERS, SPACE, make_task
+from compbench.tasks.planning_execution import Outcome, Trial, action, carry_out, start_state, targets
+from compbench.tasks.planning_picture import panels
+from compbench.tasks.planning_referee import NUM_GROUPS, TRIALS, PlanningReferee
+
+
+def context(folder: Path) -> TaskContext:
+    return TaskContext(
+        device=torch.device("cpu"),
+        precision="fp32",
+        seed=0,
+        cache=folder,
+        data=folder,
+        source=Source("embedded", "test", "test"),
+        preset="smoke",
+        metrics={metric.name: metric for metric in compbench_metrics()},
+    )
+
+
+def invented(each: int = 3) -> Segments:
+    """`each` plans of every pair: the cube jumps from one quadrant to another half-way."""
+    cells = numpy.array([(source, destination) for source in range(4) for destination in range(4) for _ in range(each)])
+    plans = numpy.zeros((len(cells), 17, 24), numpy.float32)
+    plans[:, CUBE.start + 2] = 0.02
+    for half, quadrant in ((slice(0, 12), cells[:, 0]), (slice(12, 24), cells[:, 1])):
+        plans[:, CUBE.start, half] = numpy.where(quadrant >= 2, 0.5, 0.35)[:, None]
+        plans[:, CUBE.start + 1, half] = numpy.where(quadrant % 2 == 1, 0.1, -0.1)[:, None]
+    assert (cells_of(plans) == cells).all()
+    return Segments(plans, cells)
+
+
+@pytest.fixture
+def family(tmp_path: Path, monkeypatch):
+    """family(split, segments) without the simulator."""
+    from compbench.data import cube_segments, cube_trajectories
+
+    def make(split: str, found: Segments) -> planning._Family:
+        monkeypatch.setattr(cube_trajectories, "load", lambda *args, **kwargs: None)
+        monkeypatch.setattr(cube_segments, "segments", lambda *args, **kwargs: found)
+        return planning._Family(split, planning.Settings(), context(tmp_path))
+
+    return make
+
+
+def test_the_holdout_is_the_four_diagonals() -> None:
+    names = [tuple(SPACE.factors[k].values[value] for k, value in enumerate(cell)) for cell in HOLDOUT.cells]
+    assert sorted(names) == [("BL", "TR"), ("BR", "TL"), ("TL", "BR"), ("TR", "BL")]
+    assert sorted(OWNERS) == sorted(HOLDOUT.seen_cells)
+
+
+def test_noniid_silos_have_the_moves_of_figure_8_and_iid_ones_have_all(family) -> None:
+    problem = family("noniid", invented()).problem(BUDGETS["smoke"])
+    first, second = ({tuple(cell) for cell in silo.condition.tolist()} for silo in problem.federation._silos)
+    assert {(0, 1), (1, 0), (1, 3), (3, 1)} <= first
+    assert {(0, 2), (2, 0), (2, 3), (3, 2)} <= second
+    assert first & second == {(0, 0), (3, 3)}
+    assert first | second == set(HOLDOUT.seen_cells)
+    both = family("iid", invented(8)).problem(BUDGETS["smoke"]).federation._silos
+    assert all(len({tuple(cell) for cell in silo.condition.tolist()}) > 8 for silo in both)
+    assert sum(silo.size for silo in both) == 12 * 8
+
+
+def test_a_quadrant_that_no_silo_has_is_named(family) -> None:
+    found = invented()
+    without = found.cells[:, 0] != 1
+    with pytest.raises(CompbenchError, match="no silo has 'source' = TR"):
+        family("iid", Segments(found.plans[without], found.cells[without])).problem(BUDGETS["smoke"])
+
+
+def test_configure_changes_the_number_of_frames() -> None:
+    task = make_task("iid").configure(planning.Settings(stride=2))
+    assert task.event.shape == (17, 48)
+    assert make_task("iid").event.shape == (17, 24)
+
+
+def test_targets_are_linear_between_frames_and_action_leads_to_them() -> None:
+    plan = numpy.zeros((17, 3))
+    plan[11], plan[14] = (0.3, 0.4, 0.6), 1.0
+    commands = targets(plan, 2)
+    assert commands[:, 0].tolist() == pytest.approx([0.3, 0.35, 0.4, 0.5, 0.6])
+    info = {"proprio/effector_pos": numpy.array([0.3, 0.0, 0.1]), "proprio/effector_yaw": [3.1], "proprio/gripper_opening": [0.2]}
+    command = numpy.array([0.325, 0.0, 0.0, numpy.cos(-3.1), numpy.sin(-3.1), 1.5])
+    assert action(command, info) == pytest.approx([0.5, 0.0, -1.0, (2 * numpy.pi - 6.2) / 0.3, 0.8])  # the short way round
+
+
+def recorded(played: Trajectories, count: int) -> list[numpy.ndarray]:
+    return list(segments(played, stride=4, episodes=9).plans[:count])
+
+
+def trial(plan: numpy.ndarray, seed: int | None = None) -> Trial:
+    return Trial(plan, goal=numpy.array([*plan[CUBE, -1][:2], 0.02]), start=plan[CUBE, 0], seed=seed, stride=4)
+
+
+@pytest.fixture(scope="module")
+def carried(played: Trajectories) -> list[object]:
+    """Recorded segments `direct`, one whose inverse kinematics cannot be had, and the first of them once more."""
+    trials = [trial(plan) for plan in recorded(played, 8)]
+    broken = trials[0]._replace(plan=numpy.full_like(trials[0].plan, numpy.nan))
+    with Workers(carry_out, 1) as workers:  # the broken one takes its process with it: the last has a new one
+        return workers.map([*trials, broken, trials[0]])
+
+
+def test_recorded_segments_succeed_when_they_are_replayed(carried) -> None:
+    assert all(isinstance(outcome, Outcome) and outcome.succeeded and outcome.lifted for outcome in carried[:8])
+
+
+def test_a_failure_of_the_simulator_costs_its_own_trial_only(carried) -> None:
+    assert isinstance(carried[8], Failed)
+    assert isinstance(carried[9], Outcome)
+
+
+def test_executions_are_the_same_bits_in_another_process(carried, played: Trajectories) -> None:
+    again = carry_out(trial(recorded(played, 1)[0]))
+    for outcome in (carried[0], carried[9]):
+        assert again.distance == outcome.distance
+        assert numpy.array_equal(again.path, outcome.path)
+
+
+def test_start_state_is_what_the_reset_leads_to(played: Trajectories) -> None:
+    asked = trial(recorded(played, 1)[0], seed=5)
+    state = start_state(asked)
+    assert state.shape == (NUM_STATE_CHANNELS,)
+    assert numpy.abs(state[CUBE][:2] - asked.start[:2]).max() <= 0.0101
+    assert numpy.array_equal(state, start_state(asked))
+    assert not numpy.array_equal(state, start_state(asked._replace(seed=6)))
+
+
+class Perfect:
+    """A contestant that draws recorded plans, and keeps what is known."""
+
+    def __init__(self, found: Segments) -> None:
+        self.found, self.given = found, []
+
+    def __call__(self, condition, *, stream, known=None, known_mask=None):
+        from compbench.data.cube_segments import normalised
+
+        rows = [int(numpy.flatnonzero((self.found.cells == cell).all(1))[0]) for cell in condition.numpy()]
+        plans = torch.from_numpy(normalised(self.found.plans[rows])).float()
+        if known is not None:
+            self.given.append((stream, known_mask))
+            plans = torch.where(known_mask, known, plans)
+        return plans
+
+
+def fake(order: Trial) -> object:
+    """The simulator, replaced: everything works but moves within a quadrant, whose process fails."""
+    if order.plan is None:
+        return numpy.zeros(NUM_STATE_CHANNELS, numpy.float32)
+    if numpy.linalg.norm(order.start - order.goal) < 0.01:
+        return Failed("FloatingPointError: the simulation diverged")
+    return Outcome(0.01, True, True, order.plan[CUBE].T)
+
+
+class OneProcess:
+    def __init__(self, function, count) -> None: ...
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None: ...
+    def map(self, items, *, progress=lambda done, total: None):
+        return [fake(item) for item in items]
+
+
+def test_the_referee_counts_what_is_feasible_and_what_succeeds(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(planning_referee, "Workers", OneProcess)
+    found = invented()
+    sampler = Perfect(found)
+    referee = PlanningReferee(found, planning.Settings(), HOLDOUT, "smoke", context(tmp_path))
+    result = referee.evaluate(sampler)
+    scores = {score.name: score for score in result.scores}
+    assert scores["heldout_success_rate"].value == 100
+    assert scores["heldout_success_rate"].primary
+    assert scores["heldout_success_spread"].value == 0
+    cells = [HOLDOUT.seen_cells[place] for place in range(TRIALS["smoke"])]
+    share = 100 * sum(source != destination for source, destination in cells) / len(cells)
+    assert scores["seen_success_rate"].value == pytest.approx(share)
+    assert scores["seen_trivial_rate"].value == pytest.approx(100 - share)
+    assert scores["seen_feasibility"].value == 100
+    assert "failed in the simulator" in scores["seen_success_rate"].reason
+    assert scores["heldout_execution_ceiling"].value == 100
+    assert {stream for stream, _ in sampler.given} == {"heldout inpaint", "seen inpaint"}
+    assert all(mask[:, :NUM_STATE_CHANNELS, 0].all() and mask[:, CUBE, -1].all() for _, mask in sampler.given)
+    assert int(sampler.given[0][1].sum()) == (NUM_STATE_CHANNELS + 3) * NUM_GROUPS * TRIALS["smoke"]
+    assert result.pictures["samples"].ndim == 3
+
+
+def test_plans_in_the_wrong_quadrant_are_neither_feasible_nor_carried_out(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(planning_referee, "Workers", OneProcess)
+    found = invented()
+    shifted = Segments(found.plans, (found.cells + 1) % 4)
+    referee = PlanningReferee(found, planning.Settings(), HOLDOUT, "smoke", context(tmp_path))
+    values = {score.name: score.value for score in referee.evaluate(Perfect(shifted)).scores}
+    assert values["heldout_feasibility"] == values["heldout_success_rate"] == values["heldout_success_rate_direct"] == 0
+
+
+def test_panels_draw_success_green_and_failure_red() -> None:
+    found = invented(1)
+    good, bad = (Outcome(distance, True, True, found.plans[1, CUBE].T) for distance in (0.0, 0.2))
+    blank, green, red = (
+        panels(found.cells[1:2], found.plans[1:2], [outcome], heldout=HOLDOUT.cells) for outcome in (None, good, bad)
+    )
+    assert blank.dtype == numpy.uint8
+
+    def count(picture, channel) -> int:
+        others = [k for k in range(3) if k != channel]
+        return int((picture[..., channel].astype(int) - picture[..., others].max(2) > 30).sum())
+
+    assert count(green, 1) > 20 > count(red, 1)
+    assert count(red, 0) > 20 > count(green, 0)
