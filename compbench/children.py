@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,36 +36,33 @@ class Ended(Exception):
         self.status, self.reason, self.traceback, self.usage = status, reason, traceback, usage
 
 
-class Child:
-    """A contestant or a referee in a process group of its own."""
+class Process:
+    """A child in a process group of its own, with a channel to it.
 
-    def __init__(self, role: str, request: RunRequest, peer: Channel, log: Path) -> None:
+    Args:
+        role: what messages call it.
+        words: the module and its arguments; descriptors that it inherits follow.
+        peers: channels that it inherits beside its own, which comes first.
+        threads: CPU threads.
+        log: where its output goes.
+    """
+
+    def __init__(self, role: str, words: Sequence[str], *, peers: Sequence[Channel] = (), threads: int, log: Path) -> None:
         self.role, self.log = role, log
         self.control, theirs = Channel.pair()
+        descriptors = [channel.socket.fileno() for channel in (theirs, *peers)]
         with _opened(log) as output:
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "compbench.worker",
-                    role,
-                    str(theirs.socket.fileno()),
-                    str(peer.socket.fileno()),
-                ],
+                [sys.executable, "-m", *words, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=environment(request),
-                pass_fds=(theirs.socket.fileno(), peer.socket.fileno()),
+                env=environment(threads),
+                pass_fds=descriptors,
                 start_new_session=True,
             )
         theirs.close()
         self._guard = _guard(self.process.pid)
-        self.begin(request)
-
-    def begin(self, request: RunRequest) -> None:
-        """Tell the child what it is to do; one that has finished a run takes another."""
-        self.control.send("request", request=request.model_dump(mode="json"))
 
     def expect(
         self,
@@ -147,6 +144,19 @@ class Child:
             os.killpg(self.process.pid, number)
 
 
+class Child(Process):
+    """A contestant or a referee."""
+
+    def __init__(self, role: str, request: RunRequest, peer: Channel, log: Path) -> None:
+        threads = request.threads or max(1, num_cores() // request.slots)
+        super().__init__(role, ("compbench.worker", role), peers=(peer,), threads=threads, log=log)
+        self.begin(request)
+
+    def begin(self, request: RunRequest) -> None:
+        """Tell the child what it is to do; one that has finished a run takes another."""
+        self.control.send("request", request=request.model_dump(mode="json"))
+
+
 class Crew:
     """A contestant and a referee, kept for runs that follow each other in the same processes.
 
@@ -192,11 +202,10 @@ class Crew:
             referee.stop(gracefully=False)
 
 
-def environment(request: RunRequest) -> dict[str, str]:
+def environment(threads: int) -> dict[str, str]:
     """The children's environment: threads, allocator, no stray caches."""
-    threads = str(request.threads or max(1, num_cores() // request.slots))
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {**os.environ, **MALLOC, **dict.fromkeys(names, threads), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
+    return {**os.environ, **MALLOC, **dict.fromkeys(names, str(threads)), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
 
 
 def _guard(group: int) -> subprocess.Popen[bytes]:

@@ -221,6 +221,7 @@ class Method:
         shared_fit: (settings, problem) -> JSON of all that the fit depends on beside problem, seed and precision.  Methods
             that answer alike get one model, fitted once and kept in the cache; None keeps a method's fits to itself.
         pools_silos: whether it pools the silos' data, which a decentralised method may not.
+        regresses: whether it has one sample for each condition, so that the noise does not matter.
     """
 
     name: str
@@ -235,6 +236,7 @@ class Method:
     oracle: bool = False
     shared_fit: Callable[..., dict[str, Any]] | None = None
     pools_silos: bool = True
+    regresses: bool = False
 
 
 class SamplePair(NamedTuple):

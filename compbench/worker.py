@@ -50,7 +50,7 @@ class Ears:
 
 def main(role: str, control_descriptor: int, peer_descriptor: int) -> int:
     """Serve the parent's runs, one after the other, until it goes away; a run that fails is the last."""
-    _die_with_parent()
+    die_with_parent()
     control = Channel.of_descriptor(control_descriptor)
     peer = Channel.of_descriptor(peer_descriptor)
     serve = _serve_contestant if role == "contestant" else _serve_referee
@@ -181,7 +181,7 @@ def ask(peer: Channel, request: Any, stream: str) -> Any:
     return samples
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Ask the kernel to end this process when its parent dies, however that happens (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGKILL)

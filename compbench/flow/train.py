@@ -157,6 +157,7 @@ class _Trainer:
     def save(self, step: int) -> None:
         """Leave a checkpoint from which `step` is the next one."""
         tensors = {"generator": self.ctx.generator.get_state(), "device_generator": self.generator.get_state()}
+        tensors |= _global_generators(self.ctx.device)
         for name, parameter, mean in zip(self.names, self.parameters, self.average, strict=True):
             tensors[f"weight.{name}"], tensors[f"average.{name}"] = parameter.detach(), mean
             for moment, tensor in self.optimiser.state[parameter].items():
@@ -180,6 +181,12 @@ class _Trainer:
                 for moment in ("step", "exp_avg", "exp_avg_sq")
                 if f"optimiser.{moment}.{name}" in tensors
             }
+        missing = sorted(_global_generators(self.ctx.device).keys() - tensors.keys())
+        if missing:
+            raise CompbenchError(f"the checkpoint has no '{missing[0]}'; delete it, or run without --resume.")
+        torch.set_rng_state(tensors["torch_generator"])
+        if "cuda_generator" in tensors and self.ctx.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["cuda_generator"], self.ctx.device)
         self.ctx.generator.set_state(tensors["generator"])
         self.generator.set_state(tensors["device_generator"])
         return int(facts["step"])
@@ -189,6 +196,12 @@ class _Trainer:
             for parameter, mean in zip(self.parameters, self.average, strict=True):
                 parameter.copy_(mean)
         return self.net.eval()
+
+
+def _global_generators(device: torch.device) -> dict[str, Tensor]:
+    """States of torch's own generators, from which dropout draws: the CPU's and, on a GPU, the device's."""
+    states = {"torch_generator": torch.get_rng_state()}
+    return {**states, "cuda_generator": torch.cuda.get_rng_state(device)} if device.type == "cuda" else states
 
 
 def _check_finite(losses: Tensor, step: int) -> None:

@@ -1,123 +1,191 @@
-"""The contract of a method, checked on a tiny problem of vectors.  Runs in a process of its own: it runs plugin code.
+"""The contract of a method, checked on tiny problems of every kind of event that it claims.
 
-python -m compbench.gates.contract NAME [FILE]...   prints one JSON list of findings
+`examine` runs plugin code where it is called.  `compbench check` calls it in a process of its own
+(`compbench.gates.examination`), which reports over a private channel: what a plugin prints reaches nobody.
 """
 
 from __future__ import annotations
 
-import json
 import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from compbench.factors import NULL, Factor, FactorSpace, Holdout
+import torch
 
-if TYPE_CHECKING:
-    from torch import Generator
+from compbench import devices
+from compbench.channel import Channel, Closed
+from compbench.errors import CompbenchError, Refused
+from compbench.gates.checks import SUBJECT_CHECKS, applies, settings
+from compbench.gates.findings import CHECKS, Finding, Report, failed
+from compbench.gates.problems import PROBLEMS
+from compbench.gates.subject import Broken, RefusedProblem, Skipped, Subject
+from compbench.interfaces import Method
+from compbench.registry import Registry
+from compbench.worker import die_with_parent, explain
 
-    from compbench.interfaces import Batch, Method, Problem
-
-SPACE = FactorSpace([Factor("a", 2), Factor("b", 3)])
-HOLDOUT = Holdout.by_rule(SPACE, ["a", "b"], lambda a, b: (a, b) == (1, 2))
-ROWS = 8
-
-
-class _Silo:
-    """x = (a, b) - 0.5 + 0.1 e, (B, 2)."""
-
-    name, size = "tiny", 64
-
-    def batch(self, size: int, generator: Generator) -> Batch:
-        import torch
-
-        from compbench.interfaces import Batch
-
-        condition = HOLDOUT.draw(size, generator, heldout=False)
-        return Batch(condition.float() - 0.5 + 0.1 * torch.randn(size, 2, generator=generator), condition)
+Listener = Callable[[str, str], None]
 
 
-def check(method: Method) -> list[dict[str, str]]:
-    """Findings of every check: name, status ("ok" or "failed"), and for a failure what was expected and found."""
-    import torch
+def examine(
+    method: Method,
+    *,
+    only: Sequence[str] = (),
+    problems: Sequence[str] = (),
+    device: str = "auto",
+    begin: Listener = lambda check, problem: None,
+) -> Iterator[Finding]:
+    """Findings about a method, one after the other.
 
-    from compbench.interfaces import Request
-
-    found: list[dict[str, str]] = []
-
-    def expect(name: str, held: bool, message: str) -> None:
-        found.append({"check": name, "status": "ok" if held else "failed", "message": "" if held else message})
-
-    bare = [name for name, field in method.settings.model_fields.items() if not field.description]
-    expect("settings", not bare, f"every setting needs Field(description=...); missing for: {', '.join(bare)}.")
-    before = _globals()
-    settings, runs = method.settings(), []
-    for _ in range(2):
-        torch.manual_seed(0)
-        model = method.fit(settings, _problem(), _context(1))
-        condition = torch.zeros(ROWS, 2, dtype=torch.long)
-        x0 = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(2))
-
-        def ask(condition: Any, x0: Any, model: Any = model) -> Any:
-            return method.sample(settings, model, Request(condition, x0), _context(3))
-
-        runs.append(ask(condition, x0))
-    first = runs[0]
-    expect("shape", tuple(first.shape) == (ROWS, 2), f"samples must have shape {(ROWS, 2)}, got {tuple(first.shape)}.")
-    expect("dtype", first.dtype == torch.float32, f"samples must be float32, got {first.dtype}.")
-    expect("finite", bool(first.isfinite().all()), "samples must be finite; lower the learning rate or check for division by 0.")
-    expect("determinism", torch.equal(*runs), "two fits and samples of one seed differ; draw only from ctx.generator.")
-    for column, name in enumerate(SPACE.names):
-        other = condition.clone()
-        other[:, column] = 1
-        expect(f"condition {name}", not torch.equal(ask(other, x0), first), f"factor '{name}' does not change the samples.")
-    expect("null", not torch.equal(ask(condition * 0 + NULL, x0), first), "NULL is answered as the value 0; leave it open.")
-    expect("x0", not torch.equal(ask(condition, -x0), first), "other noise gives the same samples; start from request.x0.")
-    expect("globals", _globals() == before, "global state (default dtype, threads, cuDNN flags) changed; put it back.")
-    expect("cancellation", _cancels(method), "fit went on though ctx.cancelled() is true; raise Cancelled in its loop.")
-    return found
-
-
-def _problem() -> Problem:
-    from compbench.federation import Federation
-    from compbench.interfaces import Budget, Event, Problem
-
-    budget = Budget(train_steps=20, batch_size=16, width=16, learning_rate=1e-2, sample_steps=4)
-    return Problem(SPACE, Event("vector", (2,)), Federation([_Silo()]), budget, HOLDOUT, composed=(0, 1))
+    Args:
+        method: whose functions are run, here and now.
+        only: names of checks; () is all.  A fit that fails is told in any case.
+        problems: names of tiny problems; () is all that the method claims.
+        device: "auto" is the CPU, and then the first GPU if there is one.
+        begin: called with check and problem before each.
+    """
+    wanted = tuple(only) or CHECKS
+    if "settings" in wanted:
+        begin("settings", "")
+        yield _attempt("settings", "", lambda: settings(method))
+        try:
+            method.settings()
+        except Exception as error:
+            yield failed("settings", "", f"the settings cannot be made: {_told(error, method)}")
+            return
+    refused: dict[str, str] = {}
+    accepted: set[str] = set()
+    for place in _devices(device):
+        for tiny in PROBLEMS:
+            if (problems and tiny.name not in problems) or not applies(method, tiny, place):
+                continue
+            kind = tiny.make(place).event.kind
+            with tempfile.TemporaryDirectory(prefix="compbench-check-") as room:
+                subject = Subject(method, tiny, place, Path(room))
+                for finding in _examine_one(subject, wanted, begin):
+                    if finding.status == "skipped" and finding.check == "fit":
+                        refused[kind] = finding.found
+                    yield finding
+                if "model" in vars(subject):
+                    accepted.add(kind)
+    if "kinds" in wanted and not problems:
+        begin("kinds", "")
+        yield _attempt("kinds", "", lambda: _kinds(method, accepted, refused))
 
 
-def _context(seed: int, *, cancelled: bool = False) -> Any:
-    import torch
-
-    from compbench.checkpoints import NoCheckpoints
-    from compbench.interfaces import Context
-
-    generator = torch.Generator().manual_seed(seed)
-    return Context(torch.device("cpu"), "fp32", generator, NoCheckpoints(), cancelled=lambda: cancelled)
+def report_on(method: Method, **options: Any) -> Report:
+    """All findings about a method, as a report."""
+    start = time.perf_counter()
+    findings = tuple(examine(method, **options))
+    return Report(method.name, findings, time.perf_counter() - start)
 
 
-def _globals() -> tuple[Any, ...]:
-    import torch
+def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener) -> Iterator[Finding]:
+    """The checks on one problem; without a model there is nothing more to say."""
+    name = subject.tiny.name if subject.device.type == "cpu" else f"{subject.tiny.name} on {subject.device}"
+    begin("fit", name)
+    start = time.perf_counter()
+    try:
+        subject.model  # noqa: B018 - fits
+    except RefusedProblem as error:
+        yield Finding("fit", name, "skipped", f"the method refuses this problem: {error}")
+        return
+    except BaseException as error:
+        _reraise(error)
+        leak = isinstance(error, Refused) and len(subject.fitted_on.federation) > 1
+        yield failed("silos" if leak else "fit", name, _told(error, subject.method), seconds=time.perf_counter() - start)
+        return
+    for check, act in SUBJECT_CHECKS.items():
+        if check in wanted:
+            begin(check, name)
+            finding = _attempt(check, name, lambda act=act: act(subject), subject.method)
+            if check == "fit":
+                finding = finding._replace(seconds=time.perf_counter() - start)
+            yield finding
 
-    flags = torch.backends.cudnn
-    return torch.get_default_dtype(), torch.get_num_threads(), flags.benchmark, flags.deterministic, torch.is_grad_enabled()
+
+def _attempt(check: str, problem: str, act: Callable[[], str | None], method: Method | None = None) -> Finding:
+    """A check's finding, whatever the plugin raises in it."""
+    start = time.perf_counter()
+    try:
+        note = act() or ""
+        return Finding(check, problem, "ok", note, "", time.perf_counter() - start)
+    except Skipped as reason:
+        return Finding(check, problem, "skipped", str(reason), "", time.perf_counter() - start)
+    except Broken as broken:
+        return failed(check, problem, broken.found, mend=broken.mend, seconds=time.perf_counter() - start)
+    except BaseException as error:
+        _reraise(error)
+        return failed(check, problem, _told(error, method), seconds=time.perf_counter() - start)
 
 
-def _cancels(method: Method) -> bool:
-    from compbench.errors import Cancelled
+def _kinds(method: Method, accepted: set[str], refused: dict[str, str]) -> str | None:
+    """Each claimed kind was accepted somewhere; an oracle works where there is analytic truth."""
+    if method.oracle:
+        if not accepted:
+            raise Broken(f"an oracle that refuses the oracle's problem: {'; '.join(refused.values()) or 'no such problem'}")
+        return None
+    missing = [kind for kind in method.kinds if kind not in accepted]
+    if missing:
+        raise Broken("; ".join(f"{kind}: {refused.get(kind, 'there is no such problem')}" for kind in missing))
+    return None
+
+
+def _devices(asked: str) -> list[torch.device]:
+    if asked != "auto":
+        return [devices.resolve(asked)]
+    found = [torch.device("cpu")]
+    return [*found, torch.device("cuda", 0)] if torch.cuda.is_available() else found
+
+
+def _reraise(error: BaseException) -> None:
+    """Ctrl-C is the user's, and a closed channel the parent's; all else is the plugin's."""
+    if isinstance(error, KeyboardInterrupt | Closed):
+        raise error
+
+
+def _told(error: BaseException, method: Method | None) -> str:
+    """An exception in a line: its type, its text, and the innermost line of the plugin that it went through."""
+    text = " ".join(str(error).split())[:600]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "compbench/gates/" not in frame.filename.replace("\\", "/")]
+    home = sys.modules.get(getattr(method.fit, "__module__", ""), None) if method is not None else None
+    mine = [frame for frame in own if home is not None and frame.filename == getattr(home, "__file__", None)] or own
+    where = f" ({Path(mine[-1].filename).name}, line {mine[-1].lineno})" if mine else ""
+    return f"{type(error).__name__}: {text}{where}"
+
+
+def main(descriptor: int) -> int:
+    """The child's side: one order comes in over the channel, findings go out over it; the last message has their count."""
+    die_with_parent()
+    channel = Channel.of_descriptor(descriptor)
+    order = channel.receive().header
+    count = 0
+
+    def begin(check: str, problem: str) -> None:
+        channel.send("progress", stage=f"{check}/{problem}", done=count, total=0)
 
     try:
-        method.fit(method.settings(), _problem(), _context(1, cancelled=True))
-    except Cancelled:
-        return True
-    return False
-
-
-def main(name: str, *files: str) -> None:
-    from compbench.registry import Registry
-
-    report = check(Registry(tuple(Path(file) for file in files)).load("methods", name))
-    print("\n" + json.dumps(report))
+        begin("loads", "")
+        registry = Registry(tuple(Path(file) for file in order["plugins"]))
+        loaded = registry.attempt(registry.entry("methods", order["method"]))
+        if loaded.state == "ok":
+            findings = examine(loaded.value, only=order["only"], device=order["device"], begin=begin)
+        else:
+            findings = iter([failed("loads", "", f"it is {loaded.state}: {loaded.reason}")])
+        for finding in findings:
+            channel.send("finding", finding=finding.as_json())
+            count += 1
+        channel.send("finding", count=count)
+    except Closed:
+        return 3
+    except CompbenchError as error:
+        channel.send("error", **explain(error))
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(int(sys.argv[1])))

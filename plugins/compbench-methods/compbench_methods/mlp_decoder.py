@@ -49,5 +49,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=build,
             evaluations=lambda settings, problem: 1,
             kinds=("image",),
+            regresses=True,
         ),
     )

@@ -59,6 +59,7 @@ def compbench_methods() -> tuple[Method, ...]:
             build=build,
             evaluations=lambda settings, problem: 1,
             kinds=("image",),
+            regresses=True,
             version=2,
         ),
     )

@@ -1,0 +1,235 @@
+"""What a contract check found: clauses, findings, and a method's report.  Light: the parent process reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+Status = Literal["ok", "failed", "skipped"]
+
+MAX_TEXT = 1500
+"""Characters of a message that a plugin had a hand in."""
+
+
+class Clause(NamedTuple):
+    """One clause of the contract: what must hold, and how a method that breaks it is mended."""
+
+    expected: str
+    mend: str
+
+
+CLAUSES: dict[str, Clause] = {
+    "loads": Clause(
+        "the plugin loads and offers a Method under its entry point's name",
+        "run `compbench plugins` and mend what it says",
+    ),
+    "settings": Clause(
+        "every setting has a default, a description and a bound; the class is frozen and forbids unknown names",
+        "use Field(default, ge=..., le=..., description=...), or Literal[...] for words",
+    ),
+    "kinds": Clause(
+        "each event kind that the method claims is accepted on some problem",
+        "list in Method(kinds=...) only the kinds that fit does not refuse",
+    ),
+    "fit": Clause(
+        "fit returns a model and reports every step to ctx.progress(done, total), up to the last",
+        "call ctx.progress(step + 1, total) in the loop, or train with compbench.flow.train.train",
+    ),
+    "shape": Clause(
+        "samples have the shape of request.x0, for any number of rows, and the request is left as it was",
+        "return one sample (*D) for each row; do not write into request.x0",
+    ),
+    "dtype": Clause("samples are float32 tensors on the request's device", "end with samples.float()"),
+    "finite": Clause(
+        "samples are finite, also at held-out combinations",
+        "look for a division by 0 near t = 0 or 1, or a learning rate that is too high",
+    ),
+    "determinism": Clause(
+        "one seed gives one model and the same samples bit for bit; another seed gives another model",
+        "draw from ctx.generator only; torch's global generator may give initial weights and nothing else",
+    ),
+    "conditions": Clause(
+        "changing the value of any factor changes the samples",
+        "pass request.condition on as it is, every column of it, in fit and in sample",
+    ),
+    "null": Clause(
+        "NULL leaves a factor open: its samples are those of none of the factor's values",
+        "encode NULL (-1) as no condition; do not clamp it, nor use it as an index",
+    ),
+    "x0": Clause(
+        "a sample depends on its own row of request.x0 and on no other row's",
+        "start from request.x0, and keep rows apart; a method that regresses says Method(regresses=True)",
+    ),
+    "build": Clause(
+        "build gives a network that takes the fitted weights and then samples alike; evaluations is a positive integer",
+        "let fit start from build(settings, problem); keep all state in parameters and buffers",
+    ),
+    "extend": Clause(
+        "extend gives a model of the larger space that obeys the new factor, and leaves the smaller model as it was",
+        "deep-copy the model before adding to it, and train the new part",
+    ),
+    "cancellation": Clause(
+        "fit raises Cancelled within 3 steps once ctx.cancelled() is true",
+        "ask ctx.cancelled() in every step and raise compbench.errors.Cancelled",
+    ),
+    "resume": Clause(
+        "a fit that was stopped and resumed ends with the same model as an undisturbed one",
+        "save weights, averages, optimiser moments, the step and the generators' states (torch's global one too), or nothing",
+    ),
+    "silos": Clause(
+        "a decentralised method reaches a silo's data only inside Federation.run, and no example leaves it",
+        "return model state from the function that runs in the silo; a method that pools says Method(pools_silos=True)",
+    ),
+    "memory": Clause(
+        "what fits and samples allocate is freed again",
+        "keep nothing in module-level lists, dicts or caches; detach what you keep",
+    ),
+    "globals": Clause(
+        "no global state is changed: default dtype, threads, seeds, cuDNN flags, environment, signals",
+        "use arguments and generators of your own, or put it back in a `finally`",
+    ),
+    "imports": Clause(
+        "nothing is imported while fit and sample are timed",
+        "import at the top of the plugin's file",
+    ),
+    "time": Clause("all checks end within the time limit", "look at what hangs or is slow; raise --time-limit if it is right so"),
+    "process": Clause("the process lives until the last check", "do not call exit; look for crashes in native code"),
+}
+"""In the order in which they are checked; the first and the last two are not checks that can be asked for."""
+
+CHECKS = tuple(name for name in CLAUSES if name not in ("loads", "time", "process"))
+"""Names for --only."""
+
+
+class Finding(NamedTuple):
+    """The result of one check on one problem.
+
+    Attributes:
+        check: name of the clause.
+        problem: name of the tiny problem, with the device if that is not the CPU; "" for checks of the method itself.
+        status: ok, failed, or skipped (why is in `found`).
+        found: what came instead of what was expected; "" if all is well.
+        mend: how to mend it; "" if there is nothing to mend.
+        seconds: that the check took.
+    """
+
+    check: str
+    problem: str
+    status: Status
+    found: str = ""
+    mend: str = ""
+    seconds: float = 0.0
+
+    @property
+    def expected(self) -> str:
+        """What the clause asks for."""
+        return CLAUSES[self.check].expected if self.check in CLAUSES else ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.check} [{self.problem}]" if self.problem else self.check
+
+    @property
+    def message(self) -> str:
+        """One line for people: what was expected, what came, how to mend it."""
+        if self.status == "failed":
+            return f"expected: {self.expected}; came: {self.found}; to mend: {self.mend}."
+        return self.found
+
+    def as_json(self) -> dict[str, object]:
+        facts: dict[str, object] = self._asdict()
+        if self.status == "failed":
+            facts["expected"] = self.expected
+        return facts
+
+    @classmethod
+    def of_json(cls, facts: dict[str, object]) -> Finding:
+        """A finding as a child sent it; texts are cut to a bearable length.  Raises ValueError if it is none."""
+        status = facts.get("status")
+        if status not in ("ok", "failed", "skipped"):
+            raise ValueError(f"a finding has status ok, failed or skipped, not {status!r}")
+        texts = {name: str(facts.get(name, ""))[:MAX_TEXT] for name in ("check", "problem", "found", "mend")}
+        return cls(texts["check"], texts["problem"], status, texts["found"], texts["mend"], float(facts.get("seconds", 0.0)))  # type: ignore[arg-type]
+
+
+def failed(check: str, problem: str, found: str, *, mend: str = "", seconds: float = 0.0) -> Finding:
+    """A failed finding, with the clause's own advice where none is given."""
+    return Finding(check, problem, "failed", found[:MAX_TEXT], mend or CLAUSES[check].mend, seconds)
+
+
+class Report(NamedTuple):
+    """All findings about one method, in order, and how long they took."""
+
+    method: str
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.status == "failed")
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was checked and nothing failed."""
+        return not self.failures and any(finding.status == "ok" for finding in self.findings)
+
+    def lines(self, *, verbose: bool) -> Iterable[str]:
+        """The report for a terminal: what failed, or with `verbose` everything, and a last line that sums up."""
+        for finding in self.findings:
+            if verbose or finding.status == "failed":
+                text = f"{finding.status:7} {finding.title}" + (f"  {finding.seconds:.2f} s" if verbose else "")
+                yield text
+                if finding.status == "failed":
+                    yield from (f"          expected: {finding.expected}", f"          came:     {finding.found}")
+                    yield f"          to mend:  {finding.mend}"
+                elif finding.found:
+                    yield f"          {finding.found}"
+        counts = {status: sum(one.status == status for one in self.findings) for status in ("ok", "failed", "skipped")}
+        told = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "nothing was checked"
+        yield f"{self.method}: {told} in {self.seconds:.1f} s"
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "method": self.method,
+            "ok": self.ok,
+            "seconds": round(self.seconds, 3),
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+
+def junit(reports: Iterable[Report]) -> str:
+    """The reports as JUnit XML, one test suite a method."""
+    from xml.etree import ElementTree
+
+    root = ElementTree.Element("testsuites", name="compbench check")
+    for report in reports:
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=_printable(report.method),
+            tests=str(len(report.findings)),
+            failures=str(len(report.failures)),
+            skipped=str(sum(finding.status == "skipped" for finding in report.findings)),
+            errors="0",
+            time=f"{report.seconds:.3f}",
+        )
+        for finding in report.findings:
+            case = ElementTree.SubElement(
+                suite,
+                "testcase",
+                classname=_printable(f"compbench.check.{report.method}"),
+                name=_printable(finding.title),
+                time=f"{finding.seconds:.3f}",
+            )
+            if finding.status == "failed":
+                told = ElementTree.SubElement(case, "failure", message=_printable(finding.found))
+                told.text = _printable(f"expected: {finding.expected}\ncame: {finding.found}\nto mend: {finding.mend}")
+            elif finding.status == "skipped":
+                ElementTree.SubElement(case, "skipped", message=_printable(finding.found))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _printable(text: str) -> str:
+    """Text without the control characters that XML has no way to write."""
+    return "".join(letter if letter in "\n\t" or letter.isprintable() else "?" for letter in text)

@@ -1,0 +1,161 @@
+"""What a method must leave alone, seen from outside: global state, imports while the clock runs, memory, child processes."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.abc
+import os
+import random
+import signal
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LAZY = {"torch", "numpy", "compbench", "importlib", "<frozen importlib"} | set(sys.stdlib_module_names)
+"""Who may import late: the harness and what it is built on."""
+
+
+def global_state() -> dict[str, Any]:
+    """What belongs to the whole process and not to a method, by the name that a message calls it."""
+    numpy = sys.modules.get("numpy")
+    return {
+        "torch.get_default_dtype()": torch.get_default_dtype(),
+        "torch.get_default_device()": str(torch.get_default_device()),
+        "torch.get_num_threads()": torch.get_num_threads(),
+        "torch.initial_seed() (torch.manual_seed was called)": torch.initial_seed(),
+        "torch.is_grad_enabled()": torch.is_grad_enabled(),
+        "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled(),
+        "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision(),
+        "torch.backends.cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "torch.backends.cudnn.deterministic": torch.backends.cudnn.deterministic,
+        "torch.backends.cudnn.enabled": torch.backends.cudnn.enabled,
+        "torch.backends.cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+        "torch.set_flush_denormal": bool((torch.tensor([1e-39]) * 1.0 == 0).item()),
+        "Python's random numbers (a seed, or draws)": hash(random.getstate()),
+        "numpy's global random numbers (a seed, or draws)": hash(str(numpy.random.get_state()[1:3])) if numpy else 0,
+        "os.environ": _environment(),
+        "the working directory": os.getcwd(),
+        "the handler of SIGTERM": signal.getsignal(signal.SIGTERM),
+        "the handler of SIGINT": signal.getsignal(signal.SIGINT),
+        "the process's children": _children(),
+    }
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What differs, as text: short values are shown."""
+    told = []
+    for name, value in before.items():
+        if after[name] != value:
+            if isinstance(value, dict):
+                names = sorted(key for key, _ in value.items() ^ after[name].items())
+                told.append(f"{name} of {', '.join(dict.fromkeys(names))}")
+                continue
+            short = isinstance(value, bool | int | float | str | torch.dtype) and "(" not in name.replace("()", "")
+            told.append(f"{name} went from {value} to {after[name]}" if short else name)
+    return told
+
+
+def restore(before: dict[str, Any]) -> None:
+    """Put back what later checks would stumble over."""
+    torch.set_default_dtype(before["torch.get_default_dtype()"])
+    torch.set_default_device(None)
+    torch.set_grad_enabled(before["torch.is_grad_enabled()"])
+    torch.use_deterministic_algorithms(before["torch.are_deterministic_algorithms_enabled()"])
+    torch.set_float32_matmul_precision(before["torch.get_float32_matmul_precision()"])
+    torch.set_flush_denormal(before["torch.set_flush_denormal"])
+    if torch.get_num_threads() != before["torch.get_num_threads()"]:
+        torch.set_num_threads(before["torch.get_num_threads()"])
+    for name in ("benchmark", "deterministic", "enabled", "allow_tf32"):
+        setattr(torch.backends.cudnn, name, before[f"torch.backends.cudnn.{name}"])
+    if _environment() != before["os.environ"]:
+        for name in _environment():
+            del os.environ[name]
+        os.environ.update(before["os.environ"])
+    with contextlib.suppress(OSError):
+        os.chdir(before["the working directory"])
+    with contextlib.suppress(ValueError, TypeError):  # another thread, or a handler that Python did not set
+        signal.signal(signal.SIGTERM, before["the handler of SIGTERM"])
+        signal.signal(signal.SIGINT, before["the handler of SIGINT"])
+
+
+class Imports(importlib.abc.MetaPathFinder):
+    """Notes every import of a module that was not there yet, and who asked for it; finds nothing itself."""
+
+    def __init__(self) -> None:
+        self._asked: list[tuple[str, str]] = []
+        self._lazy = set(LAZY)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        frame = sys._getframe(1)
+        while frame.f_back is not None and (
+            "importlib" in frame.f_code.co_filename or frame.f_globals.get("__name__", "").startswith("importlib")
+        ):
+            frame = frame.f_back
+        who = str(frame.f_globals.get("__name__", ""))
+        if who.split(".")[0] in self._lazy:
+            self._lazy.add(name.split(".")[0])  # what the lazy import, and what that imports in turn, is theirs
+        else:
+            self._asked.append((name, who))
+
+    @property
+    def late(self) -> list[tuple[str, str]]:
+        """(module, who asked) of what was imported by others than the harness and its own foundations."""
+        return [(name, who) for name, who in self._asked if name in sys.modules]
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        sys.meta_path.insert(0, self)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(self)
+
+
+@contextlib.contextmanager
+def frozen_heap() -> Iterator[None]:
+    """Set all objects that exist aside, so that what comes is found fast."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def tensor_bytes(device: torch.device) -> int:
+    """Bytes of live tensors: the allocator's on a GPU; on a CPU of the tensors that Python knows, each storage once."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        return int(torch.cuda.memory_allocated(device))
+    storages = {}
+    for one in gc.get_objects():
+        if issubclass(type(one), torch.Tensor) and one.layout is torch.strided:
+            storage = one.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
+
+
+def python_bytes() -> int:
+    """Bytes that Python and numpy hold since tracing began."""
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def _environment() -> dict[str, str]:
+    """The environment but for what torch's compiler sets when it is first looked at."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("TORCHINDUCTOR_", "TRITON_"))}
+
+
+def _children() -> tuple[str, ...]:
+    """Process ids of this process's children (Linux)."""
+    found: list[str] = []
+    for file in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += file.read_text().split()
+    return tuple(sorted(found))
