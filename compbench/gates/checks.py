@@ -32,7 +32,7 @@ CUTS = (0.3, 0.7)
 PAIRED_ROWS = 96
 """Rows of which some get other noise: so many that of a swarm's first particles some live to the end."""
 
-LEAST_BYTES = 2**14
+LEAST_BYTES = 2**13
 """Size of the requests of which a method may keep nothing: what Python itself allocates now and then is far less."""
 
 
@@ -254,7 +254,7 @@ def resume(subject: Subject) -> str | None:
         else:
             raise Skipped("fit does not stop when asked; see the check 'cancellation'")
         checkpoints = FileCheckpoints(path, resume=True)
-        model = subject.fit(checkpoints=checkpoints, checkpoint_seconds=1e-9)
+        model = subject.fit(checkpoints=checkpoints)
         stored |= checkpoints.resumed
         made = subject.sample(subject.condition, subject.x0, model=model)
         if not subject.alike(made, subject.first):
