@@ -45,4 +45,4 @@ def played():
     pytest.importorskip("ogbench")
     from compbench.data.cube_trajectories import generate
 
-    return generate(2, 0, num_workers=2)
+    return generate(range(2), 0, num_workers=2)

@@ -31,6 +31,9 @@ OFFICIAL_FOLDER = Path("~/.ogbench/data")
 ROWS = 1001
 """Of one episode, the official files' length."""
 
+CHUNK = 20
+"""Episodes that are kept together: a generation that is killed goes on from there, and longer play begins with shorter."""
+
 GENERATOR_VERSION = 1
 """Goes up when generated trajectories change."""
 
@@ -122,20 +125,35 @@ def load(
         if path is None:
             raise CompbenchError(f"{FILE} is gone from {folder}; put it back, or use --source embedded.")
         return read(path)
-    facts = f"{source.fingerprint} seed-{seed} episodes-{episodes}"
-    path = cache / f"cube-single-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.npz"
-    with held(path):
-        if path.is_file():
-            try:
-                return read(path)
-            except CompbenchError:
-                path.unlink()  # damaged: a cache is made anew
-        made = generate(episodes, seed, num_workers=num_workers, progress=progress)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        with part.open("wb") as file:
-            numpy.savez(file, **made._asdict())
-        os.replace(part, path)
-        return made
+    kind = hashlib.sha256(f"{source.fingerprint} seed-{seed}".encode()).hexdigest()[:16]
+    parts = []
+    for first in range(0, episodes, CHUNK):
+        numbers = range(first, min(first + CHUNK, episodes))
+        path = cache / f"cube-single-{kind}-{numbers.start}-{numbers.stop}.npz"
+        with held(path):
+            parts.append(
+                _kept(path) or _made(path, numbers, seed, num_workers, lambda done, f=first: progress(f + done, episodes))
+            )
+    return Trajectories(*(numpy.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _kept(path: Path) -> Trajectories | None:
+    """A chunk that was generated before; a damaged one is made anew."""
+    if path.is_file():
+        try:
+            return read(path)
+        except CompbenchError:
+            path.unlink()
+    return None
+
+
+def _made(path: Path, numbers: range, seed: int, num_workers: int, progress: Callable[[int], None]) -> Trajectories:
+    made = generate(numbers, seed, num_workers=num_workers, progress=lambda done, total: progress(done))
+    part = path.with_suffix(f".{os.getpid()}.part")
+    with part.open("wb") as file:
+        numpy.savez(file, **made._asdict())
+    os.replace(part, path)
+    return made
 
 
 def read(path: Path) -> Trajectories:
@@ -167,20 +185,20 @@ def read(path: Path) -> Trajectories:
 
 
 def generate(
-    episodes: int, seed: int, *, num_workers: int, progress: Callable[[int, int], None] = lambda done, total: None
+    numbers: range, seed: int, *, num_workers: int, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Trajectories:
-    """Episodes of the plan oracle, as `cube-single-play-v0` was made: noise 0.1, smoothing 0.5, no random actions.
+    """Some episodes of a seed by the plan oracle, as `cube-single-play-v0` was made: noise 0.1, smoothing 0.5, no random actions.
 
     Raises:
         CompbenchError: an episode failed in the simulator, naming it.
     """
     check_installed()
-    with Workers(episode, min(num_workers, episodes)) as workers:
-        found = workers.map([(seed, number) for number in range(episodes)], progress=progress)
-    for number, one in enumerate(found):
+    with Workers(episode, min(num_workers, len(numbers))) as workers:
+        found = workers.map([(seed, number) for number in numbers], progress=progress)
+    for number, one in zip(numbers, found, strict=True):
         if isinstance(one, Failed):
             raise CompbenchError(f"episode {number} of seed {seed} could not be generated: {one.reason}.")
-    terminals = numpy.zeros(episodes * ROWS, bool)
+    terminals = numpy.zeros(len(numbers) * ROWS, bool)
     terminals[ROWS - 1 :: ROWS] = True
     observations, actions = (numpy.concatenate(part) for part in zip(*found, strict=True))
     return Trajectories(observations, actions, terminals)

@@ -31,7 +31,7 @@ NUM_GROUPS = 3
 TRIALS = {"smoke": 4, "quick": 24, "paper": 100}
 """Trials of one group and split, spread over the split's cells; three integer percentages fit every figure of table 2."""
 
-REPLAYS = {"smoke": 4, "quick": 48, "paper": 100}
+REPLAYS = {"smoke": 4, "quick": 24, "paper": 100}
 """Recorded segments of a split that are carried out for the ceilings."""
 
 CEILING_VERSION = 1

@@ -23,19 +23,25 @@ def test_episodes_end_at_terminals(played: Trajectories) -> None:
     assert len(played.episodes(1)) == 1
 
 
-def test_load_keeps_what_was_generated_and_makes_a_damaged_cache_anew(tmp_path: Path, monkeypatch) -> None:
-    made = Trajectories(numpy.ones((3, 28), numpy.float32), numpy.ones((3, 5), numpy.float32), numpy.array([False, False, True]))
+def test_load_keeps_chunks_goes_on_after_them_and_makes_a_damaged_one_anew(tmp_path: Path, monkeypatch) -> None:
     calls = []
-    monkeypatch.setattr(cube_trajectories, "generate", lambda *args, **kwargs: calls.append(args) or made)
+
+    def generate(numbers, seed, **_) -> Trajectories:
+        calls.append(numbers)
+        size = len(numbers)
+        return Trajectories(numpy.full((size, 28), numbers.start, "f4"), numpy.ones((size, 5), "f4"), numpy.ones(size, bool))
+
+    monkeypatch.setattr(cube_trajectories, "generate", generate)
+    monkeypatch.setattr(cube_trajectories, "CHUNK", 2)
     source = Source("embedded", "OGBench oracle", "test")
-    for _ in range(2):
-        found = load(source, tmp_path, tmp_path, episodes=1, seed=0)
-        assert all(map(numpy.array_equal, found, made))
-    assert len(calls) == 1
-    (file,) = tmp_path.glob("*.npz")
-    file.write_bytes(b"not a zip")
-    load(source, tmp_path, tmp_path, episodes=1, seed=0)
-    assert len(calls) == 2
+    assert len(load(source, tmp_path, tmp_path, episodes=4, seed=0).terminals) == 4
+    found = load(source, tmp_path, tmp_path, episodes=5, seed=0)
+    assert calls == [range(0, 2), range(2, 4), range(4, 5)]
+    assert found.observations[:, 0].tolist() == [0, 0, 2, 2, 4]
+    next(tmp_path.glob("*-2-4.npz")).write_bytes(b"not a zip")
+    again = load(source, tmp_path, tmp_path, episodes=5, seed=0)
+    assert calls[3:] == [range(2, 4)]
+    assert numpy.array_equal(again.observations, found.observations)
     assert not list(tmp_path.glob("*.part"))
 
 
