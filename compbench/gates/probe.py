@@ -108,6 +108,8 @@ def facts(subject: Subject) -> dict[str, Any]:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
+    from compbench import devices
+
     def counted(call: Any) -> float:
         with FlopCounterMode(display=False) as counter:
             call()
@@ -129,7 +131,7 @@ def facts(subject: Subject) -> dict[str, Any]:
     if subject.method.evaluations is not None:
         found["evaluations"] = int(subject.method.evaluations(subject.settings, subject.final))
     capability = getattr(torch.backends.cpu, "get_cpu_capability", lambda: "")()
-    return {"facts": found, "torch": torch.__version__, "cpu": capability}
+    return {"facts": found, "torch": torch.__version__, "cpu": " ".join(filter(None, [devices.cpu_name(), capability]))}
 
 
 def peak_bytes(call: Any) -> tuple[Any, int]:

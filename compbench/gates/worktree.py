@@ -97,6 +97,11 @@ def environment(tree: Path, top: Path, folder: Path, *, fresh: bool) -> Path:
     return python
 
 
+def counterpart(path: Path, top: Path, tree: Path) -> Path:
+    """Where a worktree has what `path` is in the repository; the path itself if it lies outside."""
+    return tree / path.relative_to(top) if path.is_relative_to(top) else path
+
+
 def _inherited(top: Path, tree: Path) -> list[str]:
     """Where the running interpreter finds packages, apart from the standard library and the head's repository."""
     standard = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}

@@ -171,6 +171,8 @@ def _base(options: dict[str, Any], folder: Path) -> Iterator[tuple[Any, list[str
     say(f"base: {options['base_ref']} is {commit[:12]}; building its environment")
     with worktree.checked_out(top, commit) as tree:
         python = worktree.environment(tree, top, folder / "environment", fresh=options["fresh_environment"])
+        if not options["base_plugins"]:
+            plugins = tuple(worktree.counterpart(path, top.resolve(), tree) for path in plugins)
         yield Side("base", python, home, plugins, own=False), accepted_in(worktree.messages_since(top, commit))
 
 
