@@ -131,3 +131,9 @@ def test_a_picture_that_is_not_the_recorded_one_is_not_shown(tmp_path: Path) -> 
     assert store.picture(written) == b"picture"
     (tmp_path / written.artifacts[0].name).write_bytes(b"another")
     assert store.picture(written) is None
+
+
+def test_a_field_more_or_less_needs_a_new_format() -> None:
+    """If this fails: raise RECORD_FORMAT, write a migration, and store a record of the new format."""
+    stored = (FORMATS / f"format-{RECORD_FORMAT}.json").read_bytes()
+    assert dump(parse(stored)) == stored

@@ -286,15 +286,15 @@ def _cells(ok: Sequence[Record], newest: Mapping[str, int], primary: str) -> tup
 def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
     by_seed = [(seed, score.value) for seed, score in scores.items() if score.value is not None]
     values = [value for _, value in by_seed]
-    first = next(iter(scores.values()))
+    first, centre = next(iter(scores.values())), mean(values)
     return Cell(
         name=first.name,
         split=first.split,
         metric_version=first.metric_version,
         unit=first.unit,
         direction=first.direction,
-        mean=mean(values),
-        std=sample_std(values),
+        mean=centre,
+        std=sample_std(values, centre),
         num_seeds=len(values),
         ceiling=known_mean(score.ceiling for score in scores.values()),
         floor=known_mean(score.floor for score in scores.values()),

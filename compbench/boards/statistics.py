@@ -37,11 +37,11 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def sample_std(values: Sequence[float]) -> float:
-    """sqrt(sum (x - mean)^2 / (n - 1)); 0 for one value."""
+def sample_std(values: Sequence[float], centre: float | None = None) -> float:
+    """sqrt(sum (x - mean)^2 / (n - 1)); 0 for one value.  `centre` is their mean, where it is known already."""
     if len(values) < 2:
         return 0.0
-    centre = mean(values)
+    centre = mean(values) if centre is None else centre
     return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
 
 
