@@ -221,7 +221,7 @@ def _like(parameter: Tensor, value: Tensor) -> Tensor:
 
 
 def _has_convolutions(net: nn.Module) -> bool:
-    return any(isinstance(module, nn.Conv2d) for module in net.modules())
+    return any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in net.modules())
 
 
 def _compiled(net: nn.Module) -> Callable[..., Tensor]:
