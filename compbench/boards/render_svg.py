@@ -126,6 +126,6 @@ def _steps(one: Contender, left: int, base: int) -> str:
     edges = sorted({share for share in shares if share > 0})
     heights = profile(shares, edges)
     path = f"M{left} {base - PLOT_HEIGHT * (heights[0] if heights else 0.0):.1f}"
-    for edge, below in zip(edges, [*heights[1:], 0.0], strict=True):
+    for edge, below in zip(edges, [*heights, 0.0][1:], strict=True):
         path += f"H{left + PLOT_WIDTH * edge:.1f}V{base - PLOT_HEIGHT * below:.1f}"
     return path + f"H{left + PLOT_WIDTH}"

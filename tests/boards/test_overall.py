@@ -212,6 +212,10 @@ def test_the_profile_steps_down_at_the_shares_that_tasks_attain() -> None:
     assert 'd="M46 34.0H261.0V254.0H476"' in profiles(boards)
 
 
+def test_the_profile_of_a_method_that_attains_nothing_lies_on_the_axis() -> None:
+    assert 'd="M46 254.0H476"' in profiles(contests(rows(accuracies("mono", 0.0))))
+
+
 def test_any_order_of_the_records_gives_the_same_bytes() -> None:
     made = [
         record(score(value=(7 * seed + 3 * len(method) + ord(task)) % 11 / 11, ceiling=0.9), task=task, method=method, seed=seed)
