@@ -152,16 +152,21 @@ def _contest(preset: str, source: str, rows: Mapping[Section, Sequence[BoardRow]
 
 
 def _chosen(rows: Mapping[Section, Sequence[BoardRow]]) -> tuple[list[Section], list[str]]:
-    """One section a task: the newest version, and of several fingerprints the one with the most runs."""
+    """One section a task: the newest version, and of several fingerprints the one that most methods ran on."""
     by_task: dict[str, list[Section]] = defaultdict(list)
     for section in rows:
         by_task[section.task].append(section)
     chosen, left_out = [], []
     for task, own in sorted(by_task.items()):
-        first, *others = sorted(own, key=lambda s: (-s.task_version, -sum(len(row.seeds) for row in rows[s]), s.fingerprint))
+        first, *others = sorted(own, key=lambda section: _seniority(section, rows[section]))
         chosen.append(first)
         left_out += [f"{task} version {other.task_version}, data {other.fingerprint}" for other in others]
     return chosen, left_out
+
+
+def _seniority(section: Section, rows: Sequence[BoardRow]) -> tuple[object, ...]:
+    """Sorts the section that counts first; methods weigh more than runs, which one method can have many of."""
+    return -section.task_version, -len({row.method for row in rows}), -sum(len(row.seeds) for row in rows), section.fingerprint
 
 
 def _task_settings(row: BoardRow) -> str:
@@ -178,8 +183,9 @@ def _split(knobs: str, changed: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _standard(rows: Sequence[BoardRow]) -> str:
-    """The task settings that most rows have: a contest is held under one."""
-    return min(Counter(_task_settings(row) for row in rows).items(), key=lambda item: (-item[1], item[0]))[0]
+    """The task settings that most methods ran under: a contest is held under one."""
+    counted = Counter(settings for _, settings in {(row.method, _task_settings(row)) for row in rows})
+    return min(counted, key=lambda settings: (-counted[settings], settings))
 
 
 def _said(settings: str) -> str:
@@ -197,7 +203,8 @@ def _contender(group: Group, variant: str, rows: Sequence[BoardRow | None]) -> C
     counted = [cell for cell in cells if cell.counts]
     num_open = len(cells) - len(counted)
     shares = [[share for _, share in cell.shares] or [0.0, 0.0] for cell in counted]  # a refusal is no matter of seeds
-    competes = bool(counted) or any(cell.state == "no score" for cell in cells)
+    states = {cell.state for cell in cells} - {"missing"}
+    competes = states != {"reference"}
     own = [cell.share for cell in (counted if competes else cells) if cell.counts or cell.shares]
     return Contender(
         method=group.method,

@@ -156,6 +156,20 @@ def test_a_reference_on_one_task_competes_on_the_others_only() -> None:
     assert (oracle.kind, oracle.rank, oracle.own) == ("reference", None, 1.0)
 
 
+def test_a_method_that_was_only_stopped_still_competes() -> None:
+    stopped = record(task="a", method="mono", status="killed")
+    one = contender(contest([stopped, *accuracies("factored", 0.1, 0.1)]), "mono")
+    assert (one.kind, one.total, one.own, one.bounds, one.rank) == ("run", 0.0, None, None, (2, 1, 2))
+
+
+def test_many_runs_of_one_method_do_not_choose_the_task_settings() -> None:
+    flood = [
+        r for hidden in range(5) for r in accuracies("mono", 0.9, task_settings={"judge": "mine"}, settings={"hidden": hidden})
+    ]
+    found = contest([*flood, *accuracies("factored", 0.4, 0.4), *accuracies("cfg", 0.4, 0.4)])
+    assert [one.method for one in found.contenders] == ["cfg", "factored"]
+
+
 def test_pairs_are_compared_on_the_tasks_and_seeds_that_both_have() -> None:
     one = [
         record(score(value=v, ceiling=1.0), task=t, method="one", seed=s)
