@@ -227,7 +227,7 @@ def test_the_profile_steps_down_at_the_shares_that_tasks_attain() -> None:
 
 
 def test_the_profile_of_a_method_that_attains_nothing_lies_on_the_axis() -> None:
-    assert 'd="M46 254.0H476"' in profiles(contests(rows(accuracies("mono", 0.0))))
+    assert 'd="M46 254.0H476"' in profiles(contests(rows(accuracies("mono", 0.0, 0.0))))
 
 
 def test_any_order_of_the_records_gives_the_same_bytes() -> None:
