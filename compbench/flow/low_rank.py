@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +31,9 @@ SMALLEST_SHARE, SHORTEST = 1e-8, 1e-24
 class RankSettings(MethodSettings):
     """Settings of low-rank rendering; both weights 0 is the paper's baseline, one of them 0 its ablations."""
 
-    rank: int | Literal["full"] = Field("full", description="bound on each map's rank; full is the image's side")
+    rank: Annotated[int, Field(ge=1, le=4096)] | Literal["full"] = Field(
+        "full", description="bound on each map's rank; full is the image's side"
+    )
     entropy_weight: float = Field(0.1, ge=0, description="weight of the coefficients' entropy, summed over 64 tokens")
     variance_weight: float = Field(0.01, ge=0, description="weight of the vectors' variance, summed over 4096 vectors")
     variance_of: Literal["raw", "unit"] = Field("raw", description="raw vectors, as in the repository, or unit vectors")

@@ -9,7 +9,6 @@ import json
 import time
 import tracemalloc
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -33,7 +32,10 @@ PAIRED_ROWS = 96
 """Rows of which some get other noise: so many that of a swarm's first particles some live to the end."""
 
 LEAST_BYTES = 2**13
-"""Size of the requests of which a method may keep nothing: what Python itself allocates now and then is far less."""
+"""Size of the requests of which a method may keep nothing."""
+
+BLOCK = 1024
+"""Blocks of Python's memory that count as samples.  Smaller ones, which Python keeps to use again, count in great number only."""
 
 
 def settings(method: Method) -> None:
@@ -297,29 +299,27 @@ def memory(subject: Subject) -> None:
         if not subject.method.oracle:
             subject.fit(steps=2)
 
-    least = LEAST_BYTES // 2
     with watch.frozen_heap():
-        for stage, act, bound in (("sample", sampled, least), ("fit", fitted, 64)):
-            grown = _growth(act, lambda: watch.tensor_bytes(subject.device))
-            if min(grown) >= bound:
-                raise Broken(f"each {stage} leaves {min(grown)} bytes of tensors behind")
+        grown = _growth(fitted, lambda: (watch.tensor_bytes(subject.device),))
+        if grown[0] > 0:
+            raise Broken(f"each fit leaves {grown[0]} bytes of tensors behind")
         tracemalloc.start()
         try:
-            grown = _growth(sampled, watch.python_bytes)
+            grown = _growth(sampled, lambda: (watch.tensor_bytes(subject.device), *watch.python_bytes(BLOCK)))
         finally:
             tracemalloc.stop()
-        if min(grown) >= least:
-            raise Broken(f"each sample leaves {min(grown)} bytes of Python or numpy memory behind")
+    for left, bound, what in zip(grown, (1, LEAST_BYTES // 2, 4 * LEAST_BYTES), ("tensors", "samples", "objects"), strict=True):
+        if left >= bound:
+            raise Broken(f"each sample leaves {left} bytes of {what} behind")
 
 
-def _growth(act: Callable[[], None], measure: Callable[[], int], count: int = 2) -> list[int]:
-    """By how much the measured bytes grow with each of some calls, after a first one."""
-    act()
-    sizes = [measure()]
-    for _ in range(count):
+def _growth(act: Callable[[], None], measure: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+    """By how much each measure grows with each of two calls, the smaller growth, after a first call."""
+    sizes = []
+    for _ in range(3):
         act()
         sizes.append(measure())
-    return [after - before for before, after in pairwise(sizes)]
+    return tuple(min(second - first, third - second) for first, second, third in zip(*sizes, strict=True))
 
 
 def globals_(subject: Subject) -> None:

@@ -141,10 +141,10 @@ def tensor_bytes(device: torch.device) -> int:
     return sum(storages.values())
 
 
-def python_bytes() -> int:
-    """Bytes that Python and numpy hold since tracing began."""
-    gc.collect()
-    return tracemalloc.get_traced_memory()[0]
+def python_bytes(least: int) -> tuple[int, int]:
+    """Bytes that Python and numpy hold since tracing began: in blocks of at least `least` bytes, and in all."""
+    large = sum(trace.size for trace in tracemalloc.take_snapshot().traces if trace.size >= least)
+    return large, tracemalloc.get_traced_memory()[0]
 
 
 def _environment() -> dict[str, str]:
