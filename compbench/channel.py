@@ -76,12 +76,15 @@ class Channel:
         except OSError as error:
             raise Closed(str(error)) from error
 
-    def receive(self) -> Message:
+    def receive(self, *, max_payload: int = MAX_PAYLOAD) -> Message:
         """The next message.  Raises Closed at the end of the stream, or if what came is no message."""
         magic, header_length, payload_length = FRAME.unpack(self._exactly(FRAME.size))
-        if magic != MAGIC or header_length > MAX_HEADER or payload_length > MAX_PAYLOAD:
+        if magic != MAGIC or header_length > MAX_HEADER or payload_length > max_payload:
             raise Closed("the other side sent something that is not a message")
-        header = json.loads(self._exactly(header_length))
+        try:
+            header = json.loads(self._exactly(header_length))
+        except (ValueError, RecursionError) as error:
+            raise Closed("the other side sent a message that is no JSON") from error
         return Message(header if isinstance(header, dict) else {}, bytes(self._exactly(payload_length)))
 
     def _exactly(self, count: int) -> bytearray:

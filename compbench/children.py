@@ -9,23 +9,36 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from compbench.channel import Channel, Closed, Message
 from compbench.devices import num_cores
 from compbench.errors import Unwritable
+from compbench.home import Home
 from compbench.schemas import RunRequest, Status
+from compbench.warden import STOP
 
 GRACE_SECONDS = 20.0
 """Between SIGTERM and SIGKILL: enough to finish a training step and write a checkpoint."""
+
+MESSAGE_SECONDS = 30.0
+"""Longest wait for the rest of a message that has begun."""
+
+WARDEN_SECONDS = 10.0
+"""Longest wait for a warden to have killed everything."""
 
 ALARM_SECONDS = 0.5
 """Between two looks at whether a wait should end."""
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
 """glibc keeps freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
+
+
+FAILURES: tuple[Status, ...] = ("failed", "oom", "killed", "refused")
+"""Ends that a child may claim for itself."""
 
 
 class Ended(Exception):
@@ -43,26 +56,36 @@ class Process:
         role: what messages call it.
         words: the module and its arguments; descriptors that it inherits follow.
         peers: channels that it inherits beside its own, which comes first.
+        env: what its environment has beside `environment()`'s.
         threads: CPU threads.
         log: where its output goes.
     """
 
-    def __init__(self, role: str, words: Sequence[str], *, peers: Sequence[Channel] = (), threads: int, log: Path) -> None:
+    def __init__(
+        self,
+        role: str,
+        words: Sequence[str],
+        *,
+        peers: Sequence[Channel] = (),
+        env: Mapping[str, str] = MappingProxyType({}),
+        threads: int,
+        log: Path,
+    ) -> None:
         self.role, self.log = role, log
         self.control, theirs = Channel.pair()
         descriptors = [channel.socket.fileno() for channel in (theirs, *peers)]
         with _opened(log) as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *words, *map(str, descriptors)],
+                [sys.executable, "-m", "compbench.warden", str(len(descriptors)), *words, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=environment(threads),
+                env={**environment(threads), **env},
                 pass_fds=descriptors,
                 start_new_session=True,
             )
         theirs.close()
-        self._guard = _guard(self.process.pid)
+        self.control.socket.settimeout(MESSAGE_SECONDS)
 
     def expect(
         self,
@@ -93,12 +116,12 @@ class Process:
                     continue
                 message = self._receive()
                 if message.kind == "progress":
-                    header = message.header
-                    progress(str(header["stage"]), int(header["done"]), int(header["total"]))
+                    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # a plugin may send anything
+                        progress(*_progress(message.header))
                 elif message.kind == "error":
                     header = message.header
                     raise Ended(
-                        header.get("status", "failed"),
+                        header.get("status") if header.get("status") in FAILURES else "failed",
                         str(header.get("reason", ""))[:1900],
                         str(header.get("traceback", ""))[-7900:],
                         usage=bool(header.get("usage")),
@@ -108,7 +131,7 @@ class Process:
 
     def _receive(self) -> Message:
         try:
-            return self.control.receive()
+            return self.control.receive(max_payload=0)
         except Closed as error:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=10)
@@ -125,18 +148,18 @@ class Process:
         return Ended("failed", f"the {self.role} ended with exit status {code} and without a word", tail)
 
     def stop(self, *, gracefully: bool) -> None:
-        """End the process group: SIGTERM and some grace if asked (a fit then saves a checkpoint), SIGKILL at last."""
+        """End it and all that it started: SIGTERM and some grace if asked (a fit then saves a checkpoint), SIGKILL at last."""
         if gracefully and self.process.poll() is None:
             self._signal(signal.SIGTERM)
             self.control.hang_up()  # a child that waits for orders ends at once
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=GRACE_SECONDS)
-        self._guard.kill()
-        self._guard.wait()
-        self._guard.stdin.close()
-        self._signal(signal.SIGKILL)  # the whole group: also what the plugin started and left behind
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=10)
+        self.process.send_signal(STOP)  # its warden also finds what a plugin started and left behind
+        for _ in range(2):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=WARDEN_SECONDS)
+                break
+            self._signal(signal.SIGKILL)  # the whole group, should the warden not answer
         self.control.close()
 
     def _signal(self, number: int) -> None:
@@ -149,12 +172,19 @@ class Child(Process):
 
     def __init__(self, role: str, request: RunRequest, peer: Channel, log: Path) -> None:
         threads = request.threads or max(1, num_cores() // request.slots)
-        super().__init__(role, ("compbench.worker", role), peers=(peer,), threads=threads, log=log)
+        env = _places(request, log.parent) if role == "contestant" else {}
+        super().__init__(role, ("compbench.worker", role), peers=(peer,), env=env, threads=threads, log=log)
         self.begin(request)
 
     def begin(self, request: RunRequest) -> None:
         """Tell the child what it is to do; one that has finished a run takes another."""
         self.control.send("request", request=request.model_dump(mode="json"))
+
+
+def _progress(header: dict[str, Any]) -> tuple[str, int, int]:
+    """Stage, steps done and steps in all; no more of a text than fits a line, and nothing that moves a cursor."""
+    stage = "".join(letter for letter in str(header["stage"])[:100] if letter.isprintable())
+    return stage, int(header["done"]), int(header["total"])
 
 
 class Crew:
@@ -208,18 +238,18 @@ def environment(threads: int) -> dict[str, str]:
     return {**os.environ, **MALLOC, **dict.fromkeys(names, str(threads)), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
 
 
-def _guard(group: int) -> subprocess.Popen[bytes]:
-    """A process that outlives this one by a moment and kills a child's group, if this one dies without a word (kill -9).
-
-    The kernel kills the child itself then, but not what a plugin started.
-    """
-    return subprocess.Popen(
-        ["/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$0"', str(group)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def _places(request: RunRequest, scratch: Path) -> dict[str, str]:
+    """Where a contestant may write what is nobody else's: temporary files, and compiled code, which is worth keeping."""
+    home = Home(Path(request.home))
+    temporary = scratch / "tmp"
+    try:
+        for folder in (temporary, home.cache, home.runs, home.references):
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unwritable.of(temporary, error) from error
+    compiled = home.cache / "compiled"
+    defaults = {"TORCHINDUCTOR_CACHE_DIR": str(compiled / "inductor"), "TRITON_CACHE_DIR": str(compiled / "triton")}
+    return {"TMPDIR": str(temporary), **{name: os.environ.get(name, place) for name, place in defaults.items()}}
 
 
 @contextlib.contextmanager

@@ -10,10 +10,10 @@ import math
 import re
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter, process_time  # bound before the plugin is loaded
 from typing import TYPE_CHECKING, Any
 
 from compbench import devices, profiling
@@ -64,8 +64,9 @@ class Contestant:
             CompbenchError: unknown names or settings, a broken plugin.
             Refused: the method cannot work on this task.
         """
-        start = time.perf_counter()
+        start = perf_counter()
         entry = self.registry.entry("methods", self.request.method)
+        self.distribution = entry.distribution
         self.method: Method = self.registry.load("methods", self.request.method)
         self.task = task_of(self.request, self.registry)
         self.settings = settings_of(self.request, self.method)
@@ -75,7 +76,7 @@ class Contestant:
                 f"method '{self.method.name}' makes {' and '.join(self.method.kinds)} samples, "
                 f"task '{self.task.name}' asks for {self.task.event.kind}s."
             )
-        self._keep("imports", time.perf_counter() - start, time.process_time())
+        self._keep("imports", perf_counter() - start, process_time())
         return {
             "settings": self.settings.model_dump(mode="json"),
             "method_version": self.method.version,
@@ -90,9 +91,11 @@ class Contestant:
 
     def fit(self, *, source: Source, precision: str, device: str, folder: Path, resume: bool) -> None:
         """Fit the method, and its second stage on an extension task; leave weights in `folder`."""
+        start, cpu_start = perf_counter(), process_time()
         import torch
 
         self.device = devices.resolve(device)
+        self._keep("setup", perf_counter() - start, process_time() - cpu_start)
         self.precision = precision
         self.folder = folder
         self._tracer = profiling.Tracer(folder / "trace.json" if self.request.trace else None)
@@ -183,7 +186,7 @@ class Contestant:
         """The model of whichever run fitted it first; the stage keeps what that took."""
         assert self.method.shared_fit is not None
         facts = facts_of_fit(
-            self.method.shared_fit(self.settings, self.problem),
+            {**self.method.shared_fit(self.settings, self.problem), "distribution": self.distribution},
             request=self.request,
             task=self.task,
             budget=self.budget,

@@ -6,12 +6,15 @@ import platform
 from typing import Any
 
 import compbench
+from compbench import fence
 from compbench.devices import cpu_name, num_cores
 from compbench.schemas import Environment, RunRequest
 
 
-def environment_of(request: RunRequest, device: str, facts: dict[str, Any], *, predecessors: int = 0) -> Environment:
-    """The environment of a record; `facts` are what the contestant said of itself."""
+def environment_of(
+    request: RunRequest, device: str, facts: dict[str, Any], *, predecessors: int = 0, fenced: bool = True
+) -> Environment:
+    """The environment of a record; `facts` are what the contestant said of itself, which ran `fenced` or in this process."""
     return Environment(
         compbench=compbench.__version__,
         python=platform.python_version(),
@@ -22,6 +25,7 @@ def environment_of(request: RunRequest, device: str, facts: dict[str, Any], *, p
         threads=int(facts.get("threads", 0)),
         device=device,
         slots=request.slots,
+        fence=fence.kind() if fenced else "off",
         predecessors=predecessors,
         packages={str(name): str(version) for name, version in dict(facts.get("packages", {})).items()},
     )

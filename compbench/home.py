@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+FROM_DATA = "data"
+"""Folder of a cache for what was made of a task's data alone, with nothing of a referee's in it."""
+
 
 class Home:
     """The folders under COMPBENCH_HOME.  Nothing is created before something is written."""
@@ -31,8 +34,13 @@ class Home:
         return self.root / "runs"
 
     @property
+    def references(self) -> Path:
+        """The referee's: judges, reference statistics, what it made of the data.  Out of a contestant's reach; safe to delete."""
+        return self.root / "references"
+
+    @property
     def cache(self) -> Path:
-        """Judges, reference statistics and renderer buffers, named by content hash; safe to delete."""
+        """The contestants': fitted models that several runs share, a copy of what was made of the data.  Safe to delete."""
         return self.root / "cache"
 
     @property

@@ -12,6 +12,7 @@ from compbench.errors import CompbenchError
 from compbench.interfaces import Source
 from compbench.referee import Referee
 from compbench.schemas import RunRequest
+from compbench.worker import hashes
 
 
 class InProcessPair:
@@ -42,7 +43,7 @@ class InProcessPair:
         found = self._referee.evaluate(lambda request, stream: self._contestant.sample(request, stream=stream))
         for name, content in self._referee.pictures.items():
             (folder / f"{name}.png").write_bytes(content)
-        return {**found, "pictures": sorted(self._referee.pictures)}
+        return {**found, "pictures": hashes(self._referee.pictures)}
 
     def measure(self) -> dict[str, Any]:
         return {"profile": self._contestant.measure(), "facts": self._contestant.facts()}

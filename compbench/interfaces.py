@@ -219,7 +219,7 @@ class Method:
         version: goes up when its numbers change.
         oracle: whether it uses the task's analytic truth; shown as a reference row.
         shared_fit: (settings, problem) -> JSON of all that the fit depends on beside problem, seed and precision.  Methods
-            that answer alike get one model, fitted once and kept in the cache; None keeps a method's fits to itself.
+            of one distribution that answer alike get one model, fitted once and kept in the cache; None: a fit of one's own.
         pools_silos: whether it pools the silos' data, which a decentralised method may not.
         regresses: whether it has one sample for each condition, so that the noise does not matter.
     """

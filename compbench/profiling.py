@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import perf_counter, process_time  # bound before a plugin is loaded: it may put another clock into `time`
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class StepMeter:
     Called once a step.  The device is synchronised at the ends of windows, never in between.
     """
 
-    def __init__(self, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, device: torch.device, clock: Callable[[], float] = perf_counter) -> None:
         self._device, self._clock = device, clock
         self._start: float | None = None
         self._first = 0
@@ -68,13 +68,13 @@ def latency(call: Callable[[], Any], device: torch.device, *, seconds: float, at
     """Time a call after one warm-up, synchronised at both ends, for about `seconds` and at least 3 times."""
     call()
     times: list[float] = []
-    begin = time.perf_counter()
-    while len(times) < 3 or (time.perf_counter() - begin < seconds and len(times) < at_most):
+    begin = perf_counter()
+    while len(times) < 3 or (perf_counter() - begin < seconds and len(times) < at_most):
         synchronise(device)
-        start = time.perf_counter()
+        start = perf_counter()
         call()
         synchronise(device)
-        times.append(time.perf_counter() - start)
+        times.append(perf_counter() - start)
     times.sort()
     return Latency(statistics.median(times), times[min(len(times) - 1, round(0.95 * (len(times) - 1)))])
 
@@ -98,10 +98,10 @@ def measured_peak(device: torch.device, dtype: torch.dtype) -> float:
     best = float("inf")
     for _ in range(6):
         synchronise(device)
-        start = time.perf_counter()
+        start = perf_counter()
         a @ b
         synchronise(device)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, perf_counter() - start)
     return 2 * size**3 / best
 
 
@@ -154,12 +154,12 @@ def timed(device: torch.device) -> Iterator[Timed]:
     """Time a block, with the device synchronised at both ends."""
     result = Timed([0.0], [0.0])
     synchronise(device)
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = perf_counter(), process_time()
     try:
         yield result
     finally:
         synchronise(device)
-        result.wall[0], result.cpu[0] = time.perf_counter() - wall, time.process_time() - cpu
+        result.wall[0], result.cpu[0] = perf_counter() - wall, process_time() - cpu
 
 
 class Tracer:

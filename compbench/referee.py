@@ -85,6 +85,8 @@ class Referee:
             "scores": [score.model_dump(mode="json") for score in found.scores],
             "stages": [stage.model_dump() for stage in self.stages],
             "referee_memory_bytes": profiling.peak_memory(self.device),
+            "num_samples": sampler.num_samples,
+            "sample_bytes": sampler.num_bytes,
         }
 
     def _batch(self) -> int:
@@ -113,6 +115,7 @@ class CheckedSampler:
         self._answer, self._event, self._request, self._batch = answer, event, request, batch
         self._progress = progress
         self.seconds = 0.0
+        self.num_samples = self.num_bytes = 0
 
     def __call__(
         self, condition: Tensor, *, stream: str, known: Tensor | None = None, known_mask: Tensor | None = None
@@ -134,6 +137,8 @@ class CheckedSampler:
             rows = condition[part]
             x0 = torch.randn(len(rows), *self._event.shape, generator=generator)
             given = () if known is None or known_mask is None else (known[part], known_mask[part])
+            self.num_samples += len(rows)
+            self.num_bytes += 2 * x0.numel() * x0.element_size()  # noise one way, samples the other
             parts.append(self._checked(self._answer(Request(rows, x0, *given), stream), x0, *given))
             self._progress(f"sample {stream}", first + len(rows), len(condition))
         self.seconds += time.perf_counter() - start

@@ -6,6 +6,9 @@ This process never imports torch and never runs a plugin's code.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
+import shutil
 import signal
 import threading
 import time
@@ -14,14 +17,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from compbench.children import Child, Crew, Ended, log_tail
 from compbench.claims import Busy, Claim, Lost, take
 from compbench.environment import environment_of
 from compbench.errors import CompbenchError
-from compbench.home import Home
-from compbench.records import Store, Taken, parse
-from compbench.schemas import Plugin, Profile, Record, RunRequest, RunSpec
+from compbench.home import FROM_DATA, Home
+from compbench.records import MAX_PICTURE_BYTES, Store, Taken, parse, read_limited
+from compbench.schemas import Profile, Record, RunRequest, RunSpec
 from compbench.scratch import scratch_folder
+from compbench.testimony import plugin_of, profile_of
 
 DESCRIBE_SECONDS = 300.0
 """A plugin whose import takes longer hangs."""
@@ -143,7 +149,7 @@ class ProcessPair:
 
     def fit(self, **order: Any) -> dict[str, Any]:
         self._contestant.control.send("fit", **order)
-        return self._wait(self._contestant, "fitted")["facts"]
+        return _object(self._wait(self._contestant, "fitted"), "facts")
 
     def evaluate(self, folder: Path) -> dict[str, Any]:
         self._referee.control.send("evaluate", folder=str(folder))
@@ -151,7 +157,8 @@ class ProcessPair:
 
     def measure(self) -> dict[str, Any]:
         self._contestant.control.send("measure")
-        return self._wait(self._contestant, "measured")
+        found = self._wait(self._contestant, "measured")
+        return {name: _object(found, name) for name in ("profile", "facts")}
 
     def stop(self, *, gracefully: bool) -> None:
         self._crew.close(gracefully=gracefully)
@@ -173,7 +180,8 @@ class _Attempt:
         self.store = Store(home.records)
         self.started, self.clock = datetime.now(UTC), time.monotonic()
         self.facts: dict[str, Any] = {}
-        self.profile: dict[str, Any] = {}
+        self.profile = Profile()
+        self.plugin = plugin_of(request)
         self.scores: tuple[Any, ...] = ()
         self.artifacts: dict[str, bytes] = {}
 
@@ -182,7 +190,11 @@ class _Attempt:
             self.contestant, self.referee = self.pair.describe()
         except Ended as end:
             raise CompbenchError(end.reason if end.usage else f"{end.reason}. {_last_line(end.traceback)}".strip()) from end
-        self.spec = self._spec()
+        try:
+            self.spec = self._spec()
+        except ValidationError as error:
+            where, what = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
+            raise CompbenchError(f"'{self.request.method}' describes itself wrongly: {where}: {what}.") from error
         if expected is not None:
             check_same(self.spec, expected)
         identity = self.spec.identity
@@ -205,6 +217,8 @@ class _Attempt:
         """(status, reason, traceback) of prepare, fit, evaluate, measure."""
         try:
             self.pair.prepare()
+            share_data(self.home)
+            start = time.monotonic()
             self.facts = self.pair.fit(
                 source=self.referee["source"],
                 precision=self.spec.precision,
@@ -212,17 +226,13 @@ class _Attempt:
                 folder=str(self.folder),
                 resume=self.resume,
             )
+            fit_seconds = time.monotonic() - start
             found = self.pair.evaluate(self.folder)
             self.scores = tuple(found["scores"])
-            self.artifacts = {f"{name}.png": (self.folder / f"{name}.png").read_bytes() for name in found["pictures"]}
+            self.artifacts = self._pictures(found["pictures"])
             measured = self.pair.measure()
             self.facts = measured["facts"]
-            stages = [*measured["profile"].pop("stages", []), *found["stages"]]
-            self.profile = {
-                **measured["profile"],
-                "stages": stages,
-                "referee_memory_bytes": found["referee_memory_bytes"],
-            }
+            self.profile = profile_of(measured["profile"], found, fit_seconds=fit_seconds)
             return "ok", "", ""
         except Ended as end:
             self.pair.stop(gracefully=end.status == "timeout")
@@ -232,31 +242,55 @@ class _Attempt:
                 self.pair.stop(gracefully=True)
             return "killed", "stopped by Ctrl-C; go on with --resume", ""
 
+    def _pictures(self, hashes: dict[str, str]) -> dict[str, bytes]:
+        """The referee's pictures, if they are still what it wrote: the contestant can write to the same folder."""
+        found = {}
+        for name, sha256 in hashes.items():
+            with contextlib.suppress(CompbenchError):
+                content = read_limited(self.folder / f"{name}.png", MAX_PICTURE_BYTES)
+                if hashlib.sha256(content).hexdigest() == sha256:
+                    found[f"{name}.png"] = content
+        return found
+
     def _record(self, status: str, reason: str, traceback: str) -> Outcome:
         with _uninterrupted():
-            record = Record(
-                identity=self.spec.identity,
-                attempt=self.store.next_attempt(self.spec.identity),
-                spec=self.spec,
-                status=status,
-                reason=reason,
-                traceback=traceback,
-                scores=self.scores if status == "ok" else (),
-                profile=Profile(**self.profile),
-                environment=environment_of(
-                    self.request, self.referee["device_class"], self.facts, predecessors=self.pair.predecessors
-                ),
-                plugin=Plugin(**self.contestant["plugin"]),
-                pooled_silos=bool(self.facts.get("pooled_silos", False)),
-                oracle=bool(self.contestant["oracle"]),
-                in_process=self.in_process,
-                resumed=bool(self.facts.get("resumed", False)),
-                notes=self.facts.get("notes", {}),
-                started=self.started.isoformat(timespec="seconds"),
-                seconds=time.monotonic() - self.clock,
-            )
-            path = self._write(record, self.artifacts if status == "ok" else {})
+            try:
+                record = self._written_down(status, reason, traceback)
+            except (ValidationError, TypeError, ValueError) as error:  # what the contestant said of itself fits no record
+                self.facts, self.profile = {}, Profile()
+                why = " ".join(str(error).split())[:500]
+                record = self._written_down(
+                    "failed", f"the contestant says of itself what fits no record: {why}", self.pair.log()
+                )
+            path = self._write(record, self.artifacts if record.status == "ok" else {})
             return Outcome(parse(path.read_bytes()), path, reused=False)  # as it stands on disk, artifacts named
+
+    def _written_down(self, status: str, reason: str, traceback: str) -> Record:
+        return Record(
+            identity=self.spec.identity,
+            attempt=self.store.next_attempt(self.spec.identity),
+            spec=self.spec,
+            status=status,
+            reason=reason,
+            traceback=traceback,
+            scores=self.scores if status == "ok" else (),
+            profile=self.profile,
+            environment=environment_of(
+                self.request,
+                self.referee["device_class"],
+                self.facts,
+                predecessors=self.pair.predecessors,
+                fenced=not self.in_process,
+            ),
+            plugin=self.plugin,
+            pooled_silos=bool(self.facts.get("pooled_silos", False)),
+            oracle=bool(self.contestant.get("oracle")),
+            in_process=self.in_process,
+            resumed=bool(self.facts.get("resumed", False)),
+            notes=self.facts.get("notes", {}),
+            started=self.started.isoformat(timespec="seconds"),
+            seconds=time.monotonic() - self.clock,
+        )
 
     def _write(self, record: Record, artifacts: dict[str, bytes]) -> Path:
         """Write it as the next attempt; records of the same run may come in from elsewhere meanwhile (`merge`)."""
@@ -267,15 +301,20 @@ class _Attempt:
         return self.store.write(record, artifacts)
 
     def _spec(self) -> RunSpec:
+        """The spec, of what parent and referee know; of the contestant's answer only settings and version are taken."""
         contestant, referee, request = self.contestant, self.referee, self.request
+        if _object(contestant, "plugin").get("file_sha256") != self.plugin.file_sha256:
+            raise CompbenchError(
+                f"'{request.method}' is not what its file says: it was changed while it was loaded; run it again."
+            )
         return RunSpec(
             task=request.task,
             task_version=referee["task_version"],
             task_settings=referee["task_settings"],
             method=request.method,
-            method_version=contestant["method_version"],
-            code=contestant["plugin"]["file_sha256"],
-            settings=contestant["settings"],
+            method_version=contestant.get("method_version"),
+            code=self.plugin.file_sha256,
+            settings=contestant.get("settings"),
             budget=referee["budget"],
             budget_changed=referee["budget_changed"],
             preset=request.preset,
@@ -328,6 +367,24 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def share_data(home: Home) -> None:
+    """Give contestants a copy of what the referee made of the data alone, so that it is made once; never the other way."""
+    there = home.cache / FROM_DATA
+    for path in sorted((home.references / FROM_DATA).glob("*.*")):
+        if path.suffix in (".safetensors", ".npz") and not (there / path.name).exists():
+            with contextlib.suppress(OSError):  # the contestant then makes its own
+                there.mkdir(parents=True, exist_ok=True)
+                part = there / f".{path.name}.{os.getpid()}"
+                shutil.copyfile(path, part)
+                os.replace(part, there / path.name)
+
+
+def _object(header: dict[str, Any], name: str) -> dict[str, Any]:
+    """An object of a child's message; empty if it sent something else."""
+    value = header.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _last_line(text: str) -> str:

@@ -129,6 +129,7 @@ class Profile(Frozen):
     energy_joules: float | None = Field(None, ge=0, le=LARGEST, description="of the fit, from NVML, where it has it")
     stages: tuple[Stage, ...] = Field((), max_length=500)
     extension: ExtensionProfile | None = None
+    distrust: str = Field("", max_length=500, description="why speeds are missing: another clock contradicts the contestant's")
     silos: tuple[SiloProfile, ...] = Field((), description="of tasks with several silos, unless their data was pooled")
 
     def seconds(self, stage: str) -> float:
@@ -156,6 +157,7 @@ class Environment(Frozen):
         le=LARGEST,
         description="runs that the same processes had done before: imports were warm, peak memory is theirs too",
     )
+    fence: Literal["", "landlock", "none", "off"] = Field("", description="what stood around the contestant")
     packages: dict[Line, Line] = Field(default_factory=dict, max_length=1000)
 
 

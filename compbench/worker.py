@@ -6,22 +6,26 @@ error belong to the plugin and go to a log.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import os
+import hashlib
 import selectors
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
+from compbench import fence
 from compbench.channel import Channel, Closed, Message
 from compbench.errors import Cancelled, CompbenchError, Refused
+from compbench.home import Home
+from compbench.levels import beside
 from compbench.schemas import RunRequest
 
 PROGRESS_SECONDS = 0.2
+_fenced: list[Path] = []
+"""The home that this process is fenced off from; at most one."""
 PARENT_DIED = 1  # PR_SET_PDEATHSIG
 
 
@@ -50,7 +54,6 @@ class Ears:
 
 def main(role: str, control_descriptor: int, peer_descriptor: int) -> int:
     """Serve the parent's runs, one after the other, until it goes away; a run that fails is the last."""
-    die_with_parent()
     control = Channel.of_descriptor(control_descriptor)
     peer = Channel.of_descriptor(peer_descriptor)
     serve = _serve_contestant if role == "contestant" else _serve_referee
@@ -93,6 +96,7 @@ def _serve_contestant(request: RunRequest, control: Channel, peer: Channel, ears
     from compbench.contestant import Contestant
     from compbench.interfaces import Source
 
+    fence_off(Path(request.home))
     contestant = Contestant(request, progress=ears.progress, cancelled=ears.cancelled)
     control.send("described", **contestant.describe())
     with selectors.DefaultSelector() as selector:
@@ -154,7 +158,21 @@ def _serve_referee(request: RunRequest, control: Channel, peer: Channel, ears: E
             folder = Path(message.header["folder"])
             for name, content in referee.pictures.items():
                 (folder / f"{name}.png").write_bytes(content)
-            control.send("evaluated", pictures=sorted(referee.pictures), **found)
+            control.send("evaluated", pictures=hashes(referee.pictures), **found)
+
+
+def fence_off(home: Path) -> None:
+    """Put up the fence around this process, once: a chain of runs stays inside."""
+    if not _fenced:
+        _fenced.append(home)
+        places = Home(home)
+        forbidden = (places.references, places.records, places.board, beside(places.records))
+        fence.put_up(forbidden=forbidden, writable=(places.runs, places.cache, Path(tempfile.gettempdir())))
+
+
+def hashes(pictures: dict[str, bytes]) -> dict[str, str]:
+    """SHA-256 of each picture, by name: the files lie where the contestant can write."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(pictures.items())}
 
 
 class ContestantFailed(CompbenchError):
@@ -179,14 +197,6 @@ def ask(peer: Channel, request: Any, stream: str) -> Any:
     if samples is None:
         raise ContestantFailed({"reason": f"the contestant answered with a message of kind '{message.kind}'"})
     return samples
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to end this process when its parent dies, however that happens (Linux)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGKILL)
-    if os.getppid() == 1:
-        os._exit(3)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ import os, signal, subprocess, time
 from pathlib import Path
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 other = subprocess.Popen(["sleep", "600"])
-Path(os.environ["COMPBENCH_HOME"], "draft").write_text(f"{os.getpid()} {other.pid}")
-Path(os.environ["COMPBENCH_HOME"], "draft").rename(Path(os.environ["COMPBENCH_HOME"], "began"))
+Path(os.environ["COMPBENCH_HOME"], "runs", "draft").write_text(f"{os.getpid()} {other.pid}")
+Path(os.environ["COMPBENCH_HOME"], "runs", "draft").rename(Path(os.environ["COMPBENCH_HOME"], "runs", "began"))
 time.sleep(600)
 '''
 
@@ -39,9 +39,9 @@ def stubborn(tmp_path: Path, monkeypatch) -> RunRequest:
 def begun(home: Path) -> list[int]:
     """Process numbers of the child and of what it started, once both run."""
     end = time.monotonic() + 60
-    while not (home / "began").exists() and time.monotonic() < end:
+    while not (home / "runs" / "began").exists() and time.monotonic() < end:
         time.sleep(0.02)
-    return [int(number) for number in (home / "began").read_text().split()]
+    return [int(number) for number in (home / "runs" / "began").read_text().split()]
 
 
 def running(pids: list[int]) -> list[int]:

@@ -21,6 +21,7 @@ import numpy
 
 from compbench.data.processes import Failed, Workers
 from compbench.errors import CompbenchError
+from compbench.home import FROM_DATA
 from compbench.interfaces import Source
 from compbench.locks import held
 
@@ -129,7 +130,7 @@ def load(
     parts = []
     for first in range(0, episodes, CHUNK):
         numbers = range(first, min(first + CHUNK, episodes))
-        path = cache / f"cube-single-{kind}-{numbers.start}-{numbers.stop}.npz"
+        path = cache / FROM_DATA / f"cube-single-{kind}-{numbers.start}-{numbers.stop}.npz"
         with held(path):
             parts.append(
                 _kept(path) or _made(path, numbers, seed, num_workers, lambda done, f=first: progress(f + done, episodes))

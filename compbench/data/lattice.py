@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from compbench.data.sources import SOURCES, recorded_sha256
 from compbench.errors import CompbenchError
 from compbench.factors import Holdout
+from compbench.home import FROM_DATA
 from compbench.interfaces import Batch, Source
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _renderer(lattice: Lattice, cache: Path, device: torch.device, progress: Cal
     """A renderer, with its traced buffers kept in the cache (tracing takes 3 to 11 seconds on one core)."""
     from compbench.checkpoints import load_tensors, save_tensors
 
-    path = cache / f"{lattice.name}-buffers-{_renderer_version(lattice)}.safetensors"
+    path = cache / FROM_DATA / f"{lattice.name}-buffers-{_renderer_version(lattice)}.safetensors"
     renderer: Any = _renderer_class(lattice)
     if path.is_file():
         try:

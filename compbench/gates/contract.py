@@ -25,7 +25,7 @@ from compbench.gates.problems import PROBLEMS
 from compbench.gates.subject import Broken, RefusedProblem, Skipped, Subject
 from compbench.interfaces import Method
 from compbench.registry import Registry
-from compbench.worker import die_with_parent, explain
+from compbench.worker import explain
 
 Listener = Callable[[str, str], None]
 
@@ -160,7 +160,6 @@ def _told(error: BaseException, method: Method | None) -> str:
 
 def main(descriptor: int) -> int:
     """The child's side: one order comes in over the channel, findings go out over it; the last message has their count."""
-    die_with_parent()
     channel = Channel.of_descriptor(descriptor)
     order = channel.receive().header
     count = 0

@@ -85,7 +85,7 @@ def test_without_slurm_or_submitit_the_sweep_says_what_is_missing(cluster: dict[
 
 
 SLOW_FIT = (
-    "ctx.checkpoints.save({}, {}); open(os.environ['COMPBENCH_HOME'] + '/began', 'a').write('x')\n"
+    "ctx.checkpoints.save({}, {}); open(os.environ['COMPBENCH_HOME'] + '/runs/began', 'a').write('x')\n"
     "    while not ctx.cancelled() and not os.path.exists(os.environ['COMPBENCH_HOME'] + '/quick'): time.sleep(0.05)"
 )
 
@@ -95,7 +95,7 @@ def test_a_member_out_of_time_is_queued_again_and_goes_on(cluster: dict[str, str
     home = home_of(cluster)
     words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1])
     going = sweep(cluster, *words, "--seed", "0-1", "--executor-set", "members=2", "--json")
-    assert wait_for(lambda: (home / "began").exists() and (home / "began").read_text() == "xx")
+    assert wait_for(lambda: (home / "runs" / "began").exists() and (home / "runs" / "began").read_text() == "xx")
     (home / "quick").touch()
     for index in (0, 1):
         subprocess.run(["scancel", f"100_{index}", "--signal", "SIGUSR2"], env=cluster, check=True)
@@ -110,7 +110,7 @@ def test_a_stopped_sweep_cancels_its_array_and_leaves_nothing_running(cluster: d
     home = home_of(cluster)
     words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1])
     going = sweep(cluster, *words, "--seed", "0-3", "--executor-set", "members=2")
-    assert wait_for(lambda: (home / "began").exists() and (home / "began").read_text() == "xx")
+    assert wait_for(lambda: (home / "runs" / "began").exists() and (home / "runs" / "began").read_text() == "xx")
     going.send_signal(signal.SIGTERM)
     _, error = going.communicate(timeout=120)
     assert going.returncode == 130

@@ -1,0 +1,117 @@
+"""A fence around the contestant, from the kernel (Linux, Landlock), put up before any code of a plugin runs.
+
+Inside it a process and all that it starts can write only to its run's folders, and cannot read the referee's references,
+the records or the boards, open network connections, or signal anybody outside.  It cannot be taken down again.
+
+A rule allows what lies beneath a path, and nothing can be taken back out of it; so reading is allowed beside each folder
+on the way to what is forbidden, and not along the way.  Listing folders is never restricted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import stat
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+CREATE, ADD, RESTRICT = 444, 445, 446
+"""System calls landlock_create_ruleset, landlock_add_rule and landlock_restrict_self, the same on every architecture."""
+
+READ_FILE = 1 << 2
+WRITES = 1 << 1 | sum(1 << bit for bit in range(4, 13))  # write, remove, and make anything
+REFER, TRUNCATE = 1 << 13, 1 << 14
+OF_FILES = 1 << 1 | READ_FILE | TRUNCATE
+"""Rights that a rule on a file, not a folder, may name."""
+
+NETWORK = 0b11  # bind and connect of TCP
+SCOPES = 0b11  # abstract sockets and signals stay inside
+NO_NEW_PRIVILEGES = 38  # prctl
+
+OFF = "COMPBENCH_FENCE"
+
+
+@cache
+def abi() -> int:
+    """Version of Landlock in this kernel; 0 if there is none."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, _libc().syscall(CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
+
+
+def kind() -> str:
+    """What stands around contestants that are started now: "landlock", "none" where the kernel has none, or "off"."""
+    if os.environ.get(OFF, "") == "off":
+        return "off"
+    return "landlock" if abi() else "none"
+
+
+def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
+    """Restrict this process for good, if there is something to do it with.
+
+    Args:
+        forbidden: folders or files that must not be read; they need not exist.
+        writable: folders that may be written to; beside them only /dev.
+
+    Raises:
+        OSError: the kernel has Landlock and refused.
+    """
+    if kind() != "landlock":
+        return
+    version = abi()
+    writes = WRITES | (REFER if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
+    attributes = struct.pack("=QQQ", READ_FILE | writes, NETWORK, SCOPES)[: 8 if version < 4 else 16 if version < 6 else 24]
+    ruleset = _call(CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    try:
+        hidden = {Path(os.path.realpath(path)) for path in forbidden}
+        for path in _beside(hidden):
+            _allow(ruleset, path, READ_FILE)
+        for path in (Path("/dev"), *writable):
+            _allow(ruleset, Path(os.path.realpath(path)), writes | READ_FILE)
+        _libc().prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        _call(RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
+    finally:
+        os.close(ruleset)
+
+
+def _beside(hidden: set[Path]) -> Iterator[Path]:
+    """All that lies beside the folders on the way to the hidden ones: everything but them."""
+    way = {parent for path in hidden for parent in path.parents}
+    for folder in sorted(way):
+        with contextlib.suppress(OSError):
+            for entry in sorted(folder.iterdir()):
+                if entry not in way and entry not in hidden:
+                    yield entry
+
+
+def _allow(ruleset: int, path: Path, rights: int) -> None:
+    try:
+        handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # gone meanwhile, or not ours to see
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISLNK(mode):  # what it points to has a rule of its own
+            return
+        rights = rights if stat.S_ISDIR(mode) else rights & OF_FILES
+        rule = struct.pack("=Qi", rights, handle)
+        _call(ADD, ctypes.c_int(ruleset), ctypes.c_int(1), rule, ctypes.c_uint32(0))
+    finally:
+        os.close(handle)
+
+
+def _call(number: int, *arguments: object) -> int:
+    found = _libc().syscall(number, *arguments)
+    if found < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"the fence could not be put up: {os.strerror(code)}; {OFF}=off runs without")
+    return int(found)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,107 @@
+"""The warden of a child: a small process between the parent and the child, so that nothing of a child outlives its run.
+
+A plugin may start processes that leave the process group and whose parents end; the kernel gives such orphans to the
+nearest ancestor that asked for them (Linux: PR_SET_CHILD_SUBREAPER), which is the warden.  When the child ends, or the
+parent asks (SIGUSR1) or dies, the warden kills all that is left, and then ends the way the child did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+STOP = signal.SIGUSR1
+"""What the parent sends a warden to have everything below it killed."""
+
+PARENT_DIED, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
+
+
+def fork_under_warden(*descriptors: int) -> None:
+    """Fork; the child returns, the other process becomes its warden and never does.
+
+    Args:
+        descriptors: open files that only the child keeps.
+    """
+    _control(ADOPT_ORPHANS, 1)
+    warden = os.getpid()
+    signal.signal(STOP, signal.SIG_IGN)  # until there is somebody to stop
+    child = os.fork()
+    if child == 0:
+        signal.signal(STOP, signal.SIG_DFL)
+        _control(PARENT_DIED, signal.SIGKILL)
+        if os.getppid() != warden:
+            os._exit(3)
+        return
+    for descriptor in descriptors:
+        os.close(descriptor)
+    _watch(child)
+
+
+def _watch(child: int) -> NoReturn:
+    def stop(number: int, frame: Any) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # they are the child's to answer
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(STOP, stop)
+    _control(PARENT_DIED, STOP)
+    if os.getppid() == 1:
+        stop(STOP, None)
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            break
+    _kill_the_rest()
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _kill_the_rest() -> None:
+    """Kill children until there are none; those of a killed one become ours."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            for orphan in _children():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(orphan, signal.SIGKILL)
+            os.wait()
+
+
+def _children() -> list[int]:
+    """Process ids of this process's children."""
+    own = os.getpid()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                if int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == own:
+                    found.append(int(entry.name))
+    return found
+
+
+def main(count: int, module: str, *words: str) -> None:
+    """Run a module under a warden; the last `count` words are descriptors that only it keeps."""
+    fork_under_warden(*map(int, words[len(words) - count :]))
+    sys.argv = [module, *words]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _control(what: int, value: int) -> None:
+    """prctl, where there is one."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(what, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:])

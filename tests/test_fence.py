@@ -1,0 +1,83 @@
+"""The fence around a contestant; skipped where the kernel has no Landlock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compbench import fence
+
+pytestmark = pytest.mark.skipif(fence.abi() == 0, reason="this kernel has no Landlock")
+
+HEAD = """
+import errno, os, signal, socket, sys
+from pathlib import Path
+from compbench import fence
+root = Path(sys.argv[1])
+fence.put_up(forbidden=[root / "references", root / "records" / "one.json"], writable=[root / "run"])
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("references", "records", "run", "data"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.json").write_text(name)
+    (tmp_path / "way").symlink_to(tmp_path / "references")
+    (tmp_path / "all").symlink_to(tmp_path.parent)
+    return tmp_path
+
+
+def inside(root: Path, body: str) -> str:
+    """The name of the error that `body` ends with inside the fence; "" for none."""
+    script = HEAD + f"try:\n    {body}\nexcept Exception as error:\n    print(errno.errorcode[error.errno])\n"
+    done = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(root / 'references' / 'one.json').read_text()",
+        "(root / 'way' / 'one.json').read_text()",
+        "(root / 'all' / root.name / 'references' / 'one.json').read_text()",
+        "(root / 'run' / '..' / 'references' / 'one.json').read_text()",
+        "os.link(root / 'references' / 'one.json', root / 'run' / 'mine.json')",
+        "os.rename(root / 'references', root / 'run' / 'mine')",
+        "(root / 'records' / 'one.json').read_text()",
+        "(root / 'data' / 'one.json').write_text('x')",
+        "(root / 'data' / 'two.json').write_text('x')",
+        "(root / 'data' / 'one.json').unlink()",
+        "os.truncate(root / 'data' / 'one.json', 0)",
+        "os.system('cat ' + str(root / 'references' / 'one.json')) == 0 or open(root / 'references' / 'one.json')",
+        "os.kill(os.getppid(), 0)",
+        "socket.create_connection(('127.0.0.1', 9), timeout=1)",
+    ],
+)
+def test_inside_the_fence_this_is_denied(root: Path, body: str) -> None:
+    assert inside(root, body) in ("EACCES", "EPERM", "EXDEV")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert (root / 'data' / 'one.json').read_text() == 'data'",
+        "(root / 'run' / 'two.json').write_text('x'); (root / 'run' / 'two.json').unlink()",
+        "os.listdir(root), os.listdir('/')",
+        "open('/dev/null', 'w').write('x')",
+        "os.kill(os.getpid(), 0)",
+        "import subprocess; subprocess.run(['true'], check=True)",
+    ],
+)
+def test_inside_the_fence_this_still_works(root: Path, body: str) -> None:
+    assert inside(root, body) == ""
+
+
+def test_without_a_fence_nothing_changes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(fence.OFF, "off")
+    assert fence.kind() == "off"
+    assert inside(root, "(root / 'references' / 'one.json').read_text()") == ""
