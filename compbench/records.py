@@ -33,7 +33,12 @@ def _with_digest(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "format": 2}
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_digest}
+def _with_fence(raw: dict[str, Any]) -> dict[str, Any]:
+    """Format 2 did not say what stood around the contestant, nor why speeds were dropped: nothing did, none were."""
+    return {**raw, "format": 3}
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_digest, 2: _with_fence}
 """format -> function that turns a record of that format into the next."""
 
 

@@ -70,7 +70,11 @@ def test_a_formatter_does_not_spoil_a_record() -> None:
 
 @pytest.mark.parametrize(
     ("name", "accuracy", "num_evaluations"),
-    [("format-1.json", 0.5454545617103577, 20), ("format-2.json", 0.03333333507180214, 4)],
+    [
+        ("format-1.json", 0.5454545617103577, 20),
+        ("format-2.json", 0.03333333507180214, 4),
+        ("format-3.json", 0.03333333507180214, 4),
+    ],
 )
 def test_a_stored_record_of_each_format_says_to_both_readers_what_it_said(
     name: str, accuracy: float, num_evaluations: int, tmp_path: Path

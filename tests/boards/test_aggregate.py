@@ -206,7 +206,7 @@ def test_read_records_reports_bad_files_and_keeps_the_good(tmp_path: Path) -> No
         "d.json": good.replace(b'"quick"', b'"slow"'),
         "e.json": b"[" * 100_000,
         "f.json": b"\xff\xfe",
-        "g.json": good.replace(b'"format": 2,', b""),
+        "g.json": good.replace(b'"format": 3,', b""),
     }
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
