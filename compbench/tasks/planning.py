@@ -62,7 +62,7 @@ BUDGETS = {
         sample_steps=100,
     ),
     "quick": Budget(
-        train_steps=800,
+        train_steps=1500,
         batch_size=64,
         width=16,
         prediction="denoised",

@@ -76,3 +76,19 @@ def test_answer_without_known_entries_is_euler() -> None:
     request = Request(torch.zeros(4, 1), x0)
     assert Known.of(request) is None
     assert torch.equal(answer(growth, request, num_steps=3), euler(growth, x0, num_steps=3))
+
+
+def test_answer_draws_from_the_conditional_law_of_a_gaussian() -> None:
+    """x1 = (z, 0.9 z + sqrt(0.19) e): given z the other entry is N(0.9 z, 0.19)."""
+    covariance = torch.tensor([[1.0, 0.9], [0.9, 1.0]])
+
+    def velocity(x: Tensor, t: Tensor) -> Tensor:
+        now = float(t[0])
+        gain = now * covariance @ torch.linalg.inv(now**2 * covariance + (1 - now) ** 2 * torch.eye(2))
+        return (x @ gain.T - x) / (1 - now)
+
+    x0 = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
+    known, mask = torch.full((4000, 2), 1.5), torch.tensor([True, False]).expand(4000, 2)
+    other = answer(velocity, Request(torch.zeros(4000, 1), x0, known, mask), num_steps=100)[:, 1]
+    assert float(other.mean()) == pytest.approx(1.35, abs=0.04)
+    assert float(other.std()) == pytest.approx(0.19**0.5, abs=0.04)
