@@ -114,7 +114,7 @@ def test_a_plugin_that_hangs_is_killed_with_its_children_at_the_time_limit(home:
     pid = home / "runs" / "pid"  # one of the few places that a plugin may write to
     body = f"import subprocess; child = subprocess.Popen(['sleep', '600']); open({str(pid)!r}, 'w').write(str(child.pid))"
     file = plugin(fit=f"{body}; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
-    record = attempt(home, file, time_limit=12.0)
+    record = attempt(home, file, task="gauss2d-fact-id", time_limit=15.0)
     assert record.status == "timeout"
     assert not is_running(int(pid.read_text()))
 
