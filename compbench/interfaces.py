@@ -73,7 +73,7 @@ class Budget(BaseModel):
 
 
 class Event(NamedTuple):
-    """What one sample is: its kind and shape (*D).  Images are (C, H, W) in [-1, 1]."""
+    """What one sample is: its kind and shape (*D).  Images are (C, H, W) in [-1, 1], trajectories (C, frames)."""
 
     kind: EventKind
     shape: tuple[int, ...]

@@ -130,11 +130,11 @@ def pictures(condition: Tensor, generator: Generator) -> Tensor:
 
 
 def trajectories(condition: Tensor, generator: Generator) -> Tensor:
-    """Straight lines from (0, a) to (1, b), (B, STEPS, 2)."""
-    along = torch.linspace(0, 1, STEPS)[:, None]
-    start, end = torch.zeros(len(condition), 1, 2), torch.ones(len(condition), 1, 2)
-    start[:, 0, 1], end[:, 0, 1] = condition[:, 0].float(), condition[:, 1].float()
-    return (1 - along) * start + along * end + 0.05 * torch.randn(len(condition), STEPS, 2, generator=generator)
+    """Straight lines from (0, a) to (1, b), (B, 2, STEPS)."""
+    along = torch.linspace(0, 1, STEPS)
+    start, end = torch.zeros(len(condition), 2, 1), torch.ones(len(condition), 2, 1)
+    start[:, 1, 0], end[:, 1, 0] = condition[:, 0].float(), condition[:, 1].float()
+    return (1 - along) * start + along * end + 0.05 * torch.randn(len(condition), 2, STEPS, generator=generator)
 
 
 def _lattice(event: Event, make: Callable[[Tensor, Generator], Tensor]) -> Callable[[torch.device], Problem]:
@@ -207,12 +207,17 @@ def _image_without_first(device: torch.device) -> Problem:
     return replace(found, budget=BUDGET.model_copy(update={"width": 8}), extension=Extension("a", _image(device)))
 
 
+def _trajectory(device: torch.device) -> Problem:
+    found = _lattice(TRAJECTORY, trajectories)(device)
+    return replace(found, budget=BUDGET.model_copy(update={"width": 8}))
+
+
 def _seen(holdout: Holdout) -> Tensor:
     """The seen combinations, (N, F)."""
     return torch.tensor(holdout.seen_cells)
 
 
-VECTOR, TRAJECTORY = Event("vector", (2,)), Event("trajectory", (STEPS, 2))
+VECTOR, TRAJECTORY = Event("vector", (2,)), Event("trajectory", (2, STEPS))
 
 PROBLEMS = (
     Tiny("vector", _lattice(VECTOR, vectors), _without_first(VECTOR, vectors)),
@@ -220,7 +225,7 @@ PROBLEMS = (
     Tiny("silos", _silos),
     Tiny("image", _image, _image_without_first),
     Tiny("bumps", _bumps),
-    Tiny("trajectory", _lattice(TRAJECTORY, trajectories)),
+    Tiny("trajectory", _trajectory),
 )
 
 
