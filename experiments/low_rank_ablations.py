@@ -70,9 +70,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--tasks", default=",".join(SQUARES))
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    for task in SQUARES:
+    for task in asked.tasks.split(","):
         found = {name: heldout_errors(task, range(asked.seeds), asked.steps, own) for name, own in ABLATIONS.items()}
         print(f"\n{task}: held-out MSE over blank, {asked.seeds} seeds")
         for name, errors in found.items():
