@@ -151,7 +151,7 @@ def _latest(records: Iterable[Record], standings: Mapping[str, Standing]) -> lis
 
 
 def _is_reproduced(record: Record, standings: Mapping[str, Standing]) -> bool:
-    return standings.get(record.name, Standing()).level == "reproduced"
+    return bool(standings) and standings.get(record.name, Standing()).level == "reproduced"
 
 
 def _best(records: Iterable[Record], *, key: Any, order: Any) -> Iterable[Record]:
@@ -296,8 +296,8 @@ def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
         mean=centre,
         std=sample_std(values, centre),
         num_seeds=len(values),
-        ceiling=known_mean(score.ceiling for score in scores.values()),
-        floor=known_mean(score.floor for score in scores.values()),
+        ceiling=known_mean([score.ceiling for score in scores.values()]),
+        floor=known_mean([score.floor for score in scores.values()]),
         interval=interval(values) if primary else None,
         values=tuple(by_seed) if primary else (),
     )

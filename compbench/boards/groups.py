@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from compbench.schemas import Record
@@ -31,12 +32,18 @@ class Group(NamedTuple):
 def group_of(record: Record) -> Group:
     """The row that a record belongs to, within its section."""
     spec = record.spec
-    knobs = {**spec.settings}
-    knobs.update((f"budget.{name}", value) for name, value in spec.budget)
-    knobs.update((f"task.{name}", value) for name, value in spec.task_settings.items())
+    knobs = _knobs(spec.model_dump_json(include={"settings", "budget", "task_settings"}))
     changed = tuple(sorted(f"budget.{name}" for name in spec.budget_changed))
-    text = json.dumps(knobs, sort_keys=True, default=str)
-    return Group(spec.method, record.plugin.distribution, spec.method_version, text, changed, spec.device_class, spec.precision)
+    return Group(spec.method, record.plugin.distribution, spec.method_version, knobs, changed, spec.device_class, spec.precision)
+
+
+@lru_cache(maxsize=10_000)
+def _knobs(parts: str) -> str:
+    """One object of settings, budget and task settings, with sorted keys.  Runs that differ in their seed share it."""
+    known = json.loads(parts)
+    budget = {f"budget.{name}": value for name, value in known["budget"].items()}
+    task = {f"task.{name}": value for name, value in known["task_settings"].items()}
+    return json.dumps({**known["settings"], **budget, **task}, sort_keys=True)
 
 
 def variants(groups: Iterable[Group]) -> dict[Group, str]:

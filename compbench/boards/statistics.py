@@ -42,7 +42,7 @@ def sample_std(values: Sequence[float], centre: float | None = None) -> float:
     if len(values) < 2:
         return 0.0
     centre = mean(values) if centre is None else centre
-    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
+    return math.sqrt(math.fsum([(value - centre) ** 2 for value in values]) / (len(values) - 1))
 
 
 def interval(values: Sequence[float]) -> Interval | None:
@@ -52,12 +52,7 @@ def interval(values: Sequence[float]) -> Interval | None:
     """
     if len(values) < 2:
         return None
-    ordered = sorted(values)
-    plan = resamples(len(ordered))
-    means = sorted(
-        (sum(map(mul, counts, ordered)) / len(ordered), probability)
-        for counts, probability in zip(plan.counts, plan.probability, strict=True)
-    )
+    means = sorted(zip(resampled_means(values), resamples(len(values)).probability, strict=True))
     return Interval(_quantile(means), _quantile(means[::-1]))
 
 
@@ -86,9 +81,8 @@ def stratified_interval(strata: Sequence[Sequence[float]], statistic: Callable[[
         return None
     means = []
     for position, values in enumerate(strata):
-        ordered = sorted(values)
-        known = [sum(map(mul, counts, ordered)) / len(ordered) for counts in resamples(len(ordered)).counts]
-        means.append([known[index] for index in _drawn(len(ordered), position)])
+        known = resampled_means(values)
+        means.append([known[index] for index in _drawn(len(values), position)])
     return _percentiles([statistic(drawn) for drawn in zip(*means, strict=True)])
 
 
@@ -170,6 +164,14 @@ def resamples(n: int) -> Resamples:
     generator = random.Random(0)
     drawn = [Counter(generator.choices(range(n), k=n)) for _ in range(NUM_RESAMPLES)]
     return Resamples(tuple(_counts(counter, n) for counter in drawn), (1 / NUM_RESAMPLES,) * NUM_RESAMPLES)
+
+
+def resampled_means(values: Sequence[float]) -> list[float]:
+    """Mean of each of the `resamples` of the values, in the same order; whatever the order of the values."""
+    ordered, n = sorted(values), len(values)
+    if n <= EXACT_UP_TO:  # the same sums without a product, three times as fast
+        return [sum(choice) / n for choice in combinations_with_replacement(ordered, n)]
+    return [sum(map(mul, counts, ordered)) / n for counts in resamples(n).counts]
 
 
 def _counts(counter: Counter[int], n: int) -> tuple[int, ...]:

@@ -10,6 +10,8 @@ from compbench.boards.statistics import (
     interquartile_mean,
     mean,
     profile,
+    resampled_means,
+    resamples,
     stratified_interval,
 )
 
@@ -48,6 +50,13 @@ def test_a_stratum_with_one_value_leaves_no_interval() -> None:
     assert stratified_interval([[0.0, 4.0], [1.0]], mean) is None
     assert stratified_interval([], mean) is None
     assert improvement_interval([([1.0, 2.0], [3.0])]) is None
+
+
+@pytest.mark.parametrize("n", [2, 5, 6, 7])
+def test_resampled_means_are_those_of_the_counts(n: int) -> None:
+    values = [0.1 * place**2 for place in range(n)]
+    expected = [sum(count * value for count, value in zip(counts, values, strict=True)) / n for counts in resamples(n).counts]
+    assert resampled_means(values[::-1]) == pytest.approx(expected)
 
 
 def test_improvement_counts_pairs_and_half_of_the_ties() -> None:
