@@ -92,6 +92,8 @@ def _check_run(record: Record) -> None:
         raise CompbenchError(f"is of a run that was {record.status}: that is no result.")
     if record.in_process:
         raise CompbenchError("was run --in-process, where nothing is protected; run it again without.")
+    if record.environment.fence == "off":
+        raise CompbenchError("was run with COMPBENCH_FENCE=off; run it again behind the fence.")
     if record.status == "ok" and not any(score.primary and score.value is not None for score in record.scores):
         raise CompbenchError("went well, but has no primary score.")
 

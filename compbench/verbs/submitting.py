@@ -23,10 +23,10 @@ from compbench.verbs.options import home_of_user
 )
 @click.option("--note", default="", help="Which other data.")
 def submit(records: tuple[str, ...], leaderboards: Path, training_data: Any, note: str) -> None:
-    """Check RECORDS (paths, or names in COMPBENCH_HOME) and lay them out for a pull request to leaderboards/.
+    """Check RECORDS and lay them out for a pull request to leaderboards/.
 
-    Everything is checked before anything is written.  Their level is `self-reported` until somebody else runs
-    `compbench reproduce`.
+    RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  Everything is checked before
+    anything is written.  Their level is `self-reported` until somebody else runs `compbench reproduce`.
     """
     from compbench.records import Store
     from compbench.registry import Registry
@@ -37,7 +37,8 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Any, not
     if len(note) > 300:
         raise CompbenchError(f"--note has {len(note)} characters; 300 are the most.")
     store, registry = Store(home_of_user().records), Registry()
-    submissions = [checked(store.find(text), registry) for text in records]
+    paths = sorted({path for text in records for path in _matching(store, text)})
+    submissions = [checked(path, registry) for path in paths]
     laid_out = lay_out(submissions, leaderboards, training_data=training_data, note=" ".join(note.split()))
     for path in laid_out.written:
         click.echo(path)
@@ -45,6 +46,12 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Any, not
         click.echo(f"there already: {path}")
     board = f"compbench board --records {leaderboards / 'records'} --output {leaderboards / 'site'}"
     click.echo(f"next: {board}, commit {leaderboards}, and open a pull request")
+
+
+def _matching(store: Any, text: str) -> list[Path]:
+    """A path, or all records in whose names a text occurs.  Raises CompbenchError if there are none."""
+    found = [path for path in store.paths() if text in path.name] if not Path(text).is_file() else []
+    return found or [store.find(text)]
 
 
 @click.command()

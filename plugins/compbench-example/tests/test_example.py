@@ -1,9 +1,8 @@
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import torch
 from compbench.factors import NULL
+from compbench.testing import check_method
 
 from compbench_example.example import Settings, compbench_methods, sample
 
@@ -32,6 +31,4 @@ def test_the_hook_offers_the_method_under_its_entry_points_name():
 
 
 def test_the_method_keeps_the_contract():
-    command = [sys.executable, "-m", "compbench.cli", "check", "example"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    check_method("example")
