@@ -31,4 +31,4 @@ def test_the_hook_offers_the_method_under_its_entry_points_name():
 
 
 def test_the_method_keeps_the_contract():
-    check_method("example")
+    check_method("example", time_limit=600)
