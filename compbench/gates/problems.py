@@ -45,7 +45,7 @@ PERTURBED = FactorSpace([Factor("first", 2), Factor("second", 2)])
 SIDE = 8
 PLACES = FactorSpace([Factor("x", SIDE), Factor("y", SIDE)])
 STEPS = 8
-"""Points of a trajectory."""
+"""Frames of a trajectory."""
 
 
 class Drawn:
@@ -205,6 +205,11 @@ def _image(device: torch.device) -> Problem:
 def _image_without_first(device: torch.device) -> Problem:
     found = _without_first(Event("image", (2, SIDE, SIDE)), pictures)(device)
     return replace(found, budget=BUDGET.model_copy(update={"width": 8}), extension=Extension("a", _image(device)))
+
+
+def _trajectory(device: torch.device) -> Problem:
+    found = _lattice(TRAJECTORY, trajectories)(device)
+    return replace(found, budget=BUDGET.model_copy(update={"width": 8}))
 
 
 def _trajectory(device: torch.device) -> Problem:
