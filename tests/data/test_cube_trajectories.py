@@ -38,11 +38,11 @@ def test_load_keeps_chunks_goes_on_after_them_and_makes_a_damaged_one_anew(tmp_p
     found = load(source, tmp_path, tmp_path, episodes=5, seed=0)
     assert calls == [range(0, 2), range(2, 4), range(4, 5)]
     assert found.observations[:, 0].tolist() == [0, 0, 2, 2, 4]
-    next(tmp_path.glob("*-2-4.npz")).write_bytes(b"not a zip")
+    next(tmp_path.rglob("*-2-4.npz")).write_bytes(b"not a zip")
     again = load(source, tmp_path, tmp_path, episodes=5, seed=0)
     assert calls[3:] == [range(2, 4)]
     assert numpy.array_equal(again.observations, found.observations)
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.rglob("*.part"))
 
 
 @pytest.mark.parametrize(
