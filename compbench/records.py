@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from compbench.errors import CompbenchError, Unwritable
-from compbench.schemas import RECORD_FORMAT, Artifact, Record
+from compbench.schemas import RECORD_FORMAT, Artifact, Record, RunRequest
 
 MAX_RECORD_BYTES = 4 * 2**20
 """A record is some kilobytes; anything larger is not one."""
@@ -214,6 +214,11 @@ class Store:
         """The latest successful record of a run."""
         done = [record for record in self.attempts(identity) if record.status == "ok"]
         return done[-1] if done else None
+
+    def may_have(self, request: RunRequest) -> bool:
+        """Whether there is a record of such a name: without one, the run cannot have been finished."""
+        named = glob.escape(f"{request.task}.{request.method}.{request.preset}.s{request.seed}.")
+        return any(True for _ in self.folder.glob(f"{named}*.json"))
 
     def next_attempt(self, identity: str) -> int:
         """The number of the next attempt, also past files that cannot be read or are being written."""

@@ -100,6 +100,22 @@ def run(
         return outcome
 
 
+def look_up(request: RunRequest, crew: Crew, *, alarm: Callable[[], None] = lambda: None) -> Outcome | None:
+    """The finished record of a request, or None; nothing is run.  `crew` stays for the next: it has only read plugins.
+
+    Raises:
+        CompbenchError: the request itself is wrong.
+    """
+    pair = ProcessPair(request, crew, lambda stage, done, total: None, alarm)
+    try:
+        found = _Attempt(request, Home(Path(request.home)), pair, force=False, resume=False, in_process=False).find()
+    except BaseException:
+        crew.close(gracefully=False)
+        raise
+    crew.release()
+    return found
+
+
 @contextlib.contextmanager
 def crew_of(home: Home) -> Iterator[Crew]:
     """Processes for runs that follow each other; they end with the block."""
@@ -185,7 +201,8 @@ class _Attempt:
         self.scores: tuple[Any, ...] = ()
         self.artifacts: dict[str, bytes] = {}
 
-    def run(self, expected: RunSpec | None = None) -> Outcome:
+    def find(self, expected: RunSpec | None = None) -> Outcome | None:
+        """Resolve the request into a spec; its finished record, unless forced to run again."""
         try:
             self.contestant, self.referee = self.pair.describe()
         except Ended as end:
@@ -197,21 +214,28 @@ class _Attempt:
             raise CompbenchError(f"'{self.request.method}' describes itself wrongly: {where}: {what}.") from error
         if expected is not None:
             check_same(self.spec, expected)
+        return self._finished()
+
+    def run(self, expected: RunSpec | None = None) -> Outcome:
+        finished = self.find(expected)
+        if finished is not None:
+            return finished
         identity = self.spec.identity
-        finished = self.store.finished(identity)
-        if finished is not None and not self.force:
-            return Outcome(finished, self.store.folder / f"{finished.name}.json", reused=True)
         self.folder = self.home.runs / identity
         with exclusive(self.folder, self.spec, alarm=self.pair.alarm) as claim:
-            finished = self.store.finished(identity)
-            if finished is not None and not self.force:  # by whoever had the claim until now
-                return Outcome(finished, self.store.folder / f"{finished.name}.json", reused=True)
+            finished = self._finished()
+            if finished is not None:  # by whoever had the claim until now
+                return finished
             self.store.sweep_up(identity)
             stop = self.pair.alarm
             self.pair.alarm = lambda: (stop(), claim.check())
             ended = self._course()
             claim.check()
             return self._record(*ended)
+
+    def _finished(self) -> Outcome | None:
+        record = None if self.force else self.store.finished(self.spec.identity)
+        return record and Outcome(record, self.store.folder / f"{record.name}.json", reused=True)
 
     def _course(self) -> tuple[str, str, str]:
         """(status, reason, traceback) of prepare, fit, evaluate, measure."""

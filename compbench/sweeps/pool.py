@@ -15,7 +15,8 @@ from compbench.claims import Busy, wait
 from compbench.devices import num_cores
 from compbench.errors import CompbenchError, Unwritable
 from compbench.home import Home
-from compbench.runner import crew_of, run
+from compbench.records import Store
+from compbench.runner import Outcome, crew_of, look_up, run
 from compbench.schemas import RunRequest
 
 JOIN_SECONDS = 90.0
@@ -121,16 +122,24 @@ class _Pool:
         self._reason = STOPPED
         self.bug: BaseException | None = None
         count = range(len(requests))
+        self._to_look_up: set[int] = set()
+        if not manner.chain and not manner.force:
+            self._to_look_up = {
+                index for index in count if Store(Home(Path(requests[index].home)).records).may_have(requests[index])
+            }
         for index in sorted(count, key=lambda index: requests[index].method) if manner.chain else count:
-            self._waiting.put(index)
+            if index not in self._to_look_up:
+                self._waiting.put(index)
 
     def results(self) -> list[Result]:
         return [self._results.get(index) or left(request, self._reason) for index, request in enumerate(self.requests)]
 
     def work(self, slot: int) -> None:
         """What one slot does until nothing is left."""
+        home = Home(Path(self.requests[0].home))
         try:
-            with crew_of(Home(Path(self.requests[0].home))) if self.manner.chain else contextlib.nullcontext() as crew:
+            self._look_up(slot, home)
+            with crew_of(home) if self.manner.chain else contextlib.nullcontext() as crew:
                 while (index := self._next()) is not None:
                     self._work_on(index, slot, crew)
         except Unwritable as error:
@@ -140,6 +149,28 @@ class _Pool:
         except BaseException as error:  # ours, not a plugin's: the main thread raises it
             self.bug = error
             self.stopping.set()
+
+    def _look_up(self, slot: int, home: Home) -> None:
+        """Find which of the slot's share were finished earlier, all in the same two processes: start-up is most of the cost.
+
+        A run has processes of its own, so what is missing then waits for them like the rest.
+        """
+        share = sorted(self._to_look_up & set(range(slot, len(self.requests), self.slots)), key=lambda i: self.requests[i].method)
+        if not share:
+            return
+        with crew_of(home) as crew:
+            for index in share:
+                request = self._placed(self.requests[index], slot)
+                with contextlib.suppress(CompbenchError):  # the run will say what is wrong
+                    if (outcome := look_up(request, crew, alarm=self._alarm)) is not None:
+                        self._keep(index, _result(request, outcome), slot)
+                        continue
+                self._waiting.put(index)
+
+    def _keep(self, index: int, result: Result, slot: int) -> None:
+        self._results[index] = result
+        self._finished(index, result)
+        self.listener(slot, self.requests[index], "done", 1, 1)
 
     def _next(self) -> int | None:
         """The next request: one that nobody works on, else one that another sweep had and has let go of."""
@@ -160,29 +191,18 @@ class _Pool:
         def hear(stage: str, done: int, total: int) -> None:
             self.listener(slot, request, stage, done, total)
 
+        manner = self.manner
         try:
-            self._results[index] = self._run(request, crew, hear)
+            outcome = run(request, force=manner.force, resume=manner.resume, crew=crew, listener=hear, alarm=self._alarm)
+            self._keep(index, _result(request, outcome), slot)
         except Busy as busy:
             self._elsewhere.put((index, busy.folder))
-            return
         except KeyboardInterrupt:
-            return
+            return  # `results` says that it is left
         except Unwritable as error:
             self._give_up(str(error))
-            return
         except CompbenchError as error:
-            self._results[index] = left(request, str(error))._replace(status="usage")
-        self._finished(index, self._results[index])
-        hear("done", 1, 1)
-
-    def _run(self, request: RunRequest, crew: Crew | None, hear: Callable[[str, int, int], None]) -> Result:
-        manner = self.manner
-        outcome = run(request, force=manner.force, resume=manner.resume, crew=crew, listener=hear, alarm=self._alarm)
-        record = outcome.record
-        primary = next((score for score in record.scores if score.primary), None)
-        shown = f"{primary.name} {primary.value:.3f}" if primary and primary.value is not None else ""
-        named = (request.method, request.task, request.seed)
-        return Result(*named, record.status, record.reason, record.seconds, outcome.reused, str(outcome.path), shown)
+            self._keep(index, left(request, str(error))._replace(status="usage"), slot)
 
     def _alarm(self) -> None:
         if self.stopping.is_set():
@@ -211,6 +231,14 @@ def stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _result(request: RunRequest, outcome: Outcome) -> Result:
+    record = outcome.record
+    primary = next((score for score in record.scores if score.primary), None)
+    shown = f"{primary.name} {primary.value:.3f}" if primary and primary.value is not None else ""
+    named = (request.method, request.task, request.seed)
+    return Result(*named, record.status, record.reason, record.seconds, outcome.reused, str(outcome.path), shown)
 
 
 def left(request: RunRequest, reason: str) -> Result:

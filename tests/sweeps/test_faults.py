@@ -6,49 +6,22 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from sweeps.real_sweeps import CHEAP, start, wait_for, workers_of
 
 from compbench import children
 from compbench.records import Store
 from compbench.schemas import RunRequest
 from compbench.sweeps.pool import Manner, work_through
 
-CHEAP = ("--method", "naive-ode-oracle", "--task", "gauss2d-fact-id", "--preset", "smoke", "--device", "cpu", "--chain")
-
-
-def start(home: Path, *words: str, quiet: bool = True, **more: object) -> subprocess.Popen:
-    command = [sys.executable, "-m", "compbench.cli", "sweep", *(("--quiet",) if quiet else ()), *words]
-    env = {**os.environ, "COMPBENCH_HOME": str(home), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
-
 
 def records(home: Path) -> list[Path]:
     return Store(home / "records").paths()
-
-
-def wait_for(condition, *, seconds: float = 90.0) -> bool:
-    end = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < end:
-        time.sleep(0.01)
-    return bool(found)
-
-
-def workers_of(home: Path) -> list[int]:
-    """Processes that were started for runs under `home`, by their environment; zombies have none."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"COMPBENCH_HOME={home}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
 
 
 def kill_at_a_random_moment(home: Path, seeds: str, generator: random.Random) -> None:
@@ -94,7 +67,7 @@ def test_a_sweep_killed_three_times_leaves_whole_records_and_two_parents_at_once
     kept = assert_whole(tmp_path, {})
     both = [start(tmp_path, *CHEAP, "--seed", seeds) for seeds in ("0-7", "7,6,5,4,3,2,1,0")]
     for sweep in both:
-        output, error = sweep.communicate(timeout=120)
+        output, error = sweep.communicate(timeout=300)
         assert (sweep.returncode, error) == (0, ""), output
     assert_whole(tmp_path, kept)
     assert_each_done_once(tmp_path, 8)
@@ -124,7 +97,7 @@ def test_a_stopped_sweep_leaves_nothing_running_and_says_what_is_left(tmp_path: 
     sweep.send_signal(number)
     time.sleep(0.2)
     sweep.send_signal(number)  # a second press loses nothing
-    error = sweep.communicate(timeout=60)[1]
+    error = sweep.communicate(timeout=300)[1]
     assert sweep.returncode == 130, error
     assert "0 of 3 runs are done, 3 are left: the same command does those" in error
     assert "Traceback" not in error
@@ -154,8 +127,8 @@ def test_a_full_disk_ends_a_sweep_in_one_line_before_anything_is_computed(tmp_pa
     import resource
 
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))  # noqa: E731
-    sweep = start(tmp_path, *CHEAP, "--seed", "0-2", preexec_fn=limit)
-    error = sweep.communicate(timeout=60)[1]
+    sweep = start(tmp_path, *CHEAP, "--seed", "0-2", before=limit)
+    error = sweep.communicate(timeout=300)[1]
     assert sweep.returncode == 1
     assert "claim.1: No space left on device; nothing was changed. 0 of 3 runs are done, 3 are left" in error
     assert "Traceback" not in error

@@ -6,13 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from sweeps.test_faults import CHEAP, wait_for, workers_of
-from sweeps.test_slurm import SLOW_FIT
+from sweeps.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers_of
 
 from compbench.records import Store
 
@@ -20,16 +18,14 @@ needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not inst
 
 
 def sweep(home: Path, *words: str, **environment: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "compbench.cli", "sweep", "--executor", "ray", "--quiet", *words]
-    env = {**os.environ, "COMPBENCH_HOME": str(home), "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return start(home, "--executor", "ray", *words, environment=environment)
 
 
 @needs_ray
 def test_runs_are_tasks_and_a_chain_is_one_task(tmp_path: Path) -> None:
     asked = ("--executor-set", f"cpus={len(os.sched_getaffinity(0))}", "--json")  # so one task at a time, and one chain
     going = sweep(tmp_path, *CHEAP, "--seed", "0-2", *asked)
-    output, _ = going.communicate(timeout=240)
+    output, _ = going.communicate(timeout=300)
     assert going.returncode == 0, output
     assert [(result["seed"], result["status"]) for result in json.loads(output)] == [(0, "ok"), (1, "ok"), (2, "ok")]
     records, problems = Store(tmp_path / "records").read()
@@ -45,11 +41,9 @@ def test_a_stopped_sweep_ends_its_tasks_and_says_what_is_left(tmp_path: Path, pl
     words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1])
     going = sweep(home, *words, "--seed", "0-3")
     cores = min(4, len(os.sched_getaffinity(0)))
-    assert wait_for(
-        lambda: (home / "runs" / "began").exists() and (home / "runs" / "began").read_text() == "x" * cores, seconds=240
-    )
+    assert wait_for(lambda: begun(home) == "x" * cores)
     going.send_signal(signal.SIGINT)
-    _, error = going.communicate(timeout=240)
+    _, error = going.communicate(timeout=300)
     assert going.returncode == 130
     assert "0 of 4 runs are done, 4 are left" in error
     assert wait_for(lambda: workers_of(home) == [], seconds=20)
@@ -60,12 +54,12 @@ def test_a_stopped_sweep_ends_its_tasks_and_says_what_is_left(tmp_path: Path, pl
 @pytest.mark.slow
 def test_a_run_that_no_node_can_hold_is_one_line(tmp_path: Path) -> None:
     going = sweep(tmp_path, *CHEAP, "--seed", "0", "--executor-set", "cpus=1024")
-    _, error = going.communicate(timeout=240)
+    _, error = going.communicate(timeout=300)
     assert going.returncode == 2
     assert "no node of the Ray cluster has 1024 cores and 0 GPUs" in error
 
 
 def test_without_ray_the_sweep_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ModuleNotFoundError(\"No module named 'ray'\", name='ray')\n")
-    error = sweep(tmp_path / "home", *CHEAP, "--seed", "0-2", PYTHONPATH=str(tmp_path)).communicate(timeout=60)[1]
+    error = sweep(tmp_path / "home", *CHEAP, "--seed", "0-2", PYTHONPATH=str(tmp_path)).communicate(timeout=300)[1]
     assert error == "compbench: executor 'ray' needs package 'ray', which is not installed: pip install 'compbench[ray]'\n"
