@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import shutil
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -22,11 +18,12 @@ from pydantic import ValidationError
 from compbench.children import Child, Crew, Ended, log_tail
 from compbench.claims import Busy, Claim, Lost, take
 from compbench.environment import environment_of
-from compbench.errors import CompbenchError
-from compbench.home import FROM_DATA, Home
+from compbench.errors import CompbenchError, Unwritable
+from compbench.home import Home
 from compbench.records import MAX_PICTURE_BYTES, Store, Taken, parse, read_limited
 from compbench.schemas import Profile, Record, RunRequest, RunSpec
 from compbench.scratch import scratch_folder
+from compbench.stopping import uninterrupted
 from compbench.testimony import plugin_of, profile_of
 
 DESCRIBE_SECONDS = 300.0
@@ -136,14 +133,6 @@ def _crew(home: Home, crew: Crew | None) -> Iterator[Crew]:
         yield own
 
 
-def terminate_like_ctrl_c() -> None:
-    """Let SIGTERM, which schedulers send, end a run as Ctrl-C does: with a record and a checkpoint."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have started us with SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # a terminal that closes; nohup has it ignored
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
-
-
 class ProcessPair:
     """Contestant and referee as child processes; the same four steps as `InProcessPair`."""
 
@@ -222,11 +211,15 @@ class _Attempt:
             return finished
         identity = self.spec.identity
         self.folder = self.home.runs / identity
-        with exclusive(self.folder, self.spec, alarm=self.pair.alarm) as claim:
+        with exclusive(self.home.claims / identity, self.spec, alarm=self.pair.alarm) as claim:
             finished = self._finished()
             if finished is not None:  # by whoever had the claim until now
                 return finished
             self.store.sweep_up(identity)
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise Unwritable.of(self.folder, error) from error
             stop = self.pair.alarm
             self.pair.alarm = lambda: (stop(), claim.check())
             ended = self._course()
@@ -241,7 +234,7 @@ class _Attempt:
         """(status, reason, traceback) of prepare, fit, evaluate, measure."""
         try:
             self.pair.prepare()
-            share_data(self.home)
+            self.home.share_data()
             start = time.monotonic()
             self.facts = self.pair.fit(
                 source=self.referee["source"],
@@ -262,7 +255,7 @@ class _Attempt:
             self.pair.stop(gracefully=end.status == "timeout")
             return end.status, end.reason, end.traceback or (self.pair.log() if end.status != "refused" else "")
         except KeyboardInterrupt:
-            with _uninterrupted():
+            with uninterrupted():
                 self.pair.stop(gracefully=True)
             return "killed", "stopped by Ctrl-C; go on with --resume", ""
 
@@ -277,7 +270,7 @@ class _Attempt:
         return found
 
     def _record(self, status: str, reason: str, traceback: str) -> Outcome:
-        with _uninterrupted():
+        with uninterrupted():
             try:
                 record = self._written_down(status, reason, traceback)
             except (ValidationError, TypeError, ValueError) as error:  # what the contestant said of itself fits no record
@@ -363,7 +356,7 @@ def check_same(here: RunSpec, expected: RunSpec) -> None:
 
 @contextlib.contextmanager
 def exclusive(folder: Path, spec: RunSpec, *, alarm: Callable[[], None] = lambda: None) -> Iterator[Claim]:
-    """Hold the claim of a run's folder.  It ends with this process, however that ends.
+    """Hold the claim of a run.  It ends with this process, however that ends.
 
     Raises:
         Busy: another process is running the same spec.
@@ -378,31 +371,6 @@ def exclusive(folder: Path, spec: RunSpec, *, alarm: Callable[[], None] = lambda
         yield claim
     finally:
         claim.release()
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C while a checkpoint is awaited or a record written: a second press must not lose it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def share_data(home: Home) -> None:
-    """Give contestants a copy of what the referee made of the data alone, so that it is made once; never the other way."""
-    there = home.cache / FROM_DATA
-    for path in sorted((home.references / FROM_DATA).glob("*.*")):
-        if path.suffix in (".safetensors", ".npz") and not (there / path.name).exists():
-            with contextlib.suppress(OSError):  # the contestant then makes its own
-                there.mkdir(parents=True, exist_ok=True)
-                part = there / f".{path.name}.{os.getpid()}"
-                shutil.copyfile(path, part)
-                os.replace(part, there / path.name)
 
 
 def _object(header: dict[str, Any], name: str) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from compbench.claims import FREE, Lost
 from compbench.errors import Unwritable
 from compbench.home import Home
 from compbench.records import Store, Taken
+from compbench.registry import Registry
 from compbench.runner import _Attempt
-from compbench.schemas import RunRequest
+from compbench.schemas import Record, RunRequest
 
 TESTS = Path(__file__).parent
 
@@ -81,6 +82,11 @@ def test_a_record_that_the_disk_has_no_room_for_is_absent_and_can_be_written_lat
     assert len(store.read()[0]) == 1
 
 
+def ours() -> Record:
+    """A record of the method that is installed here."""
+    return record(code=Registry().entry("methods", "factored").sha256)
+
+
 class Told:
     """The two processes of a run, played: they answer as told, and `during` happens in the middle of the fit."""
 
@@ -90,9 +96,9 @@ class Told:
         self.alarm, self._during = lambda: None, during
 
     def describe(self) -> tuple[dict, dict]:
-        spec = record().spec
+        spec = ours().spec
         facts = spec.model_dump(mode="json")
-        plugin = {"distribution": "d", "version": "1", "module": "m", "file_sha256": spec.code}
+        plugin = {"file_sha256": spec.code}
         contestant = {"settings": spec.settings, "method_version": 1, "oracle": False, "plugin": plugin}
         source = {"kind": spec.source, "fingerprint": spec.fingerprint}
         return contestant, {**facts, "source": source, "device": "cpu"}
@@ -116,15 +122,15 @@ def attempt(home: Path, during: Callable[[], None]) -> _Attempt:
 
 
 def test_a_run_that_another_machine_took_over_writes_no_record(tmp_path: Path) -> None:
-    run_folder = tmp_path / "runs" / record().identity
+    folder = tmp_path / "claims" / ours().identity
 
     def taken() -> None:
-        (run_folder / "claim.2").touch()
+        (folder / "claim.2").touch()
 
     with pytest.raises(Lost, match="was taken over by another process after a long silence"):
         attempt(tmp_path, taken).run()
     assert Store(tmp_path / "records").paths() == []
-    (run_folder / "claim.2").write_bytes(FREE.encode())
+    (folder / "claim.2").write_bytes(FREE.encode())
     assert attempt(tmp_path, lambda: None).run().record.attempt == 1
 
 
@@ -136,7 +142,7 @@ def test_a_record_that_came_in_meanwhile_only_moves_the_number_of_the_attempt(tm
         """The number, but before it is used somebody merges a record of the same run into the store."""
         number = number_of(identity)
         if number == 1:
-            Store(tmp_path / "records").write(record())
+            Store(tmp_path / "records").write(ours())
         return number
 
     one.store.next_attempt = overtaken

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +17,13 @@ from compbench.home import Home
 from compbench.records import Store
 from compbench.runner import Outcome, crew_of, look_up, run
 from compbench.schemas import RunRequest
+from compbench.stopping import stopped_by_signals
 
 JOIN_SECONDS = 90.0
 """For slots that were told to stop: longer than a child's grace."""
 
 
 STOPPED = "stopped before it began"
-STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Result(NamedTuple):
@@ -217,20 +216,6 @@ class _Pool:
         own = {"slots": max(self.slots, request.slots), "threads": request.threads or max(1, num_cores() // self.slots)}
         device = {"device": self._devices[slot % len(self._devices)]} if self._devices else {}
         return request.model_copy(update={**own, **device})
-
-
-@contextlib.contextmanager
-def stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM set `stopping` and do no more: slots end in bounded time, and a second press loses nothing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in STOPPING_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _result(request: RunRequest, outcome: Outcome) -> Result:

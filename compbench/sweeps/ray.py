@@ -13,8 +13,9 @@ from pydantic import Field
 from compbench.errors import CompbenchError
 from compbench.hookspecs import hookimpl
 from compbench.schemas import RunRequest
+from compbench.stopping import stopped_by_signals
 from compbench.sweeps.executor import Executor, ExecutorSettings, not_installed
-from compbench.sweeps.pool import STOPPED, Manner, Result, SweepListener, left, stopped_by_signals, work_through
+from compbench.sweeps.pool import STOPPED, Manner, Result, SweepListener, left, work_through
 
 CANCEL_SECONDS = 90.0
 """How long tasks that were told to stop are waited for: longer than a child's grace."""

@@ -27,8 +27,9 @@ from pydantic import Field
 from compbench.errors import CompbenchError, Unwritable
 from compbench.hookspecs import hookimpl
 from compbench.schemas import RunRequest
+from compbench.stopping import stopped_by_signals
 from compbench.sweeps.executor import Executor, ExecutorSettings, not_installed
-from compbench.sweeps.pool import STOPPED, Manner, Result, SweepListener, left, stopped_by_signals, work_through
+from compbench.sweeps.pool import STOPPED, Manner, Result, SweepListener, left, work_through
 
 CANCEL_SECONDS = 120.0
 """How long members that were cancelled are waited for: SLURM kills them well before."""

@@ -30,7 +30,7 @@ def run(method: str, task: str, in_process: bool, trace: bool, threads: int, as_
     """
     from compbench import console
     from compbench.runner import run as run_one
-    from compbench.runner import terminate_like_ctrl_c
+    from compbench.stopping import terminate_like_ctrl_c
     from compbench.sweeps.grid import parse_overrides
 
     terminate_like_ctrl_c()
@@ -87,7 +87,7 @@ def sweep(
     from compbench import console
     from compbench.registry import Registry
     from compbench.resolve import executor_settings
-    from compbench.runner import terminate_like_ctrl_c
+    from compbench.stopping import terminate_like_ctrl_c
     from compbench.sweeps.grid import parse_overrides
     from compbench.sweeps.pool import Manner
 

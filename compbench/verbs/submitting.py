@@ -67,7 +67,7 @@ def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
     from compbench import console, levels
     from compbench.records import Store
     from compbench.reproduction import reproduce as reproduce_one
-    from compbench.runner import terminate_like_ctrl_c
+    from compbench.stopping import terminate_like_ctrl_c
 
     terminate_like_ctrl_c()
     home = home_of_user()
