@@ -29,7 +29,7 @@ class StoredCell(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     machine: str = Field("", description="torch and CPU that bytes and hash are of")
-    facts: dict[str, float | str | None] = Field(default_factory=dict)
+    facts: dict[str, int | float | str | None] = Field(default_factory=dict)
     task_version: int = Field(0, ge=0)
     scores: dict[str, StoredScore] = Field(default_factory=dict)
 

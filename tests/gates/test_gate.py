@@ -166,3 +166,12 @@ def test_the_workflow_is_valid_and_calls_the_gate() -> None:
     assert {"--base-ref", "--markdown"} <= asked <= options
     assert "workflow_call" in found[True]  # YAML reads the key `on` as true
     assert "${{" not in script  # inputs come as variables, so that none of them is run as code
+
+
+def test_the_stored_baseline_has_the_cells_of_the_shipped_suite() -> None:
+    from compbench.gates import baseline
+
+    stored = baseline.read(ROOT / "leaderboards" / "baselines" / "ci.json")
+    for cell in suite.read("compbench-ci").cell:
+        assert stored.facts(cell.name) is not None
+        assert ("scores" in cell.gates) == (stored.scores(cell.name) is not None)
