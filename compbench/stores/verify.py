@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from compbench.boards.load import read_records
 from compbench.claims import Watch
 from compbench.errors import CompbenchError
+from compbench.home import Home
 from compbench.schemas import Artifact, Record
 
 WRITING_SECONDS = 60.0
@@ -75,7 +76,7 @@ def verify(folder: Path) -> Report:
         if not wrong:
             records.append(record)
     findings += [finding for path in paths if path.name not in named and (finding := _stray(path))]
-    findings += _dead_claims(folder.parent / "runs")
+    findings += _dead_claims(Home(folder.resolve().parent).claims)
     here = {path.name for path in paths}
     absent = sorted(artifact.name for record in records for artifact in record.artifacts if artifact.name not in here)
     return Report(tuple(records), tuple(sorted(findings)), tuple(absent))
@@ -120,13 +121,13 @@ def _stray(path: Path) -> Finding | None:
     return Finding(path.name, "orphan", what, "delete it, or restore its record")
 
 
-def _dead_claims(runs: Path) -> list[Finding]:
-    """Claims beside a store whose holder died over its run; those of other machines cannot be told at once, and are not."""
+def _dead_claims(claims: Path) -> list[Finding]:
+    """Claims of the store's home whose holder died over its run; those of other machines cannot be told at once, and are not."""
     found = []
-    for folder in sorted(runs.iterdir()) if runs.is_dir() else []:
+    for folder in sorted(claims.iterdir()) if claims.is_dir() else []:
         watch = Watch(folder)
         if folder.is_dir() and watch.look() == "dead":
-            name = f"runs/{folder.name}/claim.{watch.number}"
+            name = f"{claims.name}/{folder.name}/claim.{watch.number}"
             problem = f"was held by {watch.holder}, which ended without giving it back"
             mend = "run the same again, with --resume to go on from its checkpoint, or delete the folder"
             found.append(Finding(name, "left over", problem, mend))

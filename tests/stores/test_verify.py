@@ -15,6 +15,7 @@ from stores.stored import store
 from compbench.claims import take
 from compbench.cli import main
 from compbench.errors import CompbenchError
+from compbench.home import Home
 from compbench.records import dump, parse
 from compbench.stores.verify import verify
 
@@ -119,14 +120,15 @@ def test_a_lost_picture_is_told_and_is_a_problem_on_demand(tmp_path: Path) -> No
 
 
 def test_a_claim_whose_holder_died_is_left_over_and_one_that_was_given_back_is_not(tmp_path: Path) -> None:
-    store(tmp_path / "records", 0.5)
-    take(tmp_path / "runs" / "given-back").release()
+    home = Home(tmp_path)
+    store(home.records, 0.5)
+    take(home.claims / "given-back").release()
     holder = "import os, sys; from pathlib import Path; from compbench.claims import take; take(Path(sys.argv[1])); os._exit(0)"
-    subprocess.run([sys.executable, "-c", holder, str(tmp_path / "runs" / "died")], check=True)
-    (finding,) = verify(tmp_path / "records").findings
-    assert (finding.name, finding.kind) == ("runs/died/claim.1", "left over")
-    claim = take(tmp_path / "runs" / "died")  # the next run takes it over
-    assert verify(tmp_path / "records").findings == ()
+    subprocess.run([sys.executable, "-c", holder, str(home.claims / "died")], check=True)
+    (finding,) = verify(home.records).findings
+    assert (finding.name, finding.kind) == ("claims/died/claim.1", "left over")
+    claim = take(home.claims / "died")  # the next run takes it over
+    assert verify(home.records).findings == ()
     claim.release()
 
 
