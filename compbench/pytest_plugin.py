@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("compbench")
     group.addoption("--compbench", action="append", default=[], metavar="NAME", help="check that a method keeps the contract")
     group.addoption("--compbench-device", default="auto", help="auto, cpu, cuda or cuda:N")
-    group.addoption("--compbench-time-limit", type=float, default=180.0, help="seconds for all checks of a method")
+    group.addoption("--compbench-time-limit", type=float, default=600.0, help="seconds for all checks of a method")
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -24,7 +24,7 @@ class ContractBroken(AssertionError):
         super().__init__(f"'{report.method}' breaks the contract.\n" + "\n".join(lines))
 
 
-def check_method(method: Method | str, *, only: Sequence[str] = (), device: str = "cpu", time_limit: float = 180.0) -> Report:
+def check_method(method: Method | str, *, only: Sequence[str] = (), device: str = "cpu", time_limit: float = 600.0) -> Report:
     """Check that a method keeps the contract (`compbench check`).
 
     Args:

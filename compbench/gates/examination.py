@@ -25,7 +25,7 @@ def check(
     plugins: Sequence[Path] = (),
     only: Sequence[str] = (),
     device: str = "auto",
-    time_limit: float = 180.0,
+    time_limit: float = 600.0,
     threads: int = 1,
 ) -> Report:
     """Check one method in a process of its own.

@@ -26,7 +26,7 @@ from compbench.errors import CompbenchError
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.xml", help="Write JUnit XML as well.")
 @click.option("--verbose", is_flag=True, help="Every check and its time, not only what failed.")
 @click.option(
-    "--time-limit", type=click.FloatRange(min=1), default=180.0, show_default=True, help="Seconds for all checks of a method."
+    "--time-limit", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for all checks of a method."
 )
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Methods checked side by side.")
 def check(
