@@ -29,21 +29,21 @@ def fork_under_warden(*descriptors: int) -> None:
         descriptors: open files that only the child keeps.
     """
     _control(ADOPT_ORPHANS, 1)
-    warden = os.getpid()
-    signal.signal(STOP, signal.SIG_IGN)  # until there is somebody to stop
+    parent, warden = os.getppid(), os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})  # it waits until there is somebody to stop
     child = os.fork()
     if child == 0:
-        signal.signal(STOP, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {STOP})
         _control(PARENT_DIED, signal.SIGKILL)
         if os.getppid() != warden:
             os._exit(3)
         return
     for descriptor in descriptors:
         os.close(descriptor)
-    _watch(child)
+    _watch(child, parent)
 
 
-def _watch(child: int) -> NoReturn:
+def _watch(child: int, parent: int) -> NoReturn:
     def stop(number: int, frame: Any) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -51,8 +51,9 @@ def _watch(child: int) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # they are the child's to answer
         signal.signal(number, signal.SIG_IGN)
     signal.signal(STOP, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {STOP})
     _control(PARENT_DIED, STOP)
-    if os.getppid() == 1:
+    if os.getppid() != parent:
         stop(STOP, None)
     while True:
         ended, status = os.wait()
