@@ -80,12 +80,33 @@ def latency(call: Callable[[], Any], device: torch.device, *, seconds: float, at
 
 
 def count_flops(call: Callable[[], Any]) -> float:
-    """Floating point operations of a call by torch's counter (multiply and add count as two; norms are not counted)."""
-    from torch.utils.flop_counter import FlopCounterMode
+    """Floating point operations of a call by torch's formulas (multiply and add count as two; norms are not counted).
 
-    with FlopCounterMode(display=False) as counter:
+    Not by `FlopCounterMode`: its hooks on modules refuse `torch.autograd.grad` with respect to a module's input, which
+    energies and guidance call.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import flop_registry
+
+    class Counter(TorchDispatchMode):
+        flops = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            formula = flop_registry.get(func._overloadpacket)
+            if formula is None:
+                with self:  # an operation made of others is counted by its parts
+                    parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
+            out = func(*args, **kwargs)
+            if formula is not None:
+                self.flops += formula(*args, **kwargs, out_val=out)
+            return out
+
+    with Counter() as counter:
         call()
-    return float(counter.get_total_flops())
+    return float(counter.flops)
 
 
 def measured_peak(device: torch.device, dtype: torch.dtype) -> float:

@@ -106,14 +106,9 @@ class Subject:
 def facts(subject: Subject) -> dict[str, Any]:
     """Exact facts: the same on every run of the same code on one machine."""
     import torch
-    from torch.utils.flop_counter import FlopCounterMode
 
     from compbench import devices
-
-    def counted(call: Any) -> float:
-        with FlopCounterMode(display=False) as counter:
-            call()
-        return float(counter.get_total_flops())
+    from compbench.profiling import count_flops
 
     gc.collect()
     gc.disable()  # when cycles are collected depends on what else is imported
@@ -122,8 +117,8 @@ def facts(subject: Subject) -> dict[str, Any]:
     samples, sampling_bytes = peak_bytes(lambda: subject.sample(model, request))
     found = {
         "parameters": _num_parameters(model),
-        "flops_per_fit": counted(lambda: subject.fit(1)),
-        "flops_per_sample": counted(lambda: subject.sample(model, request)) / FACT_ROWS,
+        "flops_per_fit": count_flops(lambda: subject.fit(1)),
+        "flops_per_sample": count_flops(lambda: subject.sample(model, request)) / FACT_ROWS,
         "training_bytes": training_bytes,
         "sampling_bytes": sampling_bytes,
         "samples_sha256": hashlib.sha256(samples.detach().float().contiguous().numpy().tobytes()).hexdigest(),

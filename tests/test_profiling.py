@@ -1,0 +1,38 @@
+"""Counted operations against hand counts and torch's own counter."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from compbench.profiling import count_flops
+
+
+def test_a_product_is_two_operations_an_entry_and_term() -> None:
+    a, b = torch.randn(3, 5), torch.randn(5, 7)
+    assert count_flops(lambda: a @ b) == 2 * 3 * 5 * 7
+
+
+def test_stacked_products_are_counted_by_their_number() -> None:
+    weights, x = torch.randn(4, 5, 7), torch.randn(3, 5)
+    assert count_flops(lambda: torch.vmap(lambda weight: x @ weight)(weights)) == 4 * 2 * 3 * 5 * 7
+
+
+def test_forward_and_backward_of_layers_agree_with_torchs_counter() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.SiLU(), nn.GroupNorm(2, 8), nn.Flatten(), nn.Linear(8 * 64, 4))
+    attention = nn.MultiheadAttention(16, 2, batch_first=True)
+    x, tokens = torch.randn(4, 3, 8, 8), torch.randn(2, 7, 16)
+
+    def call() -> None:
+        net(x).square().sum().backward()
+        attention(tokens, tokens, tokens)[0].sum().backward()
+
+    with FlopCounterMode(display=False) as counter:
+        call()
+    assert count_flops(call) == counter.get_total_flops() > 0
+
+
+def test_the_gradient_of_an_energy_with_respect_to_its_input_is_counted() -> None:
+    energy, x = nn.Sequential(nn.Linear(2, 8), nn.SiLU(), nn.Linear(8, 1)), torch.randn(6, 2, requires_grad=True)
+    forward = 2 * 6 * (2 * 8 + 8)
+    assert count_flops(lambda: torch.autograd.grad(energy(x).sum(), x)) == pytest.approx(2 * forward)
