@@ -73,15 +73,15 @@ BUDGETS = {
         checkpoint_seconds=300.0,
     ),
     "quick": Budget(
-        train_steps=3000,
-        batch_size=64,
+        train_steps=6000,
+        batch_size=32,
         width=32,
         patch=4,
         prediction="denoised",
         learning_rate=2e-3,
         warmup_steps=200,
         ema_decay=0.99,
-        sample_steps=20,
+        sample_steps=10,
     ),
     "smoke": Budget(
         train_steps=40,
