@@ -54,7 +54,7 @@ def test_official_images_come_by_combination(official: Path) -> None:
 def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
     source = choose_source(SHAPES3D, tmp_path, "embedded")
     first = open_images(SHAPES3D, source, data=tmp_path, cache=tmp_path, device=CPU)
-    (cached,) = tmp_path.glob("*.safetensors")
+    (cached,) = tmp_path.rglob("*.safetensors")
     cached.write_bytes(cached.read_bytes()[:1000])
     again = open_images(SHAPES3D, source, data=tmp_path, cache=tmp_path, device=CPU)
     condition = torch.zeros(1, 6, dtype=torch.long)

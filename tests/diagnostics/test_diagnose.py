@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli import main
+from compbench.records import dump, parse
 
 SMALL = ["--set", "task.size=8", "--set", "task.first=3", "--set", "task.last=5", "--set", "budget.train_steps=3"]
 
@@ -66,8 +67,8 @@ def test_forward_mode_is_refused_for_a_model_of_integer_conditions(home) -> None
 
 def test_missing_weights_are_one_line(home, tmp_path) -> None:
     stray = tmp_path / "stray.json"
-    raw = json.loads(record(home, "low-rank").read_text())
-    stray.write_text(json.dumps({**raw, "identity": "0" * 64}))
+    found = parse(record(home, "low-rank").read_bytes())
+    stray.write_bytes(dump(found.model_copy(update={"identity": "0" * 64})))
     done = invoke(stray)
     assert done.exit_code == 2
     assert "the weights of this run are not at" in done.stderr

@@ -16,7 +16,7 @@ from compbench.tasks.blobs_referee import panel
 def ctx(tmp_path) -> TaskContext:
     metrics = {metric.name: metric for metric in vector.compbench_metrics()}
     source = Source("embedded", "exact sampler", "blobs-1")
-    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, metrics)
+    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, metrics=metrics)
 
 
 def exact(condition: torch.Tensor, stream: str) -> torch.Tensor:

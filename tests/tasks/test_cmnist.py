@@ -18,7 +18,7 @@ from compbench.tasks.cmnist import BUDGETS, NUM_VALUES, SPACE, Settings, _Colour
 def ctx(tmp_path) -> TaskContext:
     metrics = {metric.name: metric for metric in image.compbench_metrics()}
     source = Source("embedded", "scikit-learn digits", "digits-coloured-1")
-    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, metrics)
+    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, metrics=metrics)
 
 
 def test_half_of_the_pairs_are_seen_and_every_value_has_five() -> None:
@@ -97,7 +97,7 @@ def test_a_value_that_no_silo_has_is_named(tmp_path, ctx) -> None:
         header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
         (ctx.data / name).write_bytes(header + bytes(int(torch.tensor(shape).prod())))
     task = make_task("iid", Settings(silos=1))
-    official = TaskContext(ctx.device, "fp32", 0, ctx.data, ctx.data, choose(ctx.data, "official"), ctx.metrics)
+    official = TaskContext(ctx.device, "fp32", 0, ctx.data, ctx.data, choose(ctx.data, "official"))
     with pytest.raises(CompbenchError, match="no silo has 'digit' = 1"):
         task.problem(BUDGETS["smoke"], official)
 

@@ -18,7 +18,7 @@ def context(tmp_path) -> TaskContext:
     registry = Registry()
     metrics = {name: registry.load("metrics", name) for name in ("sw2", "mmd2", "mmd2_fixed", "mean_error", "covariance_error")}
     source = Source("embedded", "exact sampler", "gaussians-1")
-    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, metrics)
+    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, metrics=metrics)
 
 
 @pytest.mark.parametrize("name", NAMES)
