@@ -14,13 +14,13 @@ gates = ["exact", "scores", "speed"]
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from compbench.errors import CompbenchError, suggest
+from compbench import toml_files
+from compbench.errors import CompbenchError
 from compbench.interfaces import Presets
 
 Gate = Literal["exact", "scores", "speed"]
@@ -79,26 +79,10 @@ class Suite(BaseModel):
         return cells
 
 
-def shipped() -> list[str]:
-    """Names of the suites that come with compbench."""
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
-
-
 def read(name: str) -> Suite:
     """A suite by path, or one that comes with compbench by name.
 
     Raises:
         CompbenchError: no such file, or what is wrong with it.
     """
-    path = Path(name) if name.endswith(".toml") else SHIPPED / f"{name}.toml"
-    if not path.is_file():
-        if name.endswith(".toml"):
-            raise CompbenchError(f"--suite {name}: there is no such file.")
-        raise suggest("shipped suite", name, shipped())
-    try:
-        return Suite.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CompbenchError(f"{path} is not TOML: {error}.") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise CompbenchError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+    return toml_files.read(name, Suite, folder=SHIPPED, option="--suite", kind="shipped suite")

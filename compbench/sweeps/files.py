@@ -15,13 +15,13 @@ A list under `set` makes the grid larger; so does the next [[paper]] table.
 from __future__ import annotations
 
 import itertools
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from compbench.errors import CompbenchError, suggest
+from compbench import toml_files
+from compbench.errors import CompbenchError
 from compbench.interfaces import PRESETS
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -59,7 +59,7 @@ class SweepFile(BaseModel):
 
 def shipped() -> list[str]:
     """Names of the sweep files that come with compbench."""
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+    return toml_files.shipped(SHIPPED)
 
 
 def read(name: str) -> SweepFile:
@@ -68,18 +68,7 @@ def read(name: str) -> SweepFile:
     Raises:
         CompbenchError: no such file, or what is wrong with it.
     """
-    path = Path(name) if name.endswith(".toml") else SHIPPED / f"{name}.toml"
-    if not path.is_file():
-        if name.endswith(".toml"):
-            raise CompbenchError(f"--file {name}: there is no such file.")
-        raise suggest("shipped sweep file", name, shipped())
-    try:
-        return SweepFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CompbenchError(f"{path} is not TOML: {error}.") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise CompbenchError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+    return toml_files.read(name, SweepFile, folder=SHIPPED, option="--file", kind="shipped sweep file")
 
 
 def grids(name: str, preset: str) -> tuple[Grid, ...]:
