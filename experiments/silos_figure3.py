@@ -33,6 +33,7 @@ ROWS = {
     "mono": ("mono", {}),
     "factored": ("factored", {}),
     "slice-cfg": ("slice-cfg", {}),
+    "fkc": ("fkc", {}),
 }
 SCORE = "heldout_mode_share"
 
