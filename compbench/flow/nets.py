@@ -164,8 +164,15 @@ class UNet(nn.Module):
             h = block(h, films[level])
             skips.append(h)
             if level < len(self.downs):
-                h = self.downs[level](h)
+                h = self._down(level, h)
         return Trunk(self.middle(h, films[len(skips)]), tuple(skips), film)
+
+    def _down(self, level: int, h: Tensor) -> Tensor:
+        if min(h.shape[2:]) > 2:
+            return self.downs[level](h)
+        # To a single pixel in fp32: there oneDNN's bf16 gradient of the weights reads memory that nobody wrote.
+        with torch.autocast(h.device.type, enabled=False):
+            return self.downs[level](h.float())
 
     def decode(self, trunk: Trunk, modulation: Modulation) -> Tensor:
         """The half after the condition: `Trunk` and modulation (B, C) -> velocity (B, C, H, W), float32."""
