@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import Field
@@ -20,10 +20,10 @@ from torch import Generator, Tensor, nn
 from compbench.errors import CompbenchError, Refused
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.train import train
-from compbench.interfaces import MethodSettings
+from compbench.interfaces import Method, MethodSettings
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Batch, Context, Problem, Silo
+    from compbench.interfaces import Batch, Context, Problem, Request, Silo
 
 
 class RateSettings(MethodSettings):
@@ -83,6 +83,50 @@ def regress(net: nn.Module, silo: Silo, problem: Problem, ctx: Context, *, rate_
 
     with denormals_flushed():
         train(net, loss, silo, budget, ctx)
+
+
+def decoder_method(
+    name: str,
+    settings: type[MethodSettings],
+    build: Callable[[Any, Problem], nn.Module],
+    *,
+    fit: Callable[[Any, Problem, Context], nn.Module] | None = None,
+    version: int = 1,
+) -> Method:
+    """A method that regresses images on conditions.
+
+    Args:
+        name: of the method.
+        settings: its settings; a `RateSettings` counts.
+        build: (settings, problem) -> the untrained network, conditions (B, F) -> samples.
+        fit: if it is not regression on all training data.
+        version: goes up when the method's results change.
+    """
+
+    def fit_all(own: MethodSettings, problem: Problem, ctx: Context) -> nn.Module:
+        net = build(own, problem)
+        rate_factor = own.rate_factor if isinstance(own, RateSettings) else 1.0
+        regress(net, problem.federation.pooled(), problem, ctx, rate_factor=rate_factor)
+        return net
+
+    return Method(
+        name=name,
+        settings=settings,
+        fit=fit or fit_all,
+        sample=sample_decoder,
+        build=build,
+        evaluations=lambda own, problem: 1,
+        kinds=("image",),
+        regresses=True,
+        version=version,
+    )
+
+
+@torch.no_grad()
+def sample_decoder(settings: MethodSettings, net: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """The image of each condition; the noise is not used."""
+    with ctx.autocast():
+        return net(request.condition).float()
 
 
 @contextmanager

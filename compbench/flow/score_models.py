@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Generator, Tensor, nn
 
 from compbench.errors import Refused
@@ -21,6 +22,7 @@ from compbench.flow.path import GaussianPath, LinearPath, VariancePreservingPath
 from compbench.flow.smc import Drawn, Settings, draw, mean_trace
 from compbench.flow.solver import Known
 from compbench.flow.train import flow_matching_loss, train
+from compbench.interfaces import MethodSettings
 
 if TYPE_CHECKING:
     from compbench.interfaces import Batch, Context, Problem, Request
@@ -66,45 +68,53 @@ class MarginalExperts(nn.Module):
         return total
 
 
-def build(problem: Problem, *, experts: bool) -> NoiseNet | VelocityNet | MarginalExperts:
+class WeightSettings(MethodSettings):
+    """What composing alone needs; enough where the scores are the task's own."""
+
+    weight: float = Field(1.0, gt=0, le=20, description="w of each factor's perturbation of the base, or slice around NULL")
+
+
+class ModelSettings(WeightSettings):
+    """What the model of a task depends on."""
+
+    experts: bool = Field(False, description="one model a source instead of one conditional model")
+    factor_dropout: float = Field(
+        0.1, ge=0, lt=1, description="chance that a factor is masked in training, where there is no base"
+    )
+
+
+def build(settings: ModelSettings, problem: Problem) -> NoiseNet | VelocityNet | MarginalExperts:
     """The untrained model of a task."""
     if composes_around_base(problem):
-        return build_noise_net(problem, experts=experts)
-    if experts:
+        return build_noise_net(problem, experts=settings.experts)
+    if settings.experts:
         return MarginalExperts([monolithic_net(problem) for _ in range(len(problem.space) + 1)])
     return monolithic_net(problem)
 
 
-def fit(problem: Problem, ctx: Context, *, experts: bool, factor_dropout: float) -> nn.Module:
-    """Fit the model of a task.
-
-    Args:
-        problem: of any task.
-        ctx: the stage's context.
-        experts: one model a source (a member of the composition) instead of one conditional model.
-        factor_dropout: chance that a factor is masked in training, where there is no base; experts mask all but one.
-    """
+def fit(settings: ModelSettings, problem: Problem, ctx: Context) -> nn.Module:
+    """Fit the model of a task; how it will be sampled makes no difference."""
     if composes_around_base(problem):
-        return fit_noise_net(problem, ctx, experts=experts)
-    net = build(problem, experts=experts)
+        return fit_noise_net(problem, ctx, experts=settings.experts)
+    net = build(settings, problem)
 
     def loss(velocity: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
         if isinstance(net, MarginalExperts):
             return net.loss(batch, generator)
-        dropped = torch.rand(batch.condition.shape, generator=generator, device=generator.device) < factor_dropout
+        dropped = torch.rand(batch.condition.shape, generator=generator, device=generator.device) < settings.factor_dropout
         return flow_matching_loss(velocity, batch._replace(condition=batch.condition.masked_fill(dropped, NULL)), generator)
 
     train(net, loss, problem.federation.pooled(), problem.budget, ctx)
     return net
 
 
-def fit_facts(problem: Problem, *, experts: bool, factor_dropout: float) -> dict[str, object]:
+def fit_facts(settings: ModelSettings, problem: Problem) -> dict[str, object]:
     """What a fit depends on beside the problem: equal facts, equal models (see `Method.shared_fit`)."""
-    own = {} if composes_around_base(problem) or experts else {"factor_dropout": factor_dropout}
-    return {"fit": "compbench.flow.score_models", "version": FIT_VERSION, "experts": experts, **own}
+    own = {} if composes_around_base(problem) or settings.experts else {"factor_dropout": settings.factor_dropout}
+    return {"fit": "compbench.flow.score_models", "version": FIT_VERSION, "experts": settings.experts, **own}
 
 
-def oracle_of(problem: Problem) -> OracleModel:
+def oracle_of(settings: WeightSettings, problem: Problem, ctx: Context) -> OracleModel:
     """The task's oracle as a model.  Raises Refused where a task has none."""
     if problem.oracle is None:
         raise Refused("this task has no analytic scores; run the method without '-oracle'.")

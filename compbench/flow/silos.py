@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from compbench.flow.compose import compose
 from compbench.flow.experts import Experts
 from compbench.flow.independence import Masking, decentralised_loss
-from compbench.flow.mixture import Inference, LabelRouter, Mixture, label_counts
+from compbench.flow.mixture import Inference, LabelRouter, Mixture, composition, label_counts, sample_mixture
 from compbench.flow.nets import VelocityNet, monolithic_net
-from compbench.flow.solver import Velocity
+from compbench.flow.solver import Velocity, answer
 from compbench.flow.train import Loss, Steps, train
 from compbench.interfaces import MethodSettings
 
 if TYPE_CHECKING:
     from compbench.factors import Weighted
-    from compbench.interfaces import Budget, Context, Problem
+    from compbench.interfaces import Budget, Context, Problem, Request
 
 NUM_LABELS = 4096
 """Labels that a silo tells of its examples, drawn with replacement: what a student's conditions are drawn from."""
@@ -199,3 +199,27 @@ def composed_velocity(net: VelocityNet, members: Sequence[Weighted], ctx: Contex
 
 def _named(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"net.{name}": value for name, value in state.items()}
+
+
+@torch.no_grad()
+def sample_network(settings: DecentralisedSettings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """Euler's steps along one network's composition around NULL."""
+    members = composition(request.condition, settings.weight, settings.inference)
+    return answer(composed_velocity(net, members, ctx), request, num_steps=net.sample_steps)
+
+
+@torch.no_grad()
+def sample_experts(settings: DecentralisedSettings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """Euler's steps along the mixture's composition around NULL, all experts in one call."""
+    members = composition(request.condition, settings.weight, settings.inference)
+    return sample_mixture(mixture, members, request, ctx)
+
+
+def evaluations_of_network(settings: DecentralisedSettings, problem: Problem) -> int:
+    """NULL and each factor alone, or the whole condition, each step."""
+    return problem.budget.sample_steps * settings.num_members(problem)
+
+
+def evaluations_of_experts(settings: DecentralisedSettings, problem: Problem) -> int:
+    """Those of one network, of every expert; routers are not counted."""
+    return evaluations_of_network(settings, problem) * len(problem.federation)

@@ -6,18 +6,14 @@ may pool, so on a task with silos this is a reference row.
 
 from __future__ import annotations
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from compbench.flow.independence import decentralised_loss
-from compbench.flow.mixture import composition
 from compbench.flow.nets import VelocityNet
-from compbench.flow.silos import DecentralisedSettings, composed_velocity, network
-from compbench.flow.solver import answer
+from compbench.flow.silos import DecentralisedSettings, evaluations_of_network, network, sample_network
 from compbench.flow.train import train
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
+from compbench.interfaces import Context, Method, Problem
 
 
 class Settings(DecentralisedSettings):
@@ -32,18 +28,15 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
     return net
 
 
-@torch.no_grad()
-def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler's steps along the composition around NULL."""
-    members = composition(request.condition, settings.weight, settings.inference)
-    return answer(composed_velocity(net, members, ctx), request, num_steps=net.sample_steps)
-
-
-def evaluations(settings: Settings, problem: Problem) -> int:
-    """NULL and each factor alone, or the whole condition, each step."""
-    return problem.budget.sample_steps * settings.num_members(problem)
-
-
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (Method(name="centralised", settings=Settings, fit=fit, sample=sample, build=network, evaluations=evaluations),)
+    return (
+        Method(
+            name="centralised",
+            settings=Settings,
+            fit=fit,
+            sample=sample_network,
+            build=network,
+            evaluations=evaluations_of_network,
+        ),
+    )

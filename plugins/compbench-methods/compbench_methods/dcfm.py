@@ -15,24 +15,26 @@ from torch import Generator, Tensor
 
 from compbench.flow.experts import Experts
 from compbench.flow.independence import Taught, draw_masks, peer_loss, student_loss
-from compbench.flow.mixture import Mixture, composition, sample_mixture
+from compbench.flow.mixture import Mixture
 from compbench.flow.nets import VelocityNet
 from compbench.flow.silos import (
     DecentralisedSettings,
-    composed_velocity,
+    evaluations_of_experts,
+    evaluations_of_network,
     first_stage,
     known_values,
     label_router,
     local_experts,
     network,
+    sample_experts,
+    sample_network,
     share_of,
     untrained_mixture,
 )
-from compbench.flow.solver import answer
 from compbench.flow.teachers import TeachersPaths
 from compbench.flow.train import Steps, train
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
+from compbench.interfaces import Context, Method, Problem
 
 
 class Settings(DecentralisedSettings):
@@ -73,13 +75,6 @@ def build_experts(settings: PeerSettings, problem: Problem) -> Mixture:
     return untrained_mixture(network(settings, problem), problem)
 
 
-@torch.no_grad()
-def sample_experts(settings: PeerSettings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler's steps along the mixture's composition around NULL, all experts in one call."""
-    members = composition(request.condition, settings.weight, settings.inference)
-    return sample_mixture(mixture, members, request, ctx)
-
-
 def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
     """Stage I, one transfer of each expert, and a student on the server."""
     silos = len(problem.federation)
@@ -100,23 +95,6 @@ def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityN
     return train(net, loss, paths, second, ctx.part("student", progress=steps.part()))
 
 
-@torch.no_grad()
-def sample_student(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler's steps along the composition around NULL."""
-    members = composition(request.condition, settings.weight, settings.inference)
-    return answer(composed_velocity(net, members, ctx), request, num_steps=net.sample_steps)
-
-
-def evaluations_of_experts(settings: PeerSettings, problem: Problem) -> int:
-    """Every expert for NULL and each factor alone, or for the whole condition, each step."""
-    return evaluations_of_student(settings, problem) * len(problem.federation)
-
-
-def evaluations_of_student(settings: Settings, problem: Problem) -> int:
-    """NULL and each factor alone, or the whole condition, each step."""
-    return problem.budget.sample_steps * settings.num_members(problem)
-
-
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
     return (
@@ -133,9 +111,9 @@ def compbench_methods() -> tuple[Method, ...]:
             name="dcfm-b",
             settings=Settings,
             fit=fit_student,
-            sample=sample_student,
+            sample=sample_network,
             build=network,
-            evaluations=evaluations_of_student,
+            evaluations=evaluations_of_network,
             pools_silos=False,
         ),
     )

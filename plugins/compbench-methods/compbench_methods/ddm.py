@@ -6,16 +6,23 @@ Compositional Flow Matching (DCFM), section 4.  Each silo sends its expert once.
 
 from __future__ import annotations
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from compbench.flow.experts import Experts
-from compbench.flow.mixture import Mixture, composition, sample_mixture
-from compbench.flow.silos import DecentralisedSettings, first_stage, label_router, network, share_of, untrained_mixture
+from compbench.flow.mixture import Mixture
+from compbench.flow.silos import (
+    DecentralisedSettings,
+    evaluations_of_experts,
+    first_stage,
+    label_router,
+    network,
+    sample_experts,
+    share_of,
+    untrained_mixture,
+)
 from compbench.flow.train import Steps
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
+from compbench.interfaces import Context, Method, Problem
 
 
 class Settings(DecentralisedSettings):
@@ -37,18 +44,6 @@ def build(settings: Settings, problem: Problem) -> Mixture:
     return untrained_mixture(network(settings, problem), problem)
 
 
-@torch.no_grad()
-def sample(settings: Settings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler's steps along the mixture's composition around NULL, all experts in one call."""
-    members = composition(request.condition, settings.weight, settings.inference)
-    return sample_mixture(mixture, members, request, ctx)
-
-
-def evaluations(settings: Settings, problem: Problem) -> int:
-    """Every expert for NULL and each factor alone, or for the whole condition, each step."""
-    return problem.budget.sample_steps * settings.num_members(problem) * len(problem.federation)
-
-
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
     return (
@@ -56,9 +51,9 @@ def compbench_methods() -> tuple[Method, ...]:
             name="ddm",
             settings=Settings,
             fit=fit,
-            sample=sample,
+            sample=sample_experts,
             build=build,
-            evaluations=evaluations,
+            evaluations=evaluations_of_experts,
             pools_silos=False,
         ),
     )

@@ -16,11 +16,11 @@ from torch import Tensor
 from compbench.flow.energy import DensityRouter, Energy, score_matching_loss
 from compbench.flow.experts import Experts
 from compbench.flow.independence import decentralised_loss
-from compbench.flow.mixture import Mixture, composition, sample_mixture
-from compbench.flow.silos import DecentralisedSettings, network, share_of
+from compbench.flow.mixture import Mixture
+from compbench.flow.silos import DecentralisedSettings, evaluations_of_experts, network, sample_experts, share_of
 from compbench.flow.train import Steps, train
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
+from compbench.interfaces import Context, Method, Problem
 
 
 class Settings(DecentralisedSettings):
@@ -79,18 +79,6 @@ def build(settings: Settings, problem: Problem) -> Mixture:
     return Mixture(Experts(net, [net.state_dict()] * silos), router, sample_steps=problem.budget.sample_steps)
 
 
-@torch.no_grad()
-def sample(settings: Settings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler's steps along the mixture's composition around NULL, all experts in one call."""
-    members = composition(request.condition, settings.weight, settings.inference)
-    return sample_mixture(mixture, members, request, ctx)
-
-
-def evaluations(settings: Settings, problem: Problem) -> int:
-    """Every expert for NULL and each factor alone, or for the whole condition, each step; energies not counted."""
-    return problem.budget.sample_steps * settings.num_members(problem) * len(problem.federation)
-
-
 def _both(expert: torch.nn.Module, density: torch.nn.Module) -> dict[str, Tensor]:
     named = {f"expert.{name}": value for name, value in expert.state_dict().items()}
     return {**named, **{f"energy.{name}": value for name, value in density.state_dict().items()}}
@@ -107,9 +95,9 @@ def compbench_methods() -> tuple[Method, ...]:
             name="dfd",
             settings=Settings,
             fit=fit,
-            sample=sample,
+            sample=sample_experts,
             build=build,
-            evaluations=evaluations,
+            evaluations=evaluations_of_experts,
             pools_silos=False,
         ),
     )

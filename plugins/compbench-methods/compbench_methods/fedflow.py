@@ -10,16 +10,13 @@ import copy
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from compbench.flow.independence import decentralised_loss
-from compbench.flow.mixture import composition
 from compbench.flow.nets import VelocityNet
-from compbench.flow.silos import DecentralisedSettings, composed_velocity, network, share_of
-from compbench.flow.solver import answer
+from compbench.flow.silos import DecentralisedSettings, evaluations_of_network, network, sample_network, share_of
 from compbench.flow.train import Steps, learning_rate, train
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
+from compbench.interfaces import Context, Method, Problem
 
 
 class Settings(DecentralisedSettings):
@@ -54,18 +51,6 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
     return net.eval()
 
 
-@torch.no_grad()
-def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler's steps along the composition around NULL."""
-    members = composition(request.condition, settings.weight, settings.inference)
-    return answer(composed_velocity(net, members, ctx), request, num_steps=net.sample_steps)
-
-
-def evaluations(settings: Settings, problem: Problem) -> int:
-    """NULL and each factor alone, or the whole condition, each step."""
-    return problem.budget.sample_steps * settings.num_members(problem)
-
-
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
     return (
@@ -73,9 +58,9 @@ def compbench_methods() -> tuple[Method, ...]:
             name="fedflow",
             settings=Settings,
             fit=fit,
-            sample=sample,
+            sample=sample_network,
             build=network,
-            evaluations=evaluations,
+            evaluations=evaluations_of_network,
             pools_silos=False,
         ),
     )

@@ -14,61 +14,38 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from compbench.flow import score_models
+from compbench.flow.score_models import ModelSettings, WeightSettings
 from compbench.flow.smc import Settings as Swarms
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
-
-
-class OracleSettings(MethodSettings):
-    weight: float = Field(1.0, gt=0, le=20, description="w of each factor's perturbation of the base, or slice around NULL")
-
-
-class Settings(OracleSettings):
-    experts: bool = Field(False, description="one model a source instead of one conditional model")
-    factor_dropout: float = Field(
-        0.1, ge=0, lt=1, description="chance that a factor is masked in training, where there is no base"
-    )
-
-
-def build(settings: Settings, problem: Problem) -> nn.Module:
-    """The untrained score model."""
-    return score_models.build(problem, experts=settings.experts)
-
-
-def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
-    """The score model of all sources; it does not depend on how it will be sampled."""
-    return score_models.fit(problem, ctx, experts=settings.experts, factor_dropout=settings.factor_dropout)
-
-
-def shared_fit(settings: Settings, problem: Problem) -> dict[str, object]:
-    return score_models.fit_facts(problem, experts=settings.experts, factor_dropout=settings.factor_dropout)
-
-
-def oracle(settings: OracleSettings, problem: Problem, ctx: Context) -> score_models.OracleModel:
-    """The task's own scores."""
-    return score_models.oracle_of(problem)
+from compbench.interfaces import Context, Method, Problem, Request
 
 
 @torch.no_grad()
-def sample(settings: OracleSettings, model: nn.Module, request: Request, ctx: Context, *, noise: bool) -> Tensor:  # (B, *D)
+def sample(settings: WeightSettings, model: nn.Module, request: Request, ctx: Context, *, noise: bool) -> Tensor:  # (B, *D)
     """Euler's steps of the flow, or Euler-Maruyama's of the diffusion; a swarm of one particle."""
     swarms = Swarms(num_steps=0, noise=noise)  # the steps are the budget's, which the model carries
     return score_models.draw_composition(model, request, ctx, settings=swarms, num_particles=1, weight=settings.weight).x
 
 
-def evaluations(settings: OracleSettings, problem: Problem) -> int:
+def evaluations(settings: WeightSettings, problem: Problem) -> int:
     """Every member of the composition, at both ends of every step."""
     return score_models.num_members(problem) * (problem.budget.sample_steps + 1)
 
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    learned = partial(Method, settings=Settings, fit=fit, build=build, evaluations=evaluations, shared_fit=shared_fit)
-    analytic = partial(Method, settings=OracleSettings, fit=oracle, evaluations=evaluations, oracle=True)
+    learned = partial(
+        Method,
+        settings=ModelSettings,
+        fit=score_models.fit,
+        build=score_models.build,
+        evaluations=evaluations,
+        shared_fit=score_models.fit_facts,
+    )
+    analytic = partial(Method, settings=WeightSettings, fit=score_models.oracle_of, evaluations=evaluations, oracle=True)
     ode, sde = partial(sample, noise=False), partial(sample, noise=True)
     return (
         learned(name="naive-ode", sample=ode),

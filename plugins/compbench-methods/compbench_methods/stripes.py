@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Generator, Tensor, nn
+from torch import Generator, nn
 
 from compbench.errors import Refused
 from compbench.federation import Federation
@@ -22,11 +22,12 @@ from compbench.flow.decoders import (
     PixelDecoder,
     TransformerDecoder,
     condition_decoder,
+    decoder_method,
     regress,
 )
 from compbench.flow.low_rank import LowRankDecoder, RankSettings
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Batch, Context, Method, Problem, Request, Silo
+from compbench.interfaces import Batch, Context, Method, Problem, Silo
 
 MAX_DRAWS = 100
 """Draws of as many examples as are wanted, before the training data is held to have no more distinct ones."""
@@ -101,24 +102,6 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
     return net
 
 
-@torch.no_grad()
-def sample(settings: Settings, net: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """The image of each condition; the noise is not used."""
-    with ctx.autocast():
-        return net(request.condition).float()
-
-
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (
-        Method(
-            name="stripes",
-            settings=Settings,
-            fit=fit,
-            sample=sample,
-            build=build,
-            evaluations=lambda settings, problem: 1,
-            kinds=("image",),
-            regresses=True,
-        ),
-    )
+    return (decoder_method("stripes", Settings, build, fit=fit),)

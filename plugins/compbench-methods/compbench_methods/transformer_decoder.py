@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from compbench.flow.codes import CodeSettings
-from compbench.flow.decoders import ConditionDecoder, RateSettings, TransformerDecoder, condition_decoder, regress
+from compbench.flow.decoders import ConditionDecoder, RateSettings, TransformerDecoder, condition_decoder, decoder_method
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
+from compbench.interfaces import Method, Problem
 
 
 class Settings(CodeSettings, RateSettings):
@@ -34,32 +32,6 @@ def build(settings: Settings, problem: Problem) -> ConditionDecoder:
     return condition_decoder(problem, settings, decoder)
 
 
-def fit(settings: Settings, problem: Problem, ctx: Context) -> ConditionDecoder:
-    """Regression on all training data."""
-    net = build(settings, problem)
-    regress(net, problem.federation.pooled(), problem, ctx, rate_factor=settings.rate_factor)
-    return net
-
-
-@torch.no_grad()
-def sample(settings: Settings, net: ConditionDecoder, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """The image of each condition; the noise is not used."""
-    with ctx.autocast():
-        return net(request.condition).float()
-
-
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (
-        Method(
-            name="transformer-decoder",
-            settings=Settings,
-            fit=fit,
-            sample=sample,
-            build=build,
-            evaluations=lambda settings, problem: 1,
-            kinds=("image",),
-            regresses=True,
-            version=2,
-        ),
-    )
+    return (decoder_method("transformer-decoder", Settings, build, version=2),)

@@ -44,8 +44,9 @@ def problem(train_steps: int = 3, **changes) -> Problem:
 
 
 def images_of(module, settings, asked: Problem, condition: torch.Tensor) -> torch.Tensor:
-    model = module.fit(settings, asked, context())
-    return as_upright(module.sample(settings, model, Request(condition, torch.zeros(len(condition), 1, N, N)), context()))
+    (method,) = module.compbench_methods()
+    model = method.fit(settings, asked, context())
+    return as_upright(method.sample(settings, model, Request(condition, torch.zeros(len(condition), 1, N, N)), context()))
 
 
 @pytest.mark.parametrize("name", DECODERS)
