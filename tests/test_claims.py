@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,11 +94,8 @@ def test_of_sixteen_takers_of_a_dead_claim_one_has_it(tmp_path: Path) -> None:
             except Busy as busy:
                 refused.append(busy)
 
-        takers = [threading.Thread(target=want, args=(number,)) for number in range(16)]
-        for taker in takers:
-            taker.start()
-        for taker in takers:
-            taker.join()
+        with ThreadPoolExecutor(16) as takers:
+            list(takers.map(want, range(16)))
         assert (len(had), len(refused)) == (1, 15)
         had[0].release()
 

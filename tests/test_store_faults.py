@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,8 @@ def test_of_sixteen_writers_of_one_attempt_one_wins_and_its_picture_is_its_own(t
         except Taken as taken:
             outcomes.append(taken)
 
-    writers = [threading.Thread(target=write, args=(number,)) for number in range(16)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
+    with ThreadPoolExecutor(16) as writers:
+        list(writers.map(write, range(16)))
     (winner,) = [outcome for outcome in outcomes if isinstance(outcome, int)]
     (found,), problems = store.read()
     assert problems == []

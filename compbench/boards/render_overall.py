@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +35,16 @@ leave that open, as they do where a task has one seed only. In brackets: a refer
 
 def overall_csv(contests: Sequence[Contest]) -> str:
     """One line a contender with task `all`, then one for each of its tasks, missing ones too."""
-    output = io.StringIO()
-    writer = csv.DictWriter(output, HEADER, restval="", lineterminator="\n")
-    writer.writeheader()
+    lines = []
     for contest in contests:
         for one in contest.contenders:
             head = {"preset": contest.preset, "source": contest.source, "kind": one.kind}
             head |= {"method": text(one.method), "variant": text(one.variant)}
-            writer.writerow(head | _total(one))
+            lines.append(head | _total(one))
             for section, cell in zip(contest.sections, one.cells, strict=True):
                 where = {"task": section.task, "task_version": section.task_version, "fingerprint": text(section.fingerprint)}
-                writer.writerow(head | where | _cell(cell))
-    return output.getvalue()
+                lines.append(head | where | _cell(cell))
+    return _csv(HEADER, lines)
 
 
 def _total(one: Contender) -> dict[str, Any]:
@@ -73,26 +71,30 @@ def _cell(cell: Attained) -> dict[str, Any]:
 
 def pairs_csv(contests: Sequence[Contest]) -> str:
     """The first contenders of each contest, pair by pair."""
+    return _csv(PAIRS, [_pair(contest, pair) for contest in contests for pair in contest.pairs])
+
+
+def _csv(header: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
     output = io.StringIO()
-    writer = csv.DictWriter(output, PAIRS, restval="", lineterminator="\n")
+    writer = csv.DictWriter(output, header, restval="", lineterminator="\n")
     writer.writeheader()
-    for contest in contests:
-        for pair in contest.pairs:
-            writer.writerow(
-                {
-                    "preset": contest.preset,
-                    "source": contest.source,
-                    "one": text(pair.one),
-                    "other": text(pair.other),
-                    "num_tasks": pair.num_tasks,
-                    "probability_of_improvement": exact(pair.probability),
-                    **_ends("probability_low", "probability_high", pair.probability_interval),
-                    "num_paired_tasks": pair.num_paired,
-                    "difference": exact(pair.difference),
-                    **_ends("difference_low", "difference_high", pair.difference_interval),
-                }
-            )
+    writer.writerows(lines)
     return output.getvalue()
+
+
+def _pair(contest: Contest, pair: Pair) -> dict[str, Any]:
+    return {
+        "preset": contest.preset,
+        "source": contest.source,
+        "one": text(pair.one),
+        "other": text(pair.other),
+        "num_tasks": pair.num_tasks,
+        "probability_of_improvement": exact(pair.probability),
+        **_ends("probability_low", "probability_high", pair.probability_interval),
+        "num_paired_tasks": pair.num_paired,
+        "difference": exact(pair.difference),
+        **_ends("difference_low", "difference_high", pair.difference_interval),
+    }
 
 
 def _ends(low: str, high: str, interval: Interval | None) -> dict[str, str]:
