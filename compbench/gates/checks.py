@@ -181,6 +181,22 @@ def x0(subject: Subject) -> None:
         raise Broken("other noise in some rows changed the samples of other rows")
 
 
+def known(subject: Subject) -> None:
+    """The first frame of all channels given, once as it came and once moved."""
+    if subject.fitted_on.event.kind != "trajectory":
+        raise Skipped("only tasks of trajectories give entries")
+    mask = torch.zeros_like(subject.first, dtype=torch.bool)
+    mask[..., 0] = True
+    made = []
+    for values in (subject.first, subject.first + 1.0):
+        made.append(subject.sample(subject.condition, subject.x0, known=values, known_mask=mask))
+        changed = (made[-1] != values)[mask]
+        if bool(changed.any()):
+            raise Broken(f"{changed.float().mean():.1%} of the given entries came back changed")
+    if not subject.differ(made[0][~mask], made[1][~mask]):
+        raise Broken("other values of the given entries left all other entries as they were")
+
+
 def build(subject: Subject) -> None:
     """The fitted weights in a network that `build` made; the number of evaluations; the facts of a shared fit."""
     method, problem = subject.method, subject.fitted_on
@@ -348,6 +364,7 @@ SUBJECT_CHECKS: dict[str, Callable[[Subject], str | None]] = {
     "conditions": conditions,
     "null": null,
     "x0": x0,
+    "known": known,
     "build": build,
     "extend": extend,
     "cancellation": cancellation,

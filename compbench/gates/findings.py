@@ -60,6 +60,10 @@ CLAUSES: dict[str, Clause] = {
         "a sample depends on its own row of request.x0 and on no other row's",
         "start from request.x0, and keep rows apart; a method that regresses says Method(regresses=True)",
     ),
+    "known": Clause(
+        "entries of a trajectory that the request gives come back as they were given, and the others follow them",
+        "let compbench.flow.solver.answer draw, or hold x at t known + (1 - t) x0 there in every step; or leave out the kind",
+    ),
     "build": Clause(
         "build gives a network that takes the fitted weights and then samples alike; evaluations is a positive integer",
         "let fit start from build(settings, problem); keep all state in parameters and buffers",

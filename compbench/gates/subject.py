@@ -143,11 +143,21 @@ class Subject:
         with self.watched("extend"):
             return self.method.extend(self.settings, base, problem.extension.factor, problem.extension.problem, ctx)
 
-    def sample(self, condition: Tensor, x0: Tensor, *, model: Any = None, seed: int = SAMPLE_SEED, stray: int = 0) -> Tensor:
+    def sample(
+        self,
+        condition: Tensor,
+        x0: Tensor,
+        *,
+        model: Any = None,
+        seed: int = SAMPLE_SEED,
+        stray: int = 0,
+        known: Tensor | None = None,
+        known_mask: Tensor | None = None,
+    ) -> Tensor:
         """Samples; `stray` moves torch's global generator, on which they must not depend."""
         ctx = self.context(seed, Progress(), None)
         torch.manual_seed(seed + stray)
-        request = Request(condition.clone(), x0.clone())
+        request = Request(condition.clone(), x0.clone(), known, known_mask)
         with self.watched("sample"):
             made = self.method.sample(self.settings, self.model if model is None else model, request, ctx)
         if not torch.equal(request.x0, x0) or not torch.equal(request.condition, condition):

@@ -61,6 +61,13 @@ BUGS = {
         "x0", "vector", START, "x, null = torch.randn(request.x0.shape, generator=ctx.generator),"
     ),
     "rows of a request touch each other": Bug("x0", "vector", RETURN, "    return x - x.mean(0) / 2\n"),
+    "given entries are not looked at": Bug("known", "trajectory", "if request.known is not None:", "if False:"),
+    "given entries are pasted over the end": Bug(
+        "known",
+        "trajectory",
+        "        if request.known is not None:\n            x =",
+        "    if request.known is not None:\n        step, x = net.num_steps - 1, x\n        x =",
+    ),
     "state is outside the weights": Bug(
         "build",
         "vector",

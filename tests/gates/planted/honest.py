@@ -105,6 +105,8 @@ def sample(settings, net, request, ctx):
         t = torch.full((len(x),), step / net.num_steps, device=x.device)
         v_null, v_told = net(x, t, null), net(x, t, request.condition)
         x = x + (v_null + settings.guidance_weight * (v_told - v_null)) / net.num_steps
+        if request.known is not None:
+            x = torch.where(request.known_mask, torch.lerp(request.x0, request.known, (step + 1) / net.num_steps), x)
     return x
 
 
