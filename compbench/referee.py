@@ -7,7 +7,7 @@ import io
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compbench import devices, profiling
 from compbench.errors import CompbenchError
@@ -85,8 +85,7 @@ class Referee:
             "scores": [score.model_dump(mode="json") for score in found.scores],
             "stages": [stage.model_dump() for stage in self.stages],
             "referee_memory_bytes": profiling.peak_memory(self.device),
-            "num_samples": sampler.num_samples,
-            "sample_bytes": sampler.num_bytes,
+            "free": sampler.free._asdict(),
         }
 
     def _batch(self) -> int:
@@ -97,10 +96,19 @@ class Referee:
         return GPU_BATCH if self.device.type == "cuda" else CPU_BATCH
 
 
+class Sampled(NamedTuple):
+    """What requests of one sort took: samples, seconds by the referee's clock, bytes both ways."""
+
+    num_samples: int = 0
+    seconds: float = 0.0
+    num_bytes: int = 0
+
+
 class CheckedSampler:
     """Draws x0, asks in batches, and lets only samples of the right shape and finite values through.
 
-    x0 depends on seed, stream and row alone, so every method gets the same noise for the same request.
+    x0 depends on seed, stream and row alone, so every method gets the same noise for the same request.  `free` is what the
+    requests took that give no entries: the contestant's own speed is of such.
     """
 
     def __init__(
@@ -115,7 +123,7 @@ class CheckedSampler:
         self._answer, self._event, self._request, self._batch = answer, event, request, batch
         self._progress = progress
         self.seconds = 0.0
-        self.num_samples = self.num_bytes = 0
+        self.free = Sampled()
 
     def __call__(
         self, condition: Tensor, *, stream: str, known: Tensor | None = None, known_mask: Tensor | None = None
@@ -137,12 +145,15 @@ class CheckedSampler:
             rows = condition[part]
             x0 = torch.randn(len(rows), *self._event.shape, generator=generator)
             given = () if known is None or known_mask is None else (known[part], known_mask[part])
-            self.num_samples += len(rows)
-            self.num_bytes += 2 * x0.numel() * x0.element_size()  # noise one way, samples the other
             parts.append(self._checked(self._answer(Request(rows, x0, *given), stream), x0, *given))
             self._progress(f"sample {stream}", first + len(rows), len(condition))
-        self.seconds += time.perf_counter() - start
-        return torch.cat(parts)
+        made, seconds = torch.cat(parts), time.perf_counter() - start
+        self.seconds += seconds
+        if known is None:
+            both_ways = 2 * made.numel() * made.element_size()  # noise one way, samples the other
+            before = self.free
+            self.free = Sampled(before.num_samples + len(made), before.seconds + seconds, before.num_bytes + both_ways)
+        return made
 
     def _checked(self, samples: Tensor, x0: Tensor, known: Tensor | None = None, known_mask: Tensor | None = None) -> Tensor:
         import torch

@@ -51,7 +51,8 @@ def profile_of(measured: dict[str, Any], refereed: dict[str, Any], *, fit_second
 
     Args:
         measured: the contestant's own profile, as it came.
-        refereed: what the referee measured: "stages", "referee_memory_bytes", "num_samples", "sample_bytes".
+        refereed: what the referee measured: "stages", "referee_memory_bytes", and "free": the samples, seconds and
+            bytes of requests that give no entries, which the contestant's speed is of.
         fit_seconds: of the fit, by the parent's clock.
 
     Returns:
@@ -76,9 +77,9 @@ def _contradiction(said: Profile, refereed: dict[str, Any], fit_seconds: float) 
     batch, rate = said.sample_batch, said.sample_samples_per_second
     if not batch or not rate:
         return ""
-    sampled = sum(stage["seconds"] for stage in refereed["stages"] if stage["name"] == "sample")
-    claimed = refereed["num_samples"] / rate
-    if _too_short(claimed, sampled, SLACK_SECONDS + refereed["sample_bytes"] / BYTES_PER_SECOND):
+    free = refereed["free"]
+    claimed, sampled = free["num_samples"] / rate, free["seconds"]
+    if _too_short(claimed, sampled, SLACK_SECONDS + free["num_bytes"] / BYTES_PER_SECOND):
         return f"its clock says {claimed:.3g} s of sampling that took {sampled:.3g} s"
     return ""
 

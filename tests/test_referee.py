@@ -43,3 +43,14 @@ def test_samples_that_change_known_entries_are_refused_with_their_share() -> Non
 
     with pytest.raises(CompbenchError, match=r"must keep the request's known entries, 50\.0% of them were changed"):
         sampler(forgets_one_channel)(condition, stream="s", known=known, known_mask=mask)
+
+
+def test_requests_that_give_entries_do_not_count_where_speeds_are_compared() -> None:
+    condition, known, mask = asked()
+    drawing = sampler(lambda request, _: request.x0 if request.known is None else request.known)
+    drawing(condition, stream="free")
+    before = drawing.free
+    drawing(condition, stream="given", known=known, known_mask=mask)
+    assert drawing.free == before
+    assert (before.num_samples, before.num_bytes) == (5, 2 * 5 * 8 * 4)
+    assert 0 < before.seconds < drawing.seconds

@@ -8,8 +8,7 @@ from compbench.testimony import plugin_of, profile_of
 REFEREED = {
     "stages": [{"name": "sample", "seconds": 8.0}, {"name": "score", "seconds": 1.0}],
     "referee_memory_bytes": 7,
-    "num_samples": 100,
-    "sample_bytes": 1000,
+    "free": {"num_samples": 100, "seconds": 8.0, "num_bytes": 1000},
 }
 
 
@@ -46,7 +45,7 @@ def test_a_fit_from_the_cache_may_claim_more_than_it_took() -> None:
 
 
 def test_many_bytes_on_their_way_are_no_lie() -> None:
-    refereed = {**REFEREED, "sample_bytes": 1e9}
+    refereed = {**REFEREED, "free": {**REFEREED["free"], "num_bytes": 1e9}}
     assert profile_of(measured(sample_samples_per_second=1e4), refereed, fit_seconds=60.0).distrust == ""
 
 
