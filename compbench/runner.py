@@ -350,6 +350,11 @@ def check_same(here: RunSpec, expected: RunSpec) -> None:
     found["metrics"] = {name: found["metrics"].get(name) for name in wanted["metrics"]}
     for name, value in wanted.items():
         if found[name] != value:
+            if name == "code":
+                raise CompbenchError(
+                    f"this spec cannot be run here: the method's file had SHA-256 {value[:12]}, here it has {found[name][:12]}; "
+                    "install the plugin as it was then, or run the method as it is now for a record of its own."
+                )
             was, now = str(value)[:100], str(found[name])[:100]
             raise CompbenchError(f"this spec cannot be run here: {name.replace('_', ' ')} was {was}, here it is {now}.")
 

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from boards.sample_records import record
 
 from compbench.errors import CompbenchError
 from compbench.records import Store
-from compbench.runner import exclusive, run
+from compbench.runner import check_same, exclusive, run
 from compbench.schemas import Record, RunRequest
 
 
@@ -156,6 +157,14 @@ def test_two_runs_of_one_spec_at_once_are_told_apart(home: Path, tmp_path: Path)
         exclusive(tmp_path, spec),
     ):
         pass
+
+
+def test_what_of_a_spec_is_not_so_here_is_named() -> None:
+    wanted = record().spec
+    with pytest.raises(CompbenchError, match="the method's file had SHA-256 .*; install the plugin as it was then"):
+        check_same(wanted.model_copy(update={"code": "0" * 64}), wanted)
+    with pytest.raises(CompbenchError, match="precision was fp32, here it is bf16"):
+        check_same(wanted.model_copy(update={"precision": "bf16"}), wanted.model_copy(update={"precision": "fp32"}))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
