@@ -38,7 +38,15 @@ def _with_fence(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "format": 3}
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_digest, 2: _with_fence}
+def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
+    """Format 3 counted no weight of stacked experts, so how many parameters their mixtures had is not known."""
+    profile, method = raw.get("profile"), (raw.get("spec") or {}).get("method")
+    if method in ("ddm", "dfd", "dcfm-a") and isinstance(profile, dict):
+        raw = {**raw, "profile": {**profile, "parameters": None}}
+    return {**raw, "format": 4}
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_digest, 2: _with_fence, 3: _with_experts_counted}
 """format -> function that turns a record of that format into the next."""
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compbench.interfaces import LARGEST, Budget, Presets, Score
 
-RECORD_FORMAT = 3
+RECORD_FORMAT = 4
 """Goes up when a record's fields change; `compbench.records` migrates older ones.  2: the file has a digest of itself."""
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]

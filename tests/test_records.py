@@ -74,6 +74,7 @@ def test_a_formatter_does_not_spoil_a_record() -> None:
         ("format-1.json", 0.5454545617103577, 20),
         ("format-2.json", 0.03333333507180214, 4),
         ("format-3.json", 0.03333333507180214, 4),
+        ("format-4.json", 0.03333333507180214, 4),
     ],
 )
 def test_a_stored_record_of_each_format_says_to_both_readers_what_it_said(
@@ -87,6 +88,15 @@ def test_a_stored_record_of_each_format_says_to_both_readers_what_it_said(
     path = tmp_path / f"{found.name}.json"
     path.write_bytes((FORMATS / name).read_bytes())
     assert read_records([path]) == ([found], [])
+
+
+def test_how_many_parameters_a_mixture_had_is_not_known_before_format_4() -> None:
+    old = json.loads((FORMATS / "format-3.json").read_bytes())
+    counted = old["profile"]["parameters"]
+    assert MIGRATIONS[3](old)["profile"]["parameters"] == counted
+    mixture = {**old, "spec": {**old["spec"], "method": "ddm"}}
+    assert MIGRATIONS[3](mixture)["profile"] == {**old["profile"], "parameters": None}
+    assert MIGRATIONS[3]({**mixture, "profile": None})["profile"] is None
 
 
 def test_there_is_a_stored_record_of_each_format_and_a_migration_from_each_older_one() -> None:

@@ -28,16 +28,21 @@ class Experts(nn.Module):
         # Not a submodule: its weights are nobody's.  In a tuple it stays out of state_dict() and parameters().
         self._template = (copy.deepcopy(template).requires_grad_(False).eval(),)
         self._names = list(template.state_dict())  # of the template, so that stored weights fit whoever gave the states
+        learnt = {name for name, _ in template.named_parameters()}
         for index, name in enumerate(self._names):
-            self.register_buffer(f"stack{index}", torch.stack([state[name].detach() for state in states]))
+            stack = torch.stack([state[name].detach() for state in states])
+            if name in learnt:  # a parameter, so that whoever counts these finds every expert's
+                self.register_parameter(f"stack{index}", nn.Parameter(stack, requires_grad=False))
+            else:
+                self.register_buffer(f"stack{index}", stack)
 
     def __len__(self) -> int:
-        return len(self.get_buffer("stack0"))
+        return len(self.stack0)
 
     @property
     def stacks(self) -> dict[str, Tensor]:
         """Weights by name, (n, ...) each."""
-        return {name: self.get_buffer(f"stack{index}") for index, name in enumerate(self._names)}
+        return {name: getattr(self, f"stack{index}") for index, name in enumerate(self._names)}
 
     def state(self, expert: int) -> dict[str, Tensor]:
         """One expert's own state dict."""
@@ -79,6 +84,7 @@ class Experts(nn.Module):
     def chosen(self, indices: Tensor) -> Experts:
         """The experts at some indices (R,), with repetitions, as R experts; weights are gathered on the device."""
         view = copy.copy(self)
+        view._parameters = {name: stack.index_select(0, indices) for name, stack in self._parameters.items()}
         view._buffers = {name: stack.index_select(0, indices) for name, stack in self._buffers.items()}
         return view
 

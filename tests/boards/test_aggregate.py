@@ -13,6 +13,7 @@ from compbench.boards.load import read_records
 from compbench.boards.ranks import ranks
 from compbench.boards.statistics import Interval, interval, resamples, sample_std
 from compbench.records import dump
+from compbench.schemas import RECORD_FORMAT
 
 
 def test_a_row_has_the_mean_and_sample_deviation_of_its_seeds() -> None:
@@ -206,7 +207,7 @@ def test_read_records_reports_bad_files_and_keeps_the_good(tmp_path: Path) -> No
         "d.json": good.replace(b'"quick"', b'"slow"'),
         "e.json": b"[" * 100_000,
         "f.json": b"\xff\xfe",
-        "g.json": good.replace(b'"format": 3,', b""),
+        "g.json": good.replace(b'"format": %d,' % RECORD_FORMAT, b""),
     }
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)

@@ -59,6 +59,8 @@ def test_chosen_experts_may_repeat_and_the_state_dict_is_the_stack_alone() -> No
         for row, expert in enumerate([2, 0, 2, 1]):
             assert torch.allclose(found[row, 0], nets[expert](x, t, conditions[row, 0]), atol=1e-5)
     assert len(routed) == 4
+    assert sum(p.numel() for p in experts.parameters()) == 3 * sum(p.numel() for p in nets[0].parameters())
+    assert not any(p.requires_grad for p in experts.parameters())
     assert all(value.shape[0] == 3 for value in experts.state_dict().values())
     again = Experts(network("vector", 9), [network("vector", 9).state_dict()] * 3)
     again.load_state_dict(experts.state_dict())
