@@ -83,7 +83,7 @@ def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> No
 
 def test_trajectories_are_composed_around_null_too() -> None:
     """Eight states of two numbers, all at the corner of their combination; the three methods share the network and its fit."""
-    flat = vector_problem(train_steps=150)
+    flat = vector_problem(train_steps=80)
 
     class Paths:
         name, size = "paths", 1000
@@ -96,9 +96,9 @@ def test_trajectories_are_composed_around_null_too() -> None:
     problem = Problem(flat.space, event, Federation([Paths()]), flat.budget, flat.holdout)
     found = METHODS["fkc"]
     settings = found.settings(num_particles=2)
-    request = Request(torch.tensor([[0, 1], [1, 0]]).repeat(20, 1), torch.randn(40, 2, 8))
+    request = Request(torch.tensor([[0, 1], [1, 0]]).repeat(8, 1), torch.randn(16, 2, 8))
     x = found.sample(settings, found.fit(settings, problem, context()), request, context())
-    assert x.shape == (40, 2, 8)
+    assert x.shape == (16, 2, 8)
     assert (x - (2.0 * request.condition - 1)[:, :, None]).abs().median().item() < 0.8
 
 
