@@ -20,7 +20,7 @@ from torch import Generator, Tensor
 
 from compbench.errors import CompbenchError
 from compbench.flow.path import GaussianPath, diffusion
-from compbench.flow.solver import Known
+from compbench.flow.solver import Known, towards_known
 
 Scheme = Literal["systematic", "stratified", "multinomial"]
 
@@ -208,7 +208,7 @@ def feynman_kac(
         x: particles at t = 0, (B, K, *D).
         settings: steps, clip, resampling.
         generator: of noise and resampling, on x's device.
-        known: entries that are given, the same for all particles of a swarm.
+        known: entries that are given, the same for all particles of a swarm; they lead the others by `given`.
 
     Returns:
         the swarm at t = 1, not resampled after the last weights if the trigger did not ask for it, and its trace.
@@ -226,6 +226,8 @@ def feynman_kac(
     sizes = torch.full((settings.num_steps,), float(num_particles), dtype=torch.float64, device=x.device)
     diverged = torch.full((), settings.num_steps + 1, device=x.device)
     noise0, alongside = x, known and Known(known.values[:, None], known.mask[:, None])
+    if alongside is not None:
+        composed = given(composed, path, alongside)
     now = composed(x, table[0].time)
     for step in range(settings.num_steps):
         last = step + 1 == settings.num_steps
@@ -272,6 +274,32 @@ def feynman_kac(
         ess=tuple(sizes.tolist()),
     )
     return Swarm(x, log_weights, ancestors), trace
+
+
+def given(composed: ComposedScore, path: GaussianPath, known: Known) -> ComposedScore:
+    """The composed score given some entries of x1, as `solver.conditioned` does it for velocities.
+
+        S(x_t | known) = S(x_t) + alpha / sigma^2 (E[x1 | x_t, known] - E[x1 | x_t])
+
+    The gap stays that of the composition: weights go on to correct the composition, not the regression on what is given.
+
+    Args:
+        composed: differentiable in x.
+        path: the path that the scores belong to.
+        known: entries that are given, (B, 1 or K, *D).
+    """
+
+    def conditioned(x: Tensor, t: float) -> Composed:
+        alpha, sigma = _alpha_sigma(path, t)
+        with torch.enable_grad():
+            leaf = x.detach().flatten(0, 1).requires_grad_(True)  # each particle is a regression of its own
+            found = composed(leaf.view_as(x), t)
+            denoised = (leaf + sigma**2 * found.score.flatten(0, 1)) / alpha
+        own = Known(known.values.expand_as(x).flatten(0, 1), known.mask.expand_as(x).flatten(0, 1))
+        moved = towards_known(denoised, leaf, alpha, own).view_as(x)
+        return Composed(found.score.detach() + alpha / sigma**2 * moved, found.gap.detach())
+
+    return conditioned
 
 
 def pick(swarm: Swarm, generator: Generator) -> Tensor:

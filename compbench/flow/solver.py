@@ -15,7 +15,7 @@ Velocity = Callable[[Tensor, Tensor], Tensor]
 """(x (B, *D), t (B,)) -> velocity (B, *D)."""
 
 NUM_GRADIENTS, DAMPING, TINY = 5, 0.05, 1e-6
-"""Of the regression on given entries: steps, damping over t (J grows with t), and what counts as no curvature."""
+"""Of the regression on given entries: steps, damping over alpha_t (J grows with it), and what counts as no curvature."""
 
 
 class Known(NamedTuple):
@@ -91,15 +91,30 @@ def conditioned(velocity: Velocity, x: Tensor, t: float, known: Known) -> Tensor
         leaf = x.detach().requires_grad_(True)
         found = velocity(leaf, _times(x, t))
         denoised = leaf + (1 - t) * found
+    return found.detach() + towards_known(denoised, leaf, t, known) / (1 - t)
+
+
+def towards_known(denoised: Tensor, leaf: Tensor, alpha: float, known: Known) -> Tensor:
+    """J_k w of `conditioned`: how far given entries move every denoised one.
+
+    Args:
+        denoised: E[x1 | x_t], (B, *D), with its graph from `leaf`.
+        leaf: x_t, (B, *D).
+        alpha: the path's scale of x1 at this time, which J grows with.
+        known: entries that are given.
+
+    Returns:
+        E[x1 | x_t, known] - E[x1 | x_t], (B, *D), without a graph.
+    """
 
     def jacobian(vector: Tensor) -> Tensor:
         return torch.autograd.grad(denoised, leaf, vector, retain_graph=True)[0]
 
     def damped(vector: Tensor) -> Tensor:
-        return torch.where(known.mask, jacobian(vector), 0.0) + DAMPING * max(t, 1 / 50) * vector
+        return torch.where(known.mask, jacobian(vector), 0.0) + DAMPING * max(alpha, 1 / 50) * vector
 
     missing = torch.where(known.mask, known.values - denoised.detach(), 0.0)
-    return found.detach() + jacobian(_conjugate_gradients(damped, missing)) / (1 - t)
+    return jacobian(_conjugate_gradients(damped, missing))
 
 
 def _conjugate_gradients(product: Callable[[Tensor], Tensor], wanted: Tensor) -> Tensor:

@@ -222,3 +222,23 @@ def test_draw_returns_known_entries_as_given_and_draws_the_others(num_particles:
     drawn = draw(lambda part: composed, path, x0, num_particles, settings, generator, known=known)
     assert torch.equal(drawn.x[:, 0], known.values[:, 0])
     assert drawn.x[:, 1].std() > 0.1
+
+
+@pytest.mark.parametrize("num_particles", [1, 4])
+@pytest.mark.parametrize("path", [LinearPath(), VP])
+def test_known_entries_lead_the_others_to_the_conditional_law_of_a_gaussian(path, num_particles: int) -> None:
+    """x1 = (z, 0.9 z + sqrt(0.19) e): given z the other entry is N(0.9 z, 0.19), whatever the number of particles."""
+    covariance = torch.tensor([[1.0, 0.9], [0.9, 1.0]])
+
+    def score(x: Tensor, t: float) -> Tensor:
+        at = path.at(torch.tensor(t, dtype=torch.float64))
+        return -x @ torch.linalg.inv(float(at.alpha) ** 2 * covariance + float(at.sigma) ** 2 * torch.eye(2))
+
+    composed = of_members(lambda x, t: score(x, t)[None], (1.0,))
+    generator = torch.Generator().manual_seed(0)
+    x0 = torch.randn(4000, 2, generator=generator)
+    known = Known(torch.full((4000, 2), 1.5), torch.tensor([True, False]).expand(4000, 2))
+    settings = Settings(num_steps=100, edge=1e-3, last_noise=False)
+    other = draw(lambda part: composed, path, x0, num_particles, settings, generator, known=known).x[:, 1]
+    assert float(other.mean()) == pytest.approx(1.35, abs=0.06)
+    assert float(other.std()) == pytest.approx(0.19**0.5, abs=0.06)
