@@ -223,7 +223,9 @@ class Contestant:
     def _fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
         context = self._context(self._generator(name), checkpoints)
         context.progress = self._progress(name)
-        return self.method.fit(self.settings, problem, context)
+        model = self.method.fit(self.settings, problem, context)
+        self._notes.add(name, 1, context.notes)
+        return model
 
     def _extend(self, problem: Problem) -> None:
         """The second stage: the method's own extension, or a fit from scratch, whose whole cost is then the extension's."""

@@ -8,6 +8,7 @@ task such a model gives the mean of the samples of a condition.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,10 @@ from compbench.interfaces import Method, MethodSettings
 
 if TYPE_CHECKING:
     from compbench.interfaces import Batch, Context, Problem, Request, Silo
+
+
+FUSED_FROM = 5_000
+"""Steps of a fit that pay for compiling one."""
 
 
 class RateSettings(MethodSettings):
@@ -59,7 +64,7 @@ def condition_decoder(problem: Problem, settings: CodeSettings, decoder: Decoder
     return ConditionDecoder(encoding, decoder(encoding.num_outputs, problem.event.shape))
 
 
-def regression_loss(net: Callable[[Tensor], Tensor], batch: Batch, generator: Generator) -> Tensor:
+def regression_loss(net: Callable[[Tensor], Tensor], batch: Batch, generator: Generator | None = None) -> Tensor:
     """E ((net(c) - x1) / 2)^2: the MSE of images in [0, 1], the mean over entries.  Draws nothing."""
     return (net(batch.condition) - batch.x1).square().mean() / 4
 
@@ -67,22 +72,38 @@ def regression_loss(net: Callable[[Tensor], Tensor], batch: Batch, generator: Ge
 def regress(net: nn.Module, silo: Silo, problem: Problem, ctx: Context, *, rate_factor: float = 1.0) -> None:
     """Fit a decoder in place on a silo's examples, with its own penalty where it has one (`net.penalty()`).
 
+    Where a network says that its step `fuses`, a long fit on a CPU compiles it: many small operations become few loops.
+    That costs some 20 s the first time, so a short fit does not; TORCHDYNAMO_DISABLE=1 turns it off.
+
     Args:
         net: conditions (B, F) -> samples.
         silo: where examples come from.
         problem: its budget counts.
-        ctx: of the fit.
+        ctx: of the fit; its notes say whether the step was compiled, where it could have been.
         rate_factor: learning rate over the budget's.
     """
     budget = problem.budget.model_copy(update={"learning_rate": rate_factor * problem.budget.learning_rate})
-    penalty = getattr(net, "penalty", None)
-
-    def loss(network: Callable[[Tensor], Tensor], batch: Batch, generator: Generator) -> Tensor:
-        value = regression_loss(network, batch, generator)
-        return value + penalty() if penalty else value
-
+    loss = penalised
+    if getattr(net, "fuses", False) and ctx.device.type == "cpu" and budget.train_steps >= FUSED_FROM:
+        ctx.notes["compiled"] = float(compiles())
+        loss = torch.compile(penalised, dynamic=False) if compiles() else penalised
     with denormals_flushed():
-        train(net, loss, silo, budget, ctx)
+        train(net, lambda network, batch, generator: loss(network, batch), silo, budget, ctx)
+
+
+def penalised(net: nn.Module, batch: Batch) -> Tensor:
+    """`regression_loss` and the network's own penalty where it has one."""
+    value = regression_loss(net, batch)
+    return value + net.penalty() if hasattr(net, "penalty") else value
+
+
+@functools.cache
+def compiles() -> bool:
+    """Whether torch's compiler makes code for this CPU: it needs a C++ compiler and Python's headers, so it is tried."""
+    try:
+        return bool(torch.compile(lambda x: x + torch.compiler.is_compiling())(torch.zeros(2)).all())
+    except Exception:  # the compiler's own errors have no common base
+        return False
 
 
 def decoder_method(

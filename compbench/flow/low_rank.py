@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -124,7 +124,7 @@ class LowRankDecoder(nn.Module):
     """Images from rendered factors by a few small convolutions: PReLU, then a 3 x 3 convolution, three times.
 
     PReLU and the first convolution act on each factor's map alone, so they are done once a token and step, not once an
-    example: conv(sum_k maps_k) = sum_k conv_k(map_k).  Images are held as rows of all channels, (B, H, C W).
+    example: conv(sum_k maps_k) = sum_k conv_k(map_k).
 
     Args:
         sizes: number of values of each factor.
@@ -132,6 +132,8 @@ class LowRankDecoder(nn.Module):
         settings: rank and penalties.
         num_hidden: convolutions between the maps and the last.
     """
+
+    fuses = True  # see `regress`
 
     def __init__(self, sizes: Sequence[int], shape: tuple[int, ...], settings: RankSettings, *, num_hidden: int = 2) -> None:
         super().__init__()
@@ -150,11 +152,12 @@ class LowRankDecoder(nn.Module):
 
     def render(self, code: Tensor) -> Tensor:
         """`forward` of weights of tokens (B, T), which one-hots are: it can be differentiated in them."""
-        sides = self._sides()
-        h = (code @ sides.flatten(1)).unflatten(1, sides.shape[1:])  # (B, H, C W)
-        for layer in range(1, len(self.convolutions)):
-            h = banded_convolution(self.activations[layer](self._biased(h, layer - 1)), self._band(layer))
-        return 2 * self._biased(h, -1).float().unflatten(2, self.shape[::2]).transpose(1, 2) - 1
+        with torch.autocast("cpu", enabled=False):  # products this small take longer in bf16 there
+            sides = self._sides().transpose(1, 2)  # (T, H, C, W), as `convolution` leaves them
+            h = (code @ sides.flatten(1)).unflatten(1, sides.shape[1:]).transpose(1, 2)  # (B, C, H, W)
+            for layer in range(1, len(self.convolutions)):
+                h = self._convolved(self.activations[layer](self._biased(h, layer - 1)), layer)
+            return 2 * self._biased(h, -1).float() - 1
 
     def plainly(self, condition: Tensor) -> Tensor:
         """`forward`, each example's maps through every convolution: the reference that it is tested against."""
@@ -168,18 +171,17 @@ class LowRankDecoder(nn.Module):
         return self.maps.penalty()
 
     def _sides(self) -> Tensor:
-        """The first convolution, bare of its bias, of every token's map, through the channel of its factor, (T, H, C W)."""
+        """The first convolution, bare of its bias, of every token's map, through the channel of its factor, (T, C, H, W)."""
         tokens = self.activations[0](self.maps.all_maps())  # (T, H, W)
-        own = zip(
-            tokens.split(list(self.maps.sizes)), self._band(0).unflatten(0, (3, len(self.maps.sizes), -1)).unbind(1), strict=True
-        )
-        return torch.cat([banded_convolution(maps, band.flatten(0, 1)) for maps, band in own])
+        weights = _forward(self.convolutions[0].weight).split(1, dim=1)
+        own = zip(tokens[:, None].split(list(self.maps.sizes)), weights, strict=True)
+        return torch.cat([convolution(maps, weight, self.shifts) for maps, weight in own])
+
+    def _convolved(self, h: Tensor, layer: int) -> Tensor:
+        return convolution(h, _forward(self.convolutions[layer].weight), self.shifts)
 
     def _biased(self, h: Tensor, layer: int) -> Tensor:
-        return h + self.convolutions[layer].bias.repeat_interleave(self.shape[2])
-
-    def _band(self, layer: int) -> Tensor:
-        return band_of(_forward(self.convolutions[layer].weight), self.shifts)
+        return h + self.convolutions[layer].bias[:, None, None]
 
 
 def penalised_loss(net: LowRankDecoder, batch: Batch, weights: Tensor) -> Tensor:
@@ -206,22 +208,70 @@ def band_of(weight: Tensor, shifts: Tensor) -> Tensor:
     return entries.view(3, low, out, width, width).transpose(2, 3).reshape(3 * low * width, out * width)
 
 
-def banded_convolution(rows: Tensor, band: Tensor) -> Tensor:
-    """3 x 3 convolution with padding 1 as one matrix product: three rows of all channels times a banded matrix.
-
-    With two channels a convolution routine has next to nothing to do and takes many times as long on a CPU.
+def convolution(images: Tensor, weight: Tensor, shifts: Tensor) -> Tensor:
+    """3 x 3 convolution with padding 1, of few channels: a compiler's one loop on a CPU, else a matrix product.
 
     Args:
-        rows: (B, H, C W).
+        images: (B, C, H, W).
+        weight: as of `conv2d`, (C', C, 3, 3).
+        shifts: `neighbours(W)`.
+
+    Returns:
+        (B, C', H, W).
+    """
+    if torch.compiler.is_compiling() and images.device.type == "cpu":
+        return PatchConvolution.apply(images, weight)
+    return banded_convolution(images, band_of(weight, shifts))
+
+
+def banded_convolution(images: Tensor, band: Tensor) -> Tensor:
+    """`convolution` as one matrix product: three rows of all channels times a banded matrix.
+
+    With two channels a convolution routine has next to nothing to do and takes many times as long on a CPU.  Images that
+    lie in memory row by row, each with all its channels, are not copied; those that it returns lie so.
+
+    Args:
+        images: (B, C, H, W).
         band: (3 C W, C' W).
 
     Returns:
-        (B, H, C' W).
+        (B, C', H, W).
     """
+    rows = images.transpose(1, 2).flatten(2)  # (B, H, C W)
     if torch.is_autocast_enabled(rows.device.type):
         rows = rows.to(torch.get_autocast_dtype(rows.device.type))  # before it is copied three times
     around = torch.cat([F.pad(rows, (0, 0, 1, -1)), rows, F.pad(rows, (0, 0, -1, 1))], dim=2)
-    return (around.flatten(0, 1) @ band).unflatten(0, rows.shape[:2])
+    made = (around.flatten(0, 1) @ band).view(*rows.shape[:2], -1, images.shape[3])  # (B, H, C', W)
+    return made.transpose(1, 2)
+
+
+class PatchConvolution(torch.autograd.Function):
+    """The convolution of images (B, C, H, W) as a sum over patches (B, C, 3, 3, H, W) that are never written down.
+
+    Only where a compiler makes loops of such sums: run one by one they would fill memory with patches.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(images, weight)
+        return _over_patches(images, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        images, weight = ctx.saved_tensors
+        of_weight = (gradient[:, :, None, None, None] * _patches(images)[:, None]).sum((0, 5, 6))
+        return _over_patches(gradient, weight.transpose(0, 1).flip(2, 3)), of_weight
+
+
+def _over_patches(images: Tensor, weight: Tensor) -> Tensor:
+    return (_patches(images)[:, None] * weight[None, ..., None, None]).sum((2, 3, 4))
+
+
+def _patches(images: Tensor) -> Tensor:
+    """Each pixel's neighbourhood, zero outside, as a view, (B, C, 3, 3, H, W)."""
+    padded, (high, wide) = F.pad(images, (1, 1, 1, 1)).contiguous(), images.shape[2:]
+    of_image, of_channel, of_row, _ = padded.stride()
+    return padded.as_strided((*images.shape[:2], 3, 3, high, wide), (of_image, of_channel, of_row, 1, of_row, 1))
 
 
 def _mean_variance(x: Tensor) -> Tensor:

@@ -1,19 +1,28 @@
 import math
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import Tensor
 
+from compbench.checkpoints import NoCheckpoints
+from compbench.data.bumps import TableSilo
 from compbench.errors import Refused
 from compbench.factors import NULL
+from compbench.flow import decoders, low_rank
+from compbench.flow.decoders import penalised, regress
 from compbench.flow.low_rank import (
     LowRankDecoder,
     LowRankMaps,
+    PatchConvolution,
     RankSettings,
     band_of,
     banded_convolution,
     effective_rank,
     neighbours,
 )
+from compbench.interfaces import Batch, Budget, Context
 
 CONDITION = torch.tensor([[0, 4], [3, 1], [NULL, 2], [3, NULL]])
 
@@ -92,6 +101,66 @@ def test_effective_rank_counts_equal_singular_values() -> None:
 
 def test_a_banded_product_is_the_convolution() -> None:
     x, weight = torch.randn(3, 2, 5, 7), torch.randn(4, 2, 3, 3)
-    rows = banded_convolution(x.transpose(1, 2).flatten(2), band_of(weight, neighbours(7)))
-    made = rows.unflatten(2, (4, 7)).transpose(1, 2)
+    made = banded_convolution(x, band_of(weight, neighbours(7)))
     torch.testing.assert_close(made, torch.nn.functional.conv2d(x, weight, padding=1), rtol=1e-4, atol=1e-5)
+
+
+def test_sums_over_patches_are_the_convolution_and_its_gradients() -> None:
+    x, weight = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((3, 2, 5, 7), (4, 2, 3, 3)))
+    made, expected = PatchConvolution.apply(x, weight), torch.nn.functional.conv2d(x, weight, padding=1)
+    torch.testing.assert_close(made, expected)
+    gradient = torch.randn_like(made)
+    for own, other in zip(*(torch.autograd.grad(y, (x, weight), gradient) for y in (made, expected)), strict=True):
+        torch.testing.assert_close(own, other)
+
+
+def refused_if_compiling(banded, *words: Tensor) -> Tensor:
+    assert not torch.compiler.is_compiling()
+    return banded(*words)
+
+
+def test_a_compiled_step_uses_patches_and_its_gradients_are_the_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced as for a real compiler and run by torch's eager backend."""
+    monkeypatch.setattr(low_rank, "banded_convolution", partial(refused_if_compiling, low_rank.banded_convolution))
+    torch.manual_seed(1)
+    net = LowRankDecoder((6, 5), (1, 8, 8), RankSettings())
+    batch = Batch(torch.randn(4, 1, 8, 8), CONDITION)
+    gradients = []
+    for loss in (penalised, torch.compile(penalised, backend="eager", dynamic=False)):
+        net.zero_grad()
+        loss(net, batch).backward()
+        gradients.append([parameter.grad.clone() for parameter in net.parameters()])
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
+def fitted(steps: int) -> tuple[Tensor, dict[str, object]]:
+    """What a decoder fitted to noise draws, and the notes of its fit."""
+    torch.manual_seed(0)
+    net, known = LowRankDecoder((6, 5), (1, 8, 8), RankSettings()), CONDITION[:2]
+    budget = Budget(train_steps=steps, batch_size=8, width=4, learning_rate=1e-3, sample_steps=1)
+    ctx = Context(torch.device("cpu"), "fp32", torch.Generator().manual_seed(0), NoCheckpoints())
+    regress(net, TableSilo("noise", torch.randn(2, 1, 8, 8), known), SimpleNamespace(budget=budget), ctx)
+    return net(known).detach(), ctx.notes
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_long_fit_of_a_fusing_network_compiles_its_step_where_that_works(works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    monkeypatch.setattr(decoders, "FUSED_FROM", 3)
+    monkeypatch.setattr(decoders, "compiles", lambda: works)
+    monkeypatch.setattr(torch, "compile", lambda loss, **how: compiled.append(loss) or loss)
+    assert fitted(2)[1] == {}
+    assert fitted(3)[1] == {"compiled": float(works)}
+    assert compiled == ([penalised] if works else [])
+
+
+@pytest.mark.slow
+def test_a_compiler_makes_of_a_fit_what_a_fit_without_one_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not decoders.compiles():
+        pytest.skip("no C++ compiler here, or no headers of Python")
+    plain, notes = fitted(20)
+    assert notes == {}
+    monkeypatch.setattr(decoders, "FUSED_FROM", 1)
+    fused, notes = fitted(20)
+    assert notes == {"compiled": 1.0}
+    torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-4)

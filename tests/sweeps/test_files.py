@@ -15,8 +15,14 @@ def test_a_grid_is_every_combination_of_its_settings() -> None:
     assert Grid(methods="fkc", tasks="gmm-id").overrides() == [{}]
 
 
-@pytest.mark.parametrize("name", shipped())
-@pytest.mark.parametrize("preset", PRESETS)
+SHIPPED = [(name, preset) for name in shipped() for preset in PRESETS if getattr(read(name), preset)]
+
+
+def test_every_shipped_file_has_a_smoke_grid() -> None:
+    assert {name for name, preset in SHIPPED if preset == "smoke"} == set(shipped())
+
+
+@pytest.mark.parametrize(("name", "preset"), SHIPPED)
 def test_shipped_files_name_what_there_is(name: str, preset: str) -> None:
     registry = Registry()
     for grid in grids(name, preset):

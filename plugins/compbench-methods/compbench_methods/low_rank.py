@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Generator, Tensor, nn
 
 from compbench.errors import Refused
-from compbench.flow.decoders import RateSettings, denormals_flushed, regress
+from compbench.flow.decoders import RateSettings, denormals_flushed, regress, sample_decoder
 from compbench.flow.low_rank import LowRankDecoder, LowRankMaps, RankSettings
 from compbench.flow.nets import SHORTEST_TIME_LEFT, Modulation, backbone
 from compbench.flow.path import per_sample
@@ -95,8 +95,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
 def sample(settings: Settings, net: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """The image of each condition, or Euler's steps along the velocity."""
     if isinstance(net, LowRankDecoder):
-        with ctx.autocast():
-            return net(request.condition).float()
+        return sample_decoder(settings, net, request, ctx)
 
     def velocity(x: Tensor, t: Tensor) -> Tensor:
         with ctx.autocast():
@@ -125,6 +124,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=build,
             evaluations=evaluations,
             kinds=("image", "trajectory"),
-            version=2,
+            version=3,
         ),
     )
