@@ -1,9 +1,14 @@
-"""The claims of forced rendering on small bumps: a table with intervals, and paired differences between the ablations.
+"""The claims of forced rendering on bumps: a table with intervals, and paired differences between the ablations.
 
     compbench sweep --file bumps --device cpu --slots 2
     python experiments/forced_rendering.py [--records leaderboards/records]
 
 16 x 16 pixels, a 10 x 10 square held out in the centre or the corner; about 10 CPU minutes a task for five seeds.
+
+    compbench sweep --file bumps-ablation --preset paper --device cpu --slots 2
+    python experiments/forced_rendering.py --sweep bumps-ablation [--records leaderboards/records]
+
+low-rank alone, 32 x 32 pixels, 20,000 steps; about 30 CPU minutes a task.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from compbench.schemas import Record
 from compbench.sweeps.files import grids
 
 TASKS = ("bump-corner", "bump-center")
+SWEEPS = {"bumps": "quick", "bumps-ablation": "paper"}
 COLUMNS = ("heldout_mse_blank", "heldout_accuracy", "heldout_shape_accuracy", "heldout_superposition", "seen_mse_blank")
 
 
@@ -52,19 +58,19 @@ PAIRS = (
 )
 
 
-def asked(task: str) -> dict[str, object]:
+def asked(sweep: str, task: str) -> dict[str, object]:
     """What the sweep file sets for a task and its budget, the same in all of its grids."""
-    return {k: v for grid in grids("bumps", "quick") if grid.tasks == task for k, v in grid.set.items() if "." in k}
+    return {k: v for grid in grids(sweep, SWEEPS[sweep]) if grid.tasks == task for k, v in grid.set.items() if "." in k}
 
 
-def belongs(record: Record, task: str, variant: Variant) -> bool:
+def belongs(record: Record, sweep: str, task: str, variant: Variant) -> bool:
     """Whether a record is one of this row's."""
     spec = record.spec
     there = {f"task.{name}": value for name, value in spec.task_settings.items()}
     there |= {f"budget.{name}": value for name, value in spec.budget.model_dump().items()}
     return (
-        (record.status, spec.task, spec.method, spec.preset) == ("ok", task, variant.method, "quick")
-        and all(there[name] == value for name, value in asked(task).items())
+        (record.status, spec.task, spec.method, spec.preset) == ("ok", task, variant.method, SWEEPS[sweep])
+        and all(there[name] == value for name, value in asked(sweep, task).items())
         and all(spec.settings[name] == value for name, value in variant.settings)
     )
 
@@ -88,18 +94,20 @@ def cell(found: list[float]) -> str:
     return f"{mean(found):.3f}" + (f" [{spread.low:.3f}, {spread.high:.3f}]" if spread else "")
 
 
-def table(folder: Path) -> None:
+def table(folder: Path, sweep: str) -> None:
     """Every row with its scores, then differences of held-out MSE over blank, paired by seed."""
     records, _ = Store(folder).read()
+    methods = ",".join(grid.methods for grid in grids(sweep, SWEEPS[sweep])).split(",")
+    variants = [variant for variant in VARIANTS if variant.method in methods]
     for task in TASKS:
         print(f"\n{task}\n\n| method | n | " + " | ".join(COLUMNS) + " |")
         print("|---" * (len(COLUMNS) + 2) + "|")
-        own = {variant.name: newest([r for r in records if belongs(r, task, variant)]) for variant in VARIANTS}
+        own = {variant.name: newest([r for r in records if belongs(r, sweep, task, variant)]) for variant in variants}
         for name, rows in own.items():
             cells = [cell(list(values(rows, column).values())) for column in COLUMNS]
             print(f"| {name} | {len(values(rows, COLUMNS[0]))} | " + " | ".join(cells) + " |")
         print()
-        for name, base in PAIRS:
+        for name, base in (pair for pair in PAIRS if set(pair) <= own.keys()):
             a, b = (values(own[each], COLUMNS[0]) for each in (name, base))
             paired = [b[seed] - a[seed] for seed in sorted(a.keys() & b.keys())]
             print(f"'{base}' minus '{name}', held-out MSE over blank, paired: {cell(paired)}")
@@ -108,4 +116,6 @@ def table(folder: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=Path, default=Home.of_user().records, help="folder of records")
-    table(parser.parse_args().records)
+    parser.add_argument("--sweep", choices=SWEEPS, default="bumps", help="the sweep file that made them")
+    arguments = parser.parse_args()
+    table(arguments.records, arguments.sweep)
