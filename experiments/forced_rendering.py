@@ -42,6 +42,8 @@ VARIANTS = (
     Variant("mlp-decoder", "mlp-decoder"),
     Variant("pixel-decoder", "pixel-decoder"),
     Variant("transformer-decoder", "transformer-decoder"),
+    Variant("mono (velocity network)", "mono"),
+    Variant("factored (velocity network)", "factored"),
     Variant(NONE, "low-rank", (("entropy_weight", 0.0), ("variance_weight", 0.0))),
     Variant("low-rank, entropy", "low-rank", (("entropy_weight", 0.1), ("variance_weight", 0.0))),
     Variant("low-rank, variance", "low-rank", (("entropy_weight", 0.0), ("variance_weight", 0.01))),
@@ -97,7 +99,7 @@ def cell(found: list[float]) -> str:
 def table(folder: Path, sweep: str) -> None:
     """Every row with its scores, then differences of held-out MSE over blank, paired by seed."""
     records, _ = Store(folder).read()
-    methods = ",".join(grid.methods for grid in grids(sweep, SWEEPS[sweep])).split(",")
+    methods = {method for grid in grids(sweep, SWEEPS[sweep]) for method in grid.methods.split(",")}
     variants = [variant for variant in VARIANTS if variant.method in methods]
     for task in TASKS:
         print(f"\n{task}\n\n| method | n | " + " | ".join(COLUMNS) + " |")
