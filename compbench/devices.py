@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from compbench.errors import CompbenchError
@@ -70,6 +73,36 @@ def cpu_name() -> str:
 def num_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cores_taken(seconds: float = 0.1, table: Path = Path("/proc/stat")) -> float:
+    """How many of this process's cores are busy just now; asked before work begins, it is what other processes take.
+
+    Args:
+        seconds: to watch for.
+        table: the system's count of ticks a core.
+
+    Returns:
+        0 to `num_cores()`; 0 where the system keeps no such table (it is Linux's).
+    """
+    before = _ticks(table)
+    time.sleep(seconds)
+    after = _ticks(table)
+    passed = [(after[core][0] - busy, after[core][1] - idle) for core, (busy, idle) in before.items() if core in after]
+    return sum(busy / (busy + idle) for busy, idle in passed if busy + idle > 0)
+
+
+def _ticks(table: Path) -> dict[int, tuple[int, int]]:
+    """Busy and idle ticks since the start, of each core that this process may use."""
+    try:
+        lines = [line.split() for line in table.read_text("utf-8").splitlines() if re.match(r"cpu\d", line)]
+    except OSError:
+        return {}
+    own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    counts = {int(name.removeprefix("cpu")): [int(word) for word in words] for name, *words in lines}
+    return {
+        core: (sum(ticks) - sum(ticks[3:5]), sum(ticks[3:5])) for core, ticks in counts.items() if core in own
+    }  # idle, iowait
 
 
 def _cpu_flags() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import click
 from compbench.errors import CompbenchError
 
 PRESETS = ("smoke", "quick", "paper")
+BUSY = 0.3
+"""Of a core: what others take of it before it is worth a word."""
 
 
 def run_options(command: Any) -> Any:
@@ -101,6 +104,28 @@ def run_requests(
         for task in tasks
         for method in methods
     ]
+
+
+def warn_if_busy(device: str, *, threads: int = 0, slots: int = 1, remedy: str) -> None:
+    """One line where other processes keep cores busy that runs on this CPU are about to ask for.
+
+    Args:
+        device: as asked for.
+        threads: of one run; 0 is all cores over `slots`.
+        slots: runs side by side.
+        remedy: what gives a run one thread.
+    """
+    from compbench.devices import cores_taken, num_cores
+
+    cores = num_cores()
+    threads = threads or max(1, cores // max(1, slots))
+    on_cpu = device == "cpu" or (device == "auto" and shutil.which("nvidia-smi") is None)
+    if not on_cpu or (taken := cores_taken()) + threads * max(1, slots) <= cores + BUSY:
+        return
+    advice = f"; threads that wait for each other may take 10 times as long, so {remedy} is safer" if threads > 1 else ""
+    click.echo(
+        f"compbench: other processes keep {taken:.1f} of {cores} cores busy: speeds will be of a busy machine{advice}.", err=True
+    )
 
 
 def rebuild_board(home: Path) -> tuple[Path, ...]:
