@@ -21,6 +21,9 @@ from compbench.schemas import RECORD_FORMAT, Artifact, Record, RunRequest
 MAX_RECORD_BYTES = 4 * 2**20
 """A record is some kilobytes; anything larger is not one."""
 
+SAMPLES = "samples.png"
+"""How the name of a sample grid ends."""
+
 MAX_PICTURE_BYTES = 8 * 2**20
 """A sample grid is some hundred kilobytes, and is embedded in the board's page."""
 
@@ -288,12 +291,16 @@ class Store:
     def picture(self, record: Record) -> bytes | None:
         """The sample grid of a record, if it is there and is what the record says."""
         for artifact in record.artifacts:
-            if artifact.name.endswith("samples.png"):
+            if artifact.name.endswith(SAMPLES):
                 with contextlib.suppress(CompbenchError):
                     content = read_limited(self.folder / Path(artifact.name).name, MAX_PICTURE_BYTES)
                     if hashlib.sha256(content).hexdigest() == artifact.sha256:
                         return content
         return None
+
+    def picture_name(self, record: Record) -> str:
+        """The file name of a record's sample grid, "" if it names none."""
+        return next((Path(artifact.name).name for artifact in record.artifacts if artifact.name.endswith(SAMPLES)), "")
 
     def find(self, text: str) -> Path:
         """The record that a user means: a path, a file name, or the beginning of an identity.

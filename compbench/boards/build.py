@@ -10,7 +10,7 @@ from compbench.boards.load import collector_paused
 from compbench.boards.overall import contests
 from compbench.boards.papers import read
 from compbench.boards.render_csv import to_csv
-from compbench.boards.render_html import to_html
+from compbench.boards.render_html import Picture, to_html
 from compbench.boards.render_markdown import to_markdown
 from compbench.boards.render_overall import overall_csv, overall_html, overall_markdown, pairs_csv
 from compbench.boards.render_svg import profiles, to_svg
@@ -26,11 +26,18 @@ PROFILES = "profiles.svg"
 """Performance profiles; written where two tasks or more share a preset and a data source."""
 
 PictureOf = Callable[[Record], bytes | None]
+AddressOf = Callable[[Record], str]
 Standings = Mapping[str, Standing]
 
 
 def build(
-    records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
+    records: Sequence[Record],
+    destination: Path,
+    *,
+    papers: Path | None,
+    pictures: PictureOf,
+    addresses: AddressOf | None = None,
+    standings: Standings | None = None,
 ) -> tuple[Path, ...]:
     """Write board.csv, board.md, index.html, overall.csv, pairs.csv and the charts that show something, each whole or not at all.
 
@@ -39,28 +46,40 @@ def build(
         destination: folder; made if need be.
         papers: the papers' figures (`papers.csv`), or None.
         pictures: record -> its sample grid as PNG, if it has one.
+        addresses: record -> where the page finds that picture; without it the page holds its pictures.
         standings: what the levels of records come to, by their names.
 
     Returns:
         the files written.
     """
-    files = contents(records, papers=papers, pictures=pictures, standings=standings)
+    files = contents(records, papers=papers, pictures=pictures, addresses=addresses, standings=standings)
     for name, content in files.items():
         write_atomically(destination / name, content)
     return tuple(destination / name for name in files)
 
 
 def stale(
-    records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
+    records: Sequence[Record],
+    destination: Path,
+    *,
+    papers: Path | None,
+    pictures: PictureOf,
+    addresses: AddressOf | None = None,
+    standings: Standings | None = None,
 ) -> list[Path]:
     """The files of a board that differ from what the records give, or are not there; nothing is written."""
-    files = contents(records, papers=papers, pictures=pictures, standings=standings)
+    files = contents(records, papers=papers, pictures=pictures, addresses=addresses, standings=standings)
     paths = {destination / name: content for name, content in files.items()}
     return [path for path, content in paths.items() if not path.is_file() or path.read_bytes() != content]
 
 
 def contents(
-    records: Sequence[Record], *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
+    records: Sequence[Record],
+    *,
+    papers: Path | None,
+    pictures: PictureOf,
+    addresses: AddressOf | None = None,
+    standings: Standings | None = None,
 ) -> Mapping[str, bytes]:
     """The bytes of the board's files, by name."""
     figures = read(papers)
@@ -70,7 +89,7 @@ def contents(
         charts = {CHART: to_svg(board), PROFILES: profiles(overall)}
         drawn = {name: name if chart else "" for name, chart in charts.items()}
         own = overall_markdown(overall, chart=drawn[PROFILES])
-        grids = sample_grids(board, records, pictures)
+        grids = sample_grids(board, records, pictures, addresses)
         files = {
             "board.csv": to_csv(board, figures),
             "board.md": to_markdown(board, figures, overall=own, chart=drawn[CHART]),
@@ -83,12 +102,12 @@ def contents(
 
 
 def sample_grids(
-    board: Sequence[BoardRow], records: Sequence[Record], pictures: PictureOf
-) -> dict[tuple[Section, str], tuple[int, bytes]]:
-    """One sample grid a task and method, with its seed: of the longest preset, the best row, the smallest seed."""
+    board: Sequence[BoardRow], records: Sequence[Record], pictures: PictureOf, addresses: AddressOf | None = None
+) -> dict[tuple[Section, str], Picture]:
+    """One sample grid a task and method: of the longest preset, the best row, the smallest seed."""
     by_name = {record.name: record for record in records if record.artifacts}
     longest_first = sorted(board, key=lambda row: -PRESETS.index(row.section.preset))
-    found: dict[tuple[Section, str], tuple[int, bytes]] = {}
+    found: dict[tuple[Section, str], Picture] = {}
     done: set[tuple[str, str]] = set()
     for row in longest_first:  # rows come best first, and sorting keeps that order
         if (row.section.task, row.method) in done:
@@ -97,7 +116,7 @@ def sample_grids(
         for record in own:  # by seed
             content = pictures(record)
             if content is not None:
-                found[row.section, row.method] = (record.spec.seed, content)
+                found[row.section, row.method] = Picture(record.spec.seed, content, addresses(record) if addresses else "")
                 done.add((row.section.task, row.method))
                 break
     return found

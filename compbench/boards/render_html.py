@@ -1,4 +1,7 @@
-"""The board as one page: all data embedded as JSON, drawn by the page's own script; nothing is fetched."""
+"""The board as one page: all data embedded as JSON, drawn by the page's own script; nothing is fetched.
+
+Only pictures may be referred to beside it, for a page that is published with its records.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from compbench.boards.aggregate import BoardRow, Cell, Section
 from compbench.boards.notation import (
@@ -33,8 +36,28 @@ TEMPLATE = Path(__file__).with_name("board.html.jinja")
 PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_SIDE = 8192
 
-Pictures = Mapping[tuple[Section, str], tuple[int, bytes]]
-"""(section, method) -> (seed, PNG)."""
+
+class Picture(NamedTuple):
+    """A sample grid.
+
+    Attributes:
+        seed: of the run.
+        content: PNG.
+        address: where the page finds it; "" and the page holds it.
+    """
+
+    seed: int
+    content: bytes
+    address: str = ""
+
+    @property
+    def uri(self) -> str:
+        """What the page asks for."""
+        return self.address or "data:image/png;base64," + base64.b64encode(self.content).decode()
+
+
+Pictures = Mapping[tuple[Section, str], Picture]
+"""By section and method."""
 
 
 def to_html(
@@ -59,6 +82,7 @@ def to_html(
     runs = sum(sum(row.statuses.values()) for row in rows)
     return template.render(
         data=embedded(boards),
+        linked=any(picture.address for picture in pictures.values()),
         num_boards=len(boards),
         num_rows=len(rows),
         num_runs=runs,
@@ -100,9 +124,9 @@ def _board(
         "rows": [_row(row, shown) for row in rows],
         "papers": [_paper(name, own, shown) for name, own in papers.items()],
         "pictures": [
-            {"method": method, "seed": seed, "uri": "data:image/png;base64," + base64.b64encode(content).decode()}
-            for (where, method), (seed, content) in sorted(pictures.items())
-            if where == section and _is_picture(content)
+            {"method": method, "seed": picture.seed, "uri": picture.uri}
+            for (where, method), picture in sorted(pictures.items())
+            if where == section and _is_picture(picture.content)
         ],
     }
 

@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from compbench.records import Problem, Store
 
 PAPERS = "papers.csv"
 
 
-def rebuild(records: Path, output: Path) -> tuple[tuple[Path, ...], list[Problem]]:
+def rebuild(records: Path, output: Path, *, link: bool = False) -> tuple[tuple[Path, ...], list[Problem]]:
     """Build the board of all records in a folder.
 
     Args:
         records: folder of records, with their pictures beside them.
         output: where board.csv, board.md and index.html go.
+        link: the page refers to the pictures beside the records instead of holding them.
 
     Returns:
         the written files, and what in the folders of records and levels cannot be used.
     """
     from compbench.boards.build import build
 
-    facts, problems = _read(records)
+    facts, problems = _read(records, output if link else None)
     return build(destination=output, **facts), problems
 
 
-def stale(records: Path, output: Path) -> list[Path]:
+def stale(records: Path, output: Path, *, link: bool = False) -> list[Path]:
     """The files of a board that differ from what the records give."""
     from compbench.boards import build
 
-    facts, _ = _read(records)
+    facts, _ = _read(records, output if link else None)
     return build.stale(destination=output, **facts)
 
 
-def _read(records: Path) -> tuple[dict[str, Any], list[Problem]]:
+def _read(records: Path, linked_from: Path | None) -> tuple[dict[str, Any], list[Problem]]:
     """What a board is made of, as arguments of `build`, and what was passed over."""
     from compbench import levels
     from compbench.boards.load import read_records
@@ -45,6 +48,9 @@ def _read(records: Path) -> tuple[dict[str, Any], list[Problem]]:
     found, odd = plausible(found, records)
     standings, more = levels.read(levels.beside(records), found, records)
     facts = {"records": found, "papers": papers_beside(records), "pictures": store.picture, "standings": standings}
+    if linked_from is not None:
+        way = os.path.relpath(records.resolve(), linked_from.resolve()).replace(os.sep, "/")
+        facts["addresses"] = lambda record: quote(f"{way}/{store.picture_name(record)}")
     return facts, [*problems, *odd, *more]
 
 

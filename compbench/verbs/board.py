@@ -14,8 +14,9 @@ from compbench.verbs.options import home_of_user
 @click.command()
 @click.option("--records", type=click.Path(path_type=Path), help="Folder of records; default: those of COMPBENCH_HOME.")
 @click.option("--output", type=click.Path(path_type=Path), help="Where the board goes; default: COMPBENCH_HOME/board.")
+@click.option("--link", is_flag=True, help="Refer to pictures beside the records: a page to be published with them.")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if the board is stale.")
-def board(records: Path | None, output: Path | None, check: bool) -> None:
+def board(records: Path | None, output: Path | None, link: bool, check: bool) -> None:
     """Rebuild the board (CSV, Markdown, one HTML page) from records.  The same records give the same bytes."""
     from compbench.boards.site import rebuild, stale
 
@@ -23,11 +24,11 @@ def board(records: Path | None, output: Path | None, check: bool) -> None:
     if not records.is_dir():
         raise CompbenchError(f"there are no records in {records}; `compbench run` writes some.")
     if check:
-        old = stale(records, output)
+        old = stale(records, output, link=link)
         for path in old:
             click.echo(f"stale: {path}", err=True)
         sys.exit(1 if old else 0)
-    pages, problems = rebuild(records, output)
+    pages, problems = rebuild(records, output, link=link)
     for problem in problems:
         click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
     for page in pages:

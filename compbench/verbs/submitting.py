@@ -44,7 +44,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Any, not
         click.echo(path)
     for path in laid_out.known:
         click.echo(f"there already: {path}")
-    board = f"compbench board --records {leaderboards / 'records'} --output {leaderboards / 'site'}"
+    board = f"compbench board --records {leaderboards / 'records'} --output {leaderboards / 'site'} --link"
     click.echo(f"next: {board}, commit {leaderboards}, and open a pull request")
 
 

@@ -12,7 +12,10 @@ from boards.sample_records import png, record, score, with_picture
 
 from compbench.boards.aggregate import rows
 from compbench.boards.build import build, sample_grids, stale
+from compbench.boards.site import rebuild
+from compbench.boards.site import stale as site_is_stale
 from compbench.errors import CompbenchError
+from compbench.records import Store
 from compbench.schemas import Record
 
 PAPERS = Path(__file__).parents[2] / "leaderboards" / "papers.csv"
@@ -87,11 +90,23 @@ def test_a_destination_that_cannot_be_written_is_one_line(tmp_path: Path) -> Non
 def test_a_method_shows_one_picture_a_task_of_the_longest_preset_and_smallest_seed() -> None:
     made = many()
     found = sample_grids(rows(made), made, picture)
-    assert sorted((section.preset, method, seed) for (section, method), (seed, _) in found.items()) == [
+    assert sorted((section.preset, method, shown.seed) for (section, method), shown in found.items()) == [
         ("quick", "factored", 0),
         ("quick", "mono", 0),
         ("quick", "slice-cfg", 0),
     ]
+
+
+def test_a_linked_page_refers_to_the_records_pictures_and_holds_none(tmp_path: Path) -> None:
+    store = Store(tmp_path / "some records")
+    store.write(record(score(), method="mono"), {"samples.png": png()})
+    name = next(store.folder.glob("*.png")).name
+    for link, uri in ((False, "data:image/png;base64,"), (True, f"../../some%20records/{name}")):
+        rebuild(store.folder, tmp_path / "site" / "board", link=link)
+        page = (tmp_path / "site" / "board" / "index.html").read_text()
+        assert (f'"uri":"{uri}' in page, "img-src data: 'self' file:;" in page, ";base64," in page) == (True, link, not link)
+        assert not site_is_stale(store.folder, tmp_path / "site" / "board", link=link)
+        assert site_is_stale(store.folder, tmp_path / "site" / "board", link=not link)
 
 
 def test_boards_import_nothing_heavy() -> None:

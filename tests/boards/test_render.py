@@ -13,7 +13,7 @@ from boards.sample_records import png, record, score
 from compbench.boards.aggregate import BoardRow, rows
 from compbench.boards.notation import clean, columns, count, duration, number, spread
 from compbench.boards.render_csv import HEADER, to_csv
-from compbench.boards.render_html import embedded, to_html
+from compbench.boards.render_html import Picture, embedded, to_html
 from compbench.boards.render_markdown import escape, to_markdown
 
 HOSTILE = (
@@ -116,7 +116,7 @@ def test_speeds_of_a_shared_machine_are_marked_as_bounds() -> None:
 def test_only_png_becomes_a_picture() -> None:
     board = rows([record()])
     key = (board[0].section, "factored")
-    good, bad = (to_html(board, [], {key: (0, content)}) for content in (png(), b"<svg onload=alert(1)>"))
+    good, bad = (to_html(board, [], {key: Picture(0, content)}) for content in (png(), b"<svg onload=alert(1)>"))
     assert page_data(good)[0]["pictures"][0]["uri"].startswith("data:image/png;base64,")
     assert page_data(bad)[0]["pictures"] == []
 
