@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import click
@@ -41,6 +42,8 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
         raise CompbenchError(f"{path} {error}") from error
     if found.status != "ok":
         raise CompbenchError(f"{path.name} is of a run that ended as '{found.status}'; diagnose takes finished ones.")
+    # Torch's forward mode compiles its own decompositions in a way that newer releases of torch warn of.
+    warnings.filterwarnings("ignore", message=r"`torch\.jit\.script` is deprecated", category=FutureWarning)
     subject = load_subject(found, home, plugins=plugins, factors=factors)
     diagnosis = examine(subject, derivative=derivative)  # type: ignore[arg-type]
     page = write_report(subject, diagnosis, output or home.runs / found.identity / "diagnostics")
