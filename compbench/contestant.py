@@ -51,6 +51,7 @@ class Contestant:
         self._times: list[tuple[int, float]] = []
         self._streams: dict[str, torch.Generator] = {}
         self._notes = Notes()
+        self._other_cores: float | None = None
         self._shared: dict[str, Any] = {}
         self.model: Any = None
 
@@ -174,6 +175,7 @@ class Contestant:
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
             "packages": {name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules},
+            "other_cores": self._other_cores,
             "pooled_silos": self.problem.federation.was_pooled,
             "resumed": self.checkpoints.resumed,
             "notes": self._notes.means(),
@@ -215,9 +217,13 @@ class Contestant:
             return model
 
     def _timed_fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
+        ticks = devices.core_ticks()
         with profiling.timed(self.device) as clock:
             model = self._fit(name, problem, checkpoints)
         self._keep(name, clock.wall[0], clock.cpu[0])
+        if ticks and clock.wall[0] > 0:
+            busy = devices.cores_busy(ticks, devices.core_ticks())
+            self._other_cores = round(max(0.0, busy - clock.cpu[0] / clock.wall[0]), 2)
         return model
 
     def _fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:

@@ -75,34 +75,36 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cores_taken(seconds: float = 0.1, table: Path = Path("/proc/stat")) -> float:
-    """How many of this process's cores are busy just now; asked before work begins, it is what other processes take.
+SPARE_CORES = 0.3
+"""What threads and other processes may take beyond all cores before speeds count as those of a busy machine."""
 
-    Args:
-        seconds: to watch for.
-        table: the system's count of ticks a core.
-
-    Returns:
-        0 to `num_cores()`; 0 where the system keeps no such table (it is Linux's).
-    """
-    before = _ticks(table)
-    time.sleep(seconds)
-    after = _ticks(table)
-    passed = [(after[core][0] - busy, after[core][1] - idle) for core, (busy, idle) in before.items() if core in after]
-    return sum(busy / (busy + idle) for busy, idle in passed if busy + idle > 0)
+Ticks = dict[int, tuple[int, int]]
+"""Core -> ticks that it was busy and idle for since the system's start."""
 
 
-def _ticks(table: Path) -> dict[int, tuple[int, int]]:
-    """Busy and idle ticks since the start, of each core that this process may use."""
+def core_ticks(table: Path = Path("/proc/stat")) -> Ticks:
+    """Of each core that this process may use; empty where the system keeps no such table (it is Linux's)."""
     try:
         lines = [line.split() for line in table.read_text("utf-8").splitlines() if re.match(r"cpu\d", line)]
     except OSError:
         return {}
     own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     counts = {int(name.removeprefix("cpu")): [int(word) for word in words] for name, *words in lines}
-    return {
-        core: (sum(ticks) - sum(ticks[3:5]), sum(ticks[3:5])) for core, ticks in counts.items() if core in own
-    }  # idle, iowait
+    idle = {core: sum(ticks[3:5]) for core, ticks in counts.items() if core in own}  # idle, or waiting for a disk
+    return {core: (sum(counts[core]) - waited, waited) for core, waited in idle.items()}
+
+
+def cores_busy(before: Ticks, after: Ticks) -> float:
+    """How many cores were busy between two looks, 0 to `num_cores()`."""
+    passed = [(after[core][0] - busy, after[core][1] - idle) for core, (busy, idle) in before.items() if core in after]
+    return sum(busy / (busy + idle) for busy, idle in passed if busy + idle > 0)
+
+
+def cores_taken(seconds: float = 0.1) -> float:
+    """How many cores are busy just now; asked before work begins, it is what other processes take."""
+    before = core_ticks()
+    time.sleep(seconds)
+    return cores_busy(before, core_ticks())
 
 
 def _cpu_flags() -> list[str]:

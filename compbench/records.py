@@ -49,7 +49,17 @@ def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "format": 4}
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_digest, 2: _with_fence, 3: _with_experts_counted}
+def _with_other_cores(raw: dict[str, Any]) -> dict[str, Any]:
+    """Format 4 did not say what other processes took of the machine: not known."""
+    return {**raw, "format": 5}
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: _with_digest,
+    2: _with_fence,
+    3: _with_experts_counted,
+    4: _with_other_cores,
+}
 """format -> function that turns a record of that format into the next."""
 
 

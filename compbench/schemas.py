@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compbench.interfaces import LARGEST, Budget, Presets, Score
 
-RECORD_FORMAT = 4
+RECORD_FORMAT = 5
 """Goes up when a record's fields change; `compbench.records` migrates older ones.  2: the file has a digest of itself."""
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
@@ -150,6 +150,9 @@ class Environment(Frozen):
     device: Line = "cpu"
     slots: int = Field(
         1, ge=1, le=LARGEST, description="runs that shared the machine: speeds of a shared machine are lower bounds"
+    )
+    other_cores: float | None = Field(
+        None, ge=0, le=LARGEST, description="cores that other processes kept busy during the fit; null where that is not known"
     )
     predecessors: int = Field(
         0,

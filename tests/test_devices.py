@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from compbench import devices
-from compbench.devices import cores_taken, num_cores
+from compbench.devices import core_ticks, cores_busy, cores_taken, num_cores
 from compbench.verbs import options
 
 
@@ -15,15 +15,18 @@ def stat(busy: int, idle: int, cores: int) -> str:
     return "\n".join(["cpu  1 2 3 4 5 6 7 8 9 10", *lines, "intr 12345 0", "ctxt 99"])
 
 
-def test_cores_taken_counts_busy_ticks_of_own_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_busy_ticks_of_own_cores_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "stat"
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 2}, raising=False)
-    table.write_text(stat(busy=100, idle=500, cores=4))
-    monkeypatch.setattr(devices.time, "sleep", lambda seconds: table.write_text(stat(busy=130, idle=510, cores=4)))
-    assert cores_taken(table=table) == pytest.approx(2 * 30 / 40)
-    monkeypatch.setattr(devices.time, "sleep", lambda seconds: None)
-    assert cores_taken(table=table) == 0
-    assert cores_taken(table=tmp_path / "none") == 0
+    looks = []
+    for busy, idle in ((100, 500), (130, 510), (130, 510)):
+        table.write_text(stat(busy=busy, idle=idle, cores=4))
+        looks.append(core_ticks(table))
+    assert looks[0] == {0: (100, 500), 2: (100, 500)}
+    assert cores_busy(*looks[:2]) == pytest.approx(2 * 30 / 40)
+    assert cores_busy(*looks[1:]) == 0
+    assert core_ticks(tmp_path / "none") == {}
+    assert cores_busy({}, looks[0]) == 0
 
 
 def test_cores_taken_of_this_machine_is_a_number_of_its_cores() -> None:

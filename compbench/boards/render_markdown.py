@@ -35,7 +35,7 @@ Made by `compbench board` from records; do not edit. `board.csv` has every score
 
 Scores are means over seeds ± sample standard deviation. After a slash stands the ceiling: the same judge on *real*
 images. A rank such as 1 (1-3) is the rank of the mean, and the ranks that the 95 % intervals leave open. Distances have
-their noise floor in brackets. `≥` marks a speed measured while runs shared the machine. Rows marked *paper* are the
+their noise floor in brackets. `≥` marks a speed measured while others shared the machine. Rows marked *paper* are the
 papers' own figures: official data, their protocol, their judge; they are not ranked. The level says who vouches for a
 row: *self-reported* is its author alone, *reproduced* somebody who ran the same specs anew and found the same scores.
 """

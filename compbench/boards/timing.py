@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from compbench.boards.statistics import mean
+from compbench.devices import SPARE_CORES
 from compbench.schemas import Record
 
 
@@ -22,7 +23,7 @@ class SiloCosts(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Means over the runs on one machine type; if not `clean`, runs shared the machine and speeds are lower bounds."""
+    """Means over the runs on one machine type; if not `clean`, others shared the machine and speeds are lower bounds."""
 
     hardware: str
     clean: bool
@@ -42,7 +43,7 @@ def timing(ok: Sequence[Record]) -> Timing | None:
         machines[_hardware(record)].append(record)
     if not machines:
         return None
-    clean = {name: [r for r in runs if r.environment.slots == 1] for name, runs in machines.items()}
+    clean = {name: [run for run in runs if _undisturbed(run)] for name, runs in machines.items()}
     hardware = min(machines, key=lambda name: (-len(clean[name]), -len(machines[name]), name))
     runs = clean[hardware] or machines[hardware]
     return Timing(
@@ -75,6 +76,14 @@ def silo_costs(runs: Sequence[Record]) -> SiloCosts | None:
         seconds=each("seconds"),
         slowest=mean([max(silo.seconds for silo in silos) for silos in metered]),
     )
+
+
+def _undisturbed(record: Record) -> bool:
+    """Whether neither another run nor, as far as is known, another process took what this one could have used."""
+    where = record.environment
+    if where.slots > 1 or record.spec.device_class != "cpu" or where.other_cores is None:
+        return where.slots == 1
+    return where.threads + where.other_cores <= where.cores + SPARE_CORES
 
 
 def _hardware(record: Record) -> str:

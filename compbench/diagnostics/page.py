@@ -51,7 +51,8 @@ integer conditions only; of unordered values they depend on the order){% endif %
 Factorisation is 1 if the factors move a layer in orthogonal directions, 1/2 (normalised: 0) if in the same one.
 Probes are fitted on seen cells.</p>
 {% if found.ranks %}<p>Mean effective rank of the rendered maps:
-{% for name, ranks in found.ranks.items() %}{{ name }} {{ ranks.mean().item()|number }}{{ "." if loop.last else ", " }}{% endfor %}</p>{% endif %}
+{% for name, ranks in found.ranks.items() %}{{ name }} {{ ranks.mean().item()|number }}
+{{- "." if loop.last else ", " }}{% endfor %}</p>{% endif %}
 {% for name in figures %}<h2>{{ name }}</h2><img src="{{ name }}.png" alt="{{ name }}">
 {% endfor %}</body></html>
 """

@@ -11,8 +11,6 @@ import click
 from compbench.errors import CompbenchError
 
 PRESETS = ("smoke", "quick", "paper")
-BUSY = 0.3
-"""Of a core: what others take of it before it is worth a word."""
 
 
 def run_options(command: Any) -> Any:
@@ -115,12 +113,12 @@ def warn_if_busy(device: str, *, threads: int = 0, slots: int = 1, remedy: str) 
         slots: runs side by side.
         remedy: what gives a run one thread.
     """
-    from compbench.devices import cores_taken, num_cores
+    from compbench.devices import SPARE_CORES, cores_taken, num_cores
 
     cores = num_cores()
     threads = threads or max(1, cores // max(1, slots))
     on_cpu = device == "cpu" or (device == "auto" and shutil.which("nvidia-smi") is None)
-    if not on_cpu or (taken := cores_taken()) + threads * max(1, slots) <= cores + BUSY:
+    if not on_cpu or (taken := cores_taken()) + threads * max(1, slots) <= cores + SPARE_CORES:
         return
     advice = f"; threads that wait for each other may take 10 times as long, so {remedy} is safer" if threads > 1 else ""
     click.echo(

@@ -13,7 +13,7 @@ from compbench.boards.load import read_records
 from compbench.boards.ranks import ranks
 from compbench.boards.statistics import Interval, interval, resamples, sample_std
 from compbench.records import dump
-from compbench.schemas import RECORD_FORMAT
+from compbench.schemas import RECORD_FORMAT, Environment
 
 
 def test_a_row_has_the_mean_and_sample_deviation_of_its_seeds() -> None:
@@ -151,6 +151,25 @@ def test_clean_timings_push_aside_those_of_a_shared_machine() -> None:
     assert (row.timing.sample_samples_per_second, row.timing.clean, row.timing.num_runs) == (200.0, True, 2)
     (bound,) = rows([record(seed=0, slots=2, speed=10.0), record(seed=1, slots=2, speed=30.0)])
     assert (bound.timing.sample_samples_per_second, bound.timing.clean) == (20.0, False)
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "other_cores", "clean"),
+    [
+        ("cpu", 2, None, True),  # not known
+        ("cpu", 2, 0.2, True),
+        ("cpu", 2, 0.9, False),
+        ("cpu", 1, 0.9, True),  # a core was left
+        ("cpu", 1, 1.5, False),
+        ("NVIDIA H200", 2, 1.5, True),
+    ],
+)
+def test_speeds_beside_other_processes_are_lower_bounds_where_cores_were_short(
+    device: str, threads: int, other_cores: float | None, clean: bool
+) -> None:
+    where = Environment(compbench="0.1", python="3.12", cores=2, threads=threads, other_cores=other_cores)
+    (row,) = rows([record(device_class=device, more={"environment": where})])
+    assert row.timing.clean is clean
 
 
 def test_speeds_of_different_processors_are_never_averaged() -> None:
