@@ -121,7 +121,7 @@ def draw(files: list[Path], output: Path) -> None:
         axes.set(xscale="log", yscale="log", xlabel="N, pixels of a side", ylabel="needed", title=title)
         axes.set_xticks(sorted(ticks), [str(size) for size in sorted(ticks)])
         axes.set_xticks([], minor=True)
-        axes.legend(fontsize=7, title="exponent [95 %]", loc="upper center", bbox_to_anchor=(0.5, -0.14))
+        axes.legend(fontsize=7, title="exponent [95 %]", loc="upper center", bbox_to_anchor=(0.5, -0.2))
     figure.savefig(output, dpi=110)
 
 
