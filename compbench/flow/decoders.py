@@ -86,7 +86,7 @@ def regress(net: nn.Module, silo: Silo, problem: Problem, ctx: Context, *, rate_
     loss = penalised
     if getattr(net, "fuses", False) and ctx.device.type == "cpu" and budget.train_steps >= FUSED_FROM:
         ctx.notes["compiled"] = float(compiles())
-        loss = torch.compile(penalised, dynamic=False) if compiles() else penalised
+        loss = fused(penalised) if compiles() else penalised
     with denormals_flushed():
         train(net, lambda network, batch, generator: loss(network, batch), silo, budget, ctx)
 
@@ -95,6 +95,17 @@ def penalised(net: nn.Module, batch: Batch) -> Tensor:
     """`regression_loss` and the network's own penalty where it has one."""
     value = regression_loss(net, batch)
     return value + net.penalty() if hasattr(net, "penalty") else value
+
+
+def fused(loss: Callable[[nn.Module, Batch], Tensor]) -> Callable[[nn.Module, Batch], Tensor]:
+    """A loss compiled for one fit, during which nothing of the network changes but its weights.
+
+    To check that anew in each step would take a quarter of its time, so it is not checked where torch can leave it out (2.8
+    and newer), and what was compiled for the fit before is forgotten.
+    """
+    torch.compiler.reset()
+    unchecked = getattr(torch.compiler, "skip_guard_on_all_nn_modules_unsafe", None)
+    return torch.compile(loss, dynamic=False, options={"guard_filter_fn": unchecked} if unchecked else None)
 
 
 @functools.cache

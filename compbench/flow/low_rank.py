@@ -148,16 +148,16 @@ class LowRankDecoder(nn.Module):
 
     def forward(self, condition: Tensor) -> Tensor:
         """Conditions (B, F), NULL where open -> samples (B, C, H, W)."""
-        return self.render(self.maps.weights(condition))
+        with torch.autocast("cpu", enabled=False):  # products as small as one network's take longer in bf16 there
+            return self.render(self.maps.weights(condition))
 
     def render(self, code: Tensor) -> Tensor:
         """`forward` of weights of tokens (B, T), which one-hots are: it can be differentiated in them."""
-        with torch.autocast("cpu", enabled=False):  # products this small take longer in bf16 there
-            sides = self._sides().transpose(1, 2)  # (T, H, C, W), as `convolution` leaves them
-            h = (code @ sides.flatten(1)).unflatten(1, sides.shape[1:]).transpose(1, 2)  # (B, C, H, W)
-            for layer in range(1, len(self.convolutions)):
-                h = self._convolved(self.activations[layer](self._biased(h, layer - 1)), layer)
-            return 2 * self._biased(h, -1).float() - 1
+        sides = self._sides().transpose(1, 2)  # (T, H, C, W), as `convolution` leaves them
+        h = (code @ sides.flatten(1)).unflatten(1, sides.shape[1:]).transpose(1, 2)  # (B, C, H, W)
+        for layer in range(1, len(self.convolutions)):
+            h = self._convolved(self.activations[layer](self._biased(h, layer - 1)), layer)
+        return 2 * self._biased(h, -1).float() - 1
 
     def plainly(self, condition: Tensor) -> Tensor:
         """`forward`, each example's maps through every convolution: the reference that it is tested against."""
@@ -188,7 +188,8 @@ def penalised_loss(net: LowRankDecoder, batch: Batch, weights: Tensor) -> Tensor
     """Regression plus both penalties with weights (2,) of entropy and variance, for `train_many`."""
     entropy, variance = net.maps.penalties()
     penalties = torch.stack([REFERENCE_TOKENS * entropy, REFERENCE_VECTORS * variance])
-    return (net(batch.condition) - batch.x1).square().mean() / 4 + (weights * penalties).sum()
+    made = net.render(net.maps.weights(batch.condition))  # many networks' products together are large enough for bf16
+    return (made - batch.x1).square().mean() / 4 + (weights * penalties).sum()
 
 
 def neighbours(width: int) -> Tensor:

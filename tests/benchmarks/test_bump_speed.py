@@ -1,6 +1,7 @@
 """Decoders against a plain loop with a DataLoader, and diagnostics against a loop over points.  Ratios only; -m slow."""
 
 import time
+from statistics import median
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from compbench.checkpoints import NoCheckpoints
 from compbench.data.bumps import as_samples, bumps
 from compbench.diagnostics.geometry import metrics_by_jvp, metrics_by_loop, tapped
 from compbench.flow.codes import CodeSettings, Encoding
-from compbench.flow.decoders import CNNDecoder, ConditionDecoder, MLPDecoder, compiles, denormals_flushed, penalised
+from compbench.flow.decoders import CNNDecoder, ConditionDecoder, MLPDecoder, compiles, denormals_flushed, fused, penalised
 from compbench.flow.low_rank import REFERENCE_TOKENS, REFERENCE_VECTORS, LowRankDecoder, RankSettings, penalised_loss
 from compbench.flow.many import train_many
 from compbench.flow.train import train
@@ -102,7 +103,7 @@ def our_seconds(kind: str, steps: int) -> float:
     precision = devices.precision("auto", torch.device("cpu"))
     ctx = Context(torch.device("cpu"), precision, torch.Generator().manual_seed(0), NoCheckpoints())
     ctx.progress = lambda done, total: stamps.append(time.process_time())
-    loss = torch.compile(penalised, dynamic=False) if kind == "low-rank" and compiles() else penalised
+    loss = fused(penalised) if kind == "low-rank" and compiles() else penalised
     with denormals_flushed():
         train(net, lambda network, batch, generator: loss(network, batch), silo, budget, ctx)
     return (stamps[-1] - stamps[2]) / steps
@@ -116,12 +117,13 @@ def context() -> TaskContext:
     return TaskContext(torch.device("cpu"), "fp32", 0, None, None, None)
 
 
-@pytest.mark.parametrize(("kind", "steps", "least"), [("cnn", 25, 1.0), ("mlp", 200, 1.5), ("low-rank", 50, 3.0)])
+@pytest.mark.parametrize(("kind", "steps", "least"), [("cnn", 40, 1.0), ("mlp", 400, 1.5), ("low-rank", 200, 3.0)])
 def test_a_decoders_training_step_beats_a_plain_loop_with_a_loader(kind: str, steps: int, least: float) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        ratio = min(plain_seconds(kind, steps) for _ in range(2)) / min(our_seconds(kind, steps) for _ in range(2))
+        pairs = [(plain_seconds(kind, steps), our_seconds(kind, steps)) for _ in range(5)]  # in turn: machines are noisy
+        ratio = median(plain for plain, _ in pairs) / median(ours for _, ours in pairs)
     finally:
         torch.set_num_threads(threads)
     print(f"{kind}: {ratio:.2f} times the steps a second of a plain loop")

@@ -133,10 +133,10 @@ def test_a_compiled_step_uses_patches_and_its_gradients_are_the_plain_ones(monke
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
 
 
-def fitted(steps: int) -> tuple[Tensor, dict[str, object]]:
+def fitted(steps: int, **changes: float) -> tuple[Tensor, dict[str, object]]:
     """What a decoder fitted to noise draws, and the notes of its fit."""
     torch.manual_seed(0)
-    net, known = LowRankDecoder((6, 5), (1, 8, 8), RankSettings()), CONDITION[:2]
+    net, known = LowRankDecoder((6, 5), (1, 8, 8), RankSettings(**changes)), CONDITION[:2]
     budget = Budget(train_steps=steps, batch_size=8, width=4, learning_rate=1e-3, sample_steps=1)
     ctx = Context(torch.device("cpu"), "fp32", torch.Generator().manual_seed(0), NoCheckpoints())
     regress(net, TableSilo("noise", torch.randn(2, 1, 8, 8), known), SimpleNamespace(budget=budget), ctx)
@@ -148,19 +148,21 @@ def test_a_long_fit_of_a_fusing_network_compiles_its_step_where_that_works(works
     compiled = []
     monkeypatch.setattr(decoders, "FUSED_FROM", 3)
     monkeypatch.setattr(decoders, "compiles", lambda: works)
-    monkeypatch.setattr(torch, "compile", lambda loss, **how: compiled.append(loss) or loss)
+    monkeypatch.setattr(decoders, "fused", lambda loss: compiled.append(loss) or loss)
     assert fitted(2)[1] == {}
     assert fitted(3)[1] == {"compiled": float(works)}
     assert compiled == ([penalised] if works else [])
 
 
 @pytest.mark.slow
-def test_a_compiler_makes_of_a_fit_what_a_fit_without_one_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_makes_of_each_fit_what_a_fit_without_one_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits of other penalties and sizes follow each other in one process, as in a chained sweep: none has another's step."""
     if not decoders.compiles():
         pytest.skip("no C++ compiler here, or no headers of Python")
-    plain, notes = fitted(20)
-    assert notes == {}
+    variants = ({}, {"entropy_weight": 0.0, "variance_weight": 1.0}, {"rank": 2}, {})
+    plain = [fitted(20, **changes) for changes in variants]
     monkeypatch.setattr(decoders, "FUSED_FROM", 1)
-    fused, notes = fitted(20)
-    assert notes == {"compiled": 1.0}
-    torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-4)
+    for changes, (expected, notes) in zip(variants, plain, strict=True):
+        found, told = fitted(20, **changes)
+        assert (notes, told) == ({}, {"compiled": 1.0})
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
