@@ -298,19 +298,21 @@ class Store:
         finally:
             reserved.unlink(missing_ok=True)
 
+    def sample_grid(self, record: Record) -> Artifact | None:
+        """What a record says of its sample grid, its name without folders; None if it names none."""
+        named = (artifact for artifact in record.artifacts if artifact.name.endswith(SAMPLES))
+        return next((artifact.model_copy(update={"name": Path(artifact.name).name}) for artifact in named), None)
+
     def picture(self, record: Record) -> bytes | None:
         """The sample grid of a record, if it is there and is what the record says."""
-        for artifact in record.artifacts:
-            if artifact.name.endswith(SAMPLES):
-                with contextlib.suppress(CompbenchError):
-                    content = read_limited(self.folder / Path(artifact.name).name, MAX_PICTURE_BYTES)
-                    if hashlib.sha256(content).hexdigest() == artifact.sha256:
-                        return content
+        grid = self.sample_grid(record)
+        if grid is None:
+            return None
+        with contextlib.suppress(CompbenchError):
+            content = read_limited(self.folder / grid.name, MAX_PICTURE_BYTES)
+            if hashlib.sha256(content).hexdigest() == grid.sha256:
+                return content
         return None
-
-    def picture_name(self, record: Record) -> str:
-        """The file name of a record's sample grid, "" if it names none."""
-        return next((Path(artifact.name).name for artifact in record.artifacts if artifact.name.endswith(SAMPLES)), "")
 
     def find(self, text: str) -> Path:
         """The record that a user means: a path, a file name, or the beginning of an identity.

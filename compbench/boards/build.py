@@ -25,19 +25,12 @@ CHART = "decomposition.svg"
 PROFILES = "profiles.svg"
 """Performance profiles; written where two tasks or more share a preset and a data source."""
 
-PictureOf = Callable[[Record], bytes | None]
-AddressOf = Callable[[Record], str]
+PictureOf = Callable[[Record], Picture | None]
 Standings = Mapping[str, Standing]
 
 
 def build(
-    records: Sequence[Record],
-    destination: Path,
-    *,
-    papers: Path | None,
-    pictures: PictureOf,
-    addresses: AddressOf | None = None,
-    standings: Standings | None = None,
+    records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
 ) -> tuple[Path, ...]:
     """Write board.csv, board.md, index.html, overall.csv, pairs.csv and the charts that show something, each whole or not at all.
 
@@ -45,41 +38,29 @@ def build(
         records: in any order.
         destination: folder; made if need be.
         papers: the papers' figures (`papers.csv`), or None.
-        pictures: record -> its sample grid as PNG, if it has one.
-        addresses: record -> where the page finds that picture; without it the page holds its pictures.
+        pictures: record -> its sample grid, if it has one.
         standings: what the levels of records come to, by their names.
 
     Returns:
         the files written.
     """
-    files = contents(records, papers=papers, pictures=pictures, addresses=addresses, standings=standings)
+    files = contents(records, papers=papers, pictures=pictures, standings=standings)
     for name, content in files.items():
         write_atomically(destination / name, content)
     return tuple(destination / name for name in files)
 
 
 def stale(
-    records: Sequence[Record],
-    destination: Path,
-    *,
-    papers: Path | None,
-    pictures: PictureOf,
-    addresses: AddressOf | None = None,
-    standings: Standings | None = None,
+    records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
 ) -> list[Path]:
     """The files of a board that differ from what the records give, or are not there; nothing is written."""
-    files = contents(records, papers=papers, pictures=pictures, addresses=addresses, standings=standings)
+    files = contents(records, papers=papers, pictures=pictures, standings=standings)
     paths = {destination / name: content for name, content in files.items()}
     return [path for path, content in paths.items() if not path.is_file() or path.read_bytes() != content]
 
 
 def contents(
-    records: Sequence[Record],
-    *,
-    papers: Path | None,
-    pictures: PictureOf,
-    addresses: AddressOf | None = None,
-    standings: Standings | None = None,
+    records: Sequence[Record], *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
 ) -> Mapping[str, bytes]:
     """The bytes of the board's files, by name."""
     figures = read(papers)
@@ -89,7 +70,7 @@ def contents(
         charts = {CHART: to_svg(board), PROFILES: profiles(overall)}
         drawn = {name: name if chart else "" for name, chart in charts.items()}
         own = overall_markdown(overall, chart=drawn[PROFILES])
-        grids = sample_grids(board, records, pictures, addresses)
+        grids = sample_grids(board, records, pictures)
         files = {
             "board.csv": to_csv(board, figures),
             "board.md": to_markdown(board, figures, overall=own, chart=drawn[CHART]),
@@ -101,9 +82,7 @@ def contents(
         return {name: content.encode() for name, content in files.items()}
 
 
-def sample_grids(
-    board: Sequence[BoardRow], records: Sequence[Record], pictures: PictureOf, addresses: AddressOf | None = None
-) -> dict[tuple[Section, str], Picture]:
+def sample_grids(board: Sequence[BoardRow], records: Sequence[Record], pictures: PictureOf) -> dict[tuple[Section, str], Picture]:
     """One sample grid a task and method: of the longest preset, the best row, the smallest seed."""
     by_name = {record.name: record for record in records if record.artifacts}
     longest_first = sorted(board, key=lambda row: -PRESETS.index(row.section.preset))
@@ -114,9 +93,9 @@ def sample_grids(
             continue
         own = [record for name in row.records if (record := by_name.get(name)) is not None and record.status == "ok"]
         for record in own:  # by seed
-            content = pictures(record)
-            if content is not None:
-                found[row.section, row.method] = Picture(record.spec.seed, content, addresses(record) if addresses else "")
+            picture = pictures(record)
+            if picture is not None:
+                found[row.section, row.method] = picture
                 done.add((row.section.task, row.method))
                 break
     return found

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from compbench.records import Problem, Store
+
+if TYPE_CHECKING:
+    from compbench.boards.render_html import Picture
+    from compbench.schemas import Record
 
 PAPERS = "papers.csv"
 
@@ -41,16 +45,22 @@ def _read(records: Path, linked_from: Path | None) -> tuple[dict[str, Any], list
     """What a board is made of, as arguments of `build`, and what was passed over."""
     from compbench import levels
     from compbench.boards.load import read_records
+    from compbench.boards.render_html import Picture
     from compbench.boards.scrutiny import plausible
 
     store = Store(records)
     found, problems = read_records(store.paths())  # the fast reader: boards are built from thousands
     found, odd = plausible(found, records)
     standings, more = levels.read(levels.beside(records), found, records)
-    facts = {"records": found, "papers": papers_beside(records), "pictures": store.picture, "standings": standings}
-    if linked_from is not None:
-        way = os.path.relpath(records.resolve(), linked_from.resolve()).replace(os.sep, "/")
-        facts["addresses"] = lambda record: quote(f"{way}/{store.picture_name(record)}")
+    way = linked_from and os.path.relpath(records.resolve(), linked_from.resolve()).replace(os.sep, "/")
+
+    def picture(record: Record) -> Picture | None:
+        grid, content = store.sample_grid(record), store.picture(record)
+        if grid is None or content is None:
+            return None
+        return Picture(record.spec.seed, content, quote(f"{way}/{grid.name}") if way else "")
+
+    facts = {"records": found, "papers": papers_beside(records), "pictures": picture, "standings": standings}
     return facts, [*problems, *odd, *more]
 
 

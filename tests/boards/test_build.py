@@ -12,6 +12,7 @@ from boards.sample_records import png, record, score, with_picture
 
 from compbench.boards.aggregate import rows
 from compbench.boards.build import build, sample_grids, stale
+from compbench.boards.render_html import Picture
 from compbench.boards.site import rebuild
 from compbench.boards.site import stale as site_is_stale
 from compbench.errors import CompbenchError
@@ -22,8 +23,8 @@ PAPERS = Path(__file__).parents[2] / "leaderboards" / "papers.csv"
 NAMES = ["board.csv", "board.md", "index.html", "overall.csv", "pairs.csv"]
 
 
-def picture(found: Record) -> bytes | None:
-    return png(colour=(found.spec.seed, 0, 0)) if found.artifacts else None
+def picture(found: Record) -> Picture | None:
+    return Picture(found.spec.seed, png(colour=(found.spec.seed, 0, 0))) if found.artifacts else None
 
 
 def many() -> list[Record]:
