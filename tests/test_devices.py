@@ -1,5 +1,6 @@
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,8 @@ def test_a_busy_machine_is_told_before_a_run(
 ) -> None:
     monkeypatch.setattr(devices, "cores_taken", lambda: taken)
     monkeypatch.setattr(devices, "num_cores", lambda: 2)
-    monkeypatch.setattr(options.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     options.warn_if_busy(device, threads=threads, slots=slots, remedy="--threads 1")
     told = capsys.readouterr().err.strip()
     assert re.search(words, told) if words else told == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +113,14 @@ def warn_if_busy(device: str, *, threads: int = 0, slots: int = 1, remedy: str) 
         remedy: what gives a run one thread.
     """
     from compbench.devices import SPARE_CORES, cores_taken, num_cores
+    from compbench.sweeps.pool import devices_of
 
+    if device not in ("auto", "cpu"):
+        return
     cores = num_cores()
     threads = threads or max(1, cores // max(1, slots))
-    on_cpu = device == "cpu" or (device == "auto" and shutil.which("nvidia-smi") is None)
-    if not on_cpu or (taken := cores_taken()) + threads * max(1, slots) <= cores + SPARE_CORES:
+    taken = cores_taken()
+    if taken + threads * max(1, slots) <= cores + SPARE_CORES or devices_of(device):
         return
     advice = f"; threads that wait for each other may take 10 times as long, so {remedy} is safer" if threads > 1 else ""
     click.echo(
