@@ -35,7 +35,13 @@ ALARM_SECONDS = 0.5
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
 """glibc keeps freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
-
+COMPILED = {
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_HOME": "triton-home",
+    "TRITON_CACHE_DIR": "triton",
+    "CUDA_CACHE_PATH": "cuda",
+}
+"""What keeps compiled code, and the folder of the cache that it gets: inside the sandbox a home folder cannot be written to."""
 
 FAILURES: tuple[Status, ...] = ("failed", "oom", "killed", "refused")
 """Ends that a child may claim for itself."""
@@ -248,8 +254,8 @@ def _places(request: RunRequest, scratch: Path) -> dict[str, str]:
     except OSError as error:
         raise Unwritable.of(temporary, error) from error
     compiled = home.cache / "compiled"
-    defaults = {"TORCHINDUCTOR_CACHE_DIR": str(compiled / "inductor"), "TRITON_CACHE_DIR": str(compiled / "triton")}
-    return {"TMPDIR": str(temporary), **{name: os.environ.get(name, place) for name, place in defaults.items()}}
+    caches = {name: os.environ.get(name, str(compiled / folder)) for name, folder in COMPILED.items()}
+    return {"TMPDIR": str(temporary), **caches}
 
 
 @contextlib.contextmanager

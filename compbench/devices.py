@@ -39,6 +39,20 @@ def resolve(device: str) -> torch.device:
     return found
 
 
+def start_cuda(nodes: Path = Path("/dev")) -> bool:
+    """Load CUDA's driver library into this process, if this machine has a GPU's device files; whether it is loaded.
+
+    Called before a sandbox closes around the process: some drivers do not start inside one.  No memory of a device is taken.
+    """
+    if not any(any(nodes.glob(pattern)) for pattern in ("nvidiactl", "nvidia[0-9]*", "dxg", "nvhost-ctrl*")):
+        return False
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.init()
+    return bool(torch.cuda.is_initialized())
+
+
 def device_class(device: torch.device) -> str:
     """What boards group speeds by: "cpu", or the GPU's name."""
     import torch

@@ -22,17 +22,23 @@ from pathlib import Path
 CREATE, ADD, RESTRICT = 444, 445, 446
 """System calls landlock_create_ruleset, landlock_add_rule and landlock_restrict_self, the same on every architecture."""
 
-READ_FILE = 1 << 2
-WRITES = 1 << 1 | sum(1 << bit for bit in range(4, 13))  # write, remove, and make anything
+WRITE_FILE, READ_FILE = 1 << 1, 1 << 2
+WRITES = WRITE_FILE | sum(1 << bit for bit in range(4, 13))  # write, remove, and make anything
 REFER, TRUNCATE = 1 << 13, 1 << 14
-OF_FILES = 1 << 1 | READ_FILE | TRUNCATE
+OF_FILES = WRITE_FILE | READ_FILE | TRUNCATE
 """Rights that a rule on a file, not a folder, may name."""
 
 NETWORK = 0b11  # bind and connect of TCP
 SCOPES = 0b11  # abstract sockets and signals stay inside
 NO_NEW_PRIVILEGES = 38  # prctl
 
+OWN_THREADS = Path("/proc/self/task")
+"""Where a process names its threads (`comm`).  CUDA's library does so when it starts, and gives up where it may not."""
+
 OFF = "COMPBENCH_FENCE"
+
+_kept: list[int] = []
+"""Open descriptors of the rules' own folders of /proc: without one the kernel may forget the folder, and the rule with it."""
 
 
 @cache
@@ -55,7 +61,7 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
 
     Args:
         forbidden: folders or files that must not be read; they need not exist.
-        writable: folders that may be written to; beside them only /dev.
+        writable: folders that may be written to; beside them only /dev, and what this process's own threads have in /proc.
 
     Raises:
         OSError: the kernel has Landlock and refused.
@@ -72,6 +78,9 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
             _allow(ruleset, path, READ_FILE)
         for path in (Path("/dev"), *writable):
             _allow(ruleset, Path(os.path.realpath(path)), writes | READ_FILE)
+        if OWN_THREADS.is_dir():
+            _kept.append(os.open(OWN_THREADS, os.O_PATH | os.O_CLOEXEC))
+            _allow(ruleset, Path(os.path.realpath(OWN_THREADS)), writes & (WRITE_FILE | TRUNCATE))
         _libc().prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         _call(RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
     finally:

@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from compbench import fence
+from compbench import devices, fence
 from compbench.channel import Channel, Closed, Message
 from compbench.errors import Cancelled, CompbenchError, Refused
 from compbench.home import Home
@@ -96,6 +96,8 @@ def _serve_contestant(request: RunRequest, control: Channel, peer: Channel, ears
     from compbench.contestant import Contestant
     from compbench.interfaces import Source
 
+    if request.device != "cpu":
+        devices.start_cuda()
     fence_off(Path(request.home))
     contestant = Contestant(request, progress=ears.progress, cancelled=ears.cancelled)
     control.send("described", **contestant.describe())

@@ -61,3 +61,17 @@ def test_a_busy_machine_is_told_before_a_run(
     options.warn_if_busy(device, threads=threads, slots=slots, remedy="--threads 1")
     told = capsys.readouterr().err.strip()
     assert re.search(words, told) if words else told == ""
+
+
+def test_cuda_is_not_loaded_where_no_gpu_has_a_device_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    started = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "init", lambda: started.append(True))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: bool(started))
+    (tmp_path / "null").touch()
+    assert not devices.start_cuda(tmp_path)
+    assert not started
+    (tmp_path / "nvidia0").touch()
+    assert devices.start_cuda(tmp_path)

@@ -8,15 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from compbench import fence
+from compbench import devices, fence, worker
+from compbench.schemas import RunRequest
 
 pytestmark = pytest.mark.skipif(fence.abi() == 0, reason="this kernel has no Landlock")
 
 HEAD = """
-import errno, os, signal, socket, sys
+import errno, os, signal, socket, sys, threading
 from pathlib import Path
-from compbench import fence
+from compbench import devices, fence, worker
+from compbench.schemas import RunRequest
 root = Path(sys.argv[1])
+names = []
+def name_myself():
+    own = Path(f"/proc/self/task/{threading.get_native_id()}/comm")
+    own.write_text("cuda-EvtHandlr")
+    names.append(own.read_text().strip())
+def writable(top):
+    # what an open descriptor points to is not the folder's
+    for folder, _, files in os.walk(top):
+        for name in files if os.path.basename(folder) != "fd" else ():
+            try:
+                os.close(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                continue
+            yield os.path.realpath(os.path.join(folder, name))
 fence.put_up(forbidden=[root / "references", root / "records" / "one.json"], writable=[root / "run"])
 """
 
@@ -71,13 +87,42 @@ def test_inside_the_fence_this_is_denied(root: Path, body: str) -> None:
         "open('/dev/null', 'w').write('x')",
         "os.kill(os.getpid(), 0)",
         "import subprocess; subprocess.run(['true'], check=True)",
+        "other = threading.Thread(target=name_myself); other.start(); other.join(); assert names == ['cuda-EvtHandlr']",
     ],
 )
 def test_inside_the_fence_this_still_works(root: Path, body: str) -> None:
     assert inside(root, body) == ""
 
 
+def test_inside_the_fence_nothing_of_proc_is_writable_but_what_the_process_s_own_threads_have(root: Path) -> None:
+    own = "os.path.realpath('/proc/self/task') + '/'"
+    assert (
+        inside(root, f"found = [path for path in writable('/proc') if not path.startswith({own})]; assert not found, found") == ""
+    )
+    assert inside(root, "(Path('/proc/self/task') / str(os.getpid()) / f'root{root}/data/one.json').write_text('x')") == "EACCES"
+
+
 def test_without_a_fence_nothing_changes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(fence.OFF, "off")
     assert fence.kind() == "off"
     assert inside(root, "(root / 'references' / 'one.json').read_text()") == ""
+
+
+@pytest.mark.parametrize(("device", "order"), [("auto", ["cuda", "fence"]), ("cuda", ["cuda", "fence"]), ("cpu", ["fence"])])
+def test_cuda_is_started_before_the_fence_stands(
+    root: Path, monkeypatch: pytest.MonkeyPatch, device: str, order: list[str]
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def stand(home: Path) -> None:
+        done.append("fence")
+        raise Stop
+
+    done: list[str] = []
+    monkeypatch.setattr(devices, "start_cuda", lambda: done.append("cuda"))
+    monkeypatch.setattr(worker, "fence_off", stand)
+    request = RunRequest(method="mono", task="blobs", home=str(root), device=device)
+    with pytest.raises(Stop):
+        worker._serve_contestant(request, None, None, None)
+    assert done == order
