@@ -278,6 +278,8 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Any]:
         facts[f"--set task.{name}"] = f"{getattr(task.settings, name)} ({field.description})"
     for index, note in enumerate(task.notes):
         facts[f"note {index + 1}"] = note
+    for index, note in enumerate(task.paper_notes):
+        facts[f"--preset paper {index + 1}"] = note
     return facts
 
 

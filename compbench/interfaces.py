@@ -374,6 +374,8 @@ class Task:
         extends: the factor that an extension task adds; "" if it adds none.
         settings: the task's own settings (`--set task.NAME=VALUE`), and `configure` the task under others.
         citation: the paper and table that it comes from.
+        notes: what a reader of its scores should know.
+        paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
         truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
     """
 
@@ -396,4 +398,5 @@ class Task:
     configure: Callable[[MethodSettings], Task] | None = None
     citation: str = ""
     notes: Sequence[str] = ()
+    paper_notes: Sequence[str] = ()
     truth: Callable[[Tensor], Tensor] | None = None

@@ -80,6 +80,12 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
             "silos: " + "; ".join(", ".join(_words(cell) for cell in cells) for cells in SILOS[split]),
             "the paper draws a figure and states no numbers",
         ],
+        paper_notes=[
+            "follows figures 2 and 3: four Gaussian modes, right-top never seen, two silos, and which modes each silo has",
+            "chosen: places and widths of the modes, points, network, steps, batches, and every weight and mask of the methods: "
+            "the paper states none of them; `paper` is `quick` at length",
+            "chosen: the scores; the paper shows samples",
+        ],
     )
 
 

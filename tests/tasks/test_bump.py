@@ -10,8 +10,8 @@ from compbench.interfaces import TaskContext
 from compbench.tasks.bump import SQUARES, Settings, make_task
 
 
-def context() -> TaskContext:
-    return TaskContext(torch.device("cpu"), "fp32", 0, None, None, None)
+def context(preset: str = "quick") -> TaskContext:
+    return TaskContext(torch.device("cpu"), "fp32", 0, None, None, None, preset)
 
 
 def test_a_bump_is_at_column_x_and_row_y_and_an_open_coordinate_is_a_stripe() -> None:
@@ -35,10 +35,18 @@ def test_the_squares_hold_out_289_cells_and_no_whole_row(name: str) -> None:
     problem = task.problem(task.budgets["quick"], context())
     assert problem.federation.sizes == (495,)
     assert problem.singles.size == 56
-    assert task.problem(task.budgets["paper"], context()).federation.sizes == (2000,)
+    assert task.problem(task.budgets["paper"], context("paper")).federation.sizes == (2000,)
     batch = problem.federation.pooled().batch(4000, torch.Generator().manual_seed(0))
     assert not task.holdout.contains(batch.condition).any()
     assert [len(batch.condition[:, k].unique()) for k in range(2)] == [28, 28]
+
+
+@pytest.mark.parametrize(("preset", "examples"), [("quick", 495), ("paper", 2000)])
+def test_a_changed_gradient_clip_changes_no_training_set(preset: str, examples: int) -> None:
+    task = make_task("bump-center", SQUARES["bump-center"])
+    for clip in (1.0, 1e9):
+        budget = task.budgets[preset].model_copy(update={"gradient_clip": clip})
+        assert task.problem(budget, context(preset)).federation.sizes == (examples,)
 
 
 def test_true_bumps_score_full_marks_and_blank_images_the_blank_level() -> None:
