@@ -21,11 +21,17 @@ NULL = -1
 
 
 class Factor(NamedTuple):
-    """A named axis of variation with values 0 ... size - 1."""
+    """A named axis of variation with values 0 ... size - 1.
+
+    Attributes:
+        values: what they are called; () if they are only numbered.
+        periodic: whether the last value is the first one's neighbour, as angles are; codes then close on themselves.
+    """
 
     name: str
     size: int
     values: tuple[str, ...] = ()
+    periodic: bool = False
 
 
 class Weighted(NamedTuple):
@@ -60,6 +66,10 @@ class FactorSpace:
     @property
     def sizes(self) -> tuple[int, ...]:
         return tuple(factor.size for factor in self.factors)
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        return tuple(factor.periodic for factor in self.factors)
 
     @property
     def num_combinations(self) -> int:

@@ -6,7 +6,8 @@
     positional  sin and cos of pi 2^j v / n, j = 0 ... J - 1
     circle      cos and sin of 2 pi v / n                      for factors that close on themselves
 
-Forced rendering, section 2.  An open factor is the zero vector, but -1 for the ramp, whose 0 means something.
+`auto` is the circle for a factor that its task calls periodic, and the bump for every other: the inputs of the paper.
+Forced rendering, section 2 and appendix.  An open factor is the zero vector, but -1 for the ramp, whose 0 means something.
 """
 
 from __future__ import annotations
@@ -23,12 +24,17 @@ from compbench.factors import NULL
 from compbench.interfaces import MethodSettings
 
 Kind = Literal["bump", "ramp", "one-hot", "positional", "circle"]
+Choice = Literal["auto", "bump", "ramp", "one-hot", "positional", "circle"]
 
 
 class CodeSettings(MethodSettings):
     """Settings of a method that encodes ordered factors."""
 
-    encoding: Kind = Field("bump", description="code of each factor: bump, ramp, one-hot, positional or circle")
+    encoding: Choice = Field(
+        "auto",
+        description="code of each factor: bump, ramp, one-hot, positional or circle; "
+        "auto is the circle for a periodic factor and the bump for others",
+    )
     code_width: float = Field(1.0, gt=0, le=64, description="standard deviation of the bump code, in values")
     num_frequencies: int = Field(4, ge=1, le=16, description="pairs of sine and cosine of the positional code")
 
@@ -41,22 +47,24 @@ class Encoding(nn.Module):
     Args:
         sizes: number of values of each factor.
         settings: which code.
+        periodic: which factors close on themselves; () if none does.
     """
 
-    def __init__(self, sizes: Sequence[int], settings: CodeSettings) -> None:
+    def __init__(self, sizes: Sequence[int], settings: CodeSettings, periodic: Sequence[bool] = ()) -> None:
         super().__init__()
         self.sizes, self.settings = tuple(sizes), settings
+        self.kinds = tuple(_kind(settings, closed) for closed in periodic or [False] * len(self.sizes))
 
     @property
     def num_outputs(self) -> int:
         """E."""
-        kind, pairs = self.settings.encoding, self.settings.num_frequencies
-        return sum({"ramp": 1, "circle": 2, "positional": 2 * pairs}.get(kind, size) for size in self.sizes)
+        own = {"ramp": 1, "circle": 2, "positional": 2 * self.settings.num_frequencies}
+        return sum(own.get(kind, size) for kind, size in zip(self.kinds, self.sizes, strict=True))
 
     def forward(self, condition: Tensor) -> Tensor:
         """Integer or real conditions (B, F), NULL where open -> (B, E), real."""
         real = condition if condition.is_floating_point() else condition.float()
-        return torch.cat([self._code(real[:, k, None], size) for k, size in enumerate(self.sizes)], dim=1)
+        return torch.cat([self._code(real[:, k, None], k) for k in range(len(self.sizes))], dim=1)
 
     def tangent(self, condition: Tensor, factor: int) -> Tensor:
         """d code / d value of one factor at integer conditions (B, F), (B, E).
@@ -66,7 +74,7 @@ class Encoding(nn.Module):
         real = condition if condition.is_floating_point() else condition.float()
         step = torch.zeros_like(real)
         step[:, factor] = 1
-        if self.settings.encoding != "one-hot":
+        if self.kinds[factor] != "one-hot":
             return torch.func.jvp(self.forward, (real,), (step,))[1]
         last = self.sizes[factor] - 1
         up, down = real + step, real - step
@@ -74,10 +82,10 @@ class Encoding(nn.Module):
         down[:, factor].clamp_(min=0)
         return (self(up) - self(down)) / (up - down)[:, factor, None].clamp(min=1)
 
-    def _code(self, value: Tensor, size: int) -> Tensor:
+    def _code(self, value: Tensor, factor: int) -> Tensor:
         """One factor's values (B, 1) -> (B, its share of E)."""
         known = value != NULL
-        kind = self.settings.encoding
+        kind, size = self.kinds[factor], self.sizes[factor]
         if kind == "ramp":
             return torch.where(known, value / max(size - 1, 1), -1.0)
         if kind == "positional":
@@ -92,3 +100,9 @@ class Encoding(nn.Module):
             width = self.settings.code_width
             code = torch.exp(-(distance**2) / (2 * width**2)) if kind == "bump" else (1 - distance.abs()).clamp(min=0)
         return torch.where(known, code, 0.0)
+
+
+def _kind(settings: CodeSettings, closed: bool) -> Kind:
+    if settings.encoding != "auto":
+        return settings.encoding
+    return "circle" if closed else "bump"

@@ -60,7 +60,7 @@ def condition_decoder(problem: Problem, settings: CodeSettings, decoder: Decoder
     """An untrained decoder for a problem's conditions and images.  Raises Refused for anything but images."""
     if problem.event.kind != "image":
         raise Refused(f"a decoder makes images, this task asks for {problem.event.kind}s.")
-    encoding = Encoding(problem.space.sizes, settings)
+    encoding = Encoding(problem.space.sizes, settings, problem.space.periodic)
     return ConditionDecoder(encoding, decoder(encoding.num_outputs, problem.event.shape))
 
 

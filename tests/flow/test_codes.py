@@ -23,6 +23,14 @@ def test_codes_of_a_place_are_their_formulas() -> None:
     assert quarter.tolist() == pytest.approx([0, 1], abs=1e-6)
 
 
+def test_by_default_a_periodic_factor_is_a_circle_and_any_other_a_bump() -> None:
+    mixed = Encoding((7, 8), CodeSettings(), (False, True))
+    assert mixed.num_outputs == 7 + 2
+    assert torch.equal(mixed(torch.tensor([[3, 2]]))[0, :7], encoding("bump")(torch.tensor([[3, 0]]))[0, :7])
+    assert mixed(torch.tensor([[3, 2]]))[0, 7:].tolist() == pytest.approx([0, 1], abs=1e-6)
+    assert Encoding((8,), CodeSettings(encoding="bump"), (True,)).num_outputs == 8  # what is asked for is what is used
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_open_factor_leaves_the_other_ones_code_alone(kind: str) -> None:
     both, one = encoding(kind)(torch.tensor([[2, 3], [2, NULL]]))

@@ -7,6 +7,7 @@ import torch
 from compbench.data.digit import first_digit, mnist_files, read_idx, rotations
 from compbench.errors import CompbenchError
 from compbench.interfaces import Source, TaskContext
+from compbench.registry import Registry
 from compbench.tasks.rotation import Settings, all_images, choose, judge, make_task
 
 
@@ -71,6 +72,17 @@ def test_the_arc_is_held_out_of_the_training_data(tmp_path) -> None:
     assert problem.federation.sizes == (360 - 41,)
     angles = problem.federation.pooled().condition[:, 0]
     assert not ((angles >= 160) & (angles <= 200)).any()
+
+
+@pytest.mark.parametrize("name", ["cnn-decoder", "mlp-decoder", "pixel-decoder", "transformer-decoder"])
+def test_every_decoder_is_given_an_angle_whose_ends_meet(tmp_path, name: str) -> None:
+    method, task = Registry().load("methods", name), make_task(Settings())
+    context = TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, Source("embedded", "digits", ""))
+    problem = task.problem(task.budgets["smoke"], context)
+    encoding = method.build(method.settings(), problem).encoding
+    before, at, after = encoding(torch.tensor([[359], [0], [1]]))
+    torch.testing.assert_close((at - before).norm(), (after - at).norm())
+    assert encoding.num_outputs == 2
 
 
 @pytest.mark.parametrize("arc", [(10, 9), (0, 359)])
