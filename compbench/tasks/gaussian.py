@@ -181,7 +181,9 @@ def _paper_notes(name: str) -> list[str]:
         notes.append("follows the code: a second mean of (9, 0), where the text has (0, 0): --set task.means=paper")
         notes.append("changed: exact rejection instead of importance sampling draws the target, which is the same distribution")
     elif name == "gmm-id":
-        notes.append("follows the code: 0.6 is a standard deviation and components are numbered by rows; the text reads otherwise")
+        notes.append(
+            "follows the code: 0.6 is a standard deviation and components are numbered by rows; the text reads otherwise"
+        )
     return notes
 
 
