@@ -151,18 +151,22 @@ def paper_notes(name: str) -> tuple[str, ...]:
     """What `paper` follows of forced rendering, whose text gives few numbers; "the repository" is its authors'."""
     if name == "bump-scaling":
         return (
-            "chosen: all of this task; the paper shows a curve of least data against size, its repository has no such experiment.",
+            "chosen: all of this task; the paper shows a curve of least data against size, its repository has no such "
+            "experiment.",
             "kept from the other bump tasks: AdamW at a constant 1e-3, batches of 32, as many steps as 50 epochs of 2000 draws.",
         )
     square = "both ends of the square included" if name == "bump-center" else "the repository holds out corners of other sizes"
     return (
         f"follows the repository: 28 pixels, a bump of width 1, 2000 draws with replacement; {square}.",
         "follows it for cnn-decoder: two hidden layers of 64, 50 epochs of batches of 32, AdamW at a constant 1e-3, no clipping.",
-        "changed: mlp-decoder and transformer-decoder train for the same 50 epochs (there 20); bumps are bright (there dark on white).",
+        "changed: mlp-decoder and transformer-decoder train for the same 50 epochs (there 20); bumps are bright (there "
+        "dark on white).",
         "changed: transformer-decoder has tokens of 4 x 4 pixels (there 1) and a feed-forward of 4 widths (there 2048), and with "
         "pixel-decoder and low-rank 3 times the rate (--set rate_factor=1 is the paper's).",
-        "changed: pixel-decoder has 64 units (there 256: --set width_factor=4); its weight decay and low-rank's is 0.01 (there 1e-4).",
-        "changed: low-rank there has 32 pixels, a width of 1.5 and 1000 epochs of each seen cell once: the sweep bumps-ablation has that.",
+        "changed: pixel-decoder has 64 units (there 256: --set width_factor=4); its weight decay and low-rank's is "
+        "0.01 (there 1e-4).",
+        "changed: low-rank there has 32 pixels, a width of 1.5 and 1000 epochs of each seen cell once: the sweep "
+        "bumps-ablation has that.",
         "chosen: stripes' code of the absent half (zeros) and how stripes and bumps mix; methods that are not the paper's.",
     )
 

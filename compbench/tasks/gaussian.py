@@ -171,8 +171,10 @@ def make_task(name: str, settings: Settings | None = None) -> Task:
 def _paper_notes(name: str) -> list[str]:
     """What `paper` follows of the authors' text and code; all of it but the target's sampler."""
     notes = [
-        "follows: noise networks of four layers of 512, Adam at 2e-4 for 20,000 steps, 10,000 points of each source, times uniform",
-        "follows: the variance-preserving path, 500 steps, weights clipped at 15, systematic resampling at every step, 5000 samples",
+        "follows: noise networks of four layers of 512, Adam at 2e-4 for 20,000 steps, 10,000 points of each source, "
+        "times uniform",
+        "follows: the variance-preserving path, 500 steps, weights clipped at 15, systematic resampling at every step, "
+        "5000 samples",
         "follows the code: 170 examples of each source in a batch of the conditional model, 512 in one of a single source's",
         "changed: each run has its own seed, and resampling permutes no slots, which alters no distribution",
         "changed: mmd2_fixed, whose bandwidth is the target's alone, stands beside the paper's mmd2",

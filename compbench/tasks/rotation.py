@@ -100,9 +100,11 @@ def make_task(settings: Settings) -> Task:
             "the angle is periodic: methods that take a code get (cos, sin), as in the paper; others would tear at 0 degrees.",
         ),
         paper_notes=(
-            "follows the paper and its repository: a 4 of MNIST (where its files are), turned bilinearly, 160 to 200 degrees held "
+            "follows the paper and its repository: a 4 of MNIST (where its files are), turned bilinearly, 160 to 200 "
+            "degrees held "
             "out, (cos, sin) as input, 200 epochs of batches of 32, gradients clipped at 1, MSE of all 360 whole degrees.",
-            "changed: training angles are the 319 whole degrees, each once; the repository has 888 evenly spaced, a tenth of them "
+            "changed: training angles are the 319 whole degrees, each once; the repository has 888 evenly spaced, a "
+            "tenth of them "
             "for validation.  Steps are those of its 200 epochs.",
             "changed: the networks are the bump tasks', the loss is MSE without its L1 term, and the rate falls by a cosine, "
             "not on a plateau of the validation loss.",
