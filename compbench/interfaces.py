@@ -126,8 +126,7 @@ class Problem:
     """What a method may know of a task: the lattice, what is seen of it, the silos' data, and the budget.
 
     Attributes:
-        space: factors and their sizes; conditions have this order.
-        event: kind and shape of a sample.
+        space, event: factors and their sizes, in the order of conditions; kind and shape of a sample.
         federation: the silos; a centralised task has one.  `federation.pooled()` gives a central training set.
         budget: steps, batch and model size of the preset.
         holdout: which combinations are never seen (cells only; their data is out of reach).
@@ -215,8 +214,7 @@ class Method:
         extend: (settings, model, factor, problem, ctx) -> model that knows one more factor; None if it cannot.
         build: (settings, problem) -> untrained model, so that stored weights can be loaded again.
         evaluations: (settings, problem) -> evaluations of the network for one sample, if it is fixed; else None.
-        kinds: event kinds that it works on.
-        version: goes up when its numbers change.
+        kinds, version: event kinds that it works on, and a number that goes up when its results change.
         oracle: whether it uses the task's analytic truth; shown as a reference row.
         shared_fit: (settings, problem) -> JSON of all that the fit depends on beside problem, seed and precision.  Methods
             of one distribution that answer alike get one model, fitted once and kept in the cache; None: a fit of one's own.
@@ -335,12 +333,10 @@ class TaskContext:
     """What the harness lends a task: device, caches, and a voice.
 
     Attributes:
-        seed: the run's seed; the referee derives its own generators from it.
-        preset: smoke, quick or paper.
+        seed, preset: the run's; the referee derives its own generators from the seed.
         cache: folder for what is costly and reusable (judges, reference statistics), named by content hash.
         data: folder of official data files.
-        source: what `Task.source` answered.
-        metrics: the registered metrics, by name.
+        source, metrics: what `Task.source` answered, and the registered metrics by name.
     """
 
     device: torch.device
@@ -362,8 +358,7 @@ class Task:
 
     Attributes:
         name: equal to its entry point's name.
-        space, holdout: the lattice of conditions and its held-out cells.
-        event: kind and shape of a sample.
+        space, holdout, event: the lattice of conditions, its held-out cells, kind and shape of a sample.
         budgets: one budget a preset.
         source: (data folder, "auto" / "official" / "embedded") -> which data it will use.
         problem: (budget, ctx) -> Problem, seen data only.
