@@ -6,6 +6,10 @@ to be model state, and metered.  `Federation.pooled` gives all x at once: the ce
 What is checked of a function's result: it has the names and shapes that were fixed before any data was seen; its
 numbers are finite; no training example that the function was lent stands in it bit for bit; and none is kept alive
 outside.  That catches mistakes and crude leaks.  It is no defence against a method that hides data in its weights.
+
+What goes the other way is metered too.  A function gets what others made through `send` or `gather`; one that carries
+tensors in with it, in its closure or its arguments, is refused (`compbench.closures`).  What all parties know beforehand,
+untrained weights, each makes for itself (`compbench.flow.silos.Recipe`).
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ import gc
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from compbench import profiling
+from compbench.closures import refuse_tensors
 from compbench.errors import CompbenchError, Refused
 from compbench.interfaces import Batch, Context, Silo
 
@@ -51,6 +56,7 @@ class Account:
     bytes_out: int = 0
     bytes_in: int = 0
     rounds: int = 0
+    steps: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
@@ -70,6 +76,7 @@ class Federation:
         self._silos = tuple(silos)
         self.accounts = [Account(silo.name, silo.size) for silo in silos]
         self.was_pooled = False
+        self._last: list[dict[str, Tensor]] = []
 
     def __len__(self) -> int:
         return len(self._silos)
@@ -88,6 +95,26 @@ class Federation:
         """The same silos with accounts of their own: for probes, which cost the method nothing."""
         return Federation(self._silos)
 
+    def ledger(self) -> dict[str, Any]:
+        """What a fit did with the silos, as JSON, for a fit that is kept and used again: was it pooled, and the accounts."""
+        return {"pooled": self.was_pooled, "accounts": [asdict(account) for account in self.accounts]}
+
+    def restore(self, ledger: Mapping[str, Any]) -> None:
+        """Book what a fit did that was made in another run: its ledger becomes this federation's.
+
+        Raises:
+            CompbenchError: the ledger is of other silos, lacks an entry, or says that the fit saw none of several silos.
+        """
+        try:
+            pooled, accounts = {True: True, False: False}[ledger["pooled"]], [Account(**entry) for entry in ledger["accounts"]]
+        except (KeyError, TypeError) as error:
+            raise CompbenchError("a kept fit does not say whether it pooled the silos; it must be fitted again.") from error
+        if [(account.name, account.size) for account in accounts] != [(own.name, own.size) for own in self.accounts]:
+            raise CompbenchError("a kept fit is of other silos; it must be fitted again.")
+        if len(self) > 1 and not pooled and not any(account.rounds for account in accounts):
+            raise CompbenchError("a kept fit says that it saw no silo; it must be fitted again.")
+        self.was_pooled, self.accounts = pooled, accounts
+
     def run(
         self,
         work: Work,
@@ -96,6 +123,7 @@ class Federation:
         like: ModelState,
         stage: str,
         send: ModelState | None = None,
+        gather: bool = False,
         recipients: int = 1,
         steps: Steps | None = None,
         devices: Sequence[torch.device] = (),
@@ -107,11 +135,13 @@ class Federation:
         interrupted is not run again when the run resumes.
 
         Args:
-            work: (silo, received, context) -> model state; the silo is closed when it returns.
+            work: (silo, received, context) -> model state; the silo is closed when it returns.  It carries no tensors.
             ctx: the stage's context; the function gets one with generator, checkpoints and progress of its own.
             like: names and shapes of what comes back, from a model that has seen no data.
             stage: name of this step of the method, unique within its fit; checkpoints are kept by it.
             send: model state that each silo receives beforehand, one transfer to each.
+            gather: whether each silo also receives what every other silo returned from the last run, n - 1 transfers.
+                Silo k's state comes as "k.name"; one's own, which the silo has kept, is there too and costs nothing.
             recipients: how many parties each result is sent to: 1 for a server, n - 1 for an all-gather.
             steps: counts the steps of all silos.
             devices: where silos run side by side.
@@ -120,16 +150,21 @@ class Federation:
             one state a silo, in order, on the context's device.
 
         Raises:
-            Refused: the function returned something else than model state, or kept training data.
-            CompbenchError: a state that is not finite.
+            Refused: the function carries tensors, returned something else than model state, or kept training data.
+            CompbenchError: a state that is not finite; nothing to gather.
         """
         import torch
 
+        refuse_tensors(work)
+        if gather and not self._last:
+            raise CompbenchError("there is nothing to gather: no function has run on the silos before.")
         seed = int(torch.randint(2**62, (), generator=ctx.generator))  # drawn also where nothing is left to do
-        received = {name: value.detach() for name, value in (send or {}).items()}
+        sent = {name: value.detach() for name, value in (send or {}).items()}
+        gathered = {f"{k}.{name}": value for k, state in enumerate(self._last) for name, value in state.items() if gather}
+        received = {**sent, **gathered}
         places = list(devices) or [ctx.device]
         jobs = [
-            _Job(silo, work, _context(ctx, stage, silo, seed, places[index % len(places)], steps), received, like, steps)
+            _Job(index, silo, work, _context(ctx, stage, silo, seed, places[index % len(places)], steps), received, like, steps)
             for index, silo in enumerate(self._silos)
         ]
         if len(places) == 1:
@@ -139,22 +174,25 @@ class Federation:
                 lanes = [pool.submit(lambda own: [job.run() for job in own], jobs[k :: len(places)]) for k in range(len(places))]
                 done = [lane.result() for lane in lanes]
             results = [done[index % len(places)][index // len(places)] for index in range(len(jobs))]
-        for account, result in zip(self.accounts, results, strict=True):
+        for index, (account, result) in enumerate(zip(self.accounts, results, strict=True)):
+            peers = [state for k, state in enumerate(self._last) if gather and k != index]
             account.rounds += 1
+            account.steps += result.steps
             account.seconds += result.seconds
             account.cpu_seconds += result.cpu_seconds
-            account.transfers_in += bool(received)
-            account.bytes_in += num_bytes(received)
+            account.transfers_in += bool(sent) + len(peers)
+            account.bytes_in += num_bytes(sent) + sum(map(num_bytes, peers))
             account.transfers_out += recipients
             account.bytes_out += recipients * num_bytes(result.state)
-        return [{name: value.to(ctx.device) for name, value in result.state.items()} for result in results]
+        self._last = [result.state for result in results]
+        return [{name: value.to(ctx.device, copy=True) for name, value in state.items()} for state in self._last]
 
 
 class LentSilo:
-    """A silo as a function sees it while it runs there; closed afterwards."""
+    """A silo as a function sees it while it runs there; closed afterwards.  `number` is its place among the silos."""
 
-    def __init__(self, silo: Silo, device: torch.device) -> None:
-        self.name, self.size = silo.name, silo.size
+    def __init__(self, silo: Silo, device: torch.device, *, number: int = 0) -> None:
+        self.name, self.size, self.number = silo.name, silo.size, number
         self._silo: Silo | None = silo
         self._device = device
         self._watched: list[Tensor] = []
@@ -199,6 +237,7 @@ class LentSilo:
 @dataclass
 class _Result:
     state: dict[str, Tensor]
+    steps: int
     seconds: float
     cpu_seconds: float
 
@@ -207,6 +246,7 @@ class _Result:
 class _Job:
     """One silo's share of a `Federation.run`."""
 
+    number: int
     silo: Silo
     work: Work
     ctx: Context
@@ -223,14 +263,14 @@ class _Job:
             if self.steps:
                 self.steps.add(int(facts["steps"]))
             state = {name: state[name] for name in self.like}  # files sort their names
-            return _Result(state, float(facts["seconds"]), float(facts["cpu_seconds"]))
+            return _Result(state, int(facts["steps"]), float(facts["seconds"]), float(facts["cpu_seconds"]))
         progress = self.ctx.progress
 
         def counted(done: int, total: int) -> None:
             self._count = max(self._count, done)
             progress(done, total)
 
-        lent = LentSilo(self.silo, self.ctx.device)
+        lent = LentSilo(self.silo, self.ctx.device, number=self.number)
         received = {name: value.to(self.ctx.device, copy=True) for name, value in self.received.items()}
         with profiling.timed(self.ctx.device) as clock:
             returned = self.work(lent, received, replace(self.ctx, progress=counted))
@@ -239,7 +279,7 @@ class _Job:
         lent.close(state)
         facts = {"steps": self._count, "seconds": clock.wall[0], "cpu_seconds": clock.cpu[0]}
         finished.save(state, facts)
-        return _Result(state, clock.wall[0], clock.cpu[0])
+        return _Result(state, self._count, clock.wall[0], clock.cpu[0])
 
 
 def checked(returned: object, like: ModelState, silo: str) -> dict[str, Tensor]:

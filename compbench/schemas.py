@@ -101,6 +101,7 @@ class SiloProfile(Frozen):
     transfers_in: int = Field(0, ge=0, le=LARGEST, description="states received before a round")
     bytes_out: int = Field(0, ge=0, le=LARGEST)
     bytes_in: int = Field(0, ge=0, le=LARGEST)
+    steps: int = Field(0, ge=0, le=LARGEST, description="training steps that were counted there, of all stages and rounds")
     seconds: float = Field(0.0, ge=0, le=LARGEST, description="wall clock of the functions that ran there")
     cpu_seconds: float = Field(0.0, ge=0, le=LARGEST)
 

@@ -1,5 +1,6 @@
 """The border of a silo: what may cross it, what is refused, what it costs."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -113,15 +114,89 @@ def test_a_kept_silo_is_closed() -> None:
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (torch.zeros(2, 3), "returned a Tensor from silo 'one'"),
-        ({"w": torch.zeros(2, 3)}, "'n' is on one side only"),
-        ({"w": torch.zeros(2, 3), "n": 0, "x": 1}, "'x' is on one side only"),
-        ({"w": torch.zeros(200, 3), "n": 0}, r"'w' from silo 'one' as \(200, 3\), announced as \(2, 3\)"),
+        (lambda: torch.zeros(2, 3), "returned a Tensor from silo 'one'"),
+        (lambda: {"w": torch.zeros(2, 3)}, "'n' is on one side only"),
+        (lambda: {"w": torch.zeros(2, 3), "n": 0, "x": 1}, "'x' is on one side only"),
+        (lambda: {"w": torch.zeros(200, 3), "n": 0}, r"'w' from silo 'one' as \(200, 3\), announced as \(2, 3\)"),
     ],
 )
-def test_anything_but_the_announced_state_is_refused(returned: object, message: str) -> None:
+def test_anything_but_the_announced_state_is_refused(returned: Callable[[], object], message: str) -> None:
     with pytest.raises(Refused, match=message):
-        run(lambda lent, received, ctx: returned)
+        run(lambda lent, received, ctx: returned())
+
+
+def test_a_gather_brings_every_peers_state_and_is_booked_for_the_peers_only() -> None:
+    federation = Federation([silo("one"), silo("two", 50, 1), silo("three", 9, 2)])
+    first = federation.run(mean_of, context(), like=LIKE, stage="a", recipients=2)
+
+    def again(lent, received, ctx):
+        assert set(received) == {f"{k}.{name}" for k in range(3) for name in ("w", "n")}
+        return {"w": sum((k + 1) * received[f"{k}.w"] for k in range(3)), "n": lent.number}
+
+    second = federation.run(again, context(), like=LIKE, stage="b", gather=True)
+    expected = sum((k + 1) * state["w"] for k, state in enumerate(first))
+    assert all(torch.equal(state["w"], expected) for state in second)
+    assert [int(state["n"]) for state in second] == [0, 1, 2]
+    size = 6 * 4 + 8
+    assert [(account.transfers_in, account.bytes_in) for account in federation.accounts] == [(2, 2 * size)] * 3
+    assert [(account.transfers_out, account.bytes_out) for account in federation.accounts] == [(3, 3 * size)] * 3
+
+
+def test_what_a_run_brings_back_is_a_copy_of_what_the_silos_keep() -> None:
+    federation = Federation([silo("one"), silo("two", 50, 1)])
+    for state in federation.run(mean_of, context(), like=LIKE, stage="a"):
+        state["w"].fill_(7.0)
+
+    def other(lent, received, ctx):
+        return {"w": received[f"{1 - lent.number}.w"], "n": 0}
+
+    assert not any((state["w"] == 7).any() for state in federation.run(other, context(), like=LIKE, stage="b", gather=True))
+
+
+def test_a_gather_before_any_run_is_refused() -> None:
+    with pytest.raises(CompbenchError, match="nothing to gather"):
+        run(mean_of, gather=True)
+
+
+def test_steps_of_a_silo_are_counted_over_its_rounds() -> None:
+    def steps_of_its_size(lent, received, ctx):
+        for step in range(lent.size // 50):
+            ctx.progress(step + 1, lent.size // 50)
+        return mean_of(lent, received, ctx)
+
+    federation = Federation([silo("one"), silo("two", 50, 1)])
+    for stage in "ab":
+        federation.run(steps_of_its_size, context(), like=LIKE, stage=stage)
+    assert [account.steps for account in federation.accounts] == [8, 2]
+
+
+def test_a_ledger_restores_accounts_and_pooling() -> None:
+    federation = Federation([silo("one"), silo("two", 50, 1)])
+    federation.run(mean_of, context(), like=LIKE, stage="a")
+    federation.pooled()
+    other = federation.unmetered()
+    other.restore(json.loads(json.dumps(federation.ledger())))
+    assert other.was_pooled
+    assert other.accounts == federation.accounts
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda ledger: ledger.pop("pooled"), "whether it pooled the silos"),
+        (lambda ledger: ledger.update(pooled="no"), "whether it pooled the silos"),
+        (lambda ledger: ledger.update(pooled=False), "saw no silo"),
+        (lambda ledger: ledger["accounts"].pop(), "of other silos"),
+        (lambda ledger: ledger.pop("accounts"), "whether it pooled the silos"),
+    ],
+)
+def test_a_ledger_that_was_tampered_with_is_refused(spoil: Callable, message: str) -> None:
+    federation = Federation([silo("one"), silo("two", 50, 1)])
+    federation.pooled()
+    ledger = federation.ledger()
+    spoil(ledger)
+    with pytest.raises(CompbenchError, match=message):
+        federation.unmetered().restore(ledger)
 
 
 def test_states_are_finite() -> None:

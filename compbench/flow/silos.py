@@ -5,9 +5,11 @@ Every method gets the task's number of optimiser steps in all, whatever the numb
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 NUM_LABELS = 4096
 """Labels that a silo tells of its examples, drawn with replacement: what a student's conditions are drawn from."""
+
+GLOBAL_GENERATOR = Lock()
+"""Held while torch's global generator is borrowed: silos may run side by side in threads."""
 
 
 class DecentralisedSettings(MethodSettings):
@@ -69,7 +74,7 @@ class Told(NamedTuple):
     Attributes:
         states: a network's state dict for each silo.
         counts: examples of each value of each factor, (n, sum of sizes).
-        labels: conditions drawn from each silo, (n, NUM_LABELS, F).
+        labels: conditions drawn from each silo, (n, as many as were asked for, F).
     """
 
     states: list[dict[str, Tensor]]
@@ -99,51 +104,76 @@ def share_of(budget: Budget, share: float, silos: int = 1, *, constant: float | 
     return budget.model_copy(update=changes)
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """An untrained model that every party makes for itself, so that it is not sent: code, plain facts and a seed.
+
+    Attributes:
+        build: () -> model, its initial weights from torch's global generator; it carries no tensors.
+        seed: what that generator is seeded with.
+    """
+
+    build: Callable[[], nn.Module]
+    seed: int
+
+    def __call__(self) -> nn.Module:
+        """The model, the same each time; torch's global generator is left as it was."""
+        with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.seed)
+            return self.build()
+
+
+def recipe(build: Callable[..., nn.Module], settings: MethodSettings, problem: Problem) -> Recipe:
+    """The recipe of a method's `build(settings, problem)`, of which every party knows all but the data."""
+    known = replace(problem, federation=None, extension=None, oracle=None, singles=None)  # type: ignore[arg-type]
+    return Recipe(partial(build, settings, known), torch.initial_seed())
+
+
 def local_experts(
-    net: nn.Module,
-    loss_of: Callable[[int], Loss],
+    make: Recipe,
+    loss_of: Callable[[Any, dict[str, Tensor], torch.device], Loss],
     problem: Problem,
     ctx: Context,
     *,
-    budget: Budget,
     stage: str,
+    budget: Budget,
     steps: Steps,
     recipients: int = 1,
-    start: list[dict[str, Tensor]] | None = None,
+    goes_on: bool = False,
+    num_labels: int = 0,
 ) -> Told:
-    """Train a copy of a network on every silo and bring the copies back, with what the silos tell of their labels.
+    """Train a network on every silo and bring them back, with what the silos tell of their labels.
 
     Args:
-        net: where every copy starts; common knowledge, not sent.
-        loss_of: index of a silo -> its loss.
+        make: where every network starts; common knowledge, not sent.
+        loss_of: (silo, what it received, device) -> its loss; it carries no tensors.
         problem: its federation and space.
         ctx: the stage's context.
-        budget: of one silo.
         stage: name of the stage.
+        budget: of one silo.
         steps: counts the steps of all silos.
-        recipients: who gets the copies: 1, a server, or n - 1, all peers.
-        start: a state for each silo to go on from instead; the silo has it already.
+        recipients: who gets the networks: 1, a server, or n - 1, all peers.
+        goes_on: whether every silo receives its peers' networks of the last stage first, and goes on from its own.
+        num_labels: conditions that each silo tells.
     """
     sizes = problem.space.sizes
-    order = {account.name: index for index, account in enumerate(problem.federation.accounts)}
 
     def work(silo, received, own):
-        expert = copy.deepcopy(net)
-        index = order[silo.name]
-        if start is not None:
-            expert.load_state_dict(start[index])
-        train(expert, loss_of(index), silo, budget, own)
+        expert = make()
+        if goes_on:
+            expert.load_state_dict(network_of(received, silo.number))
+        train(expert, loss_of(silo, received, own.device), silo, budget, own)
         labels = silo.labels()
-        rows = torch.randint(len(labels), (NUM_LABELS,), generator=own.generator)
+        rows = torch.randint(len(labels), (num_labels,), generator=own.generator)
         return {**_named(expert.state_dict()), "counts": label_counts(labels, sizes), "labels": labels.cpu()[rows]}
 
     like = {
-        **_named(net.state_dict()),
+        **_named(make().state_dict()),
         "counts": torch.empty(sum(sizes)),
-        "labels": torch.empty(NUM_LABELS, len(sizes), dtype=torch.long),
+        "labels": torch.empty(num_labels, len(sizes), dtype=torch.long),
     }
-    found = problem.federation.run(work, ctx, like=like, stage=stage, recipients=recipients, steps=steps)
-    states = [{name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")} for state in found]
+    found = problem.federation.run(work, ctx, like=like, stage=stage, gather=goes_on, recipients=recipients, steps=steps)
+    states = [part_of(state, "net.") for state in found]
     return Told(states, torch.stack([state["counts"] for state in found]), torch.stack([state["labels"] for state in found]))
 
 
@@ -156,16 +186,32 @@ def first_stage(
     steps: Steps,
     local_ci: bool,
     recipients: int = 1,
-) -> tuple[VelocityNet, Told]:
+    num_labels: int = 0,
+) -> tuple[Recipe, Told]:
     """Stage I of DCFM, and all of DDM's training: experts that saw their own silo only.
 
     Returns:
-        the untrained network, and what came back.
+        the untrained network's recipe, and what came back.
     """
-    net = network(settings, problem)
+    make = recipe(network, settings, problem)
     loss = decentralised_loss(settings.masking, settings.ci_weight if local_ci else 0.0)
-    told = local_experts(net, lambda _: loss, problem, ctx, budget=budget, stage="local", steps=steps, recipients=recipients)
-    return net, told
+    loss_of = partial(_same_loss, loss)
+    how = {"budget": budget, "steps": steps, "recipients": recipients, "num_labels": num_labels}
+    return make, local_experts(make, loss_of, problem, ctx, stage="local", **how)
+
+
+def _same_loss(loss: Loss, silo: Any, received: dict[str, Tensor], device: torch.device) -> Loss:
+    return loss
+
+
+def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The entries of a state whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def network_of(received: Mapping[str, Tensor], silo: int) -> dict[str, Tensor]:
+    """A silo's network among the states that were gathered from all silos."""
+    return part_of(received, f"{silo}.net.")
 
 
 def label_router(told: Told, problem: Problem) -> LabelRouter:
@@ -173,9 +219,9 @@ def label_router(told: Told, problem: Problem) -> LabelRouter:
     return LabelRouter(told.counts, problem.space.sizes)
 
 
-def known_values(told: Told, sizes: Sequence[int]) -> Tensor:
-    """Which silo has which value of which factor, bool (n, F, largest size)."""
-    own = (told.counts > 0).split(list(sizes), dim=1)
+def known_values(counts: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Which silo has which value of which factor: label counts (n, sum of sizes) -> bool (n, F, largest size)."""
+    own = (counts > 0).split(list(sizes), dim=1)
     return torch.stack([nn.functional.pad(part, (0, max(sizes) - part.shape[1])) for part in own], dim=1)
 
 

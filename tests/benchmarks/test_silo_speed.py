@@ -18,8 +18,9 @@ from compbench.federation import Federation
 from compbench.flow.experts import Experts
 from compbench.flow.independence import Masking, decentralised_loss
 from compbench.flow.nets import monolithic_net
+from compbench.flow.silos import recipe
 from compbench.flow.train import train
-from compbench.interfaces import Budget, Context, Event, Problem
+from compbench.interfaces import Budget, Context, Event, MethodSettings, Problem
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +83,7 @@ def test_a_federation_adds_little_to_training(benchmark) -> None:
     problem = Problem(SPACE, Event("vector", (2,)), Federation([silo]), own, Holdout.empty(SPACE))
     loss = decentralised_loss(MASKING, 0.0)
     net = monolithic_net(problem, head_width=1.0)
+    make = recipe(lambda _, known: monolithic_net(known), MethodSettings(), problem)
 
     def context() -> Context:
         return Context(torch.device("cpu"), "fp32", torch.Generator().manual_seed(0), NoCheckpoints())
@@ -90,7 +92,7 @@ def test_a_federation_adds_little_to_training(benchmark) -> None:
         train(net, loss, silo, own, context())
 
     def federated() -> None:
-        work = lambda lent, received, ctx: train(net, loss, lent, own, ctx).state_dict()  # noqa: E731
+        work = lambda lent, received, ctx: train(make(), loss, lent, own, ctx).state_dict()  # noqa: E731
         problem.federation.run(work, context(), like=net.state_dict(), stage="fit")
 
     ratios = []

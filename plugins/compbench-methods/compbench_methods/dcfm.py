@@ -9,16 +9,21 @@ server that samples from them; B sends each expert once.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
+from compbench.federation import LentSilo
 from compbench.flow.experts import Experts
 from compbench.flow.independence import Taught, draw_masks, peer_loss, student_loss
 from compbench.flow.mixture import Mixture
 from compbench.flow.nets import VelocityNet
 from compbench.flow.silos import (
+    NUM_LABELS,
     DecentralisedSettings,
+    Recipe,
     evaluations_of_experts,
     evaluations_of_network,
     first_stage,
@@ -26,13 +31,14 @@ from compbench.flow.silos import (
     label_router,
     local_experts,
     network,
+    network_of,
     sample_experts,
     sample_network,
     share_of,
     untrained_mixture,
 )
 from compbench.flow.teachers import TeachersPaths
-from compbench.flow.train import Steps, train
+from compbench.flow.train import Loss, Steps, train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, Problem
 
@@ -55,19 +61,29 @@ def fit_experts(settings: PeerSettings, problem: Problem, ctx: Context) -> Mixtu
     first = share_of(problem.budget, 1 - settings.second_share, silos)
     second = share_of(problem.budget, settings.second_share, silos)
     steps = Steps(ctx.progress, silos * (first.train_steps + second.train_steps))
-    net, told = first_stage(
+    make, _ = first_stage(
         settings, problem, ctx, budget=first, steps=steps, local_ci=settings.local_ci, recipients=max(1, silos - 1)
     )
-    peers = Experts(net, told.states).to(ctx.device)
-
-    knows = None if settings.ask_strangers else known_values(told, problem.space.sizes).to(ctx.device)
-
-    def loss_of(own: int):
-        return peer_loss(settings.masking, settings.ci_weight, own=own, peers=peers, knows=knows, weight=settings.peer_weight)
-
-    again = local_experts(net, loss_of, problem, ctx, budget=second, stage="peers", steps=steps, start=told.states)
-    experts = Experts(net, again.states)
+    loss_of = partial(beside_peers, settings, make, silos, problem.space.sizes)
+    told = local_experts(make, loss_of, problem, ctx, stage="peers", budget=second, steps=steps, goes_on=True)
+    experts = Experts(make(), told.states)
     return Mixture(experts, label_router(told, problem), sample_steps=problem.budget.sample_steps).to(ctx.device)
+
+
+def beside_peers(
+    settings: PeerSettings,
+    make: Recipe,
+    silos: int,
+    sizes: tuple[int, ...],
+    silo: LentSilo,
+    received: dict[str, Tensor],
+    device: torch.device,
+) -> Loss:
+    """A silo's loss of stage II: its peers are the experts that it received, and know what their label counts say."""
+    peers = Experts(make(), [network_of(received, k) for k in range(silos)]).to(device)
+    counts = torch.stack([received[f"{k}.counts"] for k in range(silos)])
+    knows = None if settings.ask_strangers else known_values(counts, sizes).to(device)
+    return peer_loss(settings.masking, settings.ci_weight, own=silo.number, peers=peers, knows=knows, weight=settings.peer_weight)
 
 
 def build_experts(settings: PeerSettings, problem: Problem) -> Mixture:
@@ -81,8 +97,9 @@ def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityN
     first = share_of(problem.budget, 1 - settings.second_share, silos)
     second = share_of(problem.budget, settings.second_share)
     steps = Steps(ctx.progress, silos * first.train_steps + second.train_steps)
-    net, told = first_stage(settings, problem, ctx, budget=first, steps=steps, local_ci=settings.local_ci)
-    teachers = Experts(net, told.states).to(ctx.device)
+    make, told = first_stage(settings, problem, ctx, budget=first, steps=steps, local_ci=settings.local_ci, num_labels=NUM_LABELS)
+    student = make()
+    teachers = Experts(student, told.states).to(ctx.device)
     sizes = torch.tensor(problem.federation.sizes, dtype=torch.float32)
     paths = TeachersPaths(
         teachers, sizes, told.labels, shape=problem.event.shape, num_points=problem.budget.sample_steps, ctx=ctx
@@ -92,7 +109,7 @@ def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityN
         kind = draw_masks(len(taught.t), taught.condition.shape[1], settings.masking, generator)
         return student_loss(student, taught, settings.ci_weight, kind)
 
-    return train(net, loss, paths, second, ctx.part("student", progress=steps.part()))
+    return train(student, loss, paths, second, ctx.part("student", progress=steps.part()))
 
 
 @hookimpl

@@ -34,8 +34,8 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
     silos = len(problem.federation)
     budget = share_of(problem.budget, 1.0, silos)
     steps = Steps(ctx.progress, silos * budget.train_steps)
-    net, told = first_stage(settings, problem, ctx, budget=budget, steps=steps, local_ci=settings.local_ci)
-    experts = Experts(net, told.states)
+    make, told = first_stage(settings, problem, ctx, budget=budget, steps=steps, local_ci=settings.local_ci)
+    experts = Experts(make(), told.states)
     return Mixture(experts, label_router(told, problem), sample_steps=problem.budget.sample_steps).to(ctx.device)
 
 

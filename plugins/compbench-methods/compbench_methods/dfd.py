@@ -11,13 +11,21 @@ import copy
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import nn
 
 from compbench.flow.energy import DensityRouter, Energy, score_matching_loss
 from compbench.flow.experts import Experts
 from compbench.flow.independence import decentralised_loss
 from compbench.flow.mixture import Mixture
-from compbench.flow.silos import DecentralisedSettings, evaluations_of_experts, network, sample_experts, share_of
+from compbench.flow.silos import (
+    DecentralisedSettings,
+    evaluations_of_experts,
+    network,
+    part_of,
+    recipe,
+    sample_experts,
+    share_of,
+)
 from compbench.flow.train import Steps, train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, Problem
@@ -39,30 +47,34 @@ def energy(settings: Settings, problem: Problem) -> Energy:
     return Energy(problem.event, width=max(16, round(2 * settings.energy_width * problem.budget.width)))
 
 
+def pair(settings: Settings, problem: Problem) -> nn.ModuleDict:
+    """What a silo trains: an untrained expert and energy."""
+    return nn.ModuleDict({"expert": network(settings, problem), "energy": energy(settings, problem)})
+
+
 def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
     """In every silo an expert, then an energy."""
     silos = len(problem.federation)
-    net, blank = network(settings, problem), energy(settings, problem)
+    make = recipe(pair, settings, problem)
     own_budget = share_of(problem.budget, 1 - settings.energy_share, silos)
     energy_budget = share_of(problem.budget, settings.energy_share, silos)
-    steps = Steps(ctx.progress, silos * (own_budget.train_steps + energy_budget.train_steps))
+    each = own_budget.train_steps + energy_budget.train_steps
+    steps = Steps(ctx.progress, silos * each)
     loss = decentralised_loss(settings.masking, settings.ci_weight if settings.local_ci else 0.0)
 
     def work(silo, received, own):
-        expert, density = copy.deepcopy(net), copy.deepcopy(blank)
-        count = Steps(own.progress, own_budget.train_steps + energy_budget.train_steps)
-        train(expert, loss, silo, own_budget, own.part("expert", progress=count.part()))
-        train(density, score_matching_loss, silo, energy_budget, own.part("energy", progress=count.part()))
-        density.centre(silo, own.generator)
-        return _both(expert, density)
+        both, count = make(), Steps(own.progress, each)
+        train(both["expert"], loss, silo, own_budget, own.part("expert", progress=count.part()))
+        train(both["energy"], score_matching_loss, silo, energy_budget, own.part("energy", progress=count.part()))
+        both["energy"].centre(silo, own.generator)
+        return both.state_dict()
 
-    like = _both(net, blank)
-    found = problem.federation.run(work, ctx, like=like, stage="local", steps=steps)
-    experts = Experts(net, [_part(state, "expert.") for state in found])
-    energies = []
-    for state in found:
-        energies.append(copy.deepcopy(blank))
-        energies[-1].load_state_dict(_part(state, "energy."))
+    blank = make()
+    found = problem.federation.run(work, ctx, like=blank.state_dict(), stage="local", steps=steps)
+    experts = Experts(blank["expert"], [part_of(state, "expert.") for state in found])
+    energies = [copy.deepcopy(blank["energy"]) for _ in found]
+    for density, state in zip(energies, found, strict=True):
+        density.load_state_dict(part_of(state, "energy."))
     router = DensityRouter(energies, torch.tensor(problem.federation.sizes), temperature=settings.temperature)
     return Mixture(experts, router, sample_steps=problem.budget.sample_steps).to(ctx.device)
 
@@ -77,15 +89,6 @@ def build(settings: Settings, problem: Problem) -> Mixture:
         temperature=settings.temperature,
     )
     return Mixture(Experts(net, [net.state_dict()] * silos), router, sample_steps=problem.budget.sample_steps)
-
-
-def _both(expert: torch.nn.Module, density: torch.nn.Module) -> dict[str, Tensor]:
-    named = {f"expert.{name}": value for name, value in expert.state_dict().items()}
-    return {**named, **{f"energy.{name}": value for name, value in density.state_dict().items()}}
-
-
-def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 @hookimpl

@@ -6,14 +6,12 @@ Compositional Flow Matching (DCFM).  Each round sends the network to every silo 
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from pydantic import Field
 
 from compbench.flow.independence import decentralised_loss
 from compbench.flow.nets import VelocityNet
-from compbench.flow.silos import DecentralisedSettings, evaluations_of_network, network, sample_network, share_of
+from compbench.flow.silos import DecentralisedSettings, evaluations_of_network, network, recipe, sample_network, share_of
 from compbench.flow.train import Steps, learning_rate, train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, Problem
@@ -29,7 +27,8 @@ class Settings(DecentralisedSettings):
 def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
     """Rounds at a learning rate that falls with the budget's schedule; a resumed fit goes on at the last round."""
     silos = len(problem.federation)
-    net = network(settings, problem).to(ctx.device)
+    make = recipe(network, settings, problem)
+    net = make().to(ctx.device)
     loss = decentralised_loss(settings.masking, settings.ci_weight if settings.local_ci else 0.0)
     rounds = min(settings.rounds, max(1, problem.budget.train_steps // silos))
     each = share_of(problem.budget, 1 / rounds, silos)
@@ -41,7 +40,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
         budget = share_of(problem.budget, 1 / rounds, silos, constant=rate)
 
         def work(silo, received, own, budget=budget):
-            local = copy.deepcopy(net)
+            local = make()
             local.load_state_dict(received)
             return train(local, loss, silo, budget, own).state_dict()
 

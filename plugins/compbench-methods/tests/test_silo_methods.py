@@ -7,10 +7,12 @@ from problems import SPACE, context, image_problem
 from torch import Generator, Tensor
 
 from compbench.checkpoints import FileCheckpoints
+from compbench.closures import refuse_tensors
 from compbench.data.silos import TensorSilo
 from compbench.errors import Cancelled
 from compbench.factors import Holdout
 from compbench.federation import Federation
+from compbench.flow.silos import network, recipe
 from compbench.interfaces import Budget, Event, Method, Problem, Request
 
 METHODS: dict[str, Method] = {
@@ -63,12 +65,35 @@ def test_states_cross_the_border_as_often_as_the_method_says(name: str) -> None:
     accounts = whole.federation.accounts
     assert not whole.federation.was_pooled
     out = {"fedflow": 4, "ddm": 1, "dfd": 1, "dcfm-a": 3, "dcfm-b": 1}[name]
-    into = 4 if name == "fedflow" else 0
+    into = {"fedflow": 4, "dcfm-a": 2}.get(name, 0)
     assert [(account.transfers_out, account.transfers_in) for account in accounts] == [(out, into)] * 3
     if name == "fedflow":
         size = sum(value.numel() * value.element_size() for value in model.state_dict().values())
         assert [account.bytes_in for account in accounts] == [4 * size] * 3
         assert [account.bytes_out for account in accounts] == [4 * size] * 3
+
+
+@pytest.mark.parametrize("silos", [2, 3])
+def test_an_expert_beside_its_peers_receives_each_of_them_once(silos: int) -> None:
+    whole = problem(train_steps=12, silos=silos)
+    mixture = fit(METHODS["dcfm-a"], whole)
+    expert = sum(value.numel() * value.element_size() for value in mixture.experts.state(0).values())
+    counts = 4 * sum(SPACE.sizes)  # what the silo tells of its labels, float32
+    for account in whole.federation.accounts:
+        assert (account.transfers_in, account.bytes_in) == (silos - 1, (silos - 1) * (expert + counts))
+        assert (account.transfers_out, account.bytes_out) == (silos, silos * (expert + counts))
+
+
+def test_every_party_makes_the_same_untrained_network() -> None:
+    torch.manual_seed(5)
+    expected = network(ddm.Settings(), problem()).state_dict()
+    torch.manual_seed(5)
+    make = recipe(network, ddm.Settings(), problem())
+    before = torch.get_rng_state()
+    for net in (make(), make()):
+        assert all(torch.equal(value, expected[name]) for name, value in net.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), before)
+    refuse_tensors(make)
 
 
 def test_the_bound_pools_and_is_marked() -> None:

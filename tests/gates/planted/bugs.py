@@ -21,7 +21,7 @@ START = "x, null = request.x0,"
 RETURN = "    return x\n"
 UPDATE = "x = x + (v_null"
 FIT = "    net, federation = build(settings, problem), problem.federation\n"
-LOCAL = "return train(settings, copy.deepcopy(net), silo, problem.budget, own).state_dict()"
+LOCAL = "return train(settings, make(), silo, budget, own).state_dict()"
 REFUSAL = """\
     from compbench.errors import Refused
     if len(problem.event.shape) > 1:

@@ -12,6 +12,7 @@ from torch import nn
 from compbench.errors import Cancelled
 from compbench.factors import NULL
 from compbench.flow.encode import one_hots
+from compbench.flow.silos import recipe
 from compbench.flow.train import Steps
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Method, MethodSettings
@@ -89,9 +90,10 @@ def fit(settings, problem, ctx):
     if len(federation) == 1:
         return train(settings, net, federation.pooled(), problem.budget, ctx)
     steps = Steps(ctx.progress, len(federation) * problem.budget.train_steps)
+    make, budget = recipe(build, settings, problem), problem.budget
 
     def work(silo, received, own):
-        return train(settings, copy.deepcopy(net), silo, problem.budget, own).state_dict()
+        return train(settings, make(), silo, budget, own).state_dict()
 
     found = federation.run(work, ctx, like=net.state_dict(), stage="local", steps=steps)
     net.load_state_dict({name: sum(one[name] for one in found) / len(found) for name in found[0]})
