@@ -198,7 +198,8 @@ class Contestant:
         )
         place = SharedFit(context.cache, facts)
         with held(place.path):
-            found = place.load(lambda: self.method.build(self.settings, self.problem).to(self.device))
+            federation = self.problem.federation
+            found = place.load(lambda: self.method.build(self.settings, self.problem).to(self.device), federation.restore)
             if found is not None:
                 model, self._shared = found
                 self._keep("fit", self._shared["seconds"], self._shared["cpu_seconds"])
@@ -213,6 +214,7 @@ class Contestant:
                     "cpu_seconds": cost.cpu_seconds,
                     "train_steps_per_second": self.meter.rate(),
                 },
+                federation=federation.ledger(),
             )
             return model
 

@@ -35,22 +35,35 @@ class SharedFit:
         text = json.dumps({**facts, "flow": code_of_flow()}, sort_keys=True, allow_nan=False, default=str)
         self.path = cache / f"fit-{hashlib.sha256(text.encode()).hexdigest()[:24]}.safetensors"
 
-    def load(self, build: Callable[[], nn.Module]) -> tuple[nn.Module, dict[str, Any]] | None:
-        """(model, what was measured of the fit), or None if it is yet to be made; damaged files are made anew."""
+    def load(
+        self, build: Callable[[], nn.Module], restore: Callable[[dict[str, Any]], None]
+    ) -> tuple[nn.Module, dict[str, Any]] | None:
+        """A kept fit, or None if it is yet to be made.
+
+        A file that is damaged, or that does not say what the fit did with the silos, is deleted and made again.
+
+        Args:
+            build: the untrained model.
+            restore: books what the fit did with the silos; raises CompbenchError where the file's word won't do.
+
+        Returns:
+            the model, and what was measured of its fit.
+        """
         if not self.path.is_file():
             return None
         try:
             tensors, facts = load_tensors(self.path)
             model = build()
             model.load_state_dict(tensors)
+            restore(facts.get("federation", {}))
         except (CompbenchError, RuntimeError):
             self.path.unlink(missing_ok=True)
             return None
         return model.eval(), facts
 
-    def save(self, model: nn.Module, facts: dict[str, Any]) -> None:
-        """Keep a model and what was measured of its fit."""
-        save_tensors(self.path, model.state_dict(), facts)
+    def save(self, model: nn.Module, facts: dict[str, Any], *, federation: dict[str, Any]) -> None:
+        """Keep a model, what was measured of its fit, and what the fit did with the silos (`Federation.ledger`)."""
+        save_tensors(self.path, model.state_dict(), {**facts, "federation": federation})
 
 
 def facts_of_fit(own: dict[str, Any], *, request: Any, task: Any, budget: Any, source: Any, precision: str, device: str) -> dict:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from compbench.checkpoints import load_tensors, save_tensors
 from compbench.fits import SharedFit, facts_of_fit
 from compbench.registry import Registry
 from compbench.runner import run
@@ -63,10 +64,38 @@ def test_what_a_fit_depends_on_leaves_out_sampling() -> None:
 
 
 def test_a_damaged_fit_is_made_anew(tmp_path: Path) -> None:
-    place = SharedFit(tmp_path, {"a": 1})
-    place.save(torch.nn.Linear(2, 2), {"seconds": 1.0})
-    assert place.load(lambda: torch.nn.Linear(2, 2))[1] == {"seconds": 1.0}
-    assert place.load(lambda: torch.nn.Linear(3, 3)) is None
+    place, restored = SharedFit(tmp_path, {"a": 1}), []
+    place.save(torch.nn.Linear(2, 2), {"seconds": 1.0}, federation={"pooled": True})
+    assert place.load(lambda: torch.nn.Linear(2, 2), restored.append)[1]["seconds"] == 1.0
+    assert restored == [{"pooled": True}]
+    assert place.load(lambda: torch.nn.Linear(3, 3), restored.append) is None
     assert not place.path.exists()
     place.path.write_bytes(b"rubbish")
-    assert place.load(lambda: torch.nn.Linear(2, 2)) is None
+    assert place.load(lambda: torch.nn.Linear(2, 2), restored.append) is None
+
+
+def in_silos(home: Path, method: str):
+    request = RunRequest(task="blobs-noniid", method=method, preset="smoke", device="cpu", threads=1, home=str(home))
+    record = run(request, in_process=True, force=True).record
+    assert record.status == "ok", record.reason
+    return record
+
+
+def test_a_loaded_fit_is_of_pooled_silos_if_the_one_that_was_made_is(tmp_path: Path) -> None:
+    assert in_silos(tmp_path, "fkc").pooled_silos
+    loaded = in_silos(tmp_path, "naive-sde")
+    assert loaded.notes["fit shared"] == 1
+    assert loaded.pooled_silos
+    assert not loaded.profile.silos
+
+
+def test_a_kept_fit_without_its_ledger_is_made_again(tmp_path: Path) -> None:
+    in_silos(tmp_path, "naive-ode")
+    (kept,) = (tmp_path / "cache").glob("fit-*.safetensors")
+    tensors, facts = load_tensors(kept)
+    del facts["federation"]["pooled"]
+    save_tensors(kept, tensors, facts)
+    made = in_silos(tmp_path, "naive-sde")
+    assert made.pooled_silos
+    assert "fit shared" not in made.notes
+    assert load_tensors(kept)[1]["federation"]["pooled"] is True
