@@ -18,7 +18,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from compbench.interfaces import Method, Metric, Task
-    from compbench.sweeps.executor import Executor
+    from compbench.sweep.executor import Executor
 
 hookspec = pluggy.HookspecMarker("compbench")
 hookimpl = pluggy.HookimplMarker("compbench")

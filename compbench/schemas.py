@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from compbench.interfaces import LARGEST, Budget, Presets, Score
 
 RECORD_FORMAT = 5
-"""Goes up when a record's fields change; `compbench.records` migrates older ones.  2: the file has a digest of itself."""
+"""Goes up when a record's fields change; `compbench.store.records` migrates older ones.  2: the file has a digest of itself."""
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
 MOST = 10**6

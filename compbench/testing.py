@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compbench.gates.findings import Report
+from compbench.check.findings import Report
 from compbench.interfaces import Method
 
 
@@ -41,12 +41,12 @@ def check_method(method: Method | str, *, only: Sequence[str] = (), device: str 
         CompbenchError: no such method, check or device.
     """
     if isinstance(method, str):
-        from compbench.gates.examination import check
+        from compbench.check.isolated import check
         from compbench.registry import Registry
 
         report = check(Registry().entry("methods", method).name, only=only, device=device, time_limit=time_limit)
     else:
-        from compbench.gates.contract import report_on
+        from compbench.check.examine import report_on
 
         report = report_on(method, only=only, device=device)
     if not report.ok:

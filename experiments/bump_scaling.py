@@ -21,12 +21,12 @@ from statistics import median
 from typing import Any
 
 import torch
+from bisection import fit_exponent, log_grid, smallest_passing
 
 from compbench.home import Home
-from compbench.runner import run
+from compbench.run.runner import run
 from compbench.schemas import RunRequest
-from compbench.sweeps.bisection import fit_exponent, log_grid, smallest_passing
-from compbench.sweeps.grid import parse_overrides
+from compbench.sweep.parse import parse_overrides
 from compbench.tasks.bump import Settings, make_task, training_places
 
 COUNTS: dict[str, Callable[[dict[str, int]], int]] = {

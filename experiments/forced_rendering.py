@@ -17,11 +17,11 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.boards.statistics import interval, mean
+from compbench.board.statistics import interval, mean
 from compbench.home import Home
-from compbench.records import Store
 from compbench.schemas import Record
-from compbench.sweeps.files import grids
+from compbench.store.records import Store
+from compbench.sweep.grid import grids
 
 TASKS = ("bump-corner", "bump-center")
 SWEEPS = {"bumps": "quick", "bumps-ablation": "paper"}

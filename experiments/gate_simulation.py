@@ -12,7 +12,7 @@ import argparse
 import math
 import random
 
-from compbench.gates.speed import Lap, race
+from compbench.gate.speed import Lap, race
 
 ROWS = (1, 6, 12)
 NOISES = (0.03, 0.08)

@@ -13,10 +13,10 @@ import argparse
 import io
 from pathlib import Path
 
-from compbench.boards.statistics import interval, mean
+from compbench.board.statistics import interval, mean
 from compbench.home import Home
-from compbench.records import Store
 from compbench.schemas import Record
+from compbench.store.records import Store
 
 TASKS = ("blobs-iid", "blobs-noniid")
 ROWS = {

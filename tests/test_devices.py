@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from compbench import devices
+from compbench.cli import options
 from compbench.devices import core_ticks, cores_busy, cores_taken, num_cores
-from compbench.verbs import options
 
 
 def stat(busy: int, idle: int, cores: int) -> str:

@@ -2,7 +2,7 @@ import threading
 import time
 from pathlib import Path
 
-from compbench.locks import held
+from compbench.files import held
 
 
 def test_who_comes_second_waits_and_finds_it_made(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def registry_of(path: Path) -> Registry:
 
 def test_list_and_help_import_no_torch_numpy_or_pandas() -> None:
     code = (
-        "import sys\nfrom click.testing import CliRunner\nfrom compbench.cli import main\n"
+        "import sys\nfrom click.testing import CliRunner\nfrom compbench.cli.main import main\n"
         "assert CliRunner().invoke(main, ['--help']).exit_code == 0\n"
         "assert CliRunner().invoke(main, ['list']).exit_code == 0\n"
         "print([name for name in ('torch', 'numpy', 'pandas', 'pydantic') if name in sys.modules])"

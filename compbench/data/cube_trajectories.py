@@ -21,9 +21,9 @@ import numpy
 
 from compbench.data.processes import Failed, Workers
 from compbench.errors import CompbenchError
+from compbench.files import held
 from compbench.home import FROM_DATA
 from compbench.interfaces import Source
-from compbench.locks import held
 
 FILE = "cube-single-play-v0.npz"
 OFFICIAL_FOLDER = Path("~/.ogbench/data")

@@ -111,7 +111,7 @@ def _renderer_version(lattice: Lattice) -> int:
 
 def _renderer(lattice: Lattice, cache: Path, device: torch.device, progress: Callable[[str, int, int], None]) -> Images:
     """A renderer, with its traced buffers kept in the cache (tracing takes 3 to 11 seconds on one core)."""
-    from compbench.checkpoints import load_tensors, save_tensors
+    from compbench.files import load_tensors, save_tensors
 
     path = cache / FROM_DATA / f"{lattice.name}-buffers-{_renderer_version(lattice)}.safetensors"
     renderer: Any = _renderer_class(lattice)

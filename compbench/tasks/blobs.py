@@ -115,7 +115,7 @@ def _problem(split: str, settings: Settings, budget: Budget, ctx: TaskContext) -
 
 
 def _referee(settings: Settings, preset: str, ctx: TaskContext) -> object:
-    from compbench.tasks.blobs_referee import BlobsReferee
+    from compbench.tasks.blobs_evaluation import BlobsReferee
 
     return BlobsReferee(settings, preset, ctx)
 

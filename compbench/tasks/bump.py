@@ -117,7 +117,7 @@ def make_task(name: str, settings: Settings) -> Task:
         )
 
     def evaluate(sampler: Any, preset: str, ctx: TaskContext) -> Any:
-        from compbench.tasks.bump_referee import evaluate as judge
+        from compbench.tasks.bump_evaluation import evaluate as judge
 
         return judge(sampler, holdout, size=settings.size, sigma=settings.sigma)
 

@@ -186,8 +186,8 @@ class _Family:
         return Problem(SPACE, EVENT, federation, budget, self.holdout, composed=(0, 1))
 
     def referee(self, preset: str) -> object:
+        from compbench.tasks.image_evaluation import ImageReferee
         from compbench.tasks.image_presets import DIGIT_SIZES, JUDGES
-        from compbench.tasks.image_referee import ImageReferee
 
         return ImageReferee(
             real=_ColouredDigits(self.train, self.reference, self.holdout, self.ctx.device),

@@ -222,7 +222,7 @@ def _problem(name: str, settings: Settings, budget: Budget, ctx: TaskContext) ->
 
 
 def _referee(name: str, settings: Settings, preset: str, ctx: TaskContext) -> object:
-    from compbench.tasks.gaussian_referee import GaussianReferee
+    from compbench.tasks.gaussian_evaluation import GaussianReferee
 
     return GaussianReferee(distributions(name, settings), preset, ctx)
 

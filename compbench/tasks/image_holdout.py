@@ -211,8 +211,8 @@ class _Family:
         )
 
     def referee(self, preset: str) -> object:
+        from compbench.tasks.image_evaluation import ImageReferee
         from compbench.tasks.image_presets import JUDGES, SIZES
-        from compbench.tasks.image_referee import ImageReferee
 
         return ImageReferee(
             real=_LatticeImages(self.images, self.fine, self.lattice, self.space, self.ctx.device),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compbench.metrics.judge import JudgeSettings
-from compbench.tasks.image_referee import Sizes
+from compbench.tasks.image_evaluation import Sizes
 
 SIZES = {"smoke": Sizes(40, 0, 0), "quick": Sizes(320, 0, 0), "paper": Sizes(0, 100, 10_000)}
 

@@ -170,7 +170,7 @@ class _Family:
         )
 
     def referee(self, preset: str) -> object:
-        from compbench.tasks.planning_referee import PlanningReferee
+        from compbench.tasks.planning_evaluation import PlanningReferee
 
         return PlanningReferee(self.segments, self.settings, HOLDOUT, preset, self.ctx)
 

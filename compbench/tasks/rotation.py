@@ -138,7 +138,7 @@ def judge(sampler: Any, images: Tensor, settings: Settings) -> Evaluation:
     """MSE, MSE over the blend's, and the share of images whose nearest true image has the right angle."""
     import torch
 
-    from compbench.tasks.bump_referee import grid
+    from compbench.tasks.bump_evaluation import grid
 
     scores: list[Score] = []
     pictures = {}

@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from boards.sample_records import record, score
+from support.sample_records import record, score
 
-from compbench.records import dump
+from compbench.store.records import dump
 
 METRICS = ("accuracy", "accuracy_floor_hue", "accuracy_seen_judge", "fd_judge", "fid", "kid", "precision", "recall")
 BOARD = """
 import sys, time
 from pathlib import Path
-from compbench.boards.build import build
-from compbench.boards.load import read_records
+from compbench.board.build import build
+from compbench.store.load import read_records
 folder, output = map(Path, sys.argv[1:])
 records, problems = read_records(folder.glob("*.json"))
 assert len(records) == 10_000 and not problems

@@ -10,15 +10,15 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from compbench import devices
-from compbench.checkpoints import NoCheckpoints
 from compbench.data.bumps import as_samples, bumps
-from compbench.diagnostics.geometry import metrics_by_jvp, metrics_by_loop, tapped
+from compbench.diagnose.geometry import metrics_by_jvp, metrics_by_loop, tapped
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.decoders import CNNDecoder, ConditionDecoder, MLPDecoder, compiles, denormals_flushed, fused, penalised
 from compbench.flow.low_rank import REFERENCE_TOKENS, REFERENCE_VECTORS, LowRankDecoder, RankSettings, penalised_loss
 from compbench.flow.many import train_many
 from compbench.flow.train import train
 from compbench.interfaces import Context, TaskContext
+from compbench.run.checkpoints import NoCheckpoints
 from compbench.tasks.bump import Settings, make_task
 
 pytestmark = pytest.mark.slow

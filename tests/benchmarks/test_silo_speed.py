@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from compbench.checkpoints import NoCheckpoints
 from compbench.data.silos import TensorSilo
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
@@ -20,6 +19,7 @@ from compbench.flow.independence import Masking, decentralised_loss
 from compbench.flow.nets import monolithic_net
 from compbench.flow.silos import recipe
 from compbench.flow.train import train
+from compbench.context import NoCheckpoints
 from compbench.interfaces import Budget, Context, Event, MethodSettings, Problem
 
 pytestmark = pytest.mark.slow

@@ -15,9 +15,9 @@ import numpy
 import ot
 import pytest
 import torch
+from support.smc_reference import feynman_kac_plainly
 from torch import Tensor, nn
 
-from compbench.checkpoints import NoCheckpoints
 from compbench.data.gaussian_oracle import SourceOracle
 from compbench.data.gaussians import Mixture
 from compbench.factors import Weighted
@@ -25,9 +25,9 @@ from compbench.flow import scores
 from compbench.flow.noise import NoiseNet, fit_noise_net
 from compbench.flow.path import VariancePreservingPath
 from compbench.flow.smc import Settings, draw, feynman_kac
-from compbench.flow.smc_reference import feynman_kac_plainly
 from compbench.interfaces import Context, Source, TaskContext
 from compbench.metrics.transport import directions, sliced_wasserstein
+from compbench.run.checkpoints import NoCheckpoints
 from compbench.tasks.gaussian import distributions, make_task
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,6 @@ from functools import partial
 import pytest
 import torch
 
-from compbench.checkpoints import NoCheckpoints
 from compbench.data.bumps import TableSilo
 from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace, Holdout
@@ -12,6 +11,7 @@ from compbench.flow.codes import CodeSettings
 from compbench.flow.decoders import CNNDecoder, MLPDecoder, PixelDecoder, TransformerDecoder, condition_decoder, regress
 from compbench.flow.nets import count_parameters
 from compbench.interfaces import Budget, Context, Event, Problem
+from compbench.run.checkpoints import NoCheckpoints
 
 SPACE = FactorSpace([Factor("x", 4), Factor("y", 4)])
 

@@ -5,13 +5,13 @@ import math
 import numpy
 import pytest
 import torch
+from support.smc_reference import feynman_kac_plainly
 from torch import Tensor
 
 from compbench.errors import CompbenchError
 from compbench.flow.path import LinearPath, VariancePreservingPath
 from compbench.flow.scores import of_members
 from compbench.flow.smc import Settings, draw, ess, feynman_kac, pick, positions, resample
-from compbench.flow.smc_reference import feynman_kac_plainly
 from compbench.flow.solver import Known
 from compbench.metrics.transport import directions, sliced_wasserstein
 

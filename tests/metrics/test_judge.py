@@ -109,7 +109,7 @@ def test_load_judge_refuses_a_truncated_file(judge: Judge, tmp_path: Path, share
 
 
 def test_load_judge_refuses_tensors_of_something_else(tmp_path: Path) -> None:
-    from compbench.checkpoints import save_tensors
+    from compbench.files import save_tensors
 
     save_tensors(tmp_path / "other.safetensors", {"weight": torch.zeros(3)}, {"epoch": 1})
     with pytest.raises(CompbenchError, match="does not hold a judge"):

@@ -9,7 +9,7 @@ from compbench.errors import CompbenchError
 from compbench.interfaces import Source, TaskContext
 from compbench.metrics import vector
 from compbench.tasks.blobs import BUDGETS, HOLDOUT, MISSING, SPACE, Settings, centre, make_task
-from compbench.tasks.blobs_referee import panel
+from compbench.tasks.blobs_evaluation import panel
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from compbench.errors import CompbenchError
 from compbench.interfaces import Source, TaskContext
 from compbench.registry import Registry
 from compbench.tasks.gaussian import BASE_VARIANCES, GaussianSettings, MixtureSettings, PooledSource, distributions, make_task
-from compbench.tasks.gaussian_referee import densities
+from compbench.tasks.gaussian_evaluation import densities
 
 NAMES = (*BASE_VARIANCES, "gmm-id", "gmm-ood")
 

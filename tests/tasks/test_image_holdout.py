@@ -5,8 +5,8 @@ from compbench.data.lattice import MPI3D, SHAPES3D
 from compbench.errors import CompbenchError
 from compbench.factors import identifiability
 from compbench.registry import Registry
+from compbench.tasks.image_evaluation import grid, to_uint8
 from compbench.tasks.image_holdout import Settings, condition_space, fine_space, make_task, to_condition, to_fine
-from compbench.tasks.image_referee import grid, to_uint8
 
 
 @pytest.mark.parametrize(

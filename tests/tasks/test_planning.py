@@ -12,11 +12,11 @@ from compbench.data.processes import Failed, Workers
 from compbench.errors import CompbenchError
 from compbench.interfaces import Source, TaskContext
 from compbench.metrics.planning import compbench_metrics
-from compbench.tasks import planning, planning_referee
+from compbench.tasks import planning, planning_evaluation
 from compbench.tasks.planning import BUDGETS, HOLDOUT, OWNERS, SPACE, make_task
+from compbench.tasks.planning_evaluation import NUM_GROUPS, TRIALS, PlanningReferee
 from compbench.tasks.planning_execution import Outcome, Trial, action, carry_out, start_state, targets
 from compbench.tasks.planning_picture import panels
-from compbench.tasks.planning_referee import NUM_GROUPS, TRIALS, PlanningReferee
 
 
 def context(folder: Path) -> TaskContext:
@@ -177,7 +177,7 @@ class OneProcess:
 
 
 def test_the_referee_counts_what_is_feasible_and_what_succeeds(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(planning_referee, "Workers", OneProcess)
+    monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
     found = invented()
     sampler = Perfect(found)
     referee = PlanningReferee(found, planning.Settings(), HOLDOUT, "smoke", context(tmp_path))
@@ -200,7 +200,7 @@ def test_the_referee_counts_what_is_feasible_and_what_succeeds(tmp_path: Path, m
 
 
 def test_plans_in_the_wrong_quadrant_are_neither_feasible_nor_carried_out(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(planning_referee, "Workers", OneProcess)
+    monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
     found = invented()
     shifted = Segments(found.plans, (found.cells + 1) % 4)
     referee = PlanningReferee(found, planning.Settings(), HOLDOUT, "smoke", context(tmp_path))

@@ -4,7 +4,7 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from compbench.gates.contract import report_on
+from compbench.check.examine import report_on
 from compbench.registry import Registry
 from compbench.testing import check_method
 

@@ -6,7 +6,6 @@ from compbench_methods import centralised, dcfm, ddm, dfd, fedflow
 from problems import SPACE, context, image_problem
 from torch import Generator, Tensor
 
-from compbench.checkpoints import FileCheckpoints
 from compbench.closures import refuse_tensors
 from compbench.data.silos import TensorSilo
 from compbench.errors import Cancelled
@@ -14,6 +13,7 @@ from compbench.factors import Holdout
 from compbench.federation import Federation
 from compbench.flow.silos import network, recipe
 from compbench.interfaces import Budget, Event, Method, Problem, Request
+from compbench.run.checkpoints import FileCheckpoints
 
 METHODS: dict[str, Method] = {
     method.name: method for module in (centralised, dcfm, ddm, dfd, fedflow) for method in module.compbench_methods()

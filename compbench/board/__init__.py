@@ -1,0 +1,1 @@
+"""Leaderboards: records -> tables, statistics, the page."""

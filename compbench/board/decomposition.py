@@ -1,0 +1,63 @@
+"""Total error = inference-time error + estimation error, for methods that also run on a task's analytic scores.
+
+The method NAME on learned scores has the total error; NAME-oracle with the same settings has the error that is left when
+scores are exact (inference-time approximation); the difference is what estimating the scores cost.  Catastrophic
+Compositional Generation, section 2, argues for this sum and measures none of its terms.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from compbench.board.statistics import mean, sample_std
+from compbench.schemas import Record
+
+ORACLE = "-oracle"
+TRAINING_ONLY = frozenset({"task.train_points"})
+"""Task settings that exact scores do not depend on."""
+
+
+class Parts(NamedTuple):
+    """Mean over the seeds that both have, of each term; `spread` is the sample deviation of the paired difference."""
+
+    num_seeds: int
+    total: float
+    inference: float
+    estimation: float
+    spread: float
+
+
+def decompose(knobs: str, oracle_knobs: str, learned: Sequence[Record], exact: Sequence[Record], primary: str) -> Parts | None:
+    """The parts of one row's primary score, or None where the oracle's row is of other settings or shares no seed.
+
+    Args:
+        knobs, oracle_knobs: JSON of all settings, budget and task settings of either row.
+        learned, exact: their successful records.
+        primary: name of the score.
+    """
+    if not _same(json.loads(knobs), json.loads(oracle_knobs)):
+        return None
+    one, other = _by_seed(learned, primary), _by_seed(exact, primary)
+    seeds = sorted(one.keys() & other.keys())
+    if not seeds:
+        return None
+    differences = [one[seed] - other[seed] for seed in seeds]
+    return Parts(
+        num_seeds=len(seeds),
+        total=mean([one[seed] for seed in seeds]),
+        inference=mean([other[seed] for seed in seeds]),
+        estimation=mean(differences),
+        spread=sample_std(differences),
+    )
+
+
+def _same(knobs: Mapping[str, object], oracle: Mapping[str, object]) -> bool:
+    """Whether all that both have is equal, but for what only training depends on."""
+    return all(knobs[name] == value for name, value in oracle.items() if name in knobs and name not in TRAINING_ONLY)
+
+
+def _by_seed(records: Sequence[Record], primary: str) -> dict[int, float]:
+    found = {record.spec.seed: record.score(primary) for record in records}
+    return {seed: score.value for seed, score in found.items() if score is not None and score.value is not None}

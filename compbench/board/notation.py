@@ -1,0 +1,170 @@
+"""How a board writes things down: numbers, ranks, notes and columns; the same words in Markdown and on the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from compbench.board.aggregate import BoardRow, Failure, Section
+from compbench.board.papers import PaperFigure
+
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]+")
+"""Controls, line separators, and marks that reorder or hide text: a record's text keeps to its place and direction."""
+
+SPLITS = ("heldout", "all", "seen", "none")
+SPLIT_TITLES = {
+    "heldout": "held-out combinations",
+    "all": "all combinations",
+    "seen": "seen combinations",
+    "none": "",
+}
+
+
+class Column(NamedTuple):
+    """A score's column; `detail` columns are shown on demand, `reason` says why nothing is in it."""
+
+    key: str
+    title: str
+    split: str
+    direction: str
+    unit: str
+    primary: bool
+    detail: bool
+    reason: str
+
+
+def columns(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> tuple[Column, ...]:
+    """The score columns of a section: primary first, then by split, then by name.
+
+    A column without a value in any row keeps its reason, and has none if the papers fill it.
+    """
+    cells = {key: cell for row in rows for key, cell in row.scores.items()}
+    reasons = {key: reason for row in rows for key, reason in row.unavailable.items()}
+    reported = {figure.score for figure in figures}
+    primary = rows[0].primary if rows else ""
+    keys = cells.keys() | reasons.keys()
+    made = []
+    for key in keys:
+        cell = cells.get(key)
+        name = key.split("@")[0]
+        split = cell.split if cell else next((known for known in SPLITS if name.startswith(f"{known}_")), "none")
+        made.append(
+            Column(
+                key=key,
+                title=_title(key, split),
+                split=split,
+                direction=cell.direction if cell else "",
+                unit=clean(cell.unit) if cell else "",
+                primary=key == primary,
+                detail=_is_detail(name, keys),
+                reason="" if cell or name in reported else clean(reasons[key]) or "no reason given",
+            )
+        )
+    return tuple(sorted(made, key=lambda c: (not c.primary, SPLITS.index(c.split), c.detail, c.key)))
+
+
+def _title(key: str, split: str) -> str:
+    name, _, version = key.partition("@")
+    words = name.removeprefix(f"{split}_").replace("_", " ")
+    return f"{words} ({version})" if version else words
+
+
+def _is_detail(name: str, names: Sequence[str] | set[str]) -> bool:
+    """Whether a score refines another: accuracy_wall_hue refines accuracy, accuracy_seen_judge stands for itself."""
+    return not name.endswith("_judge") and any(name.startswith(f"{other}_") for other in names)
+
+
+def clean(text: str) -> str:
+    """One line of text without controls or marks that would reorder it."""
+    return " ".join(UNSAFE.sub(" ", text).split())
+
+
+def number(value: float | None) -> str:
+    """Three decimals below ten, three significant digits above; two digits where three decimals show none."""
+    if value is None:
+        return ""
+    size = abs(value)
+    if size >= 1e6:
+        return f"{value:.2e}"
+    if 0 < size < 0.0095:
+        return f"{value:.2g}"
+    if size < 10:
+        return f"{value:.3f}"
+    return f"{value:.{max(0, 3 - len(str(int(size))))}f}" if size < 1000 else f"{value:,.0f}"
+
+
+def spread(std: float, around: float) -> str:
+    """A standard deviation with as many decimals as the mean that it stands beside."""
+    text = number(around)
+    if "e" in text:
+        return f"{std:.1e}"
+    return f"{std:.{len(text.partition('.')[2])}f}"
+
+
+def count(value: float | None) -> str:
+    """Parameters and bytes: 1.52 M."""
+    if value is None:
+        return ""
+    for limit, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= limit:
+            return f"{value / limit:.2f}{letter}"
+    return f"{value:.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def rank_range(row: BoardRow) -> str:
+    """The ranks that the intervals leave open, as in 1-3; one number if they leave none."""
+    if row.rank is None:
+        return ""
+    return str(row.rank.best) if row.rank.best == row.rank.worst else f"{row.rank.best}-{row.rank.worst}"
+
+
+def failure(entry: Failure) -> str:
+    """timeout (seeds 1, 2): no progress for 60 s."""
+    seeds = f"seed{'' if len(entry.seeds) == 1 else 's'} {', '.join(map(str, entry.seeds))}"
+    return f"{entry.status} ({seeds}): {clean(entry.reason) or 'no reason given'}"
+
+
+def reference(row: BoardRow) -> str:
+    """What a row that does not compete is called."""
+    return "centralised reference" if row.pooled else "reference"
+
+
+def notes(row: BoardRow) -> tuple[str, ...]:
+    """What a reader must know of a row beside its numbers, failures apart."""
+    found = []
+    if row.kind == "reference":
+        why = "trained on other data too" if row.training == "external" else "an oracle"
+        why = "had the data of all silos in one place" if row.pooled else why
+        found.append(f"{reference(row)}: {why}; does not compete")
+    if row.codes > 1:
+        found.append(f"runs of {row.codes} versions of the method's file")
+    return tuple(found)
+
+
+def heading(section: Section, among: Sequence[Section]) -> str:
+    """The section in words; version and fingerprint only where they tell it from another."""
+    parts = [section.task]
+    versions = {other.task_version for other in among if other.task == section.task}
+    if versions - {1}:
+        parts[0] += f" v{section.task_version}"
+    parts += [section.preset, f"{section.source} data"]
+    if any(other[:4] == section[:4] and other != section for other in among):
+        parts.append(clean(section.fingerprint))
+    return ", ".join(parts)
+
+
+def by_section(rows: Sequence[BoardRow]) -> dict[Section, list[BoardRow]]:
+    """Rows of each section, in the order of the rows."""
+    found: dict[Section, list[BoardRow]] = {}
+    for row in rows:
+        found.setdefault(row.section, []).append(row)
+    return found

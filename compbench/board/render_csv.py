@@ -1,0 +1,121 @@
+"""The board as CSV: long format, one line a score, so that the header is the same whatever the scores are called."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from compbench.board.aggregate import BoardRow, Cell
+from compbench.board.notation import clean, failure, notes
+from compbench.board.papers import PaperFigure
+from compbench.board.timing import Timing
+
+ROW = ("kind", "task", "task_version", "preset", "source", "fingerprint", "method", "method_version", "variant",
+       "device", "precision", "rank", "rank_best", "rank_worst", "num_ok", "num_failed")  # fmt: skip
+SCORE = ("score", "split", "metric_version", "unit", "direction", "primary", "num_seeds", "mean", "std", "low", "high",
+         "ceiling", "floor")  # fmt: skip
+COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_memory_bytes", "seconds", "timing",
+        "hardware", "parameters", "evaluations_per_sample", "level", "training_data")  # fmt: skip
+SILOS = ("num_silos", "silo_rounds", "silo_bytes_out", "silo_bytes_in", "silo_seconds", "slowest_silo_seconds")
+HEADER = (*ROW, *SCORE, *COST, *SILOS, "note")
+FORMULA = ("=", "+", "-", "@", "|", "%")
+EMPTY = ("",) * len(SCORE)
+
+
+def to_csv(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> str:
+    """The whole board; a row without scores (all runs failed) has one line, with its reasons."""
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(HEADER)
+    for row in rows:
+        writer.writerows(_lines(row))
+    for figure in figures:
+        writer.writerow(_paper_line(figure))
+    return output.getvalue()
+
+
+def _lines(row: BoardRow) -> list[tuple[str, ...]]:
+    num_ok = row.statuses.get("ok", 0)
+    rank = tuple(map(str, row.rank)) if row.rank else ("", "", "")
+    head = (
+        row.kind,
+        *(text(part) if isinstance(part, str) else str(part) for part in row.section),
+        text(row.method),
+        str(row.method_version),
+        text(row.variant),
+        text(row.device),
+        row.precision,
+        *rank,
+        str(num_ok),
+        str(sum(row.statuses.values()) - num_ok),
+    )
+    cost = (*_timing(row.timing), _whole(row.parameters), _whole(row.evaluations), row.level, row.training, *_silos(row.timing))
+    note = text("; ".join((*notes(row), *map(failure, row.failures))))
+    lines = []
+    for column, cell in row.scores.items():
+        lines.append((*head, *_score(column, cell, primary=column == row.primary), *cost, note))
+    for column, reason in row.unavailable.items():
+        lines.append((*head, column, *EMPTY[1:], *cost, text(f"unavailable: {reason or 'no reason given'}")))
+    return lines or [(*head, *EMPTY, *cost, note)]
+
+
+def _score(column: str, cell: Cell, *, primary: bool) -> tuple[str, ...]:
+    low, high = cell.interval or (None, None)
+    return (
+        column,
+        cell.split,
+        str(cell.metric_version),
+        text(cell.unit),
+        cell.direction,
+        "yes" if primary else "",
+        str(cell.num_seeds),
+        *map(exact, (cell.mean, cell.std, low, high, cell.ceiling, cell.floor)),
+    )
+
+
+def _timing(timing: Timing | None) -> tuple[str, ...]:
+    if timing is None:
+        return ("",) * 7
+    rates = (
+        timing.sample_samples_per_second,
+        timing.train_steps_per_second,
+        timing.latency_p50_ms,
+        timing.peak_memory_bytes,
+        timing.seconds,
+    )
+    return (*map(exact, rates), "alone" if timing.clean else "shared machine: lower bound", text(timing.hardware))
+
+
+def _silos(timing: Timing | None) -> tuple[str, ...]:
+    return tuple(map(exact, timing.silos)) if timing and timing.silos else ("",) * len(SILOS)
+
+
+def _paper_line(figure: PaperFigure) -> tuple[str, ...]:
+    cells = {
+        "kind": "paper",
+        "task": text(figure.task),
+        "preset": "paper",
+        "source": "official",
+        "method": text(figure.method),
+        "score": text(figure.score),
+        "mean": exact(figure.mean),
+        "std": exact(figure.std),
+        "note": text(f"{figure.paper}, table {figure.table}: {figure.metric}. {figure.note}"),
+    }
+    return tuple(cells.get(name, "") for name in HEADER)
+
+
+def text(value: str) -> str:
+    """One line of a record's text, which a spreadsheet must not take for a formula."""
+    value = clean(value)
+    return f"'{value}" if value.startswith(FORMULA) else value
+
+
+def exact(value: float | None) -> str:
+    """Six significant digits: more than any score has."""
+    return "" if value is None else f"{value:.6g}"
+
+
+def _whole(value: int | None) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,230 @@
+"""The board as one page: all data embedded as JSON, drawn by the page's own script; nothing is fetched.
+
+Only pictures may be referred to beside it, for a page that is published with its records.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compbench.board.aggregate import BoardRow, Cell, Section
+from compbench.board.notation import (
+    SPLIT_TITLES,
+    Column,
+    by_section,
+    clean,
+    columns,
+    count,
+    duration,
+    failure,
+    heading,
+    notes,
+    number,
+    rank_range,
+    reference,
+    spread,
+)
+from compbench.board.papers import PaperFigure, rows_of
+from compbench.board.timing import SiloCosts, Timing
+
+TEMPLATE = Path(__file__).with_name("board.html.jinja")
+PNG = b"\x89PNG\r\n\x1a\n"
+LARGEST_SIDE = 8192
+
+
+class Picture(NamedTuple):
+    """A sample grid.
+
+    Attributes:
+        seed: of the run.
+        content: PNG.
+        address: where the page finds it; "" and the page holds it.
+    """
+
+    seed: int
+    content: bytes
+    address: str = ""
+
+    @property
+    def uri(self) -> str:
+        """What the page asks for."""
+        return self.address or "data:image/png;base64," + base64.b64encode(self.content).decode()
+
+
+Pictures = Mapping[tuple[Section, str], Picture]
+"""By section and method."""
+
+
+def to_html(
+    rows: Sequence[BoardRow], figures: Sequence[PaperFigure], pictures: Pictures, *, overall: str = "", chart: str = ""
+) -> str:
+    """The whole page.
+
+    Args:
+        rows: as `aggregate.rows` gives them.
+        figures: the papers'.
+        pictures: sample grids; what is no PNG is left out.
+        overall: the overall boards, as HTML made by us.
+        chart: the decomposition chart as SVG, made by us; "" for none.
+    """
+    import jinja2
+    import markupsafe
+
+    sections = by_section(rows)
+    boards = [_board(section, own, list(sections), tuple(figures), pictures) for section, own in sections.items()]
+    environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    runs = sum(sum(row.statuses.values()) for row in rows)
+    return template.render(
+        data=embedded(boards),
+        linked=any(picture.address for picture in pictures.values()),
+        num_boards=len(boards),
+        num_rows=len(rows),
+        num_runs=runs,
+        overall=markupsafe.Markup(overall),
+        chart=markupsafe.Markup(chart),
+    )
+
+
+def embedded(data: Any) -> Any:
+    """JSON that stands inside a script element whatever strings it holds: no mark of HTML survives in it."""
+    import markupsafe
+
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    for mark in "<>&":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return markupsafe.Markup(text)
+
+
+def _board(
+    section: Section,
+    rows: Sequence[BoardRow],
+    among: Sequence[Section],
+    figures: tuple[PaperFigure, ...],
+    pictures: Pictures,
+) -> dict[str, Any]:
+    papers = rows_of(figures, section.task)
+    known = columns(rows, [figure for figure in figures if figure.task == section.task])
+    shown = [column for column in known if not column.reason]
+    title = heading(section, among).split(", ")[0]
+    return {
+        "task": section.task,
+        "title": title,
+        "preset": section.preset,
+        "source": section.source,
+        "fingerprint": clean(section.fingerprint),
+        "version": section.task_version,
+        "columns": [_column(column) for column in shown],
+        "missing": [[f"{SPLIT_TITLES[c.split]}: {c.title}".removeprefix(": "), c.reason] for c in known if c.reason],
+        "rows": [_row(row, shown) for row in rows],
+        "papers": [_paper(name, own, shown) for name, own in papers.items()],
+        "pictures": [
+            {"method": method, "seed": picture.seed, "uri": picture.uri}
+            for (where, method), picture in sorted(pictures.items())
+            if where == section and _is_picture(picture.content)
+        ],
+    }
+
+
+def _is_picture(content: bytes) -> bool:
+    """Whether bytes begin as a PNG of a size that a browser can show."""
+    if not content.startswith(PNG) or len(content) < 24:
+        return False
+    return all(0 < side <= LARGEST_SIDE for side in struct.unpack(">II", content[16:24]))  # width and height in IHDR
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {
+        "key": column.key,
+        "title": column.title,
+        "split": SPLIT_TITLES[column.split],
+        "direction": column.direction,
+        "unit": column.unit,
+        "primary": column.primary,
+        "detail": column.detail,
+    }
+
+
+def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Any]:
+    primary = row.scores.get(row.primary)
+    span = primary.interval if primary else None
+    return {
+        "method": row.method,
+        "variant": clean(row.variant),
+        "kind": row.kind,
+        "device": clean(row.device),
+        "precision": row.precision,
+        "rank": row.rank.rank if row.rank else None,
+        "range": rank_range(row),
+        "seeds": len(row.seeds),
+        "runs": sum(row.statuses.values()),
+        "cells": [_cell(row.scores.get(c.key), row.unavailable.get(c.key)) for c in shown],
+        "interval": [_short(span.low), _short(span.high)] if span else None,
+        "timing": _timing(row.timing),
+        "parameters": [row.parameters, count(row.parameters)],
+        "evaluations": row.evaluations,
+        "failures": [failure(entry) for entry in row.failures],
+        "statuses": row.statuses,
+        "notes": list(notes(row)),
+        "tag": reference(row) if row.kind == "reference" else "",
+        "level": row.level,
+        "training": row.training,
+    }
+
+
+def _cell(cell: Cell | None, reason: str | None) -> Any:
+    """[value, text, spread, ceiling, floor, seeds], [reason], or None."""
+    if cell is None:
+        return None if reason is None else [clean(reason) or "no reason given"]
+    beside = spread(cell.std, cell.mean) if cell.num_seeds > 1 else ""
+    return [_short(cell.mean), number(cell.mean), beside, _short(cell.ceiling), number(cell.floor), cell.num_seeds]
+
+
+def _timing(timing: Timing | None) -> dict[str, Any] | None:
+    if timing is None:
+        return None
+    samples, steps = timing.sample_samples_per_second, timing.train_steps_per_second
+    return {
+        "hardware": clean(timing.hardware),
+        "clean": timing.clean,
+        "runs": timing.num_runs,
+        "samples": [_short(samples), number(samples)],
+        "steps": [_short(steps), number(steps)],
+        "memory": [timing.peak_memory_bytes, count(timing.peak_memory_bytes) and count(timing.peak_memory_bytes) + "B"],
+        "seconds": [_short(timing.seconds), duration(timing.seconds)],
+        "silos": _silos(timing.silos),
+    }
+
+
+def _silos(silos: SiloCosts | None) -> dict[str, Any] | None:
+    if silos is None:
+        return None
+    return {
+        "words": f"{silos.num_silos} silos, {silos.rounds:g} rounds each; the slowest computed {duration(silos.slowest)}",
+        "sent": [silos.bytes_out, f"{count(silos.bytes_out)}B"],
+        "received": [silos.bytes_in, f"{count(silos.bytes_in)}B"],
+        "compute": [_short(silos.seconds), duration(silos.seconds)],
+    }
+
+
+def _paper(name: tuple[str, str], own: Mapping[str, PaperFigure], shown: Sequence[Column]) -> dict[str, Any]:
+    tables = sorted({figure.table for figure in own.values() if figure.table})
+    remarks = sorted({clean(figure.note) for figure in own.values() if figure.note})
+    cells = [own.get(column.key) for column in shown]
+    return {
+        "paper": clean(name[0]),
+        "method": clean(name[1]),
+        "table": ", ".join(map(clean, tables)),
+        "note": "; ".join(remarks),
+        "cells": [f and [number(f.mean), "" if f.std is None else spread(f.std, f.mean)] for f in cells],
+    }
+
+
+def _short(value: float | None) -> float | None:
+    """Five significant digits: what sorting and plotting need."""
+    return None if value is None else float(f"{value:.5g}")

@@ -1,1 +1,0 @@
-"""Boards: a pure, byte-stable function of records."""

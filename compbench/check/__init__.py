@@ -1,0 +1,1 @@
+"""The contract of a plugin, and pytest's door to it."""

@@ -1,0 +1,399 @@
+"""The checks of the contract, one function a clause: (subject) -> None, or a note; raises Broken or Skipped.
+
+What each clause asks for stands in `compbench.check.findings.CLAUSES`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from compbench.check import side_effects
+from compbench.check.subject import FIT_SEED, Broken, Progress, Skipped, Subject
+from compbench.check.tiny_problems import ROWS, Tiny, opened
+from compbench.errors import Cancelled
+from compbench.federation import _contains
+from compbench.interfaces import Method, MethodSettings
+from compbench.run.checkpoints import FileCheckpoints
+
+MAX_LATE_STEPS = 3
+"""Steps that a fit may still report after it was asked to stop."""
+
+CUTS = (0.3, 0.7)
+"""Shares of a fit after which it is stopped, to be resumed."""
+
+PAIRED_ROWS = 96
+"""Rows of which some get other noise: so many that of a swarm's first particles some live to the end."""
+
+LEAST_BYTES = 2**13
+"""Size of the requests of which a method may keep nothing."""
+
+BLOCK = 1024
+"""Blocks of Python's memory that count as samples.  Smaller ones, which Python keeps to use again, count in great number only."""
+
+
+def settings(method: Method) -> None:
+    """Names, bounds, descriptions and defaults of the settings class."""
+    own = method.settings
+    if not (isinstance(own, type) and issubclass(own, MethodSettings)):
+        raise Broken("the settings class is not a subclass of MethodSettings", "write `class Settings(MethodSettings)`")
+    if own.model_config.get("extra") != "forbid" or not own.model_config.get("frozen"):
+        raise Broken("model_config allows unknown names or changes", "leave model_config as MethodSettings has it")
+    schema = own.model_json_schema()
+    faults = [f"'{name}' has no default" for name, field in own.model_fields.items() if field.is_required()]
+    faults += [f"'{name}' has no description" for name, field in own.model_fields.items() if not field.description]
+    for name, property_ in schema.get("properties", {}).items():
+        fault = _unbounded(property_, schema.get("$defs", {}))
+        faults += [f"'{name}' {fault}"] if fault else []
+    if faults:
+        raise Broken("; ".join(faults))
+    default = own()
+    try:
+        again = own.model_validate_json(default.model_dump_json())
+    except ValueError as error:
+        raise Broken(f"its defaults do not survive JSON: {str(error).splitlines()[0]}") from error
+    if again != default:
+        raise Broken("its defaults come back from JSON as other values", "use plain numbers, words and tuples")
+
+
+def _unbounded(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """What a value's schema lacks; "" if all its alternatives are bounded."""
+    if "$ref" in schema:
+        return _unbounded(definitions[schema["$ref"].rsplit("/", 1)[-1]], definitions)
+    for alternatives in ("anyOf", "allOf", "oneOf"):
+        if alternatives in schema:
+            return next((fault for part in schema[alternatives] if (fault := _unbounded(part, definitions))), "")
+    if "enum" in schema or "const" in schema:
+        return ""
+    kind = schema.get("type")
+    if kind in ("integer", "number") and not schema.keys() & {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}:
+        return "has no bound"
+    if kind == "string" and not schema.keys() & {"pattern", "maxLength"}:
+        return "is any text"
+    if kind == "array":
+        items = [*schema.get("prefixItems", []), *([schema["items"]] if isinstance(schema.get("items"), dict) else [])]
+        return next((fault for part in items if (fault := _unbounded(part, definitions))), "")
+    if kind == "null":
+        return "may be None, which says nothing"
+    return "may be anything" if kind is None else ""
+
+
+def fit(subject: Subject) -> None:
+    """The model is there, and the progress went up to the last step."""
+    if subject.model is None:
+        raise Broken("fit returned None", "return the model")
+    if subject.method.oracle:
+        return
+    reports = subject.progress.reports
+    if not reports:
+        raise Broken("fit never called ctx.progress, so its speed cannot be measured")
+    if any(not 0 < done <= total for done, total in reports) or reports != sorted(reports, key=lambda report: report[0]):
+        raise Broken(f"progress went {_brief(reports)}: not up, or past its total")
+    if reports[-1][0] != reports[-1][1]:
+        raise Broken(f"the last report was {reports[-1][0]} of {reports[-1][1]} steps")
+
+
+def shape(subject: Subject) -> None:
+    """The usual number of rows, and a single one."""
+    for rows in (ROWS, 1):
+        asked = subject.noise(rows)
+        made = subject.first if rows == ROWS else subject.sample(subject.condition[:rows], asked)
+        if made.shape != asked.shape:
+            raise Broken(f"{tuple(made.shape)} for x0 of {tuple(asked.shape)}")
+    if any("wrote into its request" in change for change in subject.changes):
+        raise Broken("sample wrote into request.x0 or request.condition", "work on a copy: x = request.x0.clone()")
+
+
+def dtype(subject: Subject) -> None:
+    made = subject.first
+    if made.dtype != torch.float32 or made.device != subject.x0.device:
+        raise Broken(f"{made.dtype} on {made.device}, asked on {subject.x0.device}")
+
+
+def finite(subject: Subject) -> None:
+    """At the first combination and at a held-out one."""
+    cells = torch.zeros_like(subject.condition)
+    holdout = subject.fitted_on.holdout
+    for column, value in zip(holdout.factors, holdout.cells[0], strict=True):
+        cells[:, column] = value
+    for name, made in (("seen", subject.first), ("held-out", subject.sample(cells, subject.x0))):
+        bad = int((~made.isfinite()).sum())
+        if bad:
+            raise Broken(f"{bad} of {made.numel()} entries at a {name} combination are not finite")
+
+
+def determinism(subject: Subject) -> None:
+    """Samples again, with torch's global generator elsewhere; a second fit of the same seed; a fit of another seed."""
+    again = subject.sample(subject.condition, subject.x0, stray=1)
+    if not subject.alike(again, subject.first):
+        raise Broken(f"sampling twice from one seed differs by {_gap(again, subject.first)}")
+    twin = subject.sample(subject.condition, subject.x0, model=subject.fit())
+    if not subject.alike(twin, subject.first):
+        raise Broken(f"samples of two fits of one seed differ by {_gap(twin, subject.first)}")
+    if subject.method.oracle:
+        return
+    other = subject.sample(subject.condition, subject.x0, model=subject.fit(seed=FIT_SEED + 1))
+    if torch.equal(other, subject.first):
+        raise Broken("a fit of another seed gave the same samples", "take ctx.generator, not a generator of a fixed seed")
+
+
+def conditions(subject: Subject) -> None:
+    """Every factor's first value against its last."""
+    for column, factor in enumerate(subject.space.factors):
+        asked = subject.condition.clone()
+        asked[:, column] = factor.size - 1
+        if not subject.differ(subject.sample(asked, subject.x0), subject.first):
+            raise Broken(f"factor '{factor.name}' at 0 and at {factor.size - 1} gave the same samples")
+
+
+def null(subject: Subject) -> None:
+    """Each factor open, against each of its values; where there is a base, an open factor may be the base's."""
+    base = subject.fitted_on.base
+    for column, factor in enumerate(subject.space.factors):
+        left_open = subject.sample(opened(subject.condition, column), subject.x0)
+        if not bool(left_open.isfinite().all()):
+            raise Broken(f"with factor '{factor.name}' open the samples are not finite")
+        for value in range(factor.size):
+            asked = subject.condition.clone()
+            asked[:, column] = value
+            if (not base or value != base[column]) and not subject.differ(subject.sample(asked, subject.x0), left_open):
+                raise Broken(f"an open factor '{factor.name}' is answered as its value {value}")
+
+
+def x0(subject: Subject) -> None:
+    """Other noise in the first rows changes some of these, and none of the others."""
+    if subject.method.regresses or subject.fitted_on.deterministic:
+        raise Skipped("samples that do not depend on the noise are right here")
+    first = 2 * PAIRED_ROWS // 3
+    condition, noise = subject.condition[:1].expand(PAIRED_ROWS, -1), subject.noise(PAIRED_ROWS)
+    other = noise.clone()
+    other[:first] *= -1
+    made, changed = subject.sample(condition, noise), subject.sample(condition, other)
+    if not subject.differ(changed[:first], made[:first]):
+        raise Broken(f"other noise in rows 0 to {first - 1} left them as they were")
+    if not subject.alike(changed[first:], made[first:]):
+        raise Broken("other noise in some rows changed the samples of other rows")
+
+
+def known(subject: Subject) -> None:
+    """The first frame of all channels given, once as it came and once moved."""
+    if subject.fitted_on.event.kind != "trajectory":
+        raise Skipped("only tasks of trajectories give entries")
+    mask = torch.zeros_like(subject.first, dtype=torch.bool)
+    mask[..., 0] = True
+    made = []
+    for values in (subject.first, subject.first + 1.0):
+        made.append(subject.sample(subject.condition, subject.x0, known=values, known_mask=mask))
+        changed = (made[-1] != values)[mask]
+        if bool(changed.any()):
+            raise Broken(f"{changed.float().mean():.1%} of the given entries came back changed")
+    if not subject.differ(made[0][~mask], made[1][~mask]):
+        raise Broken("other values of the given entries left all other entries as they were")
+
+
+def build(subject: Subject) -> None:
+    """The fitted weights in a network that `build` made; the number of evaluations; the facts of a shared fit."""
+    method, problem = subject.method, subject.fitted_on
+    if method.evaluations is not None:
+        count = method.evaluations(subject.settings, problem)
+        if not isinstance(count, int) or count < 1:
+            raise Broken(f"evaluations gave {count!r}", "return the evaluations of the network for one sample")
+    if method.shared_fit is not None:
+        if method.build is None:
+            raise Broken("shared_fit is there and build is not", "give Method(build=...), which a shared model is loaded into")
+        json.dumps(method.shared_fit(subject.settings, problem))
+    if method.build is None:
+        raise Skipped("the method has no build")
+    rebuilt = method.build(subject.settings, problem).to(subject.device)
+    rebuilt.load_state_dict(subject.model.state_dict())
+    made = subject.sample(subject.condition, subject.x0, model=rebuilt.eval())
+    if not torch.allclose(made, subject.first, rtol=0, atol=1e-3 * float(subject.first.abs().max())):
+        raise Broken(f"the rebuilt network's samples differ by {_gap(made, subject.first)}")
+
+
+def extend(subject: Subject) -> None:
+    """A model of all factors but the first, and then of all."""
+    if subject.method.extend is None or subject.tiny.smaller is None:
+        raise Skipped("the method has no extend" if subject.method.extend is None else "nothing to extend here")
+    problem = subject.fresh(subject.tiny.smaller)
+    assert problem.extension is not None
+    base = subject.fit(problem=problem)
+    before = _weights(base)
+    extended = subject.extend(base, problem)
+    touched = [name for name, tensor in _weights(base).items() if not torch.equal(tensor, before[name])]
+    if touched or _weights(base).keys() != before.keys():
+        raise Broken(f"extend changed the smaller model ('{touched[0] if touched else 'its names'}')")
+    zero = subject.condition
+    one = zero.clone()
+    one[:, problem.extension.problem.space.index(problem.extension.factor)] = 1
+    made = [subject.sample(condition, subject.x0, model=extended) for condition in (zero, one)]
+    if made[0].shape != subject.x0.shape or not bool(made[0].isfinite().all()):
+        raise Broken(f"the extended model's samples are {tuple(made[0].shape)}, or not finite")
+    if not subject.differ(*made):
+        raise Broken(f"the extended model ignores its new factor '{problem.extension.factor}'")
+
+
+def cancellation(subject: Subject) -> None:
+    """Asked to stop before the first step, and half-way."""
+    if subject.method.oracle:
+        raise Skipped("an oracle has nothing to fit")
+    total = len(subject.progress.reports)
+    for stop_at in (0, max(1, total // 2)):
+        progress = Progress(stop_at)
+        start = time.perf_counter()
+        try:
+            subject.fit(progress=progress)
+        except Cancelled:
+            if progress.late > MAX_LATE_STEPS:
+                raise Broken(f"fit went on for {progress.late} steps after it was asked to stop") from None
+            continue
+        after = "before its first step" if stop_at == 0 else f"after {stop_at} steps"
+        raise Broken(f"asked to stop {after}, fit went on to its end ({time.perf_counter() - start:.2f} s)")
+
+
+def resume(subject: Subject) -> str | None:
+    """Stopped after some steps and resumed in a fresh problem; compared with the fit that was left alone."""
+    if subject.method.oracle:
+        raise Skipped("an oracle has nothing to fit")
+    total, stored = len(subject.progress.reports), False
+    for cut in CUTS:
+        path = subject.room / f"resume-{cut:g}.safetensors"
+        progress = Progress(max(1, round(cut * total)))
+        try:
+            subject.fit(progress=progress, checkpoints=FileCheckpoints(path, resume=False), checkpoint_seconds=1e-9)
+        except Cancelled:
+            pass
+        else:
+            raise Skipped("fit does not stop when asked; see the check 'cancellation'")
+        checkpoints = FileCheckpoints(path, resume=True)
+        model = subject.fit(checkpoints=checkpoints)
+        stored |= checkpoints.resumed
+        made = subject.sample(subject.condition, subject.x0, model=model)
+        if not subject.alike(made, subject.first):
+            raise Broken(f"stopped at {cut:.0%} and resumed, the samples differ by {_gap(made, subject.first)}")
+    return None if stored else "it keeps no checkpoints: a resumed fit starts again"
+
+
+def silos(subject: Subject) -> None:
+    """Who drew from the silos, and whether an example stands in what they sent, or in the model."""
+    problem = subject.fitted_on
+    if len(problem.federation) == 1:
+        raise Skipped("there is one silo here")
+    subject.first  # noqa: B018 - fits, and samples
+    if subject.method.pools_silos:
+        if not problem.federation.was_pooled:
+            raise Broken("it declares that it pools the silos and does not", "say Method(pools_silos=False)")
+        return
+    if problem.federation.was_pooled:
+        raise Broken("the fit pooled the silos' data")
+    outside = sum(silo.num_outside for silo in problem.federation._silos)  # type: ignore[attr-defined]
+    if outside:
+        raise Broken(f"{outside} batches were drawn outside Federation.run")
+    rows = torch.cat(subject.drawn(problem)).flatten(1)
+    sent = getattr(problem.federation, "sent", [])
+    for what, state in [*(("what a silo sent", state) for state in sent), ("the model", _weights(subject.model))]:
+        for name, value in state.items():
+            if _contains(value, rows):
+                raise Broken(f"a training example stands in {what}, in '{name}'")
+
+
+def memory(subject: Subject) -> None:
+    """Requests and fits again and again: what they leave behind must not grow each time."""
+    rows = -(-LEAST_BYTES // (4 * subject.x0[0].numel()))
+    condition, noise = subject.condition[:1].expand(rows, -1), subject.noise(rows)
+
+    def sampled() -> None:
+        subject.sample(condition, noise)
+
+    def fitted() -> None:
+        if not subject.method.oracle:
+            subject.fit(steps=2)
+
+    with side_effects.frozen_heap():
+        grown = _growth(fitted, lambda: (side_effects.tensor_bytes(subject.device),))
+        if grown[0] > 0:
+            raise Broken(f"each fit leaves {grown[0]} bytes of tensors behind")
+        tracemalloc.start()
+        try:
+            grown = _growth(sampled, lambda: (side_effects.tensor_bytes(subject.device), *side_effects.python_bytes(BLOCK)))
+        finally:
+            tracemalloc.stop()
+    for left, bound, what in zip(grown, (1, LEAST_BYTES // 2, 4 * LEAST_BYTES), ("tensors", "samples", "objects"), strict=True):
+        if left >= bound:
+            raise Broken(f"each sample leaves {left} bytes of {what} behind")
+
+
+def _growth(act: Callable[[], None], measure: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+    """By how much each measure grows with each of two calls, the smaller growth, after a first call."""
+    sizes = []
+    for _ in range(3):
+        act()
+        sizes.append(measure())
+    return tuple(min(second - first, third - second) for first, second, third in zip(*sizes, strict=True))
+
+
+def globals_(subject: Subject) -> None:
+    """What all fits and samples so far have changed."""
+    subject.first  # noqa: B018 - fits, and samples
+    found = [change for change in subject.changes if "wrote into its request" not in change]
+    if found:
+        raise Broken("; ".join(found))
+
+
+def imports(subject: Subject) -> None:
+    """What all fits and samples so far have imported."""
+    subject.first  # noqa: B018 - fits, and samples
+    late = subject.imports.late
+    if late:
+        told = ", ".join(f"{name} (by {who})" for name, who in late[:5])
+        raise Broken(f"imported late: {told}" + (f" and {len(late) - 5} more" if len(late) > 5 else ""))
+
+
+SUBJECT_CHECKS: dict[str, Callable[[Subject], str | None]] = {
+    "fit": fit,
+    "shape": shape,
+    "dtype": dtype,
+    "finite": finite,
+    "determinism": determinism,
+    "conditions": conditions,
+    "null": null,
+    "x0": x0,
+    "known": known,
+    "build": build,
+    "extend": extend,
+    "cancellation": cancellation,
+    "resume": resume,
+    "silos": silos,
+    "memory": memory,
+    "globals": globals_,
+    "imports": imports,
+}
+"""Checks of a method on a problem, in their order."""
+
+
+def applies(method: Method, tiny: Tiny, device: torch.device) -> bool:
+    """Whether a problem is of a kind that the method claims; an oracle needs one with analytic truth."""
+    problem = tiny.make(device)
+    return problem.event.kind in method.kinds and (problem.oracle is not None or not method.oracle)
+
+
+def _weights(model: Any) -> dict[str, Tensor]:
+    """A copy of a model's tensors; none if it is no module."""
+    if not isinstance(model, torch.nn.Module):
+        return {}
+    return {name: value.detach().clone() for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+
+
+def _gap(one: Tensor, other: Tensor) -> str:
+    return f"up to {float((one - other).abs().max()):.3g}" if one.shape == other.shape else "their shapes"
+
+
+def _brief(reports: list[tuple[int, int]]) -> str:
+    told = [f"{done}/{total}" for done, total in reports]
+    return ", ".join(told if len(told) <= 6 else [*told[:3], "...", *told[-2:]])

@@ -1,0 +1,208 @@
+"""A method at work on one tiny problem, as the harness runs it, under watch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from compbench.check import side_effects
+from compbench.check.tiny_problems import ROWS, OnDevice, Tiny
+from compbench.errors import Refused
+from compbench.interfaces import Context, Method, Problem, Request
+from compbench.run.checkpoints import NoCheckpoints
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Checkpoints
+
+FIT_SEED, SAMPLE_SEED, NOISE_SEED = 11, 12, 13
+
+
+class Broken(Exception):
+    """A clause is broken: what came, and advice that is better than the clause's own."""
+
+    def __init__(self, found: str, mend: str = "") -> None:
+        super().__init__(found)
+        self.found, self.mend = found, mend
+
+
+class Skipped(Exception):
+    """A clause that does not apply here, and why."""
+
+
+class RefusedProblem(Exception):
+    """The method refused the problem before it saw any data."""
+
+
+class Progress:
+    """Listens to a fit's progress; `stop_at` is the number of reports after which the fit is asked to stop."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.reports: list[tuple[int, int]] = []
+        self._stop_at = stop_at
+
+    def __call__(self, done: int, total: int) -> None:
+        self.reports.append((int(done), int(total)))
+
+    def cancelled(self) -> bool:
+        return self._stop_at is not None and len(self.reports) >= self._stop_at
+
+    @property
+    def late(self) -> int:
+        """Reports after the fit was asked to stop."""
+        return len(self.reports) - (self._stop_at or 0)
+
+
+class Subject:
+    """One method on one problem on one device.
+
+    Args:
+        method: whose functions are called.
+        tiny: the problem.
+        device: where.
+        room: an empty folder for checkpoints.
+    """
+
+    def __init__(self, method: Method, tiny: Tiny, device: torch.device, room: Path) -> None:
+        self.method, self.tiny, self.device, self.room = method, tiny, device, room
+        self.settings = method.settings()
+        self.changes: list[str] = []
+        self.imports = side_effects.Imports()
+        self.fitted_on = self.fresh()
+        self.progress = Progress()
+
+    def fresh(self, make: Callable[[torch.device], Problem] | None = None) -> Problem:
+        """A problem that nobody has touched; its oracle is for oracles only."""
+        problem = (make or self.tiny.make)(self.device)
+        return problem if self.method.oracle else replace(problem, oracle=None)
+
+    @property
+    def space(self) -> Any:
+        return self.fitted_on.space
+
+    @cached_property
+    def model(self) -> Any:
+        """The fitted model.  Raises RefusedProblem where the method refuses, and whatever else the fit raises."""
+        try:
+            return self.fit(problem=self.fitted_on, progress=self.progress)
+        except Refused as error:
+            if not self.drawn(self.fitted_on):
+                raise RefusedProblem(str(error)) from error
+            raise
+
+    @cached_property
+    def condition(self) -> Tensor:
+        """The first value of every factor, (ROWS, F)."""
+        return torch.zeros(ROWS, len(self.space), dtype=torch.long, device=self.device)
+
+    @cached_property
+    def x0(self) -> Tensor:
+        """Noise for ROWS samples."""
+        return self.noise(ROWS)
+
+    @cached_property
+    def first(self) -> Tensor:
+        """Samples of `condition` from `x0`."""
+        return self.sample(self.condition, self.x0)
+
+    def noise(self, rows: int) -> Tensor:
+        generator = torch.Generator().manual_seed(NOISE_SEED)
+        return torch.randn(rows, *self.fitted_on.event.shape, generator=generator).to(self.device)
+
+    def fit(
+        self,
+        *,
+        seed: int = FIT_SEED,
+        problem: Problem | None = None,
+        progress: Progress | None = None,
+        checkpoints: Checkpoints | None = None,
+        steps: int | None = None,
+        checkpoint_seconds: float | None = None,
+    ) -> Any:
+        """A fit as the contestant starts it: torch's global generator and the context's are seeded."""
+        problem = problem or self.fresh()
+        changed: dict[str, object] = {"train_steps": steps} if steps else {}
+        if checkpoint_seconds is not None:
+            changed["checkpoint_seconds"] = checkpoint_seconds
+        problem = replace(problem, budget=problem.budget.model_copy(update=changed)) if changed else problem
+        ctx = self.context(seed, progress or Progress(), checkpoints)
+        with self.watched("fit"):
+            return self.method.fit(self.settings, problem, ctx)
+
+    def extend(self, base: Any, problem: Problem) -> Any:
+        """The second stage on `problem.extension`."""
+        assert self.method.extend is not None
+        assert problem.extension is not None
+        ctx = self.context(FIT_SEED, Progress(), None)
+        with self.watched("extend"):
+            return self.method.extend(self.settings, base, problem.extension.factor, problem.extension.problem, ctx)
+
+    def sample(
+        self,
+        condition: Tensor,
+        x0: Tensor,
+        *,
+        model: Any = None,
+        seed: int = SAMPLE_SEED,
+        stray: int = 0,
+        known: Tensor | None = None,
+        known_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Samples; `stray` moves torch's global generator, on which they must not depend."""
+        ctx = self.context(seed, Progress(), None)
+        torch.manual_seed(seed + stray)
+        request = Request(condition.clone(), x0.clone(), known, known_mask)
+        with self.watched("sample"):
+            made = self.method.sample(self.settings, self.model if model is None else model, request, ctx)
+        if not torch.equal(request.x0, x0) or not torch.equal(request.condition, condition):
+            self.changes.append("sample wrote into its request")
+        if not isinstance(made, Tensor):
+            raise Broken(f"sample returned a {type(made).__name__}", "return one tensor, (B, *D)")
+        return made.detach()
+
+    def context(self, seed: int, progress: Progress, checkpoints: Checkpoints | None) -> Context:
+        generator = torch.Generator().manual_seed(seed)
+        torch.manual_seed(seed)
+        return Context(
+            device=self.device,
+            precision="fp32",
+            generator=generator,
+            checkpoints=checkpoints or NoCheckpoints(),
+            progress=progress,
+            cancelled=progress.cancelled,
+        )
+
+    @contextlib.contextmanager
+    def watched(self, stage: str) -> Iterator[None]:
+        """Notes what the stage changes and imports, and puts back what was changed."""
+        before = side_effects.global_state()
+        try:
+            with self.imports.watching():
+                yield
+        finally:
+            found = side_effects.changes(before, side_effects.global_state())
+            if found:
+                self.changes += [f"{stage}: {line}" for line in found if f"{stage}: {line}" not in self.changes]
+                side_effects.restore(before)
+
+    def alike(self, one: Tensor, other: Tensor) -> bool:
+        """Bit for bit on a CPU; on a GPU up to sums in another order."""
+        if self.device.type == "cpu" or one.shape != other.shape:
+            return torch.equal(one, other)
+        return bool(torch.allclose(one, other, rtol=0, atol=1e-2 * float(other.abs().max())))
+
+    def differ(self, one: Tensor, other: Tensor) -> bool:
+        """Not the same but for rounding."""
+        return one.shape != other.shape or not bool((one - other).abs().max() <= 1e-6 * other.abs().max())
+
+    @staticmethod
+    def drawn(problem: Problem) -> list[Tensor]:
+        """All x1 that were drawn from the problem's silos."""
+        silos = [*problem.federation._silos, *([problem.singles] if problem.singles is not None else [])]
+        return [x1 for silo in silos if isinstance(silo, OnDevice) for x1 in silo.drawn]

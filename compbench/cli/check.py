@@ -1,0 +1,75 @@
+"""check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from compbench.errors import CompbenchError
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "every", is_flag=True, help="All installed methods.")
+@click.option("--only", multiple=True, metavar="CHECK", help="These checks alone; several times, or a,b,c.")
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.py",
+    help="A method from a file that is not installed; without NAME it is the one that is checked.",
+)
+@click.option("--device", default="auto", show_default=True, help="auto (CPU, then a GPU if there is one), cpu, cuda or cuda:N.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.xml", help="Write JUnit XML as well.")
+@click.option("--verbose", is_flag=True, help="Every check and its time, not only what failed.")
+@click.option(
+    "--time-limit", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for all checks of a method."
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Methods checked side by side.")
+def check(
+    names: tuple[str, ...],
+    every: bool,
+    only: tuple[str, ...],
+    plugins: tuple[Path, ...],
+    device: str,
+    as_json: bool,
+    junit: Path | None,
+    verbose: bool,
+    time_limit: float,
+    jobs: int,
+) -> None:
+    """Check that methods keep the contract, on tiny problems of every kind of event that they claim.
+
+    NAME may be a pattern: 'dcfm-*'.  Each method runs in a process of its own.  Exit status: 0 all is well, 1 something
+    failed, 2 wrong usage.
+    """
+    import json
+
+    from compbench.check import findings
+    from compbench.check.isolated import check_all
+    from compbench.files import write_atomically
+    from compbench.registry import Registry
+    from compbench.sweep.parse import names as names_of
+
+    files = tuple(file.resolve() for file in plugins)
+    words = [*names, *(["*"] if every else [])]
+    if not words:
+        words = [entry.name for entry in Registry(files).entries("methods") if str(entry.file) in map(str, files)]
+    if not words:
+        raise CompbenchError("which method? Give NAME, --plugin FILE.py or --all; `compbench list` shows what there is.")
+    methods = list(dict.fromkeys(name for word in words for name in names_of("methods", word, files)))
+    checks = [name for word in only for name in word.split(",") if name]
+    reports = []
+    for report in check_all(methods, jobs=jobs, plugins=files, only=checks, device=device, time_limit=time_limit):
+        reports.append(report)
+        for line in () if as_json else report.lines(verbose=verbose):
+            click.echo(line)
+    if junit is not None:
+        write_atomically(junit, findings.junit(reports).encode())
+    if as_json:
+        click.echo(json.dumps([report.as_json() for report in reports], indent=2))
+    if not all(report.ok for report in reports):
+        raise SystemExit(1)

@@ -1,0 +1,79 @@
+"""data: official files, and pictures of the embedded renderers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from compbench.cli.options import home_of_user
+
+
+@click.group()
+def data() -> None:
+    """Official data: what there is, fetching and verifying it, and pictures of the embedded renderers."""
+
+
+@data.command("list")
+def data_list() -> None:
+    """Official data sources, and which of their files are here."""
+    from compbench.cli import output
+
+    output.show_sources(home_of_user().data)
+
+
+@data.command("fetch")
+@click.argument("name")
+@click.option("--offline", is_flag=True, help="Only say what is missing and where to put it.")
+def data_fetch(name: str, offline: bool) -> None:
+    """Download a source: resumable, locked, verified before it gets its name."""
+    from compbench.cli import output
+    from compbench.data.download import fetch
+
+    with output.bytes_progress() as progress:
+        for path in fetch(_source(name), home_of_user().data, offline=offline, progress=progress):
+            click.echo(path)
+
+
+@data.command("verify")
+@click.argument("name")
+def data_verify(name: str) -> None:
+    """Check the files of a source against their hashes; exit status 1 if one is missing or wrong."""
+    from compbench.cli import output
+    from compbench.data.download import verify
+
+    with output.bytes_progress() as progress:
+        statuses = verify(_source(name), home_of_user().data, progress=progress)
+    for status in statuses:
+        click.echo(f"{status.name}: {status.state}{f' ({status.detail})' if status.detail else ''}")
+    sys.exit(0 if all(status.state == "ok" for status in statuses) else 1)
+
+
+@data.command("path")
+def data_path() -> None:
+    """The folder where official files are looked for; copies brought by hand go there."""
+    click.echo(home_of_user().data)
+
+
+@data.command("render")
+@click.argument("name", type=click.Choice(["shapes3d", "mpi3d"]))
+@click.option("--output", type=click.Path(path_type=Path), default=Path("rendered.png"), show_default=True)
+@click.option("--rows", default=4, show_default=True, type=click.IntRange(1, 64))
+@click.option("--seed", default=0, show_default=True)
+def data_render(name: str, output: Path, rows: int, seed: int) -> None:
+    """Write a grid of random images from an embedded renderer."""
+    from compbench.data.pictures import render_grid
+
+    render_grid(name, output, home_of_user().cache, rows=rows, seed=seed)
+    click.echo(output)
+
+
+def _source(name: str) -> Any:
+    from compbench.data.sources import SOURCES
+    from compbench.errors import suggest
+
+    if name not in SOURCES:
+        raise suggest("data source", name, list(SOURCES))
+    return SOURCES[name]

@@ -1,0 +1,72 @@
+"""The command line: the group of verbs.  Everything heavy is imported inside the verb that needs it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from compbench import __version__
+from compbench.cli import board, check, data, diagnose, gate, new, run, store, submit
+from compbench.cli import list as listing
+from compbench.errors import CompbenchError
+
+
+class Verbs(click.Group):
+    """Shows a `CompbenchError` as one line and exits with 2; anything else is our bug and keeps its traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CompbenchError as error:
+            click.echo(f"compbench: {error}", err=True)
+            ctx.exit(2)
+        except KeyboardInterrupt:
+            click.echo("compbench: stopped.", err=True)
+            ctx.exit(130)
+        except BrokenPipeError:
+            sys.stderr.close()
+            ctx.exit(0)
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="compbench")
+def main() -> None:
+    """Compare methods for compositional generation under one protocol.
+
+    \b
+    compbench list                                             what there is
+    compbench info shapes3d-heavy                              what a task asks, and whether it can be learnt
+    compbench run --method factored --task shapes3d-heavy      fit, sample, score, record (minutes on a CPU)
+    compbench sweep --method factored,mono --task 'shapes3d-*' --seed 0-2
+    compbench board                                            rebuild the leaderboard from the records
+
+    Runs, caches and downloaded data live in COMPBENCH_HOME (default: the user's data folder).
+    """
+
+
+for verb in (
+    run.run,
+    run.sweep,
+    listing.list_,
+    listing.info,
+    listing.plugins,
+    data.data,
+    board.board,
+    listing.show,
+    diagnose.diagnose,
+    check.check,
+    gate.gate,
+    new.new,
+    submit.submit,
+    submit.reproduce,
+    store.verify,
+    store.merge,
+    store.export,
+):
+    main.add_command(verb)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("name")
+@click.option("--kind", type=click.Choice(["method", "task", "metric"]), default="method", show_default=True)
+@click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Where the folder goes; default: here.")
+def new(name: str, kind: Any, into: Path) -> None:
+    """Write a plugin to start from: a folder compbench-NAME with one file that works, a test, and a CI workflow."""
+    from compbench.new.starter import start
+
+    folder, files = start(name, kind, into)
+    for file in files:
+        click.echo(folder / file)
+    click.echo(f'next: cd {folder} && pip install -e ".[test]" && pytest')

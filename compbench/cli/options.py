@@ -1,0 +1,141 @@
+"""Options that verbs share, and what they stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from compbench.errors import CompbenchError
+
+PRESETS = ("smoke", "quick", "paper")
+
+
+def run_options(command: Any) -> Any:
+    """Options that `run` and `sweep` share."""
+    options = [
+        click.option(
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A setting of the method, of the budget (budget.train_steps=500) or of the task (task.judge=pooled).",
+        ),
+        click.option(
+            "--preset",
+            type=click.Choice(PRESETS),
+            default="quick",
+            show_default=True,
+            help="smoke: seconds; quick: minutes on two cores; paper: the paper's protocol on a GPU.",
+        ),
+        click.option("--seed", "seeds", default="0", show_default=True, help="A seed, or several: 0-4 or 0,42,123."),
+        click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."),
+        click.option(
+            "--precision",
+            type=click.Choice(["auto", "fp32", "bf16"]),
+            default="auto",
+            show_default=True,
+            help="bf16 is autocast; auto takes it where the device has it natively.",
+        ),
+        click.option(
+            "--source",
+            type=click.Choice(["auto", "official", "embedded"]),
+            default="auto",
+            show_default=True,
+            help="Official data where downloaded, else the embedded renderer.",
+        ),
+        click.option("--time-limit", default="0", metavar="TIME", help="For a whole run: 90, 15m or 2h.  0 is none."),
+        click.option(
+            "--plugin",
+            "plugins",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="FILE.py",
+            help="A method from a file that is not installed.",
+        ),
+        click.option("--force", is_flag=True, help="Run again even if there is a finished record of the same spec."),
+        click.option("--resume", is_flag=True, help="Go on from the last checkpoint of a killed fit."),
+        click.option("--quiet", is_flag=True, help="No progress bars."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def home_of_user() -> Any:
+    from compbench.home import Home
+
+    return Home.of_user()
+
+
+def run_requests(
+    methods: list[str], tasks: list[str], overrides: dict[str, Any], options: dict[str, Any], *, seeds: str, **more: Any
+) -> list[Any]:
+    """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
+    from compbench.registry import Registry
+    from compbench.schemas import RunRequest
+    from compbench.sweep.parse import parse_seeds, parse_time
+
+    files = tuple(path.resolve() for path in options["plugins"])
+    registry = Registry(files)
+    for kind, asked in (("methods", methods), ("tasks", tasks)):
+        for name in asked:
+            registry.entry(kind, name)
+    return [
+        RunRequest(
+            task=task,
+            method=method,
+            overrides=overrides,
+            preset=options["preset"],
+            seed=seed,
+            device=options["device"],
+            precision=options["precision"],
+            source=options["source"],
+            plugins=tuple(str(path) for path in files),
+            time_limit=parse_time(options["time_limit"]),
+            home=str(home_of_user().root),
+            **more,
+        )
+        for seed in parse_seeds(seeds)
+        for task in tasks
+        for method in methods
+    ]
+
+
+def warn_if_busy(device: str, *, threads: int = 0, slots: int = 1, remedy: str) -> None:
+    """One line where other processes keep cores busy that runs on this CPU are about to ask for.
+
+    Args:
+        device: as asked for.
+        threads: of one run; 0 is all cores over `slots`.
+        slots: runs side by side.
+        remedy: what gives a run one thread.
+    """
+    from compbench.devices import SPARE_CORES, cores_taken, num_cores
+    from compbench.sweep.pool import devices_of
+
+    if device not in ("auto", "cpu"):
+        return
+    cores = num_cores()
+    threads = threads or max(1, cores // max(1, slots))
+    taken = cores_taken()
+    if taken + threads * max(1, slots) <= cores + SPARE_CORES or devices_of(device):
+        return
+    advice = f"; threads that wait for each other may take 10 times as long, so {remedy} is safer" if threads > 1 else ""
+    click.echo(
+        f"compbench: other processes keep {taken:.1f} of {cores} cores busy: speeds will be of a busy machine{advice}.", err=True
+    )
+
+
+def rebuild_board(home: Path) -> tuple[Path, ...]:
+    """Update the board after a run; a board that cannot be built must not lose the run."""
+    from compbench.board.site import rebuild
+    from compbench.home import Home
+
+    try:
+        pages, _ = rebuild(Home(home).records, Home(home).board)
+    except CompbenchError as error:
+        click.echo(f"compbench: the board was not updated: {error}", err=True)
+        return ()
+    return pages

@@ -1,0 +1,87 @@
+"""verify, merge, export: whole stores of records."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from compbench.cli.options import home_of_user
+from compbench.errors import CompbenchError
+
+FOLDER = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("store", required=False, type=FOLDER)
+@click.option("--pictures", is_flag=True, help="A picture that a record names and that is not there is a problem too.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def verify(store: Path | None, pictures: bool, as_json: bool) -> None:
+    """Check a folder of records (default: those of COMPBENCH_HOME): hashes, schema, orphans, what killed runs left.
+
+    Each problem is listed with how to mend it; nothing is changed.  Exit status: 0 all sound, 1 problems, 2 no such folder.
+    """
+    from compbench.board.notation import clean
+    from compbench.store.verify import Finding
+    from compbench.store.verify import verify as check
+
+    folder = store or home_of_user().records
+    report = check(folder)
+    findings = list(report.findings)
+    if pictures:
+        mend = "restore it from a copy, or run again with --force"
+        findings += [Finding(name, "artifact", "is missing, and its record is here", mend) for name in report.absent]
+    if as_json:
+        found = [finding._asdict() for finding in findings]
+        click.echo(json.dumps({"records": len(report.records), "findings": found, "absent": report.absent}, sort_keys=True))
+    else:
+        for name, kind, problem, mend in findings:
+            click.echo(f"{kind}: {clean(name)} {clean(problem).rstrip('.')}. To mend: {mend}.")
+        kinds = Counter(finding.kind for finding in findings)
+        counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+        away = f", {len(report.absent)} of their pictures elsewhere" if report.absent and not pictures else ""
+        click.echo(
+            f"{folder}: {len(report.records)} sound records{away}; " + (f"problems: {counts}" if counts else "no problems")
+        )
+    sys.exit(1 if findings else 0)
+
+
+@click.command()
+@click.argument("stores", nargs=-1, required=True, type=FOLDER, metavar="STORE STORE...")
+@click.option("--to", "destination", required=True, type=FOLDER, help="The new store; a folder that is not there yet.")
+def merge(stores: tuple[Path, ...], destination: Path) -> None:
+    """Merge folders of records into a new one, with their pictures.
+
+    What several have is taken once.  Where two have different records of one attempt, the attempts at that run are numbered
+    anew in the order in which they began.  The stores themselves are left as they are.
+    """
+    from compbench.store.merge import merge as merge_stores
+
+    if len(stores) < 2:
+        raise CompbenchError("merge needs two stores or more: `compbench merge A B --to C`.")
+    merged = merge_stores(stores, destination)
+    for folder, old, new in merged.renumbered:
+        click.echo(f"{folder / old} is now {new}")
+    click.echo(f"{destination}: {merged.num_records} records; {merged.num_identical} were there more than once")
+
+
+@click.command()
+@click.argument("store", required=False, type=FOLDER)
+@click.option("--to", "destination", required=True, type=FOLDER, metavar="FILE.csv|FILE.parquet", help="The file to write.")
+def export(store: Path | None, destination: Path) -> None:
+    """Write a folder of records (default: those of COMPBENCH_HOME) as flat rows, one a score: CSV, or parquet with pyarrow."""
+    from compbench.store.export import export as export_records
+    from compbench.store.load import read_records
+    from compbench.store.records import Store
+
+    folder = store or home_of_user().records
+    if not folder.is_dir():
+        raise CompbenchError(f"there is no store {folder}: name a folder of records.")
+    records, problems = read_records(Store(folder).paths())
+    for problem in problems:
+        click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
+    count = export_records(records, destination)
+    click.echo(f"{destination}: {count} rows of {len(records)} records")

@@ -1,0 +1,91 @@
+"""submit, reproduce."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from compbench.cli.options import home_of_user
+from compbench.errors import CompbenchError
+
+
+@click.command()
+@click.argument("records", nargs=-1, required=True)
+@click.option("--to", "leaderboards", required=True, type=click.Path(path_type=Path), help="The repository's leaderboards/.")
+@click.option(
+    "--training-data",
+    required=True,
+    type=click.Choice(["seen", "external"]),
+    help="What the method was trained on: the task's seen combinations and nothing else, or other data too (--note says which).",
+)
+@click.option("--note", default="", help="Which other data.")
+def submit(records: tuple[str, ...], leaderboards: Path, training_data: Any, note: str) -> None:
+    """Check RECORDS and lay them out for a pull request to leaderboards/.
+
+    RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  Everything is checked before
+    anything is written.  Their level is `self-reported` until somebody else runs `compbench reproduce`.
+    """
+    from compbench.registry import Registry
+    from compbench.store.records import Store
+    from compbench.store.submit import checked, lay_out
+
+    if training_data == "external" and not note.strip():
+        raise CompbenchError("--training-data external needs --note with the data's name and where it comes from.")
+    if len(note) > 300:
+        raise CompbenchError(f"--note has {len(note)} characters; 300 are the most.")
+    store, registry = Store(home_of_user().records), Registry()
+    paths = sorted({path for text in records for path in _matching(store, text)})
+    submissions = [checked(path, registry) for path in paths]
+    laid_out = lay_out(submissions, leaderboards, training_data=training_data, note=" ".join(note.split()))
+    for path in laid_out.written:
+        click.echo(path)
+    for path in laid_out.known:
+        click.echo(f"there already: {path}")
+    board = f"compbench board --records {leaderboards / 'records'} --output {leaderboards / 'site'} --link"
+    click.echo(f"next: {board}, commit {leaderboards}, and open a pull request")
+
+
+def _matching(store: Any, text: str) -> list[Path]:
+    """A path, or all records in whose names a text occurs.  Raises CompbenchError if there are none."""
+    found = [path for path in store.paths() if text in path.name] if not Path(text).is_file() else []
+    return found or [store.find(text)]
+
+
+@click.command()
+@click.argument("record")
+@click.option("--tolerance", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Relative, of each score.")
+@click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes all cores.")
+@click.option("--quiet", is_flag=True, help="No progress bars.")
+def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
+    """Run the spec of RECORD anew, compare the scores, and raise its level to `reproduced` if they agree.
+
+    Fresh processes and caches; judges are trained anew.  Exit status: 0 reproduced, 1 not, 2 wrong usage.
+    """
+    from compbench.cli import output
+    from compbench.run.reproduce import reproduce as reproduce_one
+    from compbench.run.signals import terminate_like_ctrl_c
+    from compbench.store import verification
+    from compbench.store.records import Store
+
+    terminate_like_ctrl_c()
+    home = home_of_user()
+    path = Store(home.records).find(record)
+    with output.listener(quiet=quiet, title=f"reproduce {path.stem}") as listener:
+        found = reproduce_one(path, home, tolerance=tolerance, threads=threads, listener=listener)
+    for entry in found.compared:
+        verdict = "agrees" if entry.agrees else "DIFFERS"
+        click.echo(f"{verdict:8} {entry.name}: {entry.submitted:.6g}, now {entry.found:.6g} (within {entry.tolerance:.3g})")
+    for name in found.missing:
+        click.echo(f"missing  {name}: not to be had here")
+    if not found.agrees:
+        why = "" if found.again.status == "ok" else f": the run ended as '{found.again.status}' ({found.again.reason})"
+        click.echo(f"not reproduced{why}", err=True)
+        sys.exit(1)
+    folder = verification.beside(path.parent)
+    written = verification.raise_level(
+        path, folder, compared=found.compared, environment=found.again.environment, seconds=found.again.seconds
+    )
+    click.echo(f"reproduced: {written}")

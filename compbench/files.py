@@ -1,0 +1,138 @@
+"""Files written whole or not at all, read without trust, locked while they are made; tensors and TOML in them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from compbench.errors import CompbenchError, Unwritable, suggest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Content = TypeVar("Content", bound=BaseModel)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, also when the disk is full or the process is killed.
+
+    Raises:
+        Unwritable: nothing was written, and why.
+    """
+    name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise Unwritable.of(path, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise Unwritable.of(path, error) from error
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def read_limited(path: Path, limit: int) -> bytes:
+    """The bytes of a plain file; a link, a pipe, a device or a file beyond the limit is refused unread.
+
+    Raises:
+        CompbenchError: what is wrong with the file.
+    """
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise CompbenchError("is no plain file; links, pipes and devices are not followed.")
+        if status.st_size > limit:
+            raise CompbenchError(f"is {status.st_size} bytes long; at most {limit} are read.")
+        with open(path, "rb", buffering=0) as file:  # one read of a small file; boards read ten thousand
+            content = file.read(limit + 1)
+            while len(content) < status.st_size and (more := file.read(limit + 1 - len(content))):
+                content += more
+            return content
+    except OSError as error:
+        raise CompbenchError(f"cannot be read: {error.strerror or error}.") from error
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold the lock of a file that is about to be made.  The kernel lets go of it when the process ends, however it ends.
+
+    Args:
+        path: the file; the lock lies beside it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write named tensors and JSON facts to a safetensors file, atomically."""
+    from safetensors.torch import save
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, save(plain, metadata={"facts": json.dumps(dict(facts))}))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote.  Raises CompbenchError with what to do if the file is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 - not a dict
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CompbenchError(f"{path} is damaged ({str(error)[:100]}); delete it to start afresh.") from error
+
+
+def shipped(folder: Path) -> list[str]:
+    """Names of the files in a folder of compbench's own."""
+    return sorted(path.stem for path in folder.glob("*.toml"))
+
+
+def read_toml(name: str, content: type[Content], *, folder: Path, option: str, kind: str) -> Content:
+    """A file by path if the name ends in .toml, else the shipped one of that name.
+
+    Args:
+        name: path or name.
+        content: what must be in it.
+        folder: of the shipped ones.
+        option: the option that asked, for messages.
+        kind: what such a file is called in messages.
+
+    Raises:
+        CompbenchError: no such file, or what is wrong with it.
+    """
+    path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
+    if not path.is_file():
+        if name.endswith(".toml"):
+            raise CompbenchError(f"{option} {name}: there is no such file.")
+        raise suggest(kind, name, shipped(folder))
+    try:
+        return content.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CompbenchError(f"{path} is not TOML: {error}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CompbenchError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from error

@@ -1,0 +1,1 @@
+"""Regressions in score or speed."""

@@ -1,0 +1,80 @@
+"""Stored baselines: exact facts and scores of a suite's cells, from whatever machine.  Never speeds: they mean nothing there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compbench.errors import CompbenchError
+from compbench.files import write_atomically
+from compbench.gate.sides import Facts, Scores
+
+FORMAT = 1
+
+
+class StoredScore(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    metric: str
+    metric_version: int = Field(ge=1)
+    direction: Literal["higher", "lower"]
+    values: dict[int, float] = Field(description="by seed")
+
+
+class StoredCell(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    machine: str = Field("", description="torch and CPU that bytes and hash are of")
+    facts: dict[str, int | float | str | None] = Field(default_factory=dict)
+    task_version: int = Field(0, ge=0)
+    scores: dict[str, StoredScore] = Field(default_factory=dict)
+
+
+class Baseline(BaseModel):
+    """What a suite's cells gave once."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = FORMAT
+    cells: dict[str, StoredCell]
+
+    def facts(self, cell: str) -> Facts | None:
+        stored = self.cells.get(cell)
+        return Facts(stored.facts, stored.machine) if stored and stored.facts else None
+
+    def scores(self, cell: str) -> Scores | None:
+        stored = self.cells.get(cell)
+        if not stored or not stored.scores:
+            return None
+        return Scores({name: score.model_dump() for name, score in stored.scores.items()}, stored.task_version)
+
+
+def read(path: Path) -> Baseline:
+    """A stored baseline.  Raises CompbenchError: no such file, or what is wrong with it."""
+    try:
+        return Baseline.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise CompbenchError(f"--baseline {path}: {error.strerror or error}; --write-baseline makes one.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CompbenchError(f"--baseline {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+    except ValueError as error:
+        raise CompbenchError(f"--baseline {path} is not JSON: {str(error)[:120]}.") from error
+
+
+def write(path: Path, facts: Mapping[str, Facts], scores: Mapping[str, Scores]) -> None:
+    """Write what was measured, sorted, so that a renewed baseline's diff shows what changed."""
+    cells: dict[str, Any] = {}
+    for name in sorted(facts.keys() | scores.keys()):
+        own = cells.setdefault(name, {})
+        if name in facts:
+            own |= {"machine": facts[name].machine, "facts": facts[name].values}
+        if name in scores:
+            own |= {"task_version": scores[name].task_version, "scores": scores[name].scores}
+    baseline = Baseline(cells=cells)
+    content = json.dumps(baseline.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n"
+    write_atomically(path, content.encode())

@@ -1,0 +1,245 @@
+"""What one side of the gate does in a process of its own: exact facts of a method on a task, or how long it takes.
+
+    python -P probe.py ORDER      prints one JSON object on its last line
+
+Base and head both run *this* file, each with its own interpreter, so that the same thing is measured the same way.  It uses
+what `compbench` has had since its first release, imports nothing else of the gate, and is given its order as JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FACT_STEPS = 3
+"""Optimiser steps of the fit whose memory and samples are looked at."""
+FACT_ROWS = 8
+LONG_FIT = 1_000_000
+"""Steps of the timed fit, which is cancelled as soon as it has been watched for long enough."""
+WINDOW_SECONDS = 0.02
+"""Training is timed in windows: long enough for what happens every few steps only, and for the clock."""
+WARM_UP = 0.2
+"""Share of the time before the windows count."""
+SAMPLE_ROWS = {"vector": 1024, "image": 32, "trajectory": 32}
+FEWEST = 3
+
+
+class Subject:
+    """A method on a task, loaded by the `compbench` of this interpreter."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        import torch
+
+        from compbench import devices
+        from compbench.registry import Registry
+        from compbench.run import resolve
+        from compbench.schemas import RunRequest
+
+        names = ("method", "task", "overrides", "preset", "seed", "source", "plugins", "home")
+        request = RunRequest(**{name: order[name] for name in names})
+        registry = Registry(tuple(Path(file) for file in request.plugins))
+        self.device = devices.resolve(order["device"])
+        self.seed = int(order["seed"])
+        self.method = registry.load("methods", request.method)
+        self.task = resolve.task_of(request, registry)
+        self.settings = resolve.settings_of(request, self.method)
+        self.budget = resolve.budget_of(request, self.task)
+        source = self.task.source(Path(request.home) / "data", request.source)
+        context = resolve.task_context(request, source, self.device, precision="fp32")
+        torch.manual_seed(self.seed)
+        problem = self.task.problem(self.budget, context)
+        self.problem = problem if self.method.oracle else _replace(problem, oracle=None)
+
+    def fit(self, steps: int, *, progress: Any = None, cancelled: Any = None) -> Any:
+        """A model after `steps` optimiser steps, with its extension where the task has one."""
+        budget = self.budget.model_copy(update={"train_steps": steps, "extend_steps": min(steps, self.budget.extend_steps)})
+        problem = _replace(self.problem, budget=budget, federation=self.problem.federation.unmetered())
+        model = self.method.fit(self.settings, problem, self._context("fit", progress, cancelled))
+        if self.problem.extension is None:
+            return model
+        extension = self.problem.extension
+        larger = _replace(extension.problem, budget=budget)
+        context = self._context("extend", progress, cancelled)
+        if self.method.extend is None:
+            return self.method.fit(self.settings, larger, context)
+        return self.method.extend(self.settings, model, extension.factor, larger, context)
+
+    def request(self, rows: int) -> Any:
+        """`rows` combinations, spread over the lattice, and noise; the same for base and head."""
+        import torch
+
+        from compbench.interfaces import Request
+
+        generator = torch.Generator().manual_seed(self.seed)
+        columns = [torch.randint(size, (rows,), generator=generator) for size in self.final.space.sizes]
+        x0 = torch.randn(rows, *self.task.event.shape, generator=generator)
+        return Request(torch.stack(columns, 1).to(self.device), x0.to(self.device))
+
+    def sample(self, model: Any, request: Any) -> Any:
+        return self.method.sample(self.settings, model, request, self._context("sample"))
+
+    @property
+    def final(self) -> Any:
+        """The problem that is answered: the larger one of an extension task."""
+        return self.problem.extension.problem if self.problem.extension else self.problem
+
+    def _context(self, purpose: str, progress: Any = None, cancelled: Any = None) -> Any:
+        import torch
+
+        from compbench.interfaces import Context
+        from compbench.run.checkpoints import NoCheckpoints
+
+        seed = int.from_bytes(hashlib.sha256(f"{self.seed} {purpose}".encode()).digest()[:7], "big")
+        torch.manual_seed(seed)
+        context = Context(self.device, "fp32", torch.Generator().manual_seed(seed), NoCheckpoints())
+        context.progress = progress or context.progress
+        context.cancelled = cancelled or context.cancelled
+        context.compile = self.device.type == "cuda"
+        return context
+
+
+def facts(subject: Subject) -> dict[str, Any]:
+    """Exact facts: the same on every run of the same code on one machine."""
+    import torch
+
+    from compbench import devices
+    from compbench.profiling import count_flops
+
+    gc.collect()
+    gc.disable()  # when cycles are collected depends on what else is imported
+    model, training_bytes = peak_bytes(lambda: subject.fit(FACT_STEPS))
+    request = subject.request(FACT_ROWS)
+    samples, sampling_bytes = peak_bytes(lambda: subject.sample(model, request))
+    found = {
+        "parameters": _num_parameters(model),
+        "flops_per_fit": count_flops(lambda: subject.fit(1)),
+        "flops_per_sample": count_flops(lambda: subject.sample(model, request)) / FACT_ROWS,
+        "training_bytes": training_bytes,
+        "sampling_bytes": sampling_bytes,
+        "samples_sha256": hashlib.sha256(samples.detach().float().contiguous().numpy().tobytes()).hexdigest(),
+    }
+    if subject.method.evaluations is not None:
+        found["evaluations"] = int(subject.method.evaluations(subject.settings, subject.final))
+    capability = getattr(torch.backends.cpu, "get_cpu_capability", lambda: "")()
+    return {"facts": found, "torch": torch.__version__, "cpu": " ".join(filter(None, [devices.cpu_name(), capability]))}
+
+
+def peak_bytes(call: Any) -> tuple[Any, int]:
+    """What `call` returns, and the most bytes that torch's CPU allocator held for it at one time, beyond those before it.
+
+    The running sum of the allocator's own records of what was taken and given back: no timing and no page is in it.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        result = call()
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    held = peak = 0
+    for event in events:
+        held += event.nbytes()
+        peak = max(peak, held)
+    return result, peak
+
+
+def durations(subject: Subject, clock: Any, seconds: float) -> dict[str, float]:
+    """Median seconds of a training step and of answering one request.  `train` is missing where a fit takes no time."""
+    found = {}
+    train = _train_seconds(subject, clock, seconds)
+    if train is not None:
+        found["train"] = train
+    model, request = subject.fit(2), subject.request(SAMPLE_ROWS[subject.task.event.kind])
+    times = _repeat(lambda: subject.sample(model, request), subject, clock, seconds)
+    found["sample"] = statistics.median(times)
+    return found
+
+
+def _train_seconds(subject: Subject, clock: Any, seconds: float) -> float | None:
+    """Median over windows of the seconds a step; of whole fits where a method reports no steps."""
+    from compbench.errors import Cancelled
+
+    windows: list[tuple[float, float]] = []  # end of the window since the first step, seconds a step
+    first = start = None
+    counted = 0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal first, start, counted
+        now = clock()
+        if start is None:
+            first, start, counted = now, now, done
+        elif now - start >= WINDOW_SECONDS and done > counted:
+            _synchronise(subject)
+            now = clock()
+            windows.append((now - first, (now - start) / (done - counted)))
+            start, counted = now, done
+
+    def cancelled() -> bool:
+        return bool(windows) and windows[-1][0] > seconds and len(windows) >= 2 * FEWEST
+
+    try:
+        subject.fit(LONG_FIT, progress=progress, cancelled=cancelled)
+    except Cancelled:
+        pass
+    else:
+        if len(windows) < 2 * FEWEST:
+            times = _repeat(lambda: subject.fit(LONG_FIT), subject, clock, seconds)
+            return statistics.median(times) if statistics.median(times) > 1e-3 else None
+    return statistics.median(each for end, each in windows if end > WARM_UP * windows[-1][0])
+
+
+def _repeat(call: Any, subject: Subject, clock: Any, seconds: float) -> list[float]:
+    call()
+    times: list[float] = []
+    while len(times) < FEWEST or sum(times) < seconds:
+        _synchronise(subject)
+        start = clock()
+        call()
+        _synchronise(subject)
+        times.append(clock() - start)
+    return times
+
+
+def _synchronise(subject: Subject) -> None:
+    if subject.device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(subject.device)
+
+
+def _num_parameters(model: Any) -> int | None:
+    from compbench.profiling import num_parameters
+
+    return num_parameters(model)
+
+
+def _replace(value: Any, **changed: Any) -> Any:
+    import dataclasses
+
+    return dataclasses.replace(value, **changed)
+
+
+def main(text: str) -> dict[str, Any]:
+    """Do what the order says; whatever goes wrong is the answer too."""
+    order = json.loads(text)
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        subject = Subject(order)
+        if order["kind"] == "facts":
+            return facts(subject)
+        clock = time.process_time if order["clock"] == "cpu" else time.perf_counter
+        return {"seconds": durations(subject, clock, order["seconds"])}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
+
+
+if __name__ == "__main__":
+    answer = json.dumps(main(sys.argv[1]))
+    print("\n" + answer, flush=True)

@@ -1,0 +1,193 @@
+"""Base and head: two interpreters, each with its own compbench, asked the same things in processes of their own.
+
+A side has a home of its own, so that neither sees the other's caches, and starts its processes in an empty folder without
+the caller's PYTHONPATH: what `import compbench` means there is what is installed there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compbench.devices import num_cores
+from compbench.gate.suite import Cell
+from compbench.run.processes import MALLOC
+from compbench.sweep.parse import parse_seeds
+
+PROBE = Path(__file__).with_name("probe.py")
+PROBE_SECONDS = 900.0
+RUN_SECONDS = 3600.0
+"""A process that takes longer hangs."""
+LEAKING = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+"""Variables by which one side's code could reach the other."""
+
+
+class Unable(Exception):
+    """A side could not do what it was asked; one line says why."""
+
+
+class CouldNotRun(Exception):
+    """The gate itself could not do its work (no environment for the base, say).  Exit status 4."""
+
+
+class Side(NamedTuple):
+    """One of the two that are compared.
+
+    Attributes:
+        label: what the report calls it.
+        python: its interpreter.
+        home: its COMPBENCH_HOME; the folder is made here.
+        plugins: files of methods that are not installed.
+        own: whether it is this process's environment, whose PYTHONPATH then counts.
+    """
+
+    label: str
+    python: Path
+    home: Path
+    plugins: tuple[Path, ...] = ()
+    own: bool = True
+
+    def environment(self, threads: int = 1) -> dict[str, str]:
+        """Variables of its processes."""
+        kept = {key: value for key, value in os.environ.items() if self.own or key not in LEAKING}
+        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        fixed = {"COMPBENCH_HOME": str(self.home), "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
+        return {**kept, **MALLOC, **dict.fromkeys(names, str(threads)), **fixed}
+
+    def run(self, arguments: Sequence[str], *, seconds: float) -> Any:
+        """Run its interpreter; the JSON on the last line of what it prints.  Raises Unable if there is none."""
+        scratch = self.home / "scratch"
+        scratch.mkdir(parents=True, exist_ok=True)
+        try:
+            done = subprocess.run(
+                [str(self.python), "-P", *arguments],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                env=self.environment(),
+                cwd=scratch,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Unable(f"not done after {seconds:g} s") from error
+        except OSError as error:
+            raise Unable(f"{self.python}: {error.strerror or error}") from error
+        lines = done.stdout.strip().splitlines()
+        try:
+            return json.loads(lines[-1])
+        except (IndexError, ValueError) as error:
+            said = [line for line in done.stderr.strip().splitlines() if line.strip()] or ["no word"]
+            raise Unable(f"exit status {done.returncode}: {said[-1][:300]}") from error
+
+
+class Asked(NamedTuple):
+    """How cells are asked: on which device and data, by which clock, and for how long."""
+
+    device: str = "cpu"
+    source: str = "auto"
+    clock: str = "wall"
+    seconds: float = 1.0
+
+
+class Facts(NamedTuple):
+    """Exact facts by name, and the torch and CPU that they are of: bytes and hashes hold for those only."""
+
+    values: dict[str, Any]
+    machine: str
+
+
+class Scores(NamedTuple):
+    """What the records of some seeds say: score -> facts of it and values by seed; and the task's version."""
+
+    scores: dict[str, dict[str, Any]]
+    task_version: int
+
+
+def facts(side: Side, cell: Cell, asked: Asked) -> Facts:
+    """Exact facts of a cell, on the CPU with one thread."""
+    answer = _probe(side, cell, asked._replace(device="cpu"), "facts")
+    return Facts(answer["facts"], f"torch {answer['torch']}, {answer['cpu']}")
+
+
+def durations(side: Side, cell: Cell, asked: Asked) -> dict[str, float]:
+    """Seconds of a training step and of one request, medians of one fresh process."""
+    return _probe(side, cell, asked, "time")["seconds"]
+
+
+def _probe(side: Side, cell: Cell, asked: Asked, kind: str) -> dict[str, Any]:
+    order = {
+        "kind": kind,
+        "method": cell.method,
+        "task": cell.task,
+        "overrides": cell.set,
+        "preset": cell.preset,
+        "seed": parse_seeds(cell.seeds)[0],
+        "plugins": [str(path) for path in side.plugins],
+        "home": str(side.home),
+        **asked._asdict(),
+    }
+    answer = side.run([str(PROBE), json.dumps(order)], seconds=PROBE_SECONDS)
+    if "error" in answer:
+        raise Unable(answer["error"])
+    return answer
+
+
+def scores(side: Side, cell: Cell, asked: Asked) -> Scores:
+    """Scores of all seeds of a cell, by `compbench sweep` of that side.
+
+    Raises:
+        Unable: a seed has no finished record, and why.
+    """
+    words = ["-m", "compbench.cli.main", "sweep", "--method", cell.method, "--task", cell.task, "--preset", cell.preset]
+    words += ["--seed", cell.seeds, "--device", asked.device, "--source", asked.source, "--chain", "--quiet", "--json"]
+    if asked.device == "cpu":
+        words += ["--slots", str(num_cores())]  # one thread each: sums go in the same order on every machine
+    for path in side.plugins:
+        words += ["--plugin", str(path)]
+    for name, value in cell.set.items():
+        words += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+    results = side.run(words, seconds=RUN_SECONDS)
+    bad = next((result for result in results if result["status"] != "ok"), None)
+    if bad is not None:
+        raise Unable(f"seed {bad['seed']}: {bad['status']}: {bad['reason'][:300]}")
+    records = [json.loads(Path(result["path"]).read_text(encoding="utf-8")) for result in results]
+    return Scores(_gathered(records, cell.scores), records[0]["spec"]["task_version"])
+
+
+def _gathered(records: list[dict[str, Any]], wanted: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """The wanted scores (else the primary one) of all records; one that is unavailable somewhere is left out there."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in records:
+        for score in record["scores"]:
+            if (score["name"] in wanted if wanted else score["primary"]) and score["value"] is not None:
+                known = found.setdefault(score["name"], {**_meaning(score), "values": {}})
+                known["values"][int(record["spec"]["seed"])] = score["value"]
+    missing = sorted(set(wanted) - set(found))
+    if missing or not found:
+        there = ", ".join(sorted(score["name"] for score in records[0]["scores"] if score["value"] is not None))
+        raise Unable(f"has no score '{missing[0] if missing else 'that ranks'}'; it has {there or 'none'}")
+    return found
+
+
+def _meaning(score: dict[str, Any]) -> dict[str, Any]:
+    return {"metric": score["metric"], "metric_version": score["metric_version"], "direction": score["direction"]}
+
+
+def home_of(folder: Path, data: Path) -> Path:
+    """A home of its own in `folder`, with the user's official data."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if data.is_dir() and not (folder / "data").exists():
+        (folder / "data").symlink_to(data, target_is_directory=True)
+    return folder
+
+
+def head_of(folder: Path, data: Path, plugins: tuple[Path, ...]) -> Side:
+    """The side that this interpreter is."""
+    return Side("head", Path(sys.executable), home_of(folder / "head", data), plugins)

@@ -1,0 +1,88 @@
+"""What a gate compares: cells of method and task, from the command line or from a suite file.
+
+title = "..."
+speed_seconds = 0.5
+
+[[cell]]
+method = "fkc"
+task = "gauss2d-fact-id"
+preset = "smoke"
+seeds = "0-4"
+scores = ["heldout_sw2"]
+gates = ["exact", "scores", "speed"]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from compbench import files
+from compbench.errors import CompbenchError
+from compbench.interfaces import Presets
+
+Gate = Literal["exact", "scores", "speed"]
+GATES: tuple[Gate, ...] = ("exact", "scores", "speed")
+SHIPPED = Path(__file__).parent / "suites"
+
+
+class Cell(BaseModel):
+    """One method on one task, and what is asked of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str = Field(min_length=1, description="name of a method")
+    task: str = Field(min_length=1, description="name of a task")
+    preset: Presets = Field("smoke", description="smoke, quick or paper")
+    seeds: str = Field("0-4", description="seeds of the scores: 0-4 or 0,42")
+    set: dict[str, Any] = Field(default_factory=dict, description="settings, budget.* and task.*")
+    scores: tuple[str, ...] = Field((), description="scores that are gated; none is the one that the board ranks by")
+    gates: tuple[Gate, ...] = Field(GATES, description="which gates it goes through")
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_are_seeds(cls, text: str) -> str:
+        from compbench.sweep.parse import parse_seeds
+
+        try:
+            parse_seeds(text)
+        except CompbenchError as error:
+            raise ValueError(str(error)) from error
+        return text
+
+    @property
+    def name(self) -> str:
+        """method/task, and the preset and settings where they are not the usual ones."""
+        more = [] if self.preset == "smoke" else [self.preset]
+        more += [f"{key}={value}" for key, value in sorted(self.set.items())]
+        return " ".join([f"{self.method}/{self.task}", *more])
+
+
+class Suite(BaseModel):
+    """Cells that are compared together: one table, one answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str = ""
+    speed_seconds: float = Field(1.0, gt=0, le=60, description="how long each process watches training, and sampling")
+    cell: tuple[Cell, ...] = Field(min_length=1)
+
+    @field_validator("cell")
+    @classmethod
+    def _names_differ(cls, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+        names = [cell.name for cell in cells]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"the cell '{twice[0]}' is there twice")
+        return cells
+
+
+def read(name: str) -> Suite:
+    """A suite by path, or one that comes with compbench by name.
+
+    Raises:
+        CompbenchError: no such file, or what is wrong with it.
+    """
+    return files.read_toml(name, Suite, folder=SHIPPED, option="--suite", kind="shipped suite")

@@ -1,0 +1,229 @@
+"""The gate's table: rows of facts, scores and speeds with a verdict each, and the one answer that they add up to."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from compbench.gate.paired_test import Comparison, compare_scores, holm
+from compbench.gate.sides import Facts, Scores
+from compbench.gate.speed import Lap
+from compbench.gate.suite import Gate
+
+Verdict = Literal["pass", "better", "notice", "accepted", "inconclusive", "could not run", "regression"]
+EXIT: dict[Verdict, int] = {"pass": 0, "regression": 1, "inconclusive": 3, "could not run": 4}
+"""Exit statuses; 2 is wrong usage, as everywhere."""
+
+EXACT_COSTS = ("parameters", "evaluations", "flops_per_fit", "flops_per_sample")
+BYTES = ("training_bytes", "sampling_bytes")
+BYTES_SLACK = 0.01
+"""Allocations may grow by so much: a scalar that is kept is no regression."""
+LEAST_BYTES = 4096
+HASH = "samples_sha256"
+TRAILER = re.compile(r"^Gate-accept:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE | re.IGNORECASE)
+
+
+class Row(NamedTuple):
+    """One line of the table.
+
+    Attributes:
+        cell, gate, what: which number it is.
+        against: label of the base or baseline.
+        base, head: the two values; None where there is none.
+        change: the difference in words.
+        verdict, note: what follows from it, and why.
+    """
+
+    cell: str
+    gate: Gate
+    what: str
+    against: str
+    base: float | str | None
+    head: float | str | None
+    change: str
+    verdict: Verdict
+    note: str = ""
+
+
+def answer(rows: Sequence[Row]) -> Verdict:
+    """One regression is a regression; then what could not be run counts, then what is inconclusive.
+
+    A base with which nothing at all could be compared could not be run.
+    """
+    verdicts = {row.verdict for row in rows}
+    for verdict in ("regression", "could not run", "inconclusive"):
+        if verdict in verdicts:
+            return verdict
+    compared = {row.against for row in rows if row.base is not None and row.head is not None}
+    return "pass" if rows and compared == {row.against for row in rows} else "could not run"
+
+
+def fact_rows(cell: str, against: str, base: Facts, head: Facts) -> list[Row]:
+    """Exact facts: more parameters, evaluations, FLOPs or bytes is a regression; other samples alone are a notice."""
+    same_machine = base.machine == head.machine
+    rows = []
+    for name in (*EXACT_COSTS, *BYTES):
+        before, after = base.values.get(name), head.values.get(name)
+        if before is None and after is None:
+            continue
+        verdict, note = _cost(name, before, after, same_machine=same_machine)
+        if verdict == "notice" and not same_machine and name in BYTES:
+            note = f"measured elsewhere ({base.machine}; here {head.machine})"
+        rows.append(Row(cell, "exact", name, against, before, after, _relative(before, after), verdict, note))
+    return [*rows, _hash_row(cell, against, base, head)]
+
+
+def _cost(name: str, before: float | None, after: float | None, *, same_machine: bool) -> tuple[Verdict, str]:
+    if before is None or after is None:
+        return "notice", "only one of the two has it"
+    if name not in BYTES:
+        return (
+            ("pass", "")
+            if after == before
+            else ("better", "")
+            if after < before
+            else ("regression", "exact: any more is too much")
+        )
+    if not same_machine:
+        return "notice", ""
+    if after <= before:
+        return ("pass" if after == before else "better"), ""
+    if after - before <= max(LEAST_BYTES, BYTES_SLACK * before):
+        return "pass", f"within {BYTES_SLACK:.0%} or {LEAST_BYTES} bytes"
+    return "regression", f"more than {BYTES_SLACK:.0%} and {LEAST_BYTES} bytes"
+
+
+def _hash_row(cell: str, against: str, base: Facts, head: Facts) -> Row:
+    same = base.values[HASH] == head.values[HASH]
+    if same:
+        verdict, change, note = "pass", "the same to the bit", ""
+    elif base.machine != head.machine:
+        verdict, change, note = "notice", "differ", f"measured elsewhere ({base.machine}; here {head.machine})"
+    else:
+        verdict, change, note = "notice", "differ", "it computes something else now, which is no regression by itself"
+    return Row(cell, "exact", "samples", against, base.values[HASH][:12], head.values[HASH][:12], change, verdict, note)
+
+
+class ScoreRow(NamedTuple):
+    """A row that waits for Holm's test over the table."""
+
+    row: Row
+    comparison: Comparison | None
+
+
+def score_rows(cell: str, against: str, base: Scores, head: Scores, margins: Mapping[str, float]) -> list[ScoreRow]:
+    """Paired differences of each score against its metric's margin; `settled` gives the verdicts."""
+    rows = []
+    for name in sorted(base.scores.keys() | head.scores.keys()):
+        before, after = base.scores.get(name), head.scores.get(name)
+        why = _incomparable(before, after, base.task_version, head.task_version)
+        if why:
+            row = Row(cell, "scores", name, against, _mean(before), _mean(after), "", "notice", why)
+            rows.append(ScoreRow(row, None))
+            continue
+        margin = margins.get(after["metric"], 0.0)
+        found = compare_scores(before["values"], after["values"], direction=after["direction"], margin=margin)
+        assert found is not None
+        seeds = before["values"].keys() & after["values"].keys()
+        means = [math.fsum(side["values"][seed] for seed in seeds) / len(seeds) for side in (before, after)]
+        change = f"{means[1] - means[0]:+.4g}" + (f", {_bounds(found)}" if any((found.low, found.high)) else "")
+        note = f"margin {margin:g}, {found.n} seed{'s' if found.n > 1 else ''}"
+        rows.append(ScoreRow(Row(cell, "scores", name, against, *means, change, "pass", note), found))
+    return rows
+
+
+def _incomparable(before: dict[str, Any] | None, after: dict[str, Any] | None, *versions: int) -> str:
+    if before is None or after is None:
+        return "only one of the two has it"
+    if before["metric_version"] != after["metric_version"] or versions[0] != versions[1]:
+        return "another version of the task or metric: not comparable, and meant so"
+    if not before["values"].keys() & after["values"].keys():
+        return "no seed in common"
+    return ""
+
+
+def settled(rows: Sequence[ScoreRow]) -> list[Row]:
+    """Verdicts of scores: a regression must be over its own bound and pass Holm's test over all of them."""
+    tested = [entry.comparison for entry in rows if entry.comparison is not None]
+    fallen = iter(holm([found.p_value for found in tested]))
+    done = []
+    for row, found in rows:
+        if found is None:
+            done.append(row)
+            continue
+        falls = next(fallen)
+        if found.finding == "worse" and falls:
+            row = row._replace(verdict="regression")
+        elif found.finding == "not worse":
+            row = row._replace(verdict="better" if found.high < 0 else "pass")
+        else:
+            suspected = "over the margin by its own bound, but not among so many rows; " if found.finding == "worse" else ""
+            row = row._replace(verdict="inconclusive", note=f"{row.note}; {suspected}{_would_do(found.needed or None, 'seeds')}")
+        done.append(row)
+    return done
+
+
+def speed_row(lap: Lap, against: str, tolerance: float) -> Row:
+    """A lap as a row: medians over processes, and the ratio with its one-sided bounds."""
+    found = lap.comparison
+    change = f"{math.expm1(found.mean):+.1%}, {math.expm1(found.low):+.1%} to {math.expm1(found.high):+.1%}"
+    note = f"tolerance {tolerance:.0%}, {found.n} pairs"
+    base, head = (sorted(times)[len(times) // 2] for times in (lap.base, lap.head))
+    verdict: Verdict = "pass"
+    if lap.regression:
+        verdict, note = "regression", f"{note}; five fresh pairs repeat it"
+    elif found.finding != "not worse":
+        verdict = "inconclusive"
+        if lap.suspected:
+            note += "; suspected, but " + (
+                "not beyond chance among so many rows" if lap.repeated else "five fresh pairs do not repeat it"
+            )
+        note += f"; {_would_do(lap.needed, 'pairs')}"
+    elif found.high < 0:
+        verdict = "better"
+    what = {"train": "training step", "sample": "sampling"}.get(lap.row, lap.row)
+    return Row(lap.cell, "speed", what, against, base, head, change, verdict, note)
+
+
+def accepting(rows: Sequence[Row], patterns: Sequence[str]) -> list[Row]:
+    """Rows with the regressions that were meant marked as accepted: 'factored/* parameters', or '*/gmm-id*' for all of a cell."""
+    return [
+        row._replace(verdict="accepted", note=f"meant so; {row.note}".rstrip("; "))
+        if row.verdict == "regression" and any(_matches(row, pattern) for pattern in patterns)
+        else row
+        for row in rows
+    ]
+
+
+def accepted_in(message: str) -> list[str]:
+    """Patterns of the `Gate-accept:` trailers of commit messages."""
+    return TRAILER.findall(message)
+
+
+def _matches(row: Row, pattern: str) -> bool:
+    cell, _, what = pattern.strip().partition(" ")
+    own = row.what.replace(" ", "_")
+    return fnmatch.fnmatchcase(row.cell.partition(" ")[0], cell) and fnmatch.fnmatchcase(
+        own, what.strip().replace(" ", "_") or "*"
+    )
+
+
+def _relative(before: float | None, after: float | None) -> str:
+    if before is None or after is None or before == after:
+        return ""
+    return f"{after / before - 1:+.1%}" if before else f"+{after:g}"
+
+
+def _bounds(found: Comparison) -> str:
+    return "no bounds from one seed" if found.n == 1 else f"worse by {found.low:.4g} to {found.high:.4g}"
+
+
+def _would_do(needed: int | None, unit: str) -> str:
+    return f"about {needed} {unit} would do" if needed else f"no number of {unit} would do: it lies on the limit"
+
+
+def _mean(score: dict[str, Any] | None) -> float | None:
+    return math.fsum(score["values"].values()) / len(score["values"]) if score else None

@@ -1,1 +1,0 @@
-"""Gates: what a method must keep before its numbers count."""

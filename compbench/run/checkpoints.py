@@ -1,0 +1,63 @@
+"""Checkpoints and weights as safetensors: named tensors and a header of JSON; nothing is pickled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compbench.files import load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class FileCheckpoints:
+    """The latest checkpoint of a stage in one file, replaced whole; those of its parts lie beside it."""
+
+    def __init__(self, path: Path, *, resume: bool, whole: FileCheckpoints | None = None) -> None:
+        self.path, self._resume = path, resume
+        self._whole = whole or self
+        self.resumed = False
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """(tensors, facts) of the last checkpoint if the run resumes and there is one.
+
+        Raises:
+            CompbenchError: the file is there but cannot be read.
+        """
+        if not self._resume or not self.path.is_file():
+            return None
+        tensors, facts = load_tensors(self.path)
+        self._whole.resumed = True
+        return tensors, facts
+
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Replace the checkpoint; a reader sees the old one or the new one, never half."""
+        save_tensors(self.path, tensors, facts)
+
+    def part(self, name: str) -> FileCheckpoints:
+        """Checkpoints of one part of the fit, in a file of their own."""
+        safe = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+        return FileCheckpoints(
+            self.path.with_name(f"{self.path.stem}.{safe}{self.path.suffix}"), resume=self._resume, whole=self._whole
+        )
+
+    def clear(self) -> None:
+        """Delete the checkpoint and those of all parts."""
+        for path in [self.path, *self.path.parent.glob(f"{self.path.stem}.*{self.path.suffix}")]:
+            path.unlink(missing_ok=True)
+
+
+class NoCheckpoints:
+    """For probes and tests: keeps nothing."""
+
+    def load(self) -> None:
+        return None
+
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        return None
+
+    def part(self, name: str) -> NoCheckpoints:
+        return self

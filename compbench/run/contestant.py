@@ -1,0 +1,389 @@
+"""The contestant: loads the plugin, fits, answers requests, measures itself.  Runs in a process of its own.
+
+Everything that a plugin does happens here; the referee and the parent never run its code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter, process_time  # bound before the plugin is loaded
+from typing import TYPE_CHECKING, Any
+
+from compbench import devices, profiling
+from compbench.errors import CompbenchError, Refused
+from compbench.files import held, save_tensors
+from compbench.interfaces import Context, Method, Problem, Request, Source, TaskContext
+from compbench.registry import Registry
+from compbench.run.checkpoints import FileCheckpoints, NoCheckpoints
+from compbench.run.fit_cache import SharedFit, facts_of_fit
+from compbench.run.resolve import budget_of, settings_of, task_context, task_of
+from compbench.schemas import ExtensionProfile, RunRequest, Stage
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+PROBE_ROWS = 2
+"""Samples drawn under the FLOP counter."""
+
+
+class Contestant:
+    """One method on one task.  `describe`, then `fit`, then `sample` as often as asked, then `measure`."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        *,
+        progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.request, self.progress, self.cancelled = request, progress, cancelled
+        self.registry = Registry(tuple(Path(file) for file in request.plugins))
+        self.stages: list[Stage] = []
+        self.extension: ExtensionProfile | None = None
+        self._times: list[tuple[int, float]] = []
+        self._streams: dict[str, torch.Generator] = {}
+        self._notes = Notes()
+        self._other_cores: float | None = None
+        self._shared: dict[str, Any] = {}
+        self.model: Any = None
+
+    def describe(self) -> dict[str, Any]:
+        """Load the plugin and the task's declaration.
+
+        Returns:
+            resolved settings and the method's facts, as JSON.
+
+        Raises:
+            CompbenchError: unknown names or settings, a broken plugin.
+            Refused: the method cannot work on this task.
+        """
+        start = perf_counter()
+        entry = self.registry.entry("methods", self.request.method)
+        self.distribution = entry.distribution
+        self.method: Method = self.registry.load("methods", self.request.method)
+        self.task = task_of(self.request, self.registry)
+        self.settings = settings_of(self.request, self.method)
+        self.budget = budget_of(self.request, self.task)
+        if self.task.event.kind not in self.method.kinds:
+            raise Refused(
+                f"method '{self.method.name}' makes {' and '.join(self.method.kinds)} samples, "
+                f"task '{self.task.name}' asks for {self.task.event.kind}s."
+            )
+        self._keep("imports", perf_counter() - start, process_time())
+        return {
+            "settings": self.settings.model_dump(mode="json"),
+            "method_version": self.method.version,
+            "oracle": self.method.oracle,
+            "plugin": {
+                "distribution": Path(entry.distribution).name,
+                "version": entry.version,
+                "module": entry.module if entry.version != "file" else Path(entry.module).name,
+                "file_sha256": entry.sha256,
+            },
+        }
+
+    def fit(self, *, source: Source, precision: str, device: str, folder: Path, resume: bool) -> None:
+        """Fit the method, and its second stage on an extension task; leave weights in `folder`."""
+        start, cpu_start = perf_counter(), process_time()
+        import torch
+
+        self.device = devices.resolve(device)
+        self._keep("setup", perf_counter() - start, process_time() - cpu_start)
+        self.precision = precision
+        self.folder = folder
+        self._tracer = profiling.Tracer(folder / "trace.json" if self.request.trace else None)
+        context = task_context(self.request, source, self.device, precision=precision)
+        with profiling.timed(self.device) as clock:
+            problem = self.task.problem(self.budget, context)
+        self.problem = problem if self.method.oracle else replace(problem, oracle=None)
+        self._keep("data", clock.wall[0], clock.cpu[0])
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        joules = profiling.energy(self.device)
+        self.checkpoints = FileCheckpoints(folder / "checkpoint.safetensors", resume=resume)
+        self.meter = profiling.StepMeter(self.device)
+        self.model = self._shared_fit(context) if self.method.shared_fit else self._own_fit()
+        after = profiling.energy(self.device)
+        self.joules = after - joules if joules is not None and after is not None else None
+        if self.problem.extension is not None:
+            self._extend(self.problem)
+        self._tracer.close()
+        if isinstance(self.model, torch.nn.Module):
+            facts = {
+                "method": self.method.name,
+                "task": self.task.name,
+                "settings": self.settings.model_dump(mode="json"),
+            }
+            save_tensors(folder / "model.safetensors", self.model.state_dict(), facts)
+        self.checkpoints.clear()
+
+    def sample(self, request: Request, *, stream: str = "") -> Tensor:
+        """Answer one request, timed; samples on the CPU as the method made them (the referee checks them)."""
+        if stream not in self._streams:
+            self._streams[stream] = self._generator(f"sample {stream}")
+        context = self._context(self._streams[stream], NoCheckpoints())
+        asked = Request(*(None if part is None else part.to(self.device) for part in request))
+        with profiling.timed(self.device) as clock:
+            samples = self.method.sample(self.settings, self.model, asked, context)
+        self._times.append((len(request.x0), clock.wall[0]))
+        self._notes.add(stream, len(request.x0), context.notes)
+        if not hasattr(samples, "detach"):
+            raise CompbenchError(f"'{self.method.name}' returned a {type(samples).__name__} as samples, not a tensor.")
+        return samples.detach().to("cpu")
+
+    def measure(self) -> dict[str, Any]:
+        """The contestant's part of the profile, after it has answered: rates, latency, memory, FLOPs, shares of peak."""
+        import torch
+
+        facts = self._sampling_rates()
+        rate = self._shared.get("train_steps_per_second", self.meter.rate())
+        dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
+        peak = profiling.measured_peak(self.device, dtype)
+        facts |= {
+            "train_steps_per_second": rate,
+            "train_samples_per_second": rate and rate * self.budget.batch_size,
+            "parameters": profiling.num_parameters(self.model),
+            "peak_memory_bytes": profiling.peak_memory(self.device),
+            "peak_flops_per_second": peak,
+            "energy_joules": self.joules,
+        }
+        final = self.problem.extension.problem if self.problem.extension else self.problem
+        if self.method.evaluations is not None:
+            facts["evaluations_per_sample"] = self.method.evaluations(self.settings, final)
+        facts |= self._flops(facts, peak)
+        facts["stages"] = [stage.model_dump() for stage in self.stages]
+        if self.extension:
+            facts["extension"] = self.extension.model_dump()
+        federation = self.problem.federation
+        if len(federation) > 1 and not federation.was_pooled:
+            facts["silos"] = [vars(account) for account in federation.accounts]
+        return {key: value for key, value in facts.items() if value is not None}
+
+    def facts(self) -> dict[str, Any]:
+        """What the record says of the contestant's environment."""
+        import torch
+
+        return {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "packages": {name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules},
+            "other_cores": self._other_cores,
+            "pooled_silos": self.problem.federation.was_pooled,
+            "resumed": self.checkpoints.resumed,
+            "notes": self._notes.means(),
+        }
+
+    def _own_fit(self) -> Any:
+        return self._timed_fit("fit", self.problem, self.checkpoints)
+
+    def _shared_fit(self, context: TaskContext) -> Any:
+        """The model of whichever run fitted it first; the stage keeps what that took."""
+        assert self.method.shared_fit is not None
+        facts = facts_of_fit(
+            {**self.method.shared_fit(self.settings, self.problem), "distribution": self.distribution},
+            request=self.request,
+            task=self.task,
+            budget=self.budget,
+            source=context.source,
+            precision=self.precision,
+            device=devices.device_class(self.device),
+        )
+        place = SharedFit(context.cache, facts)
+        with held(place.path):
+            federation = self.problem.federation
+            found = place.load(lambda: self.method.build(self.settings, self.problem).to(self.device), federation.restore)
+            if found is not None:
+                model, self._shared = found
+                self._keep("fit", self._shared["seconds"], self._shared["cpu_seconds"])
+                self._notes.add("fit", 1, {"shared": 1.0})
+                return model
+            model = self._own_fit()
+            cost = self.stages[-1]
+            place.save(
+                model,
+                {
+                    "seconds": cost.seconds,
+                    "cpu_seconds": cost.cpu_seconds,
+                    "train_steps_per_second": self.meter.rate(),
+                },
+                federation=federation.ledger(),
+            )
+            return model
+
+    def _timed_fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
+        ticks = devices.core_ticks()
+        with profiling.timed(self.device) as clock:
+            model = self._fit(name, problem, checkpoints)
+        self._keep(name, clock.wall[0], clock.cpu[0])
+        if ticks and clock.wall[0] > 0:
+            busy = devices.cores_busy(ticks, devices.core_ticks())
+            self._other_cores = round(max(0.0, busy - clock.cpu[0] / clock.wall[0]), 2)
+        return model
+
+    def _fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
+        context = self._context(self._generator(name), checkpoints)
+        context.progress = self._progress(name)
+        model = self.method.fit(self.settings, problem, context)
+        self._notes.add(name, 1, context.notes)
+        return model
+
+    def _extend(self, problem: Problem) -> None:
+        """The second stage: the method's own extension, or a fit from scratch, whose whole cost is then the extension's."""
+        import torch
+
+        assert problem.extension is not None
+        base_seconds = self.stages[-1].seconds
+        before = _hashes(self.model)
+        base_parameters = profiling.num_parameters(self.model) or 0
+        checkpoints = FileCheckpoints(self.folder / "checkpoint-extend.safetensors", resume=self.request_resumes)
+        if self.method.extend is None:
+            self.model = self._timed_fit("extend", problem.extension.problem, checkpoints)
+        else:
+            context = self._context(self._generator("extend"), checkpoints)
+            context.progress = self._progress("extend")
+            with profiling.timed(self.device) as clock:
+                self.model = self.method.extend(
+                    self.settings, self.model, problem.extension.factor, problem.extension.problem, context
+                )
+            self._keep("extend", clock.wall[0], clock.cpu[0])
+        checkpoints.clear()
+        parameters = profiling.num_parameters(self.model) or 0
+        retrained = self.method.extend is None
+        seconds = self.stages[-1].seconds
+        known = isinstance(self.model, torch.nn.Module) and not retrained
+        self.extension = ExtensionProfile(
+            mode="retrained" if retrained else "extended",
+            new_parameters=parameters if retrained else parameters - base_parameters,
+            seconds=seconds,
+            share_of_base=seconds / max(base_seconds, 1e-9),
+            frozen_identical=before <= _hashes(self.model) if known else None,
+        )
+
+    @property
+    def request_resumes(self) -> bool:
+        return self.checkpoints._resume
+
+    def _progress(self, stage: str) -> Callable[[int, int], None]:
+        def progress(done: int, total: int) -> None:
+            if stage == "fit":
+                self.meter.step(done)
+                self._tracer.step(done)
+            self.progress(stage, done, total)
+
+        return progress
+
+    def _context(self, generator: torch.Generator, checkpoints: Any) -> Context:
+        return Context(
+            device=self.device,
+            precision="bf16" if self.precision == "bf16" else "fp32",
+            generator=generator,
+            checkpoints=checkpoints,
+            cancelled=self.cancelled,
+            compile=self.device.type == "cuda",
+        )
+
+    def _generator(self, purpose: str) -> torch.Generator:
+        """A generator of its own for each purpose; torch's global one, which initial weights come from, is seeded too."""
+        import torch
+
+        digest = hashlib.sha256(f"{self.request.seed} {purpose}".encode()).digest()
+        seed = int.from_bytes(digest[:7], "big")
+        torch.manual_seed(seed)
+        return torch.Generator().manual_seed(seed)
+
+    def _sampling_rates(self) -> dict[str, Any]:
+        """Rates over the requests of the usual (largest) size; the first is warm-up where there are more."""
+        if not self._times:
+            return {}
+        batch = max(rows for rows, _ in self._times)
+        times = [seconds for rows, seconds in self._times if rows == batch]
+        times = sorted(times[1:] or times)
+        median = statistics.median(times)
+        return {
+            "sample_samples_per_second": batch / median,
+            "sample_batch": batch,
+            "latency_p50_ms": 1000 * median,
+            "latency_p95_ms": 1000 * times[round(0.95 * (len(times) - 1))],
+            "latency_batch": batch,
+        }
+
+    def _flops(self, facts: dict[str, Any], peak: float) -> dict[str, Any]:
+        """FLOPs of a sample, and of a training step from a fit of one step (a silo and stage) that is thrown away."""
+        import torch
+
+        final = self.problem.extension.problem if self.problem.extension else self.problem
+        shape = (PROBE_ROWS, *self.task.event.shape)
+        request = Request(torch.zeros(PROBE_ROWS, len(final.space), dtype=torch.long), torch.zeros(shape))
+        asked = Request(request.condition.to(self.device), request.x0.to(self.device))
+        context = self._context(self._generator("probe"), NoCheckpoints())
+        context.compile = False
+        found: dict[str, Any] = {}
+        per_sample = profiling.count_flops(lambda: self.method.sample(self.settings, self.model, asked, context))
+        found["flops_per_sample"] = per_sample / PROBE_ROWS
+        shortest = self.budget.model_copy(update={"train_steps": 1})
+        one_step = replace(self.problem, budget=shortest, federation=self.problem.federation.unmetered())
+        probe = self._context(self._generator("probe"), NoCheckpoints())
+        probe.compile = False
+        steps = 1
+
+        def progress(done: int, total: int) -> None:
+            nonlocal steps
+            steps = max(steps, done)
+
+        probe.progress = progress
+        flops = profiling.count_flops(lambda: self.method.fit(self.settings, one_step, probe))
+        found["flops_per_train_step"] = flops / steps
+        if facts.get("train_steps_per_second"):
+            found["share_of_peak_training"] = found["flops_per_train_step"] * facts["train_steps_per_second"] / peak
+        if facts.get("sample_samples_per_second"):
+            found["share_of_peak_sampling"] = found["flops_per_sample"] * facts["sample_samples_per_second"] / peak
+        return found
+
+    def _keep(self, name: str, seconds: float, cpu_seconds: float) -> None:
+        self.stages.append(Stage(name=name, seconds=seconds, cpu_seconds=cpu_seconds))
+
+
+class Notes:
+    """Means over the requests of a stream of what a method noted; numbers and short lists of them, nothing else."""
+
+    LONGEST, MOST = 1000, 64
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, list[float], bool]] = {}
+
+    def add(self, stream: str, rows: int, notes: dict[str, Any]) -> None:
+        """Take up the notes of a request of `rows` rows; what is no finite number is passed over."""
+        for name, value in notes.items():
+            many = isinstance(value, list | tuple)
+            values = [float(entry) for entry in (value if many else [value]) if isinstance(entry, int | float)]
+            key = re.sub(r"[^a-z0-9_ ]", "_", f"{stream} {name}".lower().strip())[:80]
+            known = self._sums.get(key)
+            fits = values and len(values) <= self.LONGEST and all(map(math.isfinite, values))
+            if not fits or (known is None and len(self._sums) >= self.MOST) or (known and len(known[1]) != len(values)):
+                continue
+            total, sums, _ = known or (0.0, [0.0] * len(values), many)
+            self._sums[key] = (total + rows, [a + rows * b for a, b in zip(sums, values, strict=True)], many)
+
+    def means(self) -> dict[str, Any]:
+        """Weighted by rows."""
+        return {
+            key: [value / total for value in sums] if many else sums[0] / total for key, (total, sums, many) in self._sums.items()
+        }
+
+
+def _hashes(model: Any) -> set[str]:
+    """Hashes of a module's tensors: a frozen model's are all found again in its extension, under whatever names."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        return set()
+    state = model.state_dict().values()
+    return {hashlib.sha256(tensor.detach().cpu().contiguous().numpy().tobytes()).hexdigest() for tensor in state}

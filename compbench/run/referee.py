@@ -1,0 +1,191 @@
+"""The referee: our code only.  Prepares judges and references, asks the contestant, checks what comes, and scores it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from compbench import devices, profiling
+from compbench.errors import CompbenchError
+from compbench.interfaces import Evaluation, Event, Request, Source
+from compbench.registry import Registry
+from compbench.run.resolve import budget_of, task_context, task_of
+from compbench.schemas import RunRequest, Stage
+
+if TYPE_CHECKING:
+    import numpy
+    from torch import Tensor
+
+CPU_BATCH = 64
+GPU_BATCH = 512
+TRAJECTORY_BATCH = 256
+VECTOR_BATCH = 8192
+"""Rows of one request: a CPU's caches like small ones of images, a GPU wants to be filled, vectors cost little but steps."""
+
+
+class Referee:
+    """One task.  `describe`, then `prepare`, then `evaluate`."""
+
+    def __init__(
+        self, request: RunRequest, *, progress: Callable[[str, int, int], None] = lambda stage, done, total: None
+    ) -> None:
+        self.request, self.progress = request, progress
+        self.registry = Registry(tuple(Path(file) for file in request.plugins))
+        self.stages: list[Stage] = []
+
+    def describe(self) -> dict[str, Any]:
+        """Load the task and find out which data it will use, on which device, in which precision."""
+        self.task = task_of(self.request, self.registry)
+        self.device = devices.resolve(self.request.device)
+        self.precision = devices.precision(self.request.precision, self.device)
+        self.source: Source = self.task.source(Path(self.request.home) / "data", self.request.source)
+        self.context = task_context(self.request, self.source, self.device, precision=self.precision, registry=self.registry)
+        self.context = _with_progress(self.context, self.progress)
+        budget = budget_of(self.request, self.task)
+        default = self.task.budgets[self.request.preset]
+        return {
+            "task_version": self.task.version,
+            "task_settings": self.task.settings.model_dump(mode="json"),
+            "budget": budget.model_dump(mode="json"),
+            "budget_changed": [name for name in type(budget).model_fields if getattr(budget, name) != getattr(default, name)],
+            "device": str(self.device),
+            "device_class": devices.device_class(self.device),
+            "precision": self.precision,
+            "source": self.source._asdict(),
+            "metrics": {name: metric.version for name, metric in sorted(self.context.metrics.items())},
+        }
+
+    def prepare(self) -> None:
+        """Render, train and cache what the evaluation needs, before the contestant's clock runs."""
+        with profiling.timed(self.device) as clock:
+            self.task.prepare(self.request.preset, self.context)
+        self.stages.append(Stage(name="prepare", seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))
+
+    def evaluate(self, answer: Callable[[Request, str], Tensor]) -> dict[str, Any]:
+        """Score a contestant.
+
+        Args:
+            answer: (request, stream) -> samples; whatever comes back is checked here.
+
+        Returns:
+            scores and the referee's stages, as JSON; pictures are in `self.pictures` as PNG bytes.
+        """
+        sampler = CheckedSampler(answer, self.task.event, self.request, batch=self._batch(), progress=self.progress)
+        start = time.perf_counter()
+        found: Evaluation = self.task.evaluate(sampler, self.request.preset, self.context)
+        total = time.perf_counter() - start
+        self.stages.append(Stage(name="sample", seconds=sampler.seconds))
+        self.stages.append(Stage(name="score", seconds=max(0.0, total - sampler.seconds)))
+        self.pictures = {name: _png(picture) for name, picture in found.pictures.items()}
+        return {
+            "scores": [score.model_dump(mode="json") for score in found.scores],
+            "stages": [stage.model_dump() for stage in self.stages],
+            "referee_memory_bytes": profiling.peak_memory(self.device),
+            "free": sampler.free._asdict(),
+        }
+
+    def _batch(self) -> int:
+        if self.task.event.kind == "vector":
+            return VECTOR_BATCH
+        if self.task.event.kind == "trajectory" and self.device.type == "cpu":
+            return TRAJECTORY_BATCH
+        return GPU_BATCH if self.device.type == "cuda" else CPU_BATCH
+
+
+class Sampled(NamedTuple):
+    """What requests of one sort took: samples, seconds by the referee's clock, bytes both ways."""
+
+    num_samples: int = 0
+    seconds: float = 0.0
+    num_bytes: int = 0
+
+
+class CheckedSampler:
+    """Draws x0, asks in batches, and lets only samples of the right shape and finite values through.
+
+    x0 depends on seed, stream and row alone, so every method gets the same noise for the same request.  `free` is what the
+    requests took that give no entries: the contestant's own speed is of such.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Request, str], Tensor],
+        event: Event,
+        request: RunRequest,
+        *,
+        batch: int,
+        progress: Callable[[str, int, int], None],
+    ) -> None:
+        self._answer, self._event, self._request, self._batch = answer, event, request, batch
+        self._progress = progress
+        self.seconds = 0.0
+        self.free = Sampled()
+
+    def __call__(
+        self, condition: Tensor, *, stream: str, known: Tensor | None = None, known_mask: Tensor | None = None
+    ) -> Tensor:
+        """Samples (B, *D) float32 on the CPU for conditions (B, F), around the `known` entries if there are any.
+
+        Raises:
+            CompbenchError: wrong shape or type, values that are not finite, or known entries that were not kept; says which
+                and how many.
+        """
+        import torch
+
+        digest = hashlib.sha256(f"x0 {self._request.seed} {stream}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        parts = []
+        start = time.perf_counter()
+        for first in range(0, len(condition), self._batch):
+            part = slice(first, first + self._batch)
+            rows = condition[part]
+            x0 = torch.randn(len(rows), *self._event.shape, generator=generator)
+            given = () if known is None or known_mask is None else (known[part], known_mask[part])
+            parts.append(self._checked(self._answer(Request(rows, x0, *given), stream), x0, *given))
+            self._progress(f"sample {stream}", first + len(rows), len(condition))
+        made, seconds = torch.cat(parts), time.perf_counter() - start
+        self.seconds += seconds
+        if known is None:
+            both_ways = 2 * made.numel() * made.element_size()  # noise one way, samples the other
+            before = self.free
+            self.free = Sampled(before.num_samples + len(made), before.seconds + seconds, before.num_bytes + both_ways)
+        return made
+
+    def _checked(self, samples: Tensor, x0: Tensor, known: Tensor | None = None, known_mask: Tensor | None = None) -> Tensor:
+        import torch
+
+        name = self._request.method
+        if tuple(samples.shape) != tuple(x0.shape):
+            raise CompbenchError(f"samples of '{name}' must have shape {tuple(x0.shape)}, got {tuple(samples.shape)}.")
+        if not samples.is_floating_point():
+            raise CompbenchError(f"samples of '{name}' must be floating point, got {samples.dtype}.")
+        finite = torch.isfinite(samples)
+        if not bool(finite.all()):
+            share = 1 - finite.float().mean().item()
+            raise CompbenchError(f"samples of '{name}' must be finite, {share:.1%} of the values are NaN or infinite.")
+        samples = samples.float()
+        if known is not None and known_mask is not None and not torch.equal(samples[known_mask], known[known_mask]):
+            changed = (samples != known)[known_mask].float().mean().item()
+            raise CompbenchError(
+                f"samples of '{name}' must keep the request's known entries, {changed:.1%} of them were changed; "
+                "compbench.flow.solver.answer keeps them."
+            )
+        return samples
+
+
+def _with_progress(context: Any, progress: Callable[[str, int, int], None]) -> Any:
+    import dataclasses
+
+    return dataclasses.replace(context, progress=progress)
+
+
+def _png(picture: numpy.ndarray) -> bytes:
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()

@@ -1,0 +1,120 @@
+"""Running a record's spec anew, and comparing the scores: what raises a record's level to `reproduced`."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from compbench.errors import CompbenchError
+from compbench.home import Home
+from compbench.interfaces import Score
+from compbench.registry import Registry
+from compbench.run.runner import Listener, run
+from compbench.schemas import Record, RunRequest, RunSpec
+from compbench.store.load import read_records
+from compbench.store.verification import Compared
+
+RELATIVE = 0.05
+"""Default tolerance, relative to a score or its noise floor, whichever is larger."""
+NUM_ERRORS = 3.0
+"""An accuracy may differ by so many standard errors of a share of n samples."""
+
+
+class Reproduction(NamedTuple):
+    """Two records of one spec: every score that both have, and the names of those that only the first has."""
+
+    record: Record
+    again: Record
+    compared: tuple[Compared, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def agrees(self) -> bool:
+        primary = {score.name for score in self.record.scores if score.primary}
+        return (
+            self.again.status == "ok"
+            and primary <= {entry.name for entry in self.compared}
+            and all(entry.agrees for entry in self.compared)
+        )
+
+
+def reproduce(
+    path: Path, home: Home, *, tolerance: float = RELATIVE, threads: int = 0, listener: Listener = lambda *facts: None
+) -> Reproduction:
+    """Run the spec of a record file in fresh processes and an empty home, and compare.
+
+    Official data of `home` is used; judges, references and fitted models are made anew.
+
+    Raises:
+        CompbenchError: not a record of a successful run, or its spec is not what would be run here, and why.
+    """
+    records, problems = read_records([path])
+    if problems:
+        raise CompbenchError(f"{path.name} {problems[0].reason}")
+    (record,) = records
+    if record.status != "ok":
+        raise CompbenchError(f"{path.name} is of a run that ended as '{record.status}'; there are no scores to reproduce.")
+    registry = Registry()
+    home.root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="reproduction-", dir=home.root) as empty:
+        home.data.mkdir(exist_ok=True)
+        (Path(empty) / "data").symlink_to(home.data.resolve(), target_is_directory=True)
+        again = run(request_of(record.spec, Path(empty), threads), expected=record.spec, listener=listener).record
+    return compare(record, again, margin=lambda metric: _margin(registry, metric), tolerance=tolerance)
+
+
+def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
+    """The request that resolves to a spec: every setting said, and the device class by its kind."""
+    overrides = {
+        **spec.settings,
+        **{f"budget.{name}": value for name, value in spec.budget.model_dump(mode="json").items()},
+        **{f"task.{name}": value for name, value in spec.task_settings.items()},
+    }
+    return RunRequest(
+        task=spec.task,
+        method=spec.method,
+        overrides=overrides,
+        preset=spec.preset,
+        seed=spec.seed,
+        device="cpu" if spec.device_class == "cpu" else "cuda",
+        precision=spec.precision,
+        source=spec.source,
+        threads=threads,
+        home=str(home),
+    )
+
+
+def compare(record: Record, again: Record, *, margin: Callable[[str], float], tolerance: float) -> Reproduction:
+    """Set the scores of two records beside each other; a score without a value in the first needs no second."""
+    found = {score.name: score for score in again.scores if score.value is not None}
+    compared, missing = [], []
+    for score in record.scores:
+        if score.value is None:
+            continue
+        other = found.get(score.name)
+        if other is None or other.value is None or other.metric_version != score.metric_version:
+            missing.append(score.name)
+            continue
+        allowed = tolerated(score, margin(score.metric), tolerance)
+        compared.append(Compared(name=score.name, submitted=score.value, found=other.value, tolerance=allowed))
+    return Reproduction(record, again, tuple(compared), tuple(missing))
+
+
+def tolerated(score: Score, margin: float, relative: float) -> float:
+    """The largest difference that counts as the same score.
+
+    max(margin, r |value|, r |floor|), and for a share p of n samples (a score with a ceiling) + 3 sqrt(p (1 - p) / n): on
+    another machine the same seed gives other last bits, and a sample near the judge's border falls to the other side.
+    """
+    value = score.value or 0.0
+    allowed = max(margin, relative * abs(value), relative * abs(score.floor or 0.0))
+    if score.ceiling is not None and 0 <= value <= 1 and score.n:
+        allowed += NUM_ERRORS * math.sqrt(value * (1 - value) / score.n)
+    return allowed
+
+
+def _margin(registry: Registry, metric: str) -> float:
+    return registry.load("metrics", metric).margin if metric in registry.names("metrics") else 0.0

@@ -1,0 +1,1 @@
+"""Records on disk: reading, writing, verifying, submitting, exporting."""

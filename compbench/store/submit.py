@@ -1,0 +1,156 @@
+"""Handing in records: what is checked before, and how they are laid out for a pull request.
+
+Everything is checked before anything is written, and nothing that is there already is changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from compbench.errors import CompbenchError
+from compbench.files import read_limited, write_atomically
+from compbench.registry import Entry, Registry
+from compbench.schemas import Record
+from compbench.store import verification
+from compbench.store.load import read_records
+from compbench.store.records import MAX_PICTURE_BYTES
+
+PNG = b"\x89PNG\r\n\x1a\n"
+RESULTS = ("ok", "failed", "timeout", "oom")
+"""A run that was killed or refused says nothing of its method."""
+
+
+class Submission(NamedTuple):
+    """One record and its files, checked."""
+
+    path: Path
+    record: Record
+    files: dict[str, bytes]
+
+
+class LaidOut(NamedTuple):
+    """What a submission came to: the files written, and those that were there already."""
+
+    written: tuple[Path, ...]
+    known: tuple[Path, ...]
+
+
+def checked(path: Path, registry: Registry) -> Submission:
+    """A record that may be handed in.
+
+    Raises:
+        CompbenchError: why not, naming the file, and what to do.
+    """
+    try:
+        files = {path.name: read_limited(path, MAX_PICTURE_BYTES)}
+        records, problems = read_records([path])
+        if problems:
+            raise CompbenchError(problems[0].reason)
+        (record,) = records
+        _check_run(record)
+        _check_plugin(record, registry)
+        _check_protocol(record, registry)
+        files |= _artifacts(record, path.parent)
+    except CompbenchError as error:
+        raise CompbenchError(f"{path.name} {error}") from error
+    return Submission(path, record, files)
+
+
+def lay_out(
+    submissions: Sequence[Submission], leaderboards: Path, *, training_data: verification.TrainingData, note: str = ""
+) -> LaidOut:
+    """Copy records and pictures to leaderboards/records, and declare their training data in leaderboards/levels.
+
+    Raises:
+        CompbenchError: not a folder of leaderboards, or it has another record or declaration of that name; nothing is written.
+    """
+    store, folder = leaderboards / "records", leaderboards / "levels"
+    if not store.is_dir():
+        raise CompbenchError(f"{leaderboards} has no folder 'records'; --to wants the repository's folder 'leaderboards'.")
+    wanted = {store / name: content for one in submissions for name, content in one.files.items()}
+    for path, content in wanted.items():
+        if path.exists() and path.read_bytes() != content:
+            raise CompbenchError(
+                f"{path} is there already with other content, and records never change: somebody ran the same spec before. "
+                "To vouch for it, use `compbench reproduce`."
+            )
+    for one in submissions:
+        verification.check_declaration(one.path, folder, training_data=training_data, note=note)
+    known = tuple(path for path in wanted if path.exists())
+    for path, content in sorted(wanted.items(), key=lambda item: item[0].suffix == ".json"):  # a record comes after its pictures
+        if path not in known:
+            write_atomically(path, content)
+    declared = [verification.declare(one.path, folder, training_data=training_data, note=note) for one in submissions]
+    return LaidOut((*(path for path in wanted if path not in known), *declared), known)
+
+
+def _check_run(record: Record) -> None:
+    if record.status not in RESULTS:
+        raise CompbenchError(f"is of a run that was {record.status}: that is no result.")
+    if record.in_process:
+        raise CompbenchError("was run --in-process, where nothing is protected; run it again without.")
+    if record.environment.fence == "off":
+        raise CompbenchError("was run with COMPBENCH_FENCE=off; run it again behind the fence.")
+    if record.status == "ok" and not any(score.primary and score.value is not None for score in record.scores):
+        raise CompbenchError("went well, but has no primary score.")
+
+
+def _check_plugin(record: Record, registry: Registry) -> None:
+    """The method must be what is installed here, unchanged since the run, in a version that others can get."""
+    plugin, name = record.plugin, record.spec.method
+    if not plugin.distribution or plugin.version == "file":
+        raise CompbenchError(f"is of a method from a file (--plugin); make a plugin of it: compbench new {name}.")
+    if plugin.file_sha256 != record.spec.code:
+        raise CompbenchError("names two different files as its method's.")
+    entry = registry.entry("methods", name)
+    if entry.problem:
+        raise CompbenchError(f"is of method '{name}', which is broken here: {entry.problem}")
+    if (entry.distribution, entry.version) != (plugin.distribution, plugin.version):
+        raise CompbenchError(
+            f"is of '{name}' from {plugin.distribution} {plugin.version}; installed is {entry.distribution} {entry.version}."
+        )
+    if entry.sha256 != record.spec.code:
+        raise CompbenchError(f"was made by another version of {entry.file}, which has changed since; run it again.")
+    if _is_dirty(entry):
+        raise CompbenchError(f"was made by {entry.file}, which has changes that are not committed: commit them first.")
+
+
+def _is_dirty(entry: Entry) -> bool:
+    """Whether the method's file lies in a git checkout and is not committed there."""
+    assert entry.file is not None
+    command = ["git", "-C", str(entry.file.parent), "status", "--porcelain", "--untracked-files=all", "--", entry.file.name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return False  # no git: nothing to tell by
+    return done.returncode == 0 and bool(done.stdout.strip())
+
+
+def _check_protocol(record: Record, registry: Registry) -> None:
+    """Task and metrics must be those of this version of compbench, or the scores belong on no present board."""
+    spec = record.spec
+    task = registry.load("tasks", spec.task)
+    if spec.task_version != task.version:
+        raise CompbenchError(f"has version {spec.task_version} of '{spec.task}', which is at {task.version} now; run it again.")
+    for name, version in spec.metrics.items():
+        if name in registry.names("metrics") and registry.load("metrics", name).version != version:
+            raise CompbenchError(f"has version {version} of metric '{name}', which is at another now; run it again.")
+
+
+def _artifacts(record: Record, folder: Path) -> dict[str, bytes]:
+    files = {}
+    for artifact in record.artifacts:
+        try:
+            content = read_limited(folder / artifact.name, MAX_PICTURE_BYTES)
+        except CompbenchError as error:
+            raise CompbenchError(f"names {artifact.name}, which {error}") from error
+        if hashlib.sha256(content).hexdigest() != artifact.sha256:
+            raise CompbenchError(f"names {artifact.name}, whose content is another.")
+        if not artifact.name.endswith(".png") or not content.startswith(PNG):
+            raise CompbenchError(f"names {artifact.name}, which is no PNG.")
+        files[artifact.name] = content
+    return files

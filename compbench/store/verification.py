@@ -1,0 +1,177 @@
+"""How far a record is vouched for: files beside the records, which themselves never change.
+
+    leaderboards/records/NAME.json                  the record
+    leaderboards/levels/NAME.self-reported.json     who handed it in declares its training data
+    leaderboards/levels/NAME.reproduced.1.json      somebody ran the same spec anew and found the same scores
+
+A level names the SHA-256 of the record's bytes; of any other bytes it says nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from compbench.errors import CompbenchError
+from compbench.files import read_limited, write_atomically
+from compbench.schemas import Environment, Frozen, Record
+from compbench.store.records import Problem
+
+LEVEL_FORMAT = 1
+MAX_LEVEL_BYTES = 2**18
+
+LevelName = Literal["self-reported", "reproduced"]
+TrainingData = Literal["undeclared", "seen", "external"]
+
+
+class Compared(Frozen):
+    """One score of a record beside the one that was found anew."""
+
+    name: str = Field(pattern=r"^[a-z0-9_]{1,80}$")
+    submitted: float
+    found: float
+    tolerance: float = Field(ge=0, description="largest difference that counts as the same")
+
+    @property
+    def agrees(self) -> bool:
+        return abs(self.submitted - self.found) <= self.tolerance
+
+
+class Level(Frozen):
+    """What somebody vouches for of one record."""
+
+    format: int = Field(LEVEL_FORMAT, ge=1, le=LEVEL_FORMAT)
+    record: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,299}$", description="name of the record")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the record's bytes")
+    level: LevelName
+    training_data: TrainingData = Field("undeclared", description="seen: the task's seen combinations and nothing else")
+    note: str = Field("", max_length=300, description="which other data, where there is some")
+    compared: tuple[Compared, ...] = Field((), description="of a reproduction: every score that both runs have")
+    environment: Environment | None = Field(None, description="of a reproduction: where it took place")
+    seconds: float = Field(0.0, ge=0, description="of a reproduction")
+
+
+class Standing(NamedTuple):
+    """What the levels of one record come to."""
+
+    level: LevelName = "self-reported"
+    training_data: TrainingData = "undeclared"
+
+
+def beside(records: Path) -> Path:
+    """The folder of levels of a folder of records."""
+    return records.resolve().parent / "levels"
+
+
+def declare(record: Path, folder: Path, *, training_data: TrainingData, note: str = "") -> Path:
+    """Write the self-reported level of a record file into `folder`; the same declaration again changes nothing.
+
+    Raises:
+        CompbenchError: another declaration is there.
+    """
+    path, content = check_declaration(record, folder, training_data=training_data, note=note)
+    write_atomically(path, content)
+    return path
+
+
+def check_declaration(record: Path, folder: Path, *, training_data: TrainingData, note: str = "") -> tuple[Path, bytes]:
+    """Where a declaration goes, and its bytes.  Raises CompbenchError if another one is there."""
+    level = Level(record=record.stem, sha256=_hash(record), level="self-reported", training_data=training_data, note=note)
+    path, content = folder / f"{record.stem}.self-reported.json", _dump(level)
+    if path.exists() and path.read_bytes() != content:
+        raise CompbenchError(f"{path} declares something else; declarations are never overwritten.")
+    return path, content
+
+
+def raise_level(record: Path, folder: Path, *, compared: Sequence[Compared], environment: Environment, seconds: float) -> Path:
+    """Write a level `reproduced` of a record file into `folder`, beside any earlier one."""
+    level = Level(
+        record=record.stem,
+        sha256=_hash(record),
+        level="reproduced",
+        compared=tuple(compared),
+        environment=environment,
+        seconds=seconds,
+    )
+    number = 1
+    while (path := folder / f"{record.stem}.reproduced.{number}.json").exists():
+        number += 1
+    write_atomically(path, _dump(level))
+    return path
+
+
+def read(folder: Path, records: Iterable[Record], store: Path) -> tuple[dict[str, Standing], list[Problem]]:
+    """The standing of every record that a level speaks of, by the record's name.
+
+    Args:
+        folder: of levels; need not exist.
+        records: those that count.
+        store: the folder that they were read from.
+
+    Returns:
+        standings, and the files that say nothing, with the reason.
+    """
+    known = {record.name: record for record in records}
+    standings: dict[str, Standing] = {}
+    problems = []
+    for path in sorted(folder.glob("*.json")):
+        if path.name.startswith("."):
+            continue
+        try:
+            level = _parse(path)
+            _check(level, path, known, store)
+        except CompbenchError as error:
+            problems.append(Problem(path, " ".join(str(error).split())))
+            continue
+        before = standings.get(level.record, Standing())
+        standings[level.record] = Standing(
+            "reproduced" if "reproduced" in (before.level, level.level) else "self-reported",
+            level.training_data if level.level == "self-reported" else before.training_data,
+        )
+    return standings, problems
+
+
+def _parse(path: Path) -> Level:
+    content = read_limited(path, MAX_LEVEL_BYTES)
+    try:
+        return Level.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CompbenchError(f"is not a level: {'.'.join(map(str, first['loc']))}: {first['msg'][:200]}.") from error
+
+
+def _check(level: Level, path: Path, known: Mapping[str, Record], store: Path) -> None:
+    """Raise CompbenchError if a level does not belong to a record of the store, or contradicts it or itself."""
+    if not path.name.startswith(f"{level.record}.{level.level}."):
+        raise CompbenchError(f"is named otherwise than what it says: {level.level} of {level.record}.")
+    record = known.get(level.record)
+    if record is None:
+        raise CompbenchError("speaks of a record that is not here.")
+    if _hash(store / f"{level.record}.json") != level.sha256:
+        raise CompbenchError("speaks of other bytes than the record's.")
+    if level.level != "reproduced":
+        return
+    values = {score.name: score.value for score in record.scores}
+    primary = {score.name for score in record.scores if score.primary}
+    compared = {entry.name for entry in level.compared}
+    if record.status != "ok" or not primary <= compared:
+        raise CompbenchError("reproduces no primary score.")
+    for entry in level.compared:
+        if values.get(entry.name) != entry.submitted or not entry.agrees:
+            raise CompbenchError(f"does not reproduce the record's {entry.name}.")
+
+
+def _hash(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise CompbenchError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _dump(level: Level) -> bytes:
+    return (json.dumps(level.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()

@@ -1,0 +1,134 @@
+"""Whether a store is what compbench wrote: each file is a whole record in its place, or belongs to one that is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from compbench.errors import CompbenchError
+from compbench.home import Home
+from compbench.schemas import Artifact, Record
+from compbench.store.lease import Watch
+from compbench.store.load import read_records
+
+WRITING_SECONDS = 60.0
+"""A file that is being written gets its name within this time; what is older was left by a process that was killed."""
+
+UNFINISHED = re.compile(r"^\..+\.(json|png)\.[A-Za-z0-9_]+$")
+"""Names of files that are being written, and of those that keep an attempt's name meanwhile."""
+
+KEPT = frozenset({".gitkeep", ".gitignore", ".gitattributes"})
+
+Kind = Literal["record", "artifact", "orphan", "left over"]
+
+
+class Finding(NamedTuple):
+    """Something wrong, and how to mend it.  Records and artifacts are harmed; orphans and what is left over only lie there."""
+
+    name: str
+    kind: Kind
+    problem: str
+    mend: str
+
+
+class Report(NamedTuple):
+    """What there is in a store.
+
+    Attributes:
+        records: those that are sound, sorted by name.
+        findings: sorted by name.
+        absent: names of artifacts that sound records name and that are not here.  A record holds without them; a public store
+            keeps a few of its pictures only.
+    """
+
+    records: tuple[Record, ...]
+    findings: tuple[Finding, ...]
+    absent: tuple[str, ...]
+
+
+def verify(folder: Path) -> Report:
+    """Check every file of a store: schema, digest, identity, name, artifacts' hashes, orphans, and what killed writers left.
+
+    Raises:
+        CompbenchError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise CompbenchError(f"there is no store {folder}: name a folder of records.")
+    records: list[Record] = []
+    findings: list[Finding] = []
+    named: set[str] = set()
+    paths = sorted(folder.iterdir())
+    for path in (path for path in paths if _is_record(path)):
+        found, problems = read_records([path])
+        if problems:
+            mend = "restore the file from a copy, or delete it and run again"
+            findings.append(Finding(path.name, "record", problems[0].reason, mend))
+            named.update(other.name for other in paths if other.name.startswith(f"{path.stem}."))  # whose, is not known
+            continue
+        (record,) = found
+        wrong = [finding for artifact in record.artifacts if (finding := _artifact(folder, record, artifact))]
+        findings += wrong
+        named |= {path.name, *(artifact.name for artifact in record.artifacts)}
+        if not wrong:
+            records.append(record)
+    findings += [finding for path in paths if path.name not in named and (finding := _stray(path))]
+    findings += _dead_claims(Home(folder.resolve().parent).claims)
+    here = {path.name for path in paths}
+    absent = sorted(artifact.name for record in records for artifact in record.artifacts if artifact.name not in here)
+    return Report(tuple(records), tuple(sorted(findings)), tuple(absent))
+
+
+def _is_record(path: Path) -> bool:
+    return path.suffix == ".json" and not path.name.startswith(".")
+
+
+def _artifact(folder: Path, record: Record, artifact: Artifact) -> Finding | None:
+    owner = f"{record.name}.json"
+    path = folder / artifact.name
+    if not os.path.lexists(path):
+        return None
+    if path.is_symlink() or not path.is_file():
+        return Finding(artifact.name, "artifact", "is no plain file", "restore it from a copy")
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        return Finding(artifact.name, "artifact", f"cannot be read: {error.strerror or error}", "make it readable")
+    if digest != artifact.sha256:
+        return Finding(
+            artifact.name, "artifact", f"is not the file that {owner} names: its hash is another", "restore it from a copy"
+        )
+    return None
+
+
+def _stray(path: Path) -> Finding | None:
+    """A file that no record names."""
+    if path.name in KEPT:
+        return None
+    if UNFINISHED.match(path.name):
+        try:
+            age = time.time() - path.lstat().st_mtime
+        except FileNotFoundError:  # it has got its name just now
+            return None
+        if abs(age) < WRITING_SECONDS:
+            return None
+        return Finding(path.name, "left over", "was left by a process that was killed while it wrote", "delete it")
+    what = "is a folder" if path.is_dir() else "belongs to no record"
+    return Finding(path.name, "orphan", what, "delete it, or restore its record")
+
+
+def _dead_claims(claims: Path) -> list[Finding]:
+    """Claims of the store's home whose holder died over its run; those of other machines cannot be told at once, and are not."""
+    found = []
+    for folder in sorted(claims.iterdir()) if claims.is_dir() else []:
+        watch = Watch(folder)
+        if folder.is_dir() and watch.look() == "dead":
+            name = f"{claims.name}/{folder.name}/claim.{watch.number}"
+            problem = f"was held by {watch.holder}, which ended without giving it back"
+            mend = "run the same again, with --resume to go on from its checkpoint, or delete the folder"
+            found.append(Finding(name, "left over", problem, mend))
+    return found

@@ -1,1 +1,0 @@
-"""Whole stores of records: verified, merged, exported."""

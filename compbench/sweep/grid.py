@@ -1,0 +1,81 @@
+"""Sweep files: grids that belong together, by preset, so that one command makes one table of a paper.
+
+    title = "Table 1 of ..."
+
+    [[paper]]
+    methods = "fkc"
+    tasks = "gauss2d-*"
+    seeds = "0-29"
+    chain = true
+    set = {num_particles = [1, 4, 16], "task.train_points" = [100, 1000]}
+
+A list under `set` makes the grid larger; so does the next [[paper]] table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from compbench import files
+from compbench.errors import CompbenchError
+from compbench.interfaces import PRESETS
+
+SHIPPED = Path(__file__).parent / "shipped"
+
+
+class Grid(BaseModel):
+    """One grid of runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    methods: Annotated[str, Field(min_length=1, description="names or patterns, separated by commas")]
+    tasks: Annotated[str, Field(min_length=1, description="names or patterns, separated by commas")]
+    seeds: str = Field("0", description="0-29 or 0,1,2")
+    set: dict[str, Any] = Field(default_factory=dict, description="settings; a list is one grid axis")
+    chain: bool = Field(False, description="runs of one method follow each other in the same processes")
+
+    def overrides(self) -> list[dict[str, Any]]:
+        """Each combination of the settings' values."""
+        axes = [
+            [(name, value) for value in (values if isinstance(values, list) else [values])] for name, values in self.set.items()
+        ]
+        return [dict(chosen) for chosen in itertools.product(*axes)]
+
+
+class SweepFile(BaseModel):
+    """Grids by preset."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str = ""
+    smoke: tuple[Grid, ...] = ()
+    quick: tuple[Grid, ...] = ()
+    paper: tuple[Grid, ...] = ()
+
+
+def shipped() -> list[str]:
+    """Names of the sweep files that come with compbench."""
+    return files.shipped(SHIPPED)
+
+
+def read(name: str) -> SweepFile:
+    """A sweep file by path, or one that comes with compbench by name.
+
+    Raises:
+        CompbenchError: no such file, or what is wrong with it.
+    """
+    return files.read_toml(name, SweepFile, folder=SHIPPED, option="--file", kind="shipped sweep file")
+
+
+def grids(name: str, preset: str) -> tuple[Grid, ...]:
+    """The grids of a sweep file under a preset.  Raises CompbenchError where it has none, naming those it has."""
+    file = read(name)
+    found: tuple[Grid, ...] = getattr(file, preset)
+    if not found:
+        there = [other for other in PRESETS if getattr(file, other)]
+        raise CompbenchError(f"sweep file '{name}' has no grid for --preset {preset}; it has {' and '.join(there) or 'none'}.")
+    return found

@@ -1,0 +1,24 @@
+"""Runs on this machine: a slot a GPU, or a share of the CPU's cores each (--slots)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compbench.hookspecs import hookimpl
+from compbench.schemas import RunRequest
+from compbench.sweep.executor import Executor, ExecutorSettings
+from compbench.sweep.pool import Manner, Result, SweepListener, work_through
+
+
+class LocalSettings(ExecutorSettings):
+    """There is nothing to set beside --slots."""
+
+
+def work(settings: LocalSettings, requests: Sequence[RunRequest], manner: Manner, listener: SweepListener) -> list[Result]:
+    """The device-slot pool of this machine."""
+    return work_through(requests, manner, listener=listener)
+
+
+@hookimpl
+def compbench_executors() -> tuple[Executor, ...]:
+    return (Executor("local", LocalSettings, work),)

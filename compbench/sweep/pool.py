@@ -1,0 +1,250 @@
+"""A pool of runs on one machine: one slot a GPU, or a share of the CPU's cores each."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from compbench.devices import num_cores
+from compbench.errors import CompbenchError, Unwritable
+from compbench.home import Home
+from compbench.run.processes import Crew
+from compbench.run.runner import Outcome, crew_of, look_up, run
+from compbench.run.signals import stopped_by_signals
+from compbench.schemas import RunRequest
+from compbench.store.lease import Busy, wait
+from compbench.store.records import Store
+
+JOIN_SECONDS = 90.0
+"""For slots that were told to stop: longer than a child's grace."""
+
+
+STOPPED = "stopped before it began"
+
+
+class Result(NamedTuple):
+    """How one run of a sweep ended.
+
+    `status` is the record's; "usage" where the request itself was wrong, "left" where the run is still to be done.
+    """
+
+    method: str
+    task: str
+    seed: int
+    status: str
+    reason: str
+    seconds: float
+    reused: bool
+    path: str
+    primary: str
+
+
+class Manner(NamedTuple):
+    """How runs are to be done.
+
+    Attributes:
+        slots: runs side by side on one machine; 0 is one a GPU, or one on a CPU.
+        force, resume: as for a single run.
+        chain: runs of one method follow each other in the same two processes, so that start-up is paid once; otherwise each
+            run has processes of its own.  Scores are the same; records of chained runs say so beside their speeds.
+    """
+
+    slots: int = 0
+    force: bool = False
+    resume: bool = False
+    chain: bool = False
+
+
+SweepListener = Callable[[int, RunRequest, str, int, int], None]
+"""(slot, request, stage, done, total)."""
+
+
+def work_through(
+    requests: Sequence[RunRequest],
+    manner: Manner,
+    *,
+    listener: SweepListener = lambda slot, request, stage, done, total: None,
+    finished: Callable[[int, Result], None] = lambda index, result: None,
+    stopping: threading.Event | None = None,
+) -> list[Result]:
+    """Run all requests, `manner.slots` at a time; finished ones are returned at once.
+
+    Runs that another sweep on the same store is at are waited for, after all others.  Ctrl-C, SIGTERM and `stopping` end the
+    runs under way (each leaves a `killed` record and a checkpoint) and start no other; so does a full disk.
+
+    Args:
+        requests: what to run; the order is kept.
+        manner: how.
+        listener: hears of progress.
+        finished: hears of each result, with its position among the requests.
+        stopping: set it to stop; it is set when the pool stopped early.
+
+    Returns:
+        one result for each request, in order.
+    """
+    pool = _Pool(requests, manner, listener, finished, stopping or threading.Event())
+    workers = [threading.Thread(target=pool.work, args=(slot,), daemon=True) for slot in range(pool.slots)]
+    with stopped_by_signals(pool.stopping):
+        for worker in workers:
+            worker.start()
+        patience = JOIN_SECONDS
+        while patience > 0 and (alive := next((worker for worker in workers if worker.is_alive()), None)):
+            alive.join(timeout=0.5)
+            patience -= 0.5 * pool.stopping.is_set()
+    if pool.bug is not None:
+        raise pool.bug
+    return pool.results()
+
+
+class _Pool:
+    """Requests, the slots that work on them, and how far they are."""
+
+    def __init__(
+        self,
+        requests: Sequence[RunRequest],
+        manner: Manner,
+        listener: SweepListener,
+        finished: Callable[[int, Result], None],
+        stopping: threading.Event,
+    ) -> None:
+        self.requests, self.manner, self.listener, self.stopping = requests, manner, listener, stopping
+        self._finished = finished
+        self._devices = devices_of(requests[0].device if requests else "cpu")
+        self.slots = manner.slots or len(self._devices) or 1
+        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._elsewhere: queue.SimpleQueue[tuple[int, Path]] = queue.SimpleQueue()
+        self._results: dict[int, Result] = {}
+        self._reason = STOPPED
+        self.bug: BaseException | None = None
+        count = range(len(requests))
+        self._to_look_up: set[int] = set()
+        if not manner.chain and not manner.force:
+            self._to_look_up = {
+                index for index in count if Store(Home(Path(requests[index].home)).records).may_have(requests[index])
+            }
+        for index in sorted(count, key=lambda index: requests[index].method) if manner.chain else count:
+            if index not in self._to_look_up:
+                self._waiting.put(index)
+
+    def results(self) -> list[Result]:
+        return [self._results.get(index) or left(request, self._reason) for index, request in enumerate(self.requests)]
+
+    def work(self, slot: int) -> None:
+        """What one slot does until nothing is left."""
+        home = Home(Path(self.requests[0].home))
+        try:
+            self._look_up(slot, home)
+            with crew_of(home) if self.manner.chain else contextlib.nullcontext() as crew:
+                while (index := self._next()) is not None:
+                    self._work_on(index, slot, crew)
+        except Unwritable as error:
+            self._give_up(str(error))
+        except KeyboardInterrupt:
+            return
+        except BaseException as error:  # ours, not a plugin's: the main thread raises it
+            self.bug = error
+            self.stopping.set()
+
+    def _look_up(self, slot: int, home: Home) -> None:
+        """Find which of the slot's share were finished earlier, all in the same two processes: start-up is most of the cost.
+
+        A run has processes of its own, so what is missing then waits for them like the rest.
+        """
+        share = sorted(self._to_look_up & set(range(slot, len(self.requests), self.slots)), key=lambda i: self.requests[i].method)
+        if not share:
+            return
+        with crew_of(home) as crew:
+            for index in share:
+                request = self._placed(self.requests[index], slot)
+                with contextlib.suppress(CompbenchError):  # the run will say what is wrong
+                    if (outcome := look_up(request, crew, alarm=self._alarm)) is not None:
+                        self._keep(index, _result(request, outcome), slot)
+                        continue
+                self._waiting.put(index)
+
+    def _keep(self, index: int, result: Result, slot: int) -> None:
+        self._results[index] = result
+        self._finished(index, result)
+        self.listener(slot, self.requests[index], "done", 1, 1)
+
+    def _next(self) -> int | None:
+        """The next request: one that nobody works on, else one that another sweep had and has let go of."""
+        if self.stopping.is_set():
+            return None
+        with contextlib.suppress(queue.Empty):
+            return self._waiting.get_nowait()
+        try:
+            index, folder = self._elsewhere.get_nowait()
+        except queue.Empty:
+            return None
+        wait(folder, alarm=self._alarm)
+        return index
+
+    def _work_on(self, index: int, slot: int, crew: Crew | None) -> None:
+        request = self._placed(self.requests[index], slot)
+
+        def hear(stage: str, done: int, total: int) -> None:
+            self.listener(slot, request, stage, done, total)
+
+        manner = self.manner
+        try:
+            outcome = run(request, force=manner.force, resume=manner.resume, crew=crew, listener=hear, alarm=self._alarm)
+            self._keep(index, _result(request, outcome), slot)
+        except Busy as busy:
+            self._elsewhere.put((index, busy.folder))
+        except KeyboardInterrupt:
+            return  # `results` says that it is left
+        except Unwritable as error:
+            self._give_up(str(error))
+        except CompbenchError as error:
+            self._keep(index, left(request, str(error))._replace(status="usage"), slot)
+
+    def _alarm(self) -> None:
+        if self.stopping.is_set():
+            raise KeyboardInterrupt
+
+    def _give_up(self, reason: str) -> None:
+        self._reason = reason
+        self.stopping.set()
+
+    def _placed(self, request: RunRequest, slot: int) -> RunRequest:
+        """The request on its slot's device, with its share of the cores."""
+        own = {"slots": max(self.slots, request.slots), "threads": request.threads or max(1, num_cores() // self.slots)}
+        device = {"device": self._devices[slot % len(self._devices)]} if self._devices else {}
+        return request.model_copy(update={**own, **device})
+
+
+def _result(request: RunRequest, outcome: Outcome) -> Result:
+    record = outcome.record
+    primary = next((score for score in record.scores if score.primary), None)
+    shown = f"{primary.name} {primary.value:.3f}" if primary and primary.value is not None else ""
+    named = (request.method, request.task, request.seed)
+    return Result(*named, record.status, record.reason, record.seconds, outcome.reused, str(outcome.path), shown)
+
+
+def left(request: RunRequest, reason: str) -> Result:
+    """The result of a run that is still to be done."""
+    return Result(request.method, request.task, request.seed, "left", reason, 0.0, False, "", "")
+
+
+def devices_of(asked: str) -> list[str]:
+    """The GPUs that slots are spread over, counted without importing torch; none for a CPU."""
+    if asked == "cpu" or asked.startswith("cuda:"):
+        return [] if asked == "cpu" else [asked]
+    import os
+    import shutil
+    import subprocess
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        count = len([entry for entry in visible.split(",") if entry.strip() not in ("", "-1")])
+    elif shutil.which("nvidia-smi"):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False)
+        count = listed.stdout.count("GPU ")
+    else:
+        count = 0
+    return [f"cuda:{index}" for index in range(count)]

@@ -1,0 +1,126 @@
+"""Runs as tasks of a Ray cluster, or of a Ray started for the sweep on this machine (extra `ray`)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from compbench.errors import CompbenchError
+from compbench.hookspecs import hookimpl
+from compbench.run.signals import stopped_by_signals
+from compbench.schemas import RunRequest
+from compbench.sweep.executor import Executor, ExecutorSettings, not_installed
+from compbench.sweep.pool import STOPPED, Manner, Result, SweepListener, left, work_through
+
+CANCEL_SECONDS = 90.0
+"""How long tasks that were told to stop are waited for: longer than a child's grace."""
+
+
+class RaySettings(ExecutorSettings):
+    """Which cluster, and what each run takes of it."""
+
+    address: str = Field("", max_length=200, description="'auto' or HOST:PORT of a cluster; '' starts one on this machine")
+    cpus: int = Field(1, ge=1, le=1024, description="cores of a run")
+    gpus: float = Field(0.0, ge=0, le=64, description="GPUs of a run")
+    retries: int = Field(2, ge=0, le=100, description="times that a run is tried again when its node or process was lost")
+
+
+def work(settings: RaySettings, requests: Sequence[RunRequest], manner: Manner, listener: SweepListener) -> list[Result]:
+    """One task a run, or, if chained, as many tasks as the cluster runs at once, each with its share.
+
+    Raises:
+        CompbenchError: Ray is not installed, or there is no such cluster.
+    """
+    ray = _ray()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray of ours tells nobody about the user
+    stopping = threading.Event()
+    try:
+        ray.init(address=settings.address or "local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise CompbenchError(f"no Ray cluster at '{settings.address}': {' '.join(str(error).split())[:200]}") from error
+    try:
+        with stopped_by_signals(stopping):
+            return _Tasks(ray, settings, requests, manner, listener).see_through(stopping)
+    finally:
+        ray.shutdown()
+
+
+class _Tasks:
+    """The tasks of a sweep and what came of them."""
+
+    def __init__(
+        self, ray: Any, settings: RaySettings, requests: Sequence[RunRequest], manner: Manner, listener: SweepListener
+    ) -> None:
+        self._ray, self._requests, self._listener = ray, requests, listener
+        self._results: dict[int, Result] = {}
+        at_once, a_node = _capacity(ray, settings)
+        if not at_once:
+            asked = f"{settings.cpus} cores and {settings.gpus:g} GPUs"
+            raise CompbenchError(f"no node of the Ray cluster has {asked}, which a run was to take; see --executor-set.")
+        own = {"threads": settings.cpus, "slots": min(a_node, len(requests))}
+        placed = [request.model_copy(update=own).model_dump(mode="json") for request in requests]
+        everything = list(range(len(requests)))
+        shares = [everything[start::at_once] for start in range(at_once)] if manner.chain else [[index] for index in everything]
+        task = ray.remote(num_cpus=settings.cpus, num_gpus=settings.gpus, max_retries=settings.retries)(work_on)
+        self._shares = {task.remote([placed[index] for index in share], tuple(manner)): share for share in shares if share}
+
+    def see_through(self, stopping: threading.Event) -> list[Result]:
+        """Wait for all of them, or, once `stopping` is set, end them and wait until they have."""
+        waiting, end = list(self._shares), float("inf")
+        while waiting and time.monotonic() < end:
+            done, waiting = self._ray.wait(waiting, timeout=0.5)
+            for reference in done:
+                self._take(reference)
+            if stopping.is_set() and end == float("inf"):
+                end = time.monotonic() + CANCEL_SECONDS
+                for reference in waiting:
+                    self._ray.cancel(reference, force=False)
+        return [self._results.get(index) or left(request, STOPPED) for index, request in enumerate(self._requests)]
+
+    def _take(self, reference: Any) -> None:
+        share = self._shares[reference]
+        try:
+            told = [Result(*row) for row in self._ray.get(reference)]
+        except self._ray.exceptions.TaskCancelledError:
+            return
+        except self._ray.exceptions.RayError as error:
+            reason = f"its Ray task was lost: {' '.join(str(error).split())[:300]}"
+            told = [left(self._requests[index], reason) for index in share]
+        for index, result in zip(share, told, strict=True):
+            self._results[index] = result
+            self._listener(0, self._requests[index], "done", 1, 1)
+
+
+def work_on(requests: list[dict[str, Any]], manner: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """A task: one slot's work on some node, in plain types."""
+    asked = [RunRequest.model_validate(request) for request in requests]
+    return [tuple(result) for result in work_through(asked, Manner(*manner)._replace(slots=1))]
+
+
+def _capacity(ray: Any, settings: RaySettings) -> tuple[int, int]:
+    """Runs that the cluster, and its largest node, can do at once."""
+    nodes = []
+    for node in ray.nodes():
+        if node["Alive"]:
+            resources = node["Resources"]
+            by_gpu = resources.get("GPU", 0.0) // settings.gpus if settings.gpus else float("inf")
+            nodes.append(int(min(resources.get("CPU", 0.0) // settings.cpus, by_gpu)))
+    return sum(nodes), max(nodes, default=0)
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise not_installed("ray", error) from error
+    return ray
+
+
+@hookimpl
+def compbench_executors() -> tuple[Executor, ...]:
+    return (Executor("ray", RaySettings, work),)

@@ -1,1 +1,0 @@
-"""Grids of runs and the pools that work through them."""

@@ -1,0 +1,270 @@
+"""How images are judged: two judges with their ceilings, distances with their noise floors, and a grid to look at.
+
+The full-data judge ranks.  The seen-split judge stays for parity with the paper; trained without the held-out pairs, it
+fails on many *real* held-out images, which its ceiling tells.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy
+import torch
+from torch import Generator, Tensor
+
+from compbench.errors import CompbenchError
+from compbench.factors import FactorSpace, Holdout
+from compbench.files import held
+from compbench.interfaces import Evaluation, Metric, SamplePair, Sampler, Score, TaskContext
+from compbench.metrics.judge import Judge, JudgeSettings, load_judge, save_judge, train_judge
+from compbench.metrics.unavailable import MetricUnavailable
+
+JUDGE_VERSION = 1
+"""Goes up when a judge's network or training changes in a way that its settings do not show."""
+
+GRID_COLUMNS, GRID_PAIRS = 10, 2
+
+
+class Sizes(NamedTuple):
+    """How much a preset asks for.
+
+    Attributes:
+        per_split: images asked of each split for accuracies, spread evenly over its cells (at least one a cell).
+        per_cell: if not 0, images a cell instead (the paper's 100).
+        distances: images of each side of distances; 0 takes the same as for accuracies.
+    """
+
+    per_split: int
+    per_cell: int
+    distances: int
+
+
+class RealImages(Protocol):
+    """Real images that a referee compares with, all uint8 on the device.
+
+    Attributes:
+        shape: (C, H, W).
+    """
+
+    shape: tuple[int, int, int]
+
+    def of(self, condition: Tensor, generator: Generator) -> Tensor:
+        """A random real image of each full condition (N, F), of any split: (N, C, H, W)."""
+        ...
+
+    def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:
+        """Images and conditions to train a judge on, of all combinations or of the seen ones."""
+        ...
+
+
+class ImageReferee:
+    """Judges and scores of one image task under one preset."""
+
+    def __init__(
+        self,
+        *,
+        real: RealImages,
+        space: FactorSpace,
+        holdout: Holdout,
+        judge: JudgeSettings,
+        sizes: Sizes,
+        dataset: str,
+        ctx: TaskContext,
+    ) -> None:
+        self.real, self.space, self.holdout = real, space, holdout
+        self.settings, self.sizes, self.dataset, self.ctx = judge, sizes, dataset, ctx
+
+    def prepare(self) -> None:
+        """Train both judges, or find them in the cache."""
+        self._judge(seen_only=False)
+        if self.holdout.cells:
+            self._judge(seen_only=True)
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        """Scores of every split, and the sample grid."""
+        judges = {"": self._judge(seen_only=False)}
+        if self.holdout.cells:
+            judges["_seen_judge"] = self._judge(seen_only=True)
+        scores: list[Score] = []
+        pictures = {}
+        for split in ("heldout", "seen") if self.holdout.cells else ("all",):
+            asked = self._conditions(split)
+            generated = to_uint8(sampler(asked, stream=split))
+            real = self._real(asked, f"ceiling {split}")
+            for suffix, judge in judges.items():
+                scores += self._accuracies(split, suffix, judge, asked, generated, real)
+            if split in ("heldout", "all"):
+                pictures["samples"] = grid(real, generated)
+            if self.sizes.distances:
+                generated = to_uint8(sampler(self._drawn(split, self.sizes.distances, "fid"), stream=f"{split} fid"))
+            scores += self._distances(split, generated, judges[""])
+        return Evaluation(tuple(scores), pictures)
+
+    def _conditions(self, split: str) -> Tensor:
+        """What is asked for accuracies: the same number for each cell of the split, other factors at random, (N, F)."""
+        if split == "all":
+            return self._drawn(split, self.sizes.per_split or 10_000, "accuracy")
+        cells = torch.tensor(self.holdout.cells if split == "heldout" else self.holdout.seen_cells)
+        per_cell = self.sizes.per_cell or max(1, round(self.sizes.per_split / len(cells)))
+        asked = self.space.uniform(per_cell * len(cells), self._generator(f"asked {split}"))
+        asked[:, list(self.holdout.factors)] = cells.repeat(per_cell, 1)
+        return asked
+
+    def _drawn(self, split: str, count: int, purpose: str) -> Tensor:
+        generator = self._generator(f"{purpose} {split}")
+        return self.holdout.draw(count, generator, heldout=split == "heldout")
+
+    def _real(self, condition: Tensor, purpose: str) -> Tensor:
+        """Real images of conditions, uint8 (N, C, H, W) on the device."""
+        return self.real.of(condition, self._generator(purpose))
+
+    def _accuracies(self, split: str, suffix: str, judge: Judge, asked: Tensor, generated: Tensor, real: Tensor) -> list[Score]:
+        """The joint accuracy over the holdout's factors (all factors if none), and each of those factors' own."""
+        positions = list(self.holdout.factors) or list(range(len(self.space)))
+        target = asked[:, positions]
+        with torch.autocast(self.ctx.device.type, dtype=torch.bfloat16, enabled=False):
+            right, ceiling = (
+                judge.predict(block.to(self.ctx.device)).cpu()[:, positions] == target for block in (generated, real)
+            )
+        name = f"{split}_accuracy{suffix}"
+        joint = self._score(name, "accuracy", split, right.all(1), ceiling.all(1), primary=not suffix and split != "seen")
+        each = [
+            self._score(f"{name}_{_slug(self.space.names[position])}", "accuracy", split, right[:, k], ceiling[:, k])
+            for k, position in enumerate(positions)
+        ]
+        return [joint, *each]
+
+    def _score(self, name: str, metric: str, split: str, right: Tensor, ceiling: Tensor, *, primary: bool = False) -> Score:
+        return Score(
+            name=name,
+            metric=metric,
+            metric_version=self.ctx.metrics[metric].version if metric in self.ctx.metrics else 1,
+            split=split,
+            value=right.float().mean().item(),
+            n=len(right),
+            direction="higher",
+            ceiling=ceiling.float().mean().item(),
+            primary=primary,
+        )
+
+    def _distances(self, split: str, generated: Tensor, judge: Judge) -> list[Score]:
+        """All registered metrics that compare images, against real images of the split, with noise floors."""
+        real, floor = (self._real(self._drawn(split, len(generated), which), f"{which} {split}") for which in ("real", "floor"))
+        pair = SamplePair(real, generated, floor, _Features(self.ctx, judge, real, generated, floor))
+        return [
+            self._distance(metric, split, pair)
+            for metric in self.ctx.metrics.values()
+            if metric.compute is not None and "image" in metric.kinds
+        ]
+
+    def _distance(self, metric: Metric, split: str, pair: SamplePair) -> Score:
+        facts = {
+            "name": f"{split}_{metric.name}",
+            "metric": metric.name,
+            "metric_version": metric.version,
+            "split": split,
+            "n": len(pair.generated),
+            "unit": metric.unit,
+            "direction": metric.direction,
+        }
+        assert metric.compute is not None
+        try:
+            found = metric.compute(pair, numpy.random.default_rng(self.ctx.seed))
+        except MetricUnavailable as error:
+            return Score(**facts, value=None, reason=str(error)[:500])
+        return Score(**facts, value=found.value, floor=found.floor)
+
+    def _judge(self, *, seen_only: bool) -> Judge:
+        """The judge trained on all images, or on the seen split, from the cache if it was trained before.
+
+        Runs side by side that want the same judge train it once.
+        """
+        path = self.ctx.cache / f"judge-{self._judge_hash(seen_only)}.safetensors"
+        with held(path):
+            return self._cached_judge(path, seen_only=seen_only)
+
+    def _cached_judge(self, path: Path, *, seen_only: bool) -> Judge:
+        if path.is_file():
+            try:
+                return load_judge(path, self.ctx.device)
+            except CompbenchError:
+                path.unlink()  # damaged: a cache is made anew
+        stage = "seen-split judge" if seen_only else "full-data judge"
+        judge = train_judge(
+            partial(self.real.labelled, seen_only=seen_only),
+            self.space.sizes,
+            settings=self.settings,
+            generator=Generator().manual_seed(0),
+            device=self.ctx.device,
+            autocast=self.ctx.precision == "bf16",
+            shape=self.real.shape,
+            progress=lambda done, total: self.ctx.progress(stage, done, total),
+        )
+        save_judge(judge, path)
+        return judge
+
+    def _judge_hash(self, seen_only: bool) -> str:
+        facts = {
+            "version": JUDGE_VERSION,
+            "dataset": self.dataset,
+            "fingerprint": self.ctx.source.fingerprint,
+            "sizes": self.space.sizes,
+            "without": self.holdout.cells if seen_only else (),
+            "settings": dataclasses.asdict(self.settings),
+            "precision": self.ctx.precision,
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+
+    def _generator(self, purpose: str) -> Generator:
+        digest = hashlib.sha256(f"referee {self.ctx.seed} {purpose}".encode()).digest()
+        return Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+
+class _Features:
+    """features(extractor, which), computed once each; "inception" or "judge"."""
+
+    def __init__(self, ctx: TaskContext, judge: Judge, real: Tensor, generated: Tensor, floor: Tensor) -> None:
+        self._ctx, self._judge = ctx, judge
+        self._images = {"real": real, "generated": generated, "floor": floor}
+        self._known: dict[tuple[str, str], numpy.ndarray] = {}
+
+    def __call__(self, extractor: str, which: str) -> numpy.ndarray:
+        key = (extractor, which)
+        if key not in self._known:
+            images = self._images[which].to(self._ctx.device)
+            if extractor == "inception":
+                from compbench.metrics.inception import InceptionFeatures
+
+                self._known[key] = InceptionFeatures(self._ctx.data, self._ctx.device)(images)
+            else:
+                self._known[key] = self._judge.embed_all(images).cpu().numpy()
+        return self._known[key]
+
+
+def to_uint8(samples: Tensor) -> Tensor:
+    """Samples in [-1, 1] as uint8 images, clipped and rounded, as every metric sees them."""
+    return samples.clamp(-1, 1).add(1).mul(127.5).round().to(torch.uint8)
+
+
+def grid(real: Tensor, generated: Tensor) -> numpy.ndarray:
+    """Rows of real images, each above what was generated for the same condition, uint8 (H, W, 3)."""
+    step = max(1, len(real) // (GRID_COLUMNS * GRID_PAIRS))
+    chosen = list(range(0, len(real), step))[: GRID_COLUMNS * GRID_PAIRS]
+    rows = []
+    for first in range(0, len(chosen), GRID_COLUMNS):
+        own = chosen[first : first + GRID_COLUMNS]
+        for block in (real, generated):
+            tiles = [block[index].cpu().permute(1, 2, 0).numpy() for index in own]
+            tiles += [numpy.full_like(tiles[0], 255)] * (GRID_COLUMNS - len(tiles))
+            rows.append(numpy.concatenate(tiles, axis=1))
+        rows.append(numpy.full((4, rows[-1].shape[1], 3), 255, numpy.uint8))
+    return numpy.concatenate(rows[:-1])
+
+
+def _slug(name: str) -> str:
+    return name.replace(" ", "_")

@@ -1,0 +1,117 @@
+"""The board's files: the same bytes for the same records, whole or not at all."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.sample_records import png, record, score, with_picture
+
+from compbench.board.aggregate import rows
+from compbench.board.build import build, sample_grids, stale
+from compbench.board.render_html import Picture
+from compbench.board.site import rebuild
+from compbench.board.site import stale as site_is_stale
+from compbench.errors import CompbenchError
+from compbench.schemas import Record
+from compbench.store.records import Store
+
+PAPERS = Path(__file__).parents[2] / "leaderboards" / "papers.csv"
+NAMES = ["board.csv", "board.md", "index.html", "overall.csv", "pairs.csv"]
+
+
+def picture(found: Record) -> Picture | None:
+    return Picture(found.spec.seed, png(colour=(found.spec.seed, 0, 0))) if found.artifacts else None
+
+
+def many() -> list[Record]:
+    made = []
+    for preset in ("smoke", "quick"):
+        for method in ("mono", "factored", "slice-cfg"):
+            for seed in range(4):
+                value = 0.1 * seed + 0.01 * len(method) + 1 / 3
+                own = record(score(value=value), score("seen_fd_judge", 7 * value), method=method, seed=seed, preset=preset)
+                made.append(with_picture(own))
+    return [*made, record(method="broken", status="failed", more={"reason": "no"})]
+
+
+def test_any_order_of_the_records_gives_the_same_bytes(tmp_path: Path) -> None:
+    made = many()
+    first = [path.read_bytes() for path in build(made, tmp_path / "first", papers=PAPERS, pictures=picture)]
+    for seed in range(3):
+        random.Random(seed).shuffle(made)
+        found = build(made, tmp_path / str(seed), papers=PAPERS, pictures=picture)
+        assert [path.read_bytes() for path in found] == first
+
+
+def test_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.path[:0] = sys.argv[2:]\n"
+        "from pathlib import Path; from board.test_build import PAPERS, build, many, picture\n"
+        "build(many(), Path(sys.argv[1]), papers=PAPERS, pictures=picture)"
+    )
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", script, str(tmp_path / seed), str(Path(__file__).parents[1])]
+        subprocess.run(command, check=True, env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(PAPERS.parents[1])})
+    for name in NAMES:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+def test_stale_names_what_differs_and_writes_nothing(tmp_path: Path) -> None:
+    made = many()
+    assert [path.name for path in stale(made, tmp_path, papers=PAPERS, pictures=picture)] == NAMES
+    assert list(tmp_path.iterdir()) == []
+    build(made, tmp_path, papers=PAPERS, pictures=picture)
+    assert stale(made[::-1], tmp_path, papers=PAPERS, pictures=picture) == []
+    (tmp_path / "board.md").write_text("touched")
+    assert stale(made, tmp_path, papers=PAPERS, pictures=picture) == [tmp_path / "board.md"]
+
+
+def test_no_records_give_a_board_that_says_so(tmp_path: Path) -> None:
+    table, text, page, _, _ = build([], tmp_path, papers=None, pictures=picture)
+    assert len(table.read_text().splitlines()) == 1
+    assert "no records yet" in text.read_text()
+    assert "0 runs" in page.read_text()
+
+
+def test_nothing_half_written_is_left_behind(tmp_path: Path) -> None:
+    build(many(), tmp_path, papers=PAPERS, pictures=picture)
+    assert sorted(path.name for path in tmp_path.iterdir()) == NAMES
+
+
+def test_a_destination_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "board.csv").mkdir()
+    with pytest.raises(CompbenchError, match="could not write"):
+        build([], tmp_path, papers=None, pictures=picture)
+
+
+def test_a_method_shows_one_picture_a_task_of_the_longest_preset_and_smallest_seed() -> None:
+    made = many()
+    found = sample_grids(rows(made), made, picture)
+    assert sorted((section.preset, method, shown.seed) for (section, method), shown in found.items()) == [
+        ("quick", "factored", 0),
+        ("quick", "mono", 0),
+        ("quick", "slice-cfg", 0),
+    ]
+
+
+def test_a_linked_page_refers_to_the_records_pictures_and_holds_none(tmp_path: Path) -> None:
+    store = Store(tmp_path / "some records")
+    store.write(record(score(), method="mono"), {"samples.png": png()})
+    name = next(store.folder.glob("*.png")).name
+    for link, uri in ((False, "data:image/png;base64,"), (True, f"../../some%20records/{name}")):
+        rebuild(store.folder, tmp_path / "site" / "board", link=link)
+        page = (tmp_path / "site" / "board" / "index.html").read_text()
+        assert (f'"uri":"{uri}' in page, "img-src data: 'self' file:;" in page, ";base64," in page) == (True, link, not link)
+        assert not site_is_stale(store.folder, tmp_path / "site" / "board", link=link)
+        assert site_is_stale(store.folder, tmp_path / "site" / "board", link=not link)
+
+
+def test_boards_import_nothing_heavy() -> None:
+    modules = "compbench.board.build, compbench.store.load, compbench.board.site"
+    script = f"import sys, {modules}; print({{'torch', 'numpy', 'pandas', 'jinja2', 'matplotlib'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=PAPERS.parents[1])
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,91 @@
+"""The planted bugs: each is caught by the check that it is for, or by a paired comparison of scores; the honest file is not."""
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support.planted.bugs import BUGS, Bug
+
+from compbench.check.examine import report_on
+from compbench.check.subject import Subject
+from compbench.check.tiny_problems import PROBLEMS, SPACE
+from compbench.gate.paired_test import compare_scores
+from compbench.interfaces import Method
+from compbench.registry import Registry
+
+HONEST = (Path(__file__).parents[1] / "support" / "planted" / "honest.py").read_text()
+STRUCTURAL = [name for name, bug in BUGS.items() if bug.check != "score"]
+NUMERICAL = [name for name, bug in BUGS.items() if bug.check == "score"]
+SEEDS = range(16)
+
+
+def method_of(folder: Path, bug: Bug | None = None) -> Method:
+    text = HONEST
+    if bug is not None:
+        assert HONEST.count(bug.old) == 1, bug.old
+        text = HONEST.replace(bug.old, bug.new)
+    file = folder / "planted.py"
+    file.write_text(text)
+    return Registry((file,)).load("methods", "planted")
+
+
+def test_the_honest_file_keeps_the_contract(tmp_path) -> None:
+    assert report_on(method_of(tmp_path)).failures == ()
+
+
+def test_there_are_at_least_twelve_bugs() -> None:
+    assert len(BUGS) >= 12
+
+
+@pytest.mark.parametrize("name", STRUCTURAL)
+def test_a_planted_bug_is_caught_by_its_check(name, tmp_path) -> None:
+    bug = BUGS[name]
+    sys.modules.pop("wave", None)
+    problems = (bug.problem,) if bug.problem else ()
+    report = report_on(method_of(tmp_path, bug), only=(bug.check,), problems=problems, device="cpu")
+    assert [finding.check for finding in report.failures] == [bug.check]
+    assert report.failures[0].found
+    assert report.failures[0].mend
+
+
+def errors(method: Method, room: Path) -> list[float]:
+    """Log of the mean squared distance of samples to what was asked for, a number a seed, at a learning rate that shakes them."""
+    vector = PROBLEMS[0]
+
+    def longer(device: torch.device):
+        problem = vector.make(device)
+        changed = {"train_steps": 100, "learning_rate": 0.1, "ema_decay": 0.97, "batch_size": 8}
+        return replace(problem, budget=problem.budget.model_copy(update=changed))
+
+    subject = Subject(method, vector._replace(make=longer), torch.device("cpu"), room)
+    condition = SPACE.uniform(200, torch.Generator().manual_seed(0))
+    noise = subject.noise(200)
+    found = []
+    for seed in SEEDS:
+        made = subject.sample(condition, noise, model=subject.fit(seed=seed))
+        found.append(math.log((made - (condition - 0.5)).square().mean()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def honest_errors(tmp_path_factory) -> list[float]:
+    folder = tmp_path_factory.mktemp("honest")
+    return errors(method_of(folder), folder)
+
+
+@pytest.mark.parametrize("name", NUMERICAL)
+def test_a_planted_bug_makes_the_scores_of_the_same_seeds_worse(name, honest_errors, tmp_path) -> None:
+    head = dict(enumerate(errors(method_of(tmp_path, BUGS[name]), tmp_path)))
+    compared = compare_scores(dict(enumerate(honest_errors)), head, direction="lower", margin=0.0)
+    assert compared is not None
+    assert compared.finding == "worse"
+
+
+def test_the_honest_file_is_not_worse_than_itself(honest_errors, tmp_path) -> None:
+    base, head = dict(enumerate(honest_errors)), dict(enumerate(errors(method_of(tmp_path), tmp_path)))
+    compared = compare_scores(base, head, direction="lower", margin=0.0)
+    assert compared is not None
+    assert compared.finding == "not worse"

@@ -1,0 +1,116 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.sample_records import record
+
+from compbench.cli.main import main
+from compbench.store.records import Store
+
+
+@pytest.fixture
+def cli(tmp_path: Path):
+    def call(*words: str):
+        return CliRunner().invoke(main, list(words), env={"COMPBENCH_HOME": str(tmp_path)})
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("run", "--method", "facored", "--task", "shapes3d-heavy"), "Did you mean 'factored'"),
+        (("run", "--method", "factored", "--task", "shapes3d-hevy"), "Did you mean 'shapes3d-heavy'"),
+        (("run", "--method", "factored", "--task", "shapes3d-heavy", "--seed", "4-0"), "a range goes upwards"),
+        (("run", "--method", "factored", "--task", "shapes3d-heavy", "--set", "x"), "use NAME=VALUE"),
+        (("run", "--method", "factored", "--task", "shapes3d-heavy", "--time-limit", "soon"), "15m or 2h"),
+        (("run", "--method", "x", "--task", "shapes3d-heavy", "--plugin", "no.py"), "no such file"),
+        (("sweep", "--method", "z*", "--task", "shapes3d-heavy"), "no method matches 'z*'"),
+        (("info", "shapes3d-hevy"), "Did you mean"),
+        (("data", "fetch", "shapes"), "no data source named"),
+        (("data", "fetch", "shapes3d", "--offline"), "of 'shapes3d' is missing"),
+        (("board",), "there are no records"),
+        (("show", "nothing"), "no record matching"),
+    ],
+)
+def test_bad_input_is_one_line_with_exit_status_2(cli, words: tuple[str, ...], message: str) -> None:
+    result = cli(*words)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_info_of_a_task_says_that_heavy_cannot_be_identified(cli) -> None:
+    facts = json.loads(cli("info", "shapes3d-heavy", "--json").output)
+    assert facts["coverage"] == "10/40 = 0.250"
+    assert facts["C_min"] == "13/40 = 0.325"
+    assert facts["components of the seen graph"] == 4
+    assert facts["identified"].startswith("no")
+
+
+def test_info_of_a_method_prints_bounds_and_descriptions(cli) -> None:
+    output = cli("info", "slice-cfg").output
+    assert "factor_dropout" in output
+    assert "< 1" in output
+
+
+def test_plugins_are_all_ok_here(cli) -> None:
+    rows = json.loads(cli("plugins", "--json").output)
+    assert {row["state"] for row in rows} == {"ok"}
+
+
+def test_list_as_json_names_everything(cli) -> None:
+    found = json.loads(cli("list", "--json").output)
+    assert "factored" in {row["name"] for row in found["methods"]}
+
+
+def test_a_dry_sweep_prints_the_grid_in_order(cli) -> None:
+    output = cli(
+        "sweep",
+        "--method",
+        "mono,factored",
+        "--task",
+        "shapes3d-m*",
+        "--seed",
+        "0-1",
+        "--set",
+        "head_width=1,2",
+        "--dry-run",
+    ).output
+    assert len(output.splitlines()) == 8
+    assert output.splitlines()[0] == "mono shapes3d-medium seed=0 quick {'head_width': 1}"
+
+
+def test_show_lists_shows_and_names_a_bad_record(cli, tmp_path: Path) -> None:
+    store = Store(tmp_path / "records")
+    path = store.write(record())
+    (tmp_path / "records" / "bad.json").write_text("{")
+    assert path.name in cli("show").output
+    assert "heldout_accuracy" in cli("show", record().identity[:12]).output
+    bad = cli("show", "bad")
+    assert bad.exit_code == 2
+    assert "is not JSON" in bad.output
+
+
+def test_board_writes_pages_and_check_tells_when_they_are_stale(cli, tmp_path: Path) -> None:
+    store = Store(tmp_path / "records")
+    store.write(record())
+    assert cli("board").exit_code == 0
+    assert cli("board", "--check").exit_code == 0
+    store.write(record(seed=1))
+    stale = cli("board", "--check")
+    assert stale.exit_code == 1
+    assert "stale" in stale.output
+
+
+def test_data_list_and_path_work_without_data(cli, tmp_path: Path) -> None:
+    assert "0 of 1" in cli("data", "list").output
+    assert cli("data", "path").output.strip() == str(tmp_path / "data")
+
+
+def test_a_setting_of_several_types_is_refused_under_its_own_name() -> None:
+    found = CliRunner().invoke(main, ["run", "--method", "fkc", "--task", "gmm-id", "--set", "g_clip=0", "--preset", "smoke"])
+    assert found.exit_code == 2
+    assert "--set g_clip=0: Input should be greater than 0" in found.output

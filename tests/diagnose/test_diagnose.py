@@ -1,0 +1,111 @@
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from compbench.cli.main import main
+from compbench.store.records import dump, parse
+
+SMALL = ["--set", "task.size=8", "--set", "task.first=3", "--set", "task.last=5", "--set", "budget.train_steps=3"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A home with a decoder's and a velocity network's run on 8 x 8 bumps."""
+    root = tmp_path_factory.mktemp("home")
+    before = os.environ.get("COMPBENCH_HOME")
+    os.environ["COMPBENCH_HOME"] = str(root)
+    for method in ("low-rank", "factored"):
+        words = ["run", "--method", method, "--task", "bump-corner", "--preset", "smoke", "--in-process", "--quiet", *SMALL]
+        found = CliRunner().invoke(main, [*words, "--device", "cpu"])
+        assert found.exit_code == 0, found.output
+    yield root
+    os.environ.pop("COMPBENCH_HOME") if before is None else os.environ.__setitem__("COMPBENCH_HOME", before)
+
+
+def record(home, method: str):
+    (path,) = home.glob(f"records/*.{method}.*.json")
+    return path
+
+
+def invoke(*words: object):
+    return CliRunner().invoke(main, ["diagnose", *map(str, words)])
+
+
+@pytest.mark.parametrize(("method", "derivative"), [("low-rank", "jvp"), ("factored", "differences")])
+def test_diagnose_writes_figures_numbers_and_a_page_beside_the_run(home, method: str, derivative: str) -> None:
+    done = invoke(record(home, method))
+    assert done.exit_code == 0, done.output
+    identity = json.loads(record(home, method).read_text())["identity"]
+    folder = home / "runs" / identity / "diagnostics"
+    page = (folder / "index.html").read_text()
+    for figure in ("landscape", "kernels", "layers", "samples"):
+        assert (folder / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
+        assert f'src="{figure}.png"' in page
+    found = json.loads((folder / "diagnostics.json").read_text())
+    assert found["derivative"] == derivative
+    assert found["scores"]["exact superposition"]["superposition"] == pytest.approx(1)
+    assert all(0.5 <= layer["factorisation"]["ratio"] <= 1 for layer in found["layers"])
+    assert (len(found["effective_rank"]) == 2) == (method == "low-rank")
+    if method == "low-rank":
+        assert len(found["layers"]) >= 3
+        assert all(1 <= rank <= 8 for ranks in found["effective_rank"].values() for rank in ranks)
+
+
+def test_diagnose_gives_the_records_own_superposition_score(home) -> None:
+    scores = {score["name"]: score["value"] for score in json.loads(record(home, "low-rank").read_text())["scores"]}
+    assert f"model: superposition {scores['heldout_superposition']:.3f}" in invoke(record(home, "low-rank")).output
+
+
+def test_forward_mode_is_refused_for_a_model_of_integer_conditions(home) -> None:
+    done = invoke(record(home, "factored"), "--derivative", "jvp")
+    assert done.exit_code == 2
+    assert "the model of 'factored' is not differentiable in its condition" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_missing_weights_are_one_line(home, tmp_path) -> None:
+    stray = tmp_path / "stray.json"
+    found = parse(record(home, "low-rank").read_bytes())
+    stray.write_bytes(dump(found.model_copy(update={"identity": "0" * 64})))
+    done = invoke(stray)
+    assert done.exit_code == 2
+    assert "the weights of this run are not at" in done.stderr
+    assert "--force" in done.stderr
+
+
+def test_a_grid_of_one_factor_is_refused(home) -> None:
+    done = invoke(record(home, "low-rank"), "--factors", "x,x")
+    assert done.exit_code == 2
+    assert "--factors A,B" in done.stderr
+
+
+def test_outputs_of_a_stochastic_task_are_compared_without_what_they_share(home) -> None:
+    """Additive main effects on a bright background are an exact superposition; an interaction is not."""
+    from types import SimpleNamespace
+
+    import torch
+
+    from compbench.diagnose.report import diagnose
+
+    generator = torch.Generator().manual_seed(0)
+    x, y, both = (torch.randn(shape, generator=generator) for shape in ((4, 1, 30), (1, 5, 30), (4, 5, 30)))
+    heldout = torch.zeros(4, 5, dtype=torch.bool)
+    heldout[3, 4] = True
+    scores = []
+    for interaction in (0.0, 3.0):
+        outputs = (50 + x + y + interaction * both).flatten(0, 1)
+        inside = SimpleNamespace(metrics={}, activations={}, derivative="differences")
+        subject = SimpleNamespace(
+            sizes=(4, 5),
+            heldout=heldout,
+            grid=torch.zeros(20, 2),
+            task=SimpleNamespace(truth=None),
+            model=torch.nn.Identity(),
+            outputs=lambda outputs=outputs: outputs,
+            inside=lambda derivative, inside=inside: inside,
+        )
+        scores.append(diagnose(subject).scores["model"].superposition)
+    assert scores[0] > 0.95
+    assert scores[1] < 0.6

@@ -1,0 +1,177 @@
+"""The verb, with sides whose answers are given: exit statuses, reports, baselines.  Real processes are in test_sides."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from compbench.cli.main import main
+from compbench.gate import sides, suite
+
+ROOT = Path(__file__).parents[2]
+FACTS = {"parameters": 10, "evaluations": 4, "flops_per_fit": 5.0, "training_bytes": 9000, "samples_sha256": "a" * 64}
+CELL = ["--method", "mono", "--task", "gmm-id"]
+
+
+class World:
+    """What base and head answer; a test changes it."""
+
+    def __init__(self) -> None:
+        self.facts = {"base": dict(FACTS), "head": dict(FACTS)}
+        self.values = {"base": {0: 1.0, 1: 2.0}, "head": {0: 1.0, 1: 2.0}}
+        self.seconds = {"base": 1.0, "head": 1.0}
+        self.unable: dict[str, str] = {}
+
+    def ask(self, side, found):
+        if side.label in self.unable:
+            raise sides.Unable(self.unable[side.label])
+        return found
+
+
+@pytest.fixture
+def world(monkeypatch, tmp_path) -> World:
+    own = World()
+
+    def scores(side, cell, asked):
+        meaning = {"metric": "sw2", "metric_version": 1, "direction": "lower"}
+        return own.ask(side, sides.Scores({"heldout_sw2": {**meaning, "values": own.values[side.label]}}, 1))
+
+    monkeypatch.setattr(sides, "facts", lambda side, cell, asked: own.ask(side, sides.Facts(own.facts[side.label], "here")))
+    monkeypatch.setattr(sides, "scores", scores)
+    monkeypatch.setattr(sides, "durations", lambda side, cell, asked: own.ask(side, {"sample": own.seconds[side.label]}))
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return own
+
+
+def gate(*words: str, base: bool = True):
+    more = ["--base-python", sys.executable] if base else []
+    return CliRunner().invoke(main, ["gate", *more, *(words or CELL), "--quiet"])
+
+
+def test_the_same_code_passes_with_0(world) -> None:
+    result = gate()
+    assert (result.exit_code, "pass: nothing got worse or slower" in result.output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (lambda world: world.facts["head"].update(parameters=11), 1),
+        (lambda world: world.facts["head"].update(samples_sha256="b" * 64), 0),
+        (lambda world: world.values["head"].update({0: 3.0, 1: 4.001}), 1),
+        (lambda world: world.values["head"].update({0: 3.0}), 3),
+        (lambda world: world.seconds.update(head=1.2), 1),
+        (lambda world: world.seconds.update(head=0.8), 0),
+        (lambda world: world.unable.update(head="it crashed"), 1),
+        (lambda world: world.unable.update(base="is new"), 4),
+        (lambda world: world.unable.update(base="no", head="no"), 4),
+    ],
+    ids=["parameters", "samples", "scores", "unclear", "slower", "faster", "broken", "new", "both"],
+)
+def test_each_answer_has_its_exit_status(world, change, status) -> None:
+    change(world)
+    assert gate().exit_code == status
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--method", "mono"], "--task"),
+        ([*CELL, "--suite", "compbench-ci"], "names its own cells"),
+        ([*CELL, "--only", "speeed"], "--only speeed"),
+        ([*CELL, "--max-pairs", "3"], "less than --pairs"),
+        ([*CELL, "--base-ref", "HEAD"], "two bases"),
+        ([*CELL, "--clock", "cpu", "--device", "cuda"], "--clock wall"),
+        (["--suite", "compbench-co"], "Did you mean 'compbench-ci'"),
+        (["--suite", "none.toml"], "no such file"),
+        (["--method", "monno", "--task", "gmm-id"], "Did you mean 'mono'"),
+        ([*CELL, "--seed", "x"], "--seed x"),
+        ([*CELL, "--plugin", "none.py"], "no such file"),
+        ([*CELL, "--baseline", "none.json"], "--write-baseline makes one"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_2(world, words, said) -> None:
+    result = gate(*words)
+    assert (result.exit_code, said in result.output, result.output.count("\n")) == (2, True, 1)
+
+
+def test_a_gate_without_a_base_says_which_there_are(world) -> None:
+    result = gate(*CELL, base=False)
+    assert (result.exit_code, "--base-ref" in result.output) == (2, True)
+
+
+def test_a_regression_that_is_meant_passes_and_stays_in_the_table(world) -> None:
+    world.facts["head"]["parameters"] = 11
+    result = gate(*CELL, "--accept", "mono/* parameters", "--json")
+    found = json.loads(result.output)
+    assert (result.exit_code, found["answer"]) == (0, "pass")
+    assert [row["verdict"] for row in found["rows"] if row["what"] == "parameters"] == ["accepted"]
+
+
+def test_markdown_is_written_and_names_the_regression(world, tmp_path) -> None:
+    world.seconds["head"] = 1.5
+    assert gate(*CELL, "--markdown", "gate.md").exit_code == 1
+    text = (tmp_path / "gate.md").read_text()
+    assert text.startswith("### compbench gate: regression")
+    assert "**regression**" in text
+
+
+def test_a_stored_baseline_gates_facts_and_scores_and_never_speed(world, tmp_path) -> None:
+    assert gate(*CELL, "--write-baseline", "b.json", base=False).exit_code == 0
+    first = (tmp_path / "b.json").read_bytes()
+    assert gate(*CELL, "--baseline", "b.json", base=False).exit_code == 0
+    world.seconds["head"] = 9.0
+    assert gate(*CELL, "--baseline", "b.json", base=False).exit_code == 0
+    world.facts["head"]["parameters"] = 11
+    result = gate(*CELL, "--baseline", "b.json", "--write-baseline", "c.json", base=False)
+    assert (result.exit_code, "baseline" in result.output) == (1, True)
+    assert b'"parameters": 11' in (tmp_path / "c.json").read_bytes()
+    assert (tmp_path / "b.json").read_bytes() == first
+
+
+def test_a_baseline_that_cannot_be_measured_is_not_written(world, tmp_path) -> None:
+    world.unable["head"] = "it crashed"
+    result = gate(*CELL, "--write-baseline", "b.json", base=False)
+    assert (result.exit_code, "it crashed" in result.output) == (4, True)
+    assert not (tmp_path / "b.json").exists()
+
+
+def test_a_broken_baseline_is_one_line(world, tmp_path) -> None:
+    (tmp_path / "b.json").write_text('{"format": 1, "cells": {"a": {"facts": 3}}}')
+    result = gate(*CELL, "--baseline", "b.json", base=False)
+    assert (result.exit_code, "cells.a.facts" in result.output) == (2, True)
+
+
+def test_the_shipped_suite_has_every_gate_and_only_what_is_installed() -> None:
+    from compbench.registry import Registry
+
+    found, registry = suite.read("compbench-ci"), Registry()
+    assert {gate for cell in found.cell for gate in cell.gates} == set(suite.GATES)
+    for cell in found.cell:
+        assert registry.entry("methods", cell.method).name == cell.method
+        assert registry.entry("tasks", cell.task).name == cell.task
+
+
+def test_the_workflow_is_valid_and_calls_the_gate() -> None:
+    import yaml
+
+    found = yaml.safe_load((ROOT / ".github" / "workflows" / "compbench-gate.yml").read_text())
+    (job,) = found["jobs"].values()
+    (script,) = [step["run"] for step in job["steps"] if "compbench gate" in step.get("run", "")]
+    options = {option for command in [main.commands["gate"]] for parameter in command.params for option in parameter.opts}
+    asked = {word for word in script.split() if word.startswith("--") and "gate.md" not in word}
+    assert {"--base-ref", "--markdown"} <= asked <= options
+    assert "workflow_call" in found[True]  # YAML reads the key `on` as true
+    assert "${{" not in script  # inputs come as variables, so that none of them is run as code
+
+
+def test_the_stored_baseline_has_the_cells_of_the_shipped_suite() -> None:
+    from compbench.gate import baseline
+
+    stored = baseline.read(ROOT / "leaderboards" / "baselines" / "ci.json")
+    for cell in suite.read("compbench-ci").cell:
+        assert stored.facts(cell.name) is not None
+        assert ("scores" in cell.gates) == (stored.scores(cell.name) is not None)

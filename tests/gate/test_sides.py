@@ -1,0 +1,170 @@
+"""Real processes of a side: the probe's facts, and the environment of a commit."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from compbench.cli.main import main
+from compbench.gate import sides, worktree
+from compbench.gate.sides import Asked, Side, Unable
+from compbench.gate.suite import Cell
+
+PLUGIN = '''"""A toy: some products of matrices a step."""
+import torch
+from compbench.errors import Cancelled
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Method, MethodSettings
+
+PRODUCTS = {products}
+
+
+def work():
+    a = torch.ones(128, 128)
+    for _ in range(PRODUCTS):
+        a = a @ a / 128
+    return a
+
+
+def fit(settings, problem, ctx):
+    layer = torch.nn.Linear(2, 2)
+    for step in range(problem.budget.train_steps):
+        if ctx.cancelled():
+            raise Cancelled("stopped")
+        work()
+        ctx.progress(step + 1, problem.budget.train_steps)
+    return layer
+
+
+@torch.no_grad()
+def sample(settings, layer, request, ctx):
+    work()
+    return layer(request.x0)
+
+
+@hookimpl
+def compbench_methods():
+    return (Method(name="toy", settings=MethodSettings, fit=fit, sample=sample, evaluations=lambda *_: {evaluations}),)
+'''
+TOY = Cell(method="toy", task="gmm-id", seeds="0")
+
+
+def toy(folder: Path, products: int = 10, evaluations: int = 1) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "toy.py"
+    path.write_text(PLUGIN.format(products=products, evaluations=evaluations))
+    return path
+
+
+def head(tmp_path: Path, *plugins: Path) -> Side:
+    return Side("head", Path(sys.executable), tmp_path / "home", plugins)
+
+
+def test_facts_are_the_same_twice_and_are_what_the_method_does(tmp_path) -> None:
+    side = head(tmp_path, toy(tmp_path))
+    first, second = (sides.facts(side, TOY, Asked()) for _ in range(2))
+    assert first == second
+    product = 2 * 128**3
+    assert first.values["parameters"] == 6
+    assert first.values["flops_per_fit"] == 10 * product
+    assert first.values["flops_per_sample"] == 10 * product / 8 + 2 * 2 * 2
+    assert first.values["sampling_bytes"] >= 3 * 4 * 128**2  # a, a @ a and its quotient are held together
+    assert first.values["sampling_bytes"] < 5 * 4 * 128**2
+
+
+def test_a_side_that_cannot_says_why(tmp_path) -> None:
+    path = tmp_path / "toy.py"
+    path.write_text("raise RuntimeError('planted')")
+    with pytest.raises(Unable, match="planted"):
+        sides.facts(head(tmp_path, path), TOY, Asked())
+    with pytest.raises(Unable, match="no-python"):
+        sides.facts(Side("base", tmp_path / "no-python", tmp_path / "home"), TOY, Asked())
+
+
+def test_the_base_never_sees_the_callers_path(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/head/source")
+    assert "PYTHONPATH" not in Side("base", Path(sys.executable), tmp_path, own=False).environment()
+    assert head(tmp_path).environment()["PYTHONPATH"] == "/head/source"
+
+
+def git(folder: Path, *words: str) -> None:
+    own = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *own, *words], check=True, capture_output=True)
+
+
+def commit(folder: Path, message: str, **more: int) -> None:
+    toy(folder, **more)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", message)
+
+
+@pytest.fixture
+def repository(tmp_path) -> Path:
+    """A plugin's repository, at its first commit."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    (folder / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n\n'
+        '[project]\nname = "toy"\nversion = "1"\n\n[project.entry-points."compbench.methods"]\ntoy = "toy"\n\n'
+        '[tool.hatch.build.targets.wheel]\ninclude = ["toy.py"]\n'
+    )
+    commit(folder, "first", products=10)
+    return folder
+
+
+@pytest.fixture
+def installed(repository, tmp_path, monkeypatch) -> None:
+    """The repository's working tree as what is installed here, as an editable install has it."""
+    described = tmp_path / "site" / "toy-1.dist-info"
+    described.mkdir(parents=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1\n")
+    (described / "entry_points.txt").write_text("[compbench.methods]\ntoy = toy\n")
+    for path in (described.parent, repository):
+        monkeypatch.syspath_prepend(path)
+    monkeypatch.setenv("PYTHONPATH", f"{repository}:{described.parent}")
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(repository)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_commit_is_compared_with_the_one_before_in_an_environment_of_its_own(repository) -> None:
+    commit(repository, "More evaluations", evaluations=2)
+    words = ["gate", "--base-ref", "HEAD~1", "--method", "toy", "--task", "gmm-id", "--only", "exact", "--json"]
+    result = CliRunner().invoke(main, words)
+    rows = {row["what"]: row for row in json.loads(result.output.splitlines()[-1])["rows"]}
+    assert (result.exit_code, rows["evaluations"]["base"], rows["evaluations"]["head"]) == (1, 1, 2)
+    assert rows["samples"]["verdict"] == "pass"
+    listed = subprocess.run(["git", "worktree", "list"], cwd=repository, capture_output=True, text=True, check=True).stdout
+    assert listed.count("\n") == 1  # the base's is gone
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_unknown_commit_and_a_base_without_a_project_have_their_statuses(repository) -> None:
+    words = ["gate", "--method", "toy", "--task", "gmm-id", "--quiet"]
+    unknown = CliRunner().invoke(main, [*words, "--base-ref", "nowhere"])
+    assert (unknown.exit_code, "--base-ref nowhere" in unknown.output) == (2, True)
+    git(repository, "rm", "-q", "pyproject.toml")
+    git(repository, "commit", "-q", "-m", "No project")
+    bare = CliRunner().invoke(main, [*words, "--base-ref", "HEAD"])
+    assert (bare.exit_code, "pyproject.toml" in bare.output) == (4, True)
+
+
+def test_a_plugin_file_of_the_repository_is_the_commits_own(tmp_path) -> None:
+    top, tree = tmp_path / "top", tmp_path / "tree"
+    assert worktree.counterpart(top / "plugins" / "a.py", top, tree) == tree / "plugins" / "a.py"
+    assert worktree.counterpart(tmp_path / "elsewhere.py", top, tree) == tmp_path / "elsewhere.py"
+
+
+@pytest.mark.slow
+def test_a_planted_slowdown_is_caught_and_identical_code_is_not(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
+    fast, same, slow = (toy(tmp_path / name, products) for name, products in (("a", 40), ("b", 40), ("c", 60)))
+    words = ["gate", "--base-python", sys.executable, "--base-plugin", str(fast), "--method", "toy", "--task", "gmm-id"]
+    words += ["--only", "speed", "--clock", "cpu", "--tolerance", "0.1", "--json"]
+    assert CliRunner().invoke(main, [*words, "--plugin", str(same)]).exit_code in (0, 3)
+    found = CliRunner().invoke(main, [*words, "--plugin", str(slow)])
+    assert found.exit_code == 1, found.output

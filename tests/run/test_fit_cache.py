@@ -1,0 +1,101 @@
+"""One fit for all that ask alike: a run that loads it scores as a run that makes it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from compbench.files import load_tensors, save_tensors
+from compbench.registry import Registry
+from compbench.run.fit_cache import SharedFit, facts_of_fit
+from compbench.run.runner import run
+from compbench.schemas import RunRequest
+
+
+def smoke(home: Path, method: str, **overrides: object) -> dict:
+    request = RunRequest(
+        task="gauss2d-nonfact-id", method=method, preset="smoke", device="cpu", threads=1, home=str(home), overrides=overrides
+    )
+    record = run(request, in_process=True).record
+    assert record.status == "ok", record.reason
+    return {"values": [score.value for score in record.scores], "notes": record.notes, "profile": record.profile}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    home = tmp_path_factory.mktemp("fits")
+    return home, smoke(home, "fkc", num_particles=2)
+
+
+def test_another_run_of_the_same_fit_loads_it(first) -> None:
+    home, made = first
+    assert len(list((home / "cache").glob("fit-*.safetensors"))) == 1
+    loaded = smoke(home, "naive-sde")
+    assert len(list((home / "cache").glob("fit-*.safetensors"))) == 1
+    assert loaded["notes"]["fit shared"] == 1
+    assert "fit shared" not in made["notes"]
+    assert loaded["profile"].seconds("fit") == pytest.approx(made["profile"].seconds("fit"))
+
+
+def test_a_loaded_fit_scores_bit_for_bit_like_one_of_ones_own(first, tmp_path: Path) -> None:
+    home, _ = first
+    assert smoke(home, "naive-ode")["values"] == smoke(tmp_path, "naive-ode")["values"]
+
+
+def test_other_points_or_seeds_are_other_fits(first) -> None:
+    home, _ = first
+    before = len(list((home / "cache").glob("fit-*.safetensors")))
+    smoke(home, "naive-ode", **{"task.train_points": 50})
+    assert len(list((home / "cache").glob("fit-*.safetensors"))) == before + 1
+
+
+def test_what_a_fit_depends_on_leaves_out_sampling() -> None:
+    task = Registry().load("tasks", "gmm-id")
+    request = RunRequest(task="gmm-id", method="fkc", home=".")
+    facts = [
+        facts_of_fit(
+            {}, request=request, task=task, budget=budget, source=task.source(Path(), "auto"), precision="fp32", device="cpu"
+        )
+        for budget in (task.budgets["smoke"], task.budgets["smoke"].model_copy(update={"sample_steps": 99}))
+    ]
+    assert facts[0] == facts[1]
+    other = task.budgets["smoke"].model_copy(update={"train_steps": 99})
+    assert facts[0]["budget"] != {**facts[0], "budget": other.model_dump()}["budget"]
+
+
+def test_a_damaged_fit_is_made_anew(tmp_path: Path) -> None:
+    place, restored = SharedFit(tmp_path, {"a": 1}), []
+    place.save(torch.nn.Linear(2, 2), {"seconds": 1.0}, federation={"pooled": True})
+    assert place.load(lambda: torch.nn.Linear(2, 2), restored.append)[1]["seconds"] == 1.0
+    assert restored == [{"pooled": True}]
+    assert place.load(lambda: torch.nn.Linear(3, 3), restored.append) is None
+    assert not place.path.exists()
+    place.path.write_bytes(b"rubbish")
+    assert place.load(lambda: torch.nn.Linear(2, 2), restored.append) is None
+
+
+def in_silos(home: Path, method: str):
+    request = RunRequest(task="blobs-noniid", method=method, preset="smoke", device="cpu", threads=1, home=str(home))
+    record = run(request, in_process=True, force=True).record
+    assert record.status == "ok", record.reason
+    return record
+
+
+def test_a_loaded_fit_is_of_pooled_silos_if_the_one_that_was_made_is(tmp_path: Path) -> None:
+    assert in_silos(tmp_path, "fkc").pooled_silos
+    loaded = in_silos(tmp_path, "naive-sde")
+    assert loaded.notes["fit shared"] == 1
+    assert loaded.pooled_silos
+    assert not loaded.profile.silos
+
+
+def test_a_kept_fit_without_its_ledger_is_made_again(tmp_path: Path) -> None:
+    in_silos(tmp_path, "naive-ode")
+    (kept,) = (tmp_path / "cache").glob("fit-*.safetensors")
+    tensors, facts = load_tensors(kept)
+    del facts["federation"]["pooled"]
+    save_tensors(kept, tensors, facts)
+    made = in_silos(tmp_path, "naive-sde")
+    assert made.pooled_silos
+    assert "fit shared" not in made.notes
+    assert load_tensors(kept)[1]["federation"]["pooled"] is True

@@ -1,0 +1,126 @@
+"""Plugins that cheat, each in real runs: nothing of it reaches a record, a board or another run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from run.test_runner import is_running
+
+from compbench.errors import CompbenchError
+from compbench.run import sandbox
+from compbench.run.runner import run
+from compbench.schemas import Record, RunRequest
+from compbench.store.records import Store
+
+
+def attempt(home: Path, file: Path, *, force: bool = False) -> Record:
+    facts = {"task": "blobs-iid", "method": "naughty", "preset": "smoke", "device": "cpu", "threads": 1}
+    return run(RunRequest(**facts, plugins=(str(file),), home=str(home)), force=force).record
+
+
+CLOCKS = """
+import compbench.profiling, compbench.run.contestant, compbench.run.worker
+now = [0.0]
+def frozen():
+    now[0] += 1e-9
+    return now[0]
+for name in ("time", "perf_counter", "monotonic", "process_time", "perf_counter_ns", "time_ns", "sleep"):
+    real = getattr(time, name)
+    if name == "sleep":
+        rest = real
+    setattr(time, name, frozen)
+"""
+
+DAEMON = """
+def daemon(pid):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            open(pid, "w").write(str(os.getpid()))
+            rest(600)
+        os._exit(0)
+    while not os.path.exists(pid):
+        rest(0.01)
+"""
+
+
+def test_a_patched_clock_times_nothing_and_a_daemon_ends_with_the_run(home: Path, plugin) -> None:
+    pid = home / "runs" / "daemon"
+    file = plugin(head=CLOCKS + DAEMON, fit=f"daemon({str(pid)!r}); rest(1.5)", sample="rest(0.2); return request.x0")
+    record = attempt(home, file)
+    assert record.status == "ok", record.reason
+    assert record.profile.seconds("fit") > 1.5  # the clock was captured before the plugin was loaded
+    assert record.profile.latency_p50_ms > 200
+    assert record.seconds > 1.5
+    assert not is_running(int(pid.read_text()))
+
+
+THIEF = """
+import hashlib, tempfile
+from pathlib import Path
+HOME, OWN = Path({home!r}), Path(__file__).parent
+
+def got(action):
+    try:
+        action()
+        return 1
+    except OSError:
+        return 0
+
+def stolen():
+    secrets = [path for name in ("references", "records", "board") for path in (HOME / name).rglob("*") if path.is_file()]
+    targets = [HOME / "references" / "judge.safetensors", HOME / "records" / "forged.json", HOME / "board" / "index.html"]
+    found = sum(got(path.read_bytes) for path in secrets)
+    found += sum(got(lambda: path.write_text("mine")) for path in targets)
+    found += sum(got(path.unlink) for path in secrets)
+    return found + got(lambda: os.kill(os.getppid(), 0)) + 1000 * (not secrets)
+
+def cached(x0):
+    name = hashlib.sha256(x0.numpy().tobytes()).hexdigest()
+    places = [Path(tempfile.gettempdir()), OWN, Path.home(), Path("/tmp"), Path.cwd()]
+    hits = sum((place / name).exists() for place in places)
+    for place in places:
+        got(lambda: (place / name).write_text("samples"))
+    return hits
+"""
+
+
+@pytest.mark.skipif(sandbox.abi() == 0, reason="this kernel has no Landlock")
+def test_a_plugin_reads_no_references_writes_no_records_and_finds_nothing_of_its_last_run(home: Path, plugin) -> None:
+    Store(home / "records").folder.mkdir(exist_ok=True)
+    for name in ("references", "records", "board"):
+        (home / name).mkdir(exist_ok=True)
+        (home / name / "secret.txt").write_text("secret")
+    sample = "ctx.notes.update(stolen=stolen(), cached=cached(request.x0)); return request.x0"
+    file = plugin(head=THIEF.format(home=str(home)), sample=sample)
+    for number in (1, 2):
+        record = attempt(home, file, force=number > 1)
+        assert record.status == "ok", record.reason
+        assert (record.attempt, record.environment.fence) == (number, "landlock")
+        assert record.notes
+        assert set(record.notes.values()) == {0.0}
+    assert (home / "records" / "secret.txt").read_text() == "secret"
+    assert not (home / "records" / "forged.json").exists()
+
+
+def test_a_plugin_that_speaks_for_the_harness_is_not_believed(home: Path, plugin) -> None:
+    lies = """
+import compbench.run.contestant, compbench.registry
+compbench.registry.Entry.sha256 = property(lambda self: "0" * 64)
+"""
+    with pytest.raises(CompbenchError, match="is not what its file says"):
+        attempt(home, plugin(head=lies))
+
+
+def test_facts_that_fit_no_record_make_a_failed_one(home: Path, plugin) -> None:
+    lies = """
+import compbench.run.contestant
+compbench.run.contestant.Contestant.measure = lambda self: {"parameters": "<b>many</b>", "sample_samples_per_second": 1e300}
+compbench.run.contestant.Contestant.facts = lambda self: {"threads": "many", "notes": {"x": "y" * 10000}, "packages": 3}
+"""
+    record = attempt(home, plugin(head=lies))
+    assert record.status == "failed"
+    assert "fits no record" in record.reason
+    assert record.scores == ()

@@ -1,0 +1,155 @@
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from support.sample_records import record, score
+
+from compbench.errors import CompbenchError
+from compbench.files import write_atomically
+from compbench.schemas import RECORD_FORMAT
+from compbench.store.load import read_records
+from compbench.store.records import MIGRATIONS, Store, dump, parse
+
+FORMATS = Path(__file__).parent / "fixtures" / "records"
+"""A real record as each format wrote it; files here are never rewritten."""
+
+
+def test_a_record_survives_the_round_trip() -> None:
+    assert parse(dump(record())) == record()
+
+
+def test_identity_is_the_hash_of_the_canonical_spec_whatever_the_order_of_settings() -> None:
+    one, two = record(settings={"a": 1, "b": 2}).spec, record(settings={"b": 2, "a": 1}).spec
+    assert one.identity == two.identity
+    assert one.identity != record(settings={"a": 1, "b": 3}).spec.identity
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"[]", "no format number"),
+        (b'{"format": 99}', "update it"),
+        (b'{"format": 0}', "never was"),
+        (b'{"format": 1}', "not a record"),
+        (b'{"format": 2}', "no digest"),
+        (b"x" * (5 * 2**20), "bytes long"),
+    ],
+)
+def test_parse_says_what_is_wrong_in_one_line(content: bytes, message: str) -> None:
+    with pytest.raises(CompbenchError, match=message):
+        parse(content)
+
+
+def test_parse_rejects_nan() -> None:
+    raw = {**record().model_dump(mode="json"), "format": 1, "seconds": float("nan")}
+    with pytest.raises(CompbenchError, match="seconds"):
+        parse(json.dumps(raw).encode())
+
+
+def test_the_digest_is_the_hash_of_all_other_lines() -> None:
+    lines = dump(record()).splitlines(keepends=True)
+    (own,) = [line for line in lines if line.startswith(b' "digest": ')]
+    others = b"".join(line for line in lines if line != own)
+    assert own == f' "digest": "{hashlib.sha256(others).hexdigest()}",\n'.encode()
+
+
+def test_a_score_that_was_edited_is_found_out_by_both_readers(tmp_path: Path) -> None:
+    path = tmp_path / "edited.json"
+    path.write_bytes(dump(record(score(value=0.5))).replace(b'"value": 0.5', b'"value": 0.9'))
+    with pytest.raises(CompbenchError, match="was changed"):
+        parse(path.read_bytes())
+    found, problems = read_records([path])
+    assert not found
+    assert "was changed" in problems[0].reason
+
+
+def test_a_formatter_does_not_spoil_a_record() -> None:
+    assert parse(json.dumps(json.loads(dump(record()))).encode()) == record()
+
+
+@pytest.mark.parametrize(
+    ("name", "accuracy", "num_evaluations"),
+    [
+        ("format-1.json", 0.5454545617103577, 20),
+        ("format-2.json", 0.03333333507180214, 4),
+        ("format-3.json", 0.03333333507180214, 4),
+        ("format-4.json", 0.03333333507180214, 4),
+        ("format-5.json", 0.03333333507180214, 4),
+    ],
+)
+def test_a_stored_record_of_each_format_says_to_both_readers_what_it_said(
+    name: str, accuracy: float, num_evaluations: int, tmp_path: Path
+) -> None:
+    found = parse((FORMATS / name).read_bytes())
+    assert (found.format, found.identity, found.status) == (RECORD_FORMAT, found.spec.identity, "ok")
+    assert (found.spec.task, found.spec.method) == ("shapes3d-heavy", "factored")
+    assert found.score("heldout_accuracy").value == accuracy
+    assert found.profile.evaluations_per_sample == num_evaluations
+    path = tmp_path / f"{found.name}.json"
+    path.write_bytes((FORMATS / name).read_bytes())
+    assert read_records([path]) == ([found], [])
+
+
+def test_how_many_parameters_a_mixture_had_is_not_known_before_format_4() -> None:
+    old = json.loads((FORMATS / "format-3.json").read_bytes())
+    counted = old["profile"]["parameters"]
+    assert MIGRATIONS[3](old)["profile"]["parameters"] == counted
+    mixture = {**old, "spec": {**old["spec"], "method": "ddm"}}
+    assert MIGRATIONS[3](mixture)["profile"] == {**old["profile"], "parameters": None}
+    assert MIGRATIONS[3]({**mixture, "profile": None})["profile"] is None
+
+
+def test_there_is_a_stored_record_of_each_format_and_a_migration_from_each_older_one() -> None:
+    stored = {json.loads(path.read_bytes())["format"] for path in FORMATS.glob("*.json")}
+    assert stored == set(range(1, RECORD_FORMAT + 1))
+    assert set(MIGRATIONS) == set(range(1, RECORD_FORMAT))
+
+
+def test_a_bad_file_in_the_store_never_hides_the_good_ones(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write(record())
+    (tmp_path / "bad.json").write_text("{")
+    found, problems = store.read()
+    assert [one.identity for one in found] == [record().identity]
+    assert [problem.path.name for problem in problems] == ["bad.json"]
+
+
+def test_a_record_is_never_overwritten(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write(record())
+    with pytest.raises(CompbenchError, match="never overwritten"):
+        store.write(record())
+
+
+def test_attempts_count_past_files_that_cannot_be_read(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    path = store.write(record())
+    path.write_text("{")
+    assert store.next_attempt(record().identity) == 2
+
+
+def test_a_full_disk_leaves_nothing_behind_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(CompbenchError, match="No space left on device; nothing was changed"):
+        write_atomically(tmp_path / "record.json", b"{}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_that_is_not_the_recorded_one_is_not_shown(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    path = store.write(record(), {"samples.png": b"picture"})
+    written = parse(path.read_bytes())
+    assert store.picture(written) == b"picture"
+    (tmp_path / written.artifacts[0].name).write_bytes(b"another")
+    assert store.picture(written) is None
+
+
+def test_a_field_more_or_less_needs_a_new_format() -> None:
+    """If this fails: raise RECORD_FORMAT, write a migration, and store a record of the new format."""
+    stored = (FORMATS / f"format-{RECORD_FORMAT}.json").read_bytes()
+    assert dump(parse(stored)) == stored

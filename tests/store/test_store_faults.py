@@ -1,0 +1,148 @@
+"""A store under sixteen writers, killed writers, runs that were taken over and a disk that fills up in the middle of a file."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.sample_records import record
+
+from compbench.errors import Unwritable
+from compbench.home import Home
+from compbench.registry import Registry
+from compbench.run.processes import Ended
+from compbench.run.runner import _Attempt
+from compbench.schemas import Record, RunRequest
+from compbench.store.lease import FREE, Lost
+from compbench.store.records import Store, Taken
+
+TESTS = Path(__file__).parents[1]
+
+
+def test_of_sixteen_writers_of_one_attempt_one_wins_and_its_picture_is_its_own(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    outcomes: list[object] = []
+    together = threading.Barrier(16)
+
+    def write(number: int) -> None:
+        together.wait()
+        try:
+            store.write(record(), {"samples.png": b"%d" % number})
+            outcomes.append(number)
+        except Taken as taken:
+            outcomes.append(taken)
+
+    with ThreadPoolExecutor(16) as writers:
+        list(writers.map(write, range(16)))
+    (winner,) = [outcome for outcome in outcomes if isinstance(outcome, int)]
+    (found,), problems = store.read()
+    assert problems == []
+    assert found.artifacts[0].sha256 == hashlib.sha256(b"%d" % winner).hexdigest()
+    assert (tmp_path / found.artifacts[0].name).read_bytes() == b"%d" % winner
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_a_killed_writer_left_is_swept_up_and_its_number_used_again(tmp_path: Path) -> None:
+    code = "import os, signal, sys; sys.path.insert(0, sys.argv[2]); from pathlib import Path\n"
+    code += "from support.sample_records import record; from compbench.store import records\n"
+    code += "records.dump = lambda record: os.kill(os.getpid(), signal.SIGKILL)\n"
+    code += "records.Store(Path(sys.argv[1])).write(record(), {'samples.png': b'half'})\n"
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(TESTS)], check=False)
+    assert killed.returncode == -9
+    store, one = Store(tmp_path), record()
+    assert store.paths() == []
+    assert store.next_attempt(one.identity) == 2
+    other = record(seed=1)
+    store.write(other, {"samples.png": b"whole"})
+    store.sweep_up(other.identity)
+    store.sweep_up(one.identity)
+    assert store.next_attempt(one.identity) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{other.name}.json", f"{other.name}.samples.png"]
+
+
+def test_a_record_that_the_disk_has_no_room_for_is_absent_and_can_be_written_later(tmp_path: Path) -> None:
+    code = "import resource, sys; sys.path.insert(0, sys.argv[2]); from pathlib import Path\n"
+    code += "from support.sample_records import record; from compbench.store.records import Store\n"
+    code += "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+    code += "try: Store(Path(sys.argv[1])).write(record(), {'samples.png': b'small'})\n"
+    code += "except Exception as error: print(type(error).__name__, error)\n"
+    full = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(TESTS)], capture_output=True, text=True, check=True)
+    assert full.stdout.startswith(f"{Unwritable.__name__} could not write {tmp_path}")
+    store = Store(tmp_path)
+    assert store.read() == ([], [])
+    store.write(record(), {"samples.png": b"small"})
+    assert len(store.read()[0]) == 1
+
+
+def ours() -> Record:
+    """A record of the method that is installed here."""
+    return record(code=Registry().entry("methods", "factored").sha256)
+
+
+class Told:
+    """The two processes of a run, played: they answer as told, and `during` happens in the middle of the fit."""
+
+    predecessors = 0
+
+    def __init__(self, during: Callable[[], None]) -> None:
+        self.alarm, self._during = lambda: None, during
+
+    def describe(self) -> tuple[dict, dict]:
+        spec = ours().spec
+        facts = spec.model_dump(mode="json")
+        plugin = {"file_sha256": spec.code}
+        contestant = {"settings": spec.settings, "method_version": 1, "oracle": False, "plugin": plugin}
+        source = {"kind": spec.source, "fingerprint": spec.fingerprint}
+        return contestant, {**facts, "source": source, "device": "cpu"}
+
+    def prepare(self) -> None: ...
+
+    def fit(self, **order: object) -> dict:
+        self._during()
+        self.alarm()
+        raise Ended("failed", "no luck")
+
+    def stop(self, *, gracefully: bool) -> None: ...
+
+    def log(self) -> str:
+        return ""
+
+
+def attempt(home: Path, during: Callable[[], None]) -> _Attempt:
+    asked = RunRequest(task="shapes3d-heavy", method="factored", home=str(home))
+    return _Attempt(asked, Home(home), Told(during), force=False, resume=False, in_process=False)
+
+
+def test_a_run_that_another_machine_took_over_writes_no_record(tmp_path: Path) -> None:
+    folder = tmp_path / "claims" / ours().identity
+
+    def taken() -> None:
+        (folder / "claim.2").touch()
+
+    with pytest.raises(Lost, match="was taken over by another process after a long silence"):
+        attempt(tmp_path, taken).run()
+    assert Store(tmp_path / "records").paths() == []
+    (folder / "claim.2").write_bytes(FREE.encode())
+    assert attempt(tmp_path, lambda: None).run().record.attempt == 1
+
+
+def test_a_record_that_came_in_meanwhile_only_moves_the_number_of_the_attempt(tmp_path: Path) -> None:
+    one = attempt(tmp_path, lambda: None)
+    number_of = one.store.next_attempt
+
+    def overtaken(identity: str) -> int:
+        """The number, but before it is used somebody merges a record of the same run into the store."""
+        number = number_of(identity)
+        if number == 1:
+            Store(tmp_path / "records").write(ours())
+        return number
+
+    one.store.next_attempt = overtaken
+    assert one.run().record.attempt == 2
+    assert len(one.store.read()[0]) == 2

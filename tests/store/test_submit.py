@@ -1,0 +1,150 @@
+"""What may be handed in.  The record is of the first-party method `mono`, as installed here."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.sample_records import png, record, score
+
+from compbench.cli.main import main
+from compbench.errors import CompbenchError
+from compbench.registry import Registry
+from compbench.run.reproduce import compare, request_of, tolerated
+from compbench.schemas import Environment, Plugin, Record
+from compbench.store.records import Store
+from compbench.store.submit import _is_dirty, checked, lay_out
+
+REGISTRY = Registry()
+ENTRY = REGISTRY.entry("methods", "mono")
+
+
+@pytest.fixture
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a method is being worked on here, its file is dirty; these tests are of the other checks."""
+    monkeypatch.setattr("compbench.store.submit._is_dirty", lambda entry: False)
+
+
+def honest(*scores, more: dict | None = None, **facts) -> Record:
+    facts = {"method": "mono", "code": ENTRY.sha256, "metrics": {"accuracy": 1}, **facts}
+    plugin = Plugin(distribution=ENTRY.distribution, version=ENTRY.version, module=ENTRY.module, file_sha256=facts["code"])
+    return record(*scores, more={"plugin": plugin, **(more or {})}, **facts)
+
+
+def stored(folder: Path, own: Record) -> Path:
+    return Store(folder / "records").write(own, {"samples.png": png()})
+
+
+@pytest.fixture
+def leaderboards(tmp_path: Path) -> Path:
+    (tmp_path / "leaderboards" / "records").mkdir(parents=True)
+    return tmp_path / "leaderboards"
+
+
+def test_a_submission_lays_out_record_picture_and_declaration(clean, tmp_path: Path, leaderboards: Path) -> None:
+    path = stored(tmp_path, honest())
+    found = lay_out([checked(path, REGISTRY)], leaderboards, training_data="seen")
+    assert sorted(p.name for p in leaderboards.rglob("*.*")) == sorted(p.name for p in found.written)
+    assert (leaderboards / "records" / path.name).read_bytes() == path.read_bytes()
+    assert {p.name.removeprefix(path.stem) for p in found.written} == {".json", ".samples.png", ".self-reported.json"}
+    again = lay_out([checked(path, REGISTRY)], leaderboards, training_data="seen")
+    assert len(again.known) == 2
+
+
+def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(clean, tmp_path: Path, leaderboards: Path) -> None:
+    theirs = stored(leaderboards, honest(score(value=0.7))).read_bytes()
+    path = stored(tmp_path, honest())
+    with pytest.raises(CompbenchError, match="there already with other content"):
+        lay_out([checked(path, REGISTRY)], leaderboards, training_data="seen")
+    assert (leaderboards / "records" / path.name).read_bytes() == theirs
+    assert not (leaderboards / "levels").exists()
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"more": {"in_process": True}}, "run --in-process"),
+        ({"more": {"environment": Environment(compbench="0.1", python="3.12", fence="off")}}, "COMPBENCH_FENCE=off"),
+        ({"more": {"plugin": Plugin()}}, "compbench new mono"),
+        ({"more": {"plugin": Plugin(distribution="mono.py", version="file")}}, "compbench new mono"),
+        ({"more": {"plugin": Plugin(distribution="other", version="2", file_sha256=ENTRY.sha256)}}, "from other 2; installed is"),
+        ({"code": "b" * 64}, "which has changed since"),
+        ({"task_version": 99}, "version 99 of 'shapes3d-heavy'"),
+        ({"metrics": {"accuracy": 99}}, "version 99 of metric 'accuracy'"),
+        ({"task": "no-such-task"}, "no task named"),
+        ({"method": "no-such-method"}, "no method named"),
+        ({"status": "killed"}, "that is no result"),
+        ({"more": {"scores": ()}}, "no primary score"),
+        ({"more": {"identity": "0" * 64}}, "not the hash of its spec"),
+    ],
+)
+def test_what_may_not_be_handed_in_is_refused_with_the_reason(clean, tmp_path: Path, facts: dict, reason: str) -> None:
+    with pytest.raises(CompbenchError, match=reason):
+        checked(stored(tmp_path, honest(**facts)), REGISTRY)
+
+
+def test_a_file_that_is_not_as_it_was_written_is_refused(clean, tmp_path: Path) -> None:
+    path = stored(tmp_path, honest())
+    copy = path.with_name("copy.json")
+    copy.write_bytes(path.read_bytes())
+    picture = next(path.parent.glob("*.png"))
+    for file, change, reason in (
+        (copy, lambda: None, "under another name"),
+        (path, lambda: picture.write_bytes(png(4, 4)), "whose content is another"),
+        (path, lambda: picture.unlink(), "cannot be read"),
+        (path, lambda: path.write_bytes(path.read_bytes().replace(b"0.5", b"0.9")), "digest"),
+    ):
+        change()
+        with pytest.raises(CompbenchError, match=reason):
+            checked(file, REGISTRY)
+
+
+def test_a_method_with_changes_that_are_not_committed_is_dirty(tmp_path: Path) -> None:
+    entry = ENTRY._replace(file=tmp_path / "mine.py")
+    entry.file.write_text("x = 1\n")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    assert not _is_dirty(entry)  # in no checkout at all
+    subprocess.run([*git, "init", "-q"], check=True)
+    assert _is_dirty(entry)
+    subprocess.run([*git, "add", "mine.py"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "mine"], check=True)
+    assert not _is_dirty(entry)
+    entry.file.write_text("x = 2\n")
+    assert _is_dirty(entry)
+
+
+def test_external_training_data_wants_a_note(tmp_path: Path, leaderboards: Path) -> None:
+    path = stored(tmp_path, honest())
+    done = CliRunner().invoke(main, ["submit", str(path), "--to", str(leaderboards), "--training-data", "external"])
+    assert done.exit_code == 2
+    assert "needs --note" in done.output
+
+
+def test_a_request_says_every_setting_of_a_spec() -> None:
+    spec = honest(settings={"head_width": 2.0}, task_settings={"judge": "pooled"}).spec
+    request = request_of(spec, Path("/nowhere"))
+    assert request.overrides["head_width"] == 2.0
+    assert request.overrides["task.judge"] == "pooled"
+    assert request.overrides["budget.train_steps"] == spec.budget.train_steps
+    assert (request.device, request.source, request.precision, request.seed) == ("cpu", "embedded", "fp32", 0)
+
+
+def test_tolerance_is_margin_share_of_value_or_floor_and_three_errors_of_an_accuracy() -> None:
+    assert tolerated(score("heldout_kid", 0.0), 0.01, 0.05) == 0.01
+    assert tolerated(score("heldout_kid", 2.0), 0.01, 0.05) == pytest.approx(0.1)
+    assert tolerated(score("heldout_kid", 0.1, floor=4.0), 0.01, 0.05) == pytest.approx(0.2)
+    assert tolerated(score(value=0.5, n=100, ceiling=1.0), 0.02, 0.0) == pytest.approx(0.02 + 3 * 0.05)
+
+
+@pytest.mark.parametrize(("found", "agrees"), [(0.5, True), (0.52, True), (0.6, False)])
+def test_a_reproduction_agrees_within_tolerance(found: float, agrees: bool) -> None:
+    again = compare(record(score(value=0.5)), record(score(value=found)), margin=lambda metric: 0.0, tolerance=0.05)
+    assert again.agrees is agrees
+
+
+def test_a_reproduction_without_the_primary_score_does_not_agree() -> None:
+    kid = score("heldout_kid", 1.0)
+    again = compare(record(score(), kid), record(score(value=None), kid), margin=lambda metric: 0.0, tolerance=0.05)
+    assert [entry.name for entry in again.compared] == ["heldout_kid"]
+    assert again.missing == ("heldout_accuracy",)
+    assert not again.agrees

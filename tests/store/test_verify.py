@@ -1,0 +1,158 @@
+"""A planted fault of each kind is found, named and told from the others; a sound store has none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.stored import store
+
+from compbench.cli.main import main
+from compbench.errors import CompbenchError
+from compbench.home import Home
+from compbench.store.lease import take
+from compbench.store.records import dump, parse
+from compbench.store.verify import verify
+
+
+def record_of(folder: Path) -> Path:
+    return next(folder.glob("*.json"))
+
+
+def picture_of(folder: Path) -> Path:
+    return next(folder.glob("*.png"))
+
+
+def cut(folder: Path) -> None:
+    record_of(folder).write_bytes(record_of(folder).read_bytes()[:-20])
+
+
+def edit(folder: Path) -> None:
+    record_of(folder).write_bytes(record_of(folder).read_bytes().replace(b'"value": 0.5', b'"value": 0.6'))
+
+
+def rename(folder: Path) -> None:
+    picture_of(folder).unlink()
+    record_of(folder).rename(folder / "mine.json")
+
+
+def forge(folder: Path) -> None:
+    """Other settings under the old identity, whole and under the right name."""
+    path = record_of(folder)
+    found = parse(path.read_bytes())
+    forged = found.model_copy(update={"spec": found.spec.model_copy(update={"settings": {"hidden": 65}})})
+    path.write_bytes(dump(forged))
+
+
+def link(folder: Path) -> None:
+    picture_of(folder).unlink()
+    elsewhere = record_of(folder).rename(folder.parent / "elsewhere.json")
+    (folder / "link.json").symlink_to(elsewhere)
+
+
+def change_picture(folder: Path) -> None:
+    picture_of(folder).write_bytes(b"another")
+
+
+def add_picture(folder: Path) -> None:
+    (folder / "stray.samples.png").write_bytes(b"picture")
+
+
+def add_folder(folder: Path) -> None:
+    (folder / "more").mkdir()
+
+
+def leave_unfinished(folder: Path) -> None:
+    path = folder / ".task.method.quick.s0.0123456789ab.1.json.x1_y2"
+    path.write_bytes(b"{")
+    os.utime(path, (0, 0))
+
+
+FAULTS: list[tuple[Callable[[Path], None], str, str]] = [
+    (cut, "record", "not JSON"),
+    (edit, "record", "was changed"),
+    (rename, "record", "under another name"),
+    (forge, "record", "not the hash of its spec"),
+    (link, "record", "no plain file"),
+    (change_picture, "artifact", "its hash is another"),
+    (add_picture, "orphan", "belongs to no record"),
+    (add_folder, "orphan", "is a folder"),
+    (leave_unfinished, "left over", "was killed"),
+]
+
+
+def test_a_sound_store_has_no_findings(tmp_path: Path) -> None:
+    report = verify(store(tmp_path, 0.5, 0.25))
+    assert [record.attempt for record in report.records] == [1, 2]
+    assert report.findings == ()
+
+
+@pytest.mark.parametrize(("plant", "kind", "problem"), FAULTS, ids=lambda value: getattr(value, "__name__", None))
+def test_a_planted_fault_is_the_one_finding_and_says_how_to_mend_it(
+    plant: Callable[[Path], None], kind: str, problem: str, tmp_path: Path
+) -> None:
+    folder = store(tmp_path / "records", 0.5)
+    plant(folder)
+    before = sorted(folder.iterdir())
+    done = CliRunner().invoke(main, ["verify", str(folder)])
+    assert done.exit_code == 1
+    (line, summary) = done.output.splitlines()
+    assert line.startswith(f"{kind}: ")
+    assert problem in line
+    assert "To mend: " in line
+    assert f"problems: 1 {kind}" in summary
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_lost_picture_is_told_and_is_a_problem_on_demand(tmp_path: Path) -> None:
+    picture = picture_of(store(tmp_path, 0.5))
+    picture.unlink()
+    assert verify(tmp_path).absent == (picture.name,)
+    plain, strict = (CliRunner().invoke(main, ["verify", str(tmp_path), *more]) for more in ([], ["--pictures"]))
+    assert (plain.exit_code, strict.exit_code) == (0, 1)
+    assert "1 sound records, 1 of their pictures elsewhere; no problems" in plain.output
+    assert f"artifact: {picture.name} is missing" in strict.output
+
+
+def test_a_claim_whose_holder_died_is_left_over_and_one_that_was_given_back_is_not(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    store(home.records, 0.5)
+    take(home.claims / "given-back").release()
+    holder = (
+        "import os, sys; from pathlib import Path; from compbench.store.lease import take; take(Path(sys.argv[1])); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", holder, str(home.claims / "died")], check=True)
+    (finding,) = verify(home.records).findings
+    assert (finding.name, finding.kind) == ("claims/died/claim.1", "left over")
+    claim = take(home.claims / "died")  # the next run takes it over
+    assert verify(home.records).findings == ()
+    claim.release()
+
+
+def test_a_file_that_is_just_being_written_is_no_finding(tmp_path: Path) -> None:
+    folder = store(tmp_path, 0.5)
+    (folder / ".task.method.quick.s0.0123456789ab.1.json.x1_y2").write_bytes(b"{")
+    (folder / ".gitkeep").touch()
+    assert verify(folder).findings == ()
+
+
+def test_names_with_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    (store(tmp_path, 0.5) / "a\x1b[2Jb.png").write_bytes(b"")
+    assert "\x1b" not in CliRunner().invoke(main, ["verify", str(tmp_path)]).output
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(CompbenchError, match="there is no store"):
+        verify(tmp_path / "nothing")
+    assert CliRunner().invoke(main, ["verify", str(tmp_path / "nothing")]).exit_code == 2
+
+
+def test_the_projects_own_records_are_sound() -> None:
+    report = verify(Path(__file__).parents[2] / "leaderboards" / "records")
+    assert report.findings == ()
+    assert len(report.records) > 100

@@ -1,0 +1,54 @@
+"""Sweeps in processes of their own, for tests that kill, stop and double them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+CHEAP = ("--method", "naive-ode-oracle", "--task", "gauss2d-fact-id", "--preset", "smoke", "--device", "cpu", "--chain")
+"""Runs of a fraction of a second each, after the start of their processes."""
+
+SLOW_FIT = (
+    "ctx.checkpoints.save({}, {}); runs = os.environ['COMPBENCH_HOME'] + '/runs'; open(runs + '/began', 'a').write('x')\n"
+    "    while not ctx.cancelled() and not os.path.exists(runs + '/quick'): time.sleep(0.05)"
+)
+"""A fit that says that it began and lasts until it is stopped, or until there is a file `runs/quick`."""
+
+
+def begun(home: Path) -> str:
+    """One x for each slow fit that began."""
+    path = home / "runs" / "began"
+    return path.read_text() if path.exists() else ""
+
+
+def start(
+    home: Path, *words: str, environment: Mapping[str, str] = MappingProxyType({}), before: Callable[[], None] | None = None
+) -> subprocess.Popen:
+    """`compbench sweep` in a process of its own; `before` is called in it first."""
+    command = [sys.executable, "-m", "compbench.cli.main", "sweep", "--quiet", *words]
+    env = {**os.environ, **environment, "COMPBENCH_HOME": str(home), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, env=env, preexec_fn=before, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition, *, seconds: float = 240.0) -> bool:
+    end = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(found)
+
+
+def workers_of(home: Path) -> list[int]:
+    """Processes that were started for runs under `home`, by their environment; zombies have none."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"COMPBENCH_HOME={home}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found

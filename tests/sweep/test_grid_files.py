@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+
+from compbench.errors import CompbenchError
+from compbench.interfaces import PRESETS, Budget
+from compbench.registry import Registry
+from compbench.sweep.grid import Grid, grids, read, shipped
+from compbench.sweep.parse import names, parse_seeds
+
+
+def test_a_grid_is_every_combination_of_its_settings() -> None:
+    grid = Grid(methods="fkc", tasks="gmm-id", set={"a": [1, 2], "b": "x", "c": [[3, 4]]})
+    assert grid.overrides() == [{"a": 1, "b": "x", "c": [3, 4]}, {"a": 2, "b": "x", "c": [3, 4]}]
+    assert Grid(methods="fkc", tasks="gmm-id").overrides() == [{}]
+
+
+SHIPPED = [(name, preset) for name in shipped() for preset in PRESETS if getattr(read(name), preset)]
+
+
+def test_every_shipped_file_has_a_smoke_grid() -> None:
+    assert {name for name, preset in SHIPPED if preset == "smoke"} == set(shipped())
+
+
+@pytest.mark.parametrize(("name", "preset"), SHIPPED)
+def test_shipped_files_name_what_there_is(name: str, preset: str) -> None:
+    registry = Registry()
+    for grid in grids(name, preset):
+        tasks = [registry.load("tasks", task) for task in names("tasks", grid.tasks, ())]
+        methods = [registry.load("methods", method) for method in names("methods", grid.methods, ())]
+        assert parse_seeds(grid.seeds)
+        for overrides in grid.overrides():
+            own = {key: value for key, value in overrides.items() if "." not in key}
+            assert all(method.settings(**own) for method in methods)
+            for kind, name in (key.split(".") for key in overrides if "." in key):
+                fields = [Budget.model_fields] if kind == "budget" else [type(task.settings).model_fields for task in tasks]
+                assert all(name in known for known in fields)
+
+
+def test_the_papers_tables_have_its_grid() -> None:
+    """Four (table 1) and two (table 2) tasks, N in 100, 1000, 10000 and the oracle, five K, 30 runs."""
+    for name, tasks in (("weighted-table1", 4), ("weighted-table2", 2)):
+        oracle, *_, learned = grids(name, "paper")
+        assert len(names("tasks", learned.tasks, ())) == tasks
+        assert len(learned.overrides()) == 15
+        assert len(oracle.overrides()) == 5
+        assert len(parse_seeds(learned.seeds)) == 30
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[quick]\n", "is not TOML"),
+        ("[[quick]]\nmethods = 'fkc'\n", r"quick\.0\.tasks: Field required"),
+        ("[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nseed = 1\n", r"quick\.0\.seed: Extra inputs"),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(CompbenchError, match=message):
+        read(str(path))
+
+
+def test_an_unknown_name_or_preset_says_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(CompbenchError, match="weighted-table1"):
+        read("weighted-tabel1")
+    with pytest.raises(CompbenchError, match="no such file"):
+        read(str(tmp_path / "none.toml"))
+    path = tmp_path / "mine.toml"
+    path.write_text("[[paper]]\nmethods = 'fkc'\ntasks = 'gmm-id'\n")
+    with pytest.raises(CompbenchError, match="no grid for --preset quick; it has paper"):
+        grids(str(path), "quick")

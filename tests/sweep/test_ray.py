@@ -1,0 +1,65 @@
+"""Sweeps as Ray tasks, on a real Ray of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from support.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers_of
+
+from compbench.store.records import Store
+
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
+
+
+def sweep(home: Path, *words: str, **environment: str) -> subprocess.Popen:
+    return start(home, "--executor", "ray", *words, environment=environment)
+
+
+@needs_ray
+def test_runs_are_tasks_and_a_chain_is_one_task(tmp_path: Path) -> None:
+    asked = ("--executor-set", f"cpus={len(os.sched_getaffinity(0))}", "--json")  # so one task at a time, and one chain
+    going = sweep(tmp_path, *CHEAP, "--seed", "0-2", *asked)
+    output, _ = going.communicate(timeout=300)
+    assert going.returncode == 0, output
+    assert [(result["seed"], result["status"]) for result in json.loads(output)] == [(0, "ok"), (1, "ok"), (2, "ok")]
+    records, problems = Store(tmp_path / "records").read()
+    assert problems == []
+    assert sorted(record.environment.predecessors for record in records) == [0, 1, 2]
+    assert {record.environment.slots for record in records} == {1}
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_stopped_sweep_ends_its_tasks_and_says_what_is_left(tmp_path: Path, plugin) -> None:
+    home = tmp_path / "home"
+    words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1])
+    going = sweep(home, *words, "--seed", "0-3")
+    cores = min(4, len(os.sched_getaffinity(0)))
+    assert wait_for(lambda: begun(home) == "x" * cores)
+    going.send_signal(signal.SIGINT)
+    _, error = going.communicate(timeout=300)
+    assert going.returncode == 130
+    assert "0 of 4 runs are done, 4 are left" in error
+    assert wait_for(lambda: workers_of(home) == [], seconds=20)
+    assert [record.status for record in Store(home / "records").read()[0]] == ["killed"] * cores
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_run_that_no_node_can_hold_is_one_line(tmp_path: Path) -> None:
+    going = sweep(tmp_path, *CHEAP, "--seed", "0", "--executor-set", "cpus=1024")
+    _, error = going.communicate(timeout=300)
+    assert going.returncode == 2
+    assert "no node of the Ray cluster has 1024 cores and 0 GPUs" in error
+
+
+def test_without_ray_the_sweep_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("raise ModuleNotFoundError(\"No module named 'ray'\", name='ray')\n")
+    error = sweep(tmp_path / "home", *CHEAP, "--seed", "0-2", PYTHONPATH=str(tmp_path)).communicate(timeout=300)[1]
+    assert error == "compbench: executor 'ray' needs package 'ray', which is not installed: pip install 'compbench[ray]'\n"
