@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from compbench import profiling
 from compbench.closures import refuse_tensors
+from compbench.context import Batch, Context, Silo, Steps
 from compbench.errors import CompbenchError, Refused
-from compbench.interfaces import Batch, Context, Silo
 
 if TYPE_CHECKING:
     import torch
     from torch import Generator, Tensor
 
-    from compbench.flow.train import Steps
 
 ModelState = Mapping[str, "Tensor"]
 """What may cross a silo's border: named tensors, scalars among them as tensors without dimensions."""

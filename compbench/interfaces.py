@@ -14,18 +14,22 @@ Nothing here imports torch at run time, so that `compbench list` stays fast.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from compbench.context import Batch as Batch
+from compbench.context import Checkpoints as Checkpoints
+from compbench.context import Context as Context
+from compbench.context import Silo as Silo
 from compbench.factors import FactorSpace, Holdout
 
 if TYPE_CHECKING:
     import numpy
     import torch
-    from torch import Generator, Tensor, nn
+    from torch import Tensor, nn
 
     from compbench.federation import Federation
 
@@ -77,25 +81,6 @@ class Event(NamedTuple):
 
     kind: EventKind
     shape: tuple[int, ...]
-
-
-class Batch(NamedTuple):
-    """Training examples: data x1 (B, *D) float32 on the device, and conditions (B, F) long on the device."""
-
-    x1: Tensor
-    condition: Tensor
-
-
-class Silo(Protocol):
-    """One party's shard of the training data; `batch` draws examples with replacement.
-
-    A silo may also have `condition`, the conditions (N, F) of all its examples: labels, which may leave it.
-    """
-
-    name: str
-    size: int
-
-    def batch(self, size: int, generator: Generator) -> Batch: ...
 
 
 class Request(NamedTuple):
@@ -153,53 +138,6 @@ class Problem:
     def frequencies(self) -> tuple[tuple[float, ...], ...]:
         """Share of the seen combinations that has each value of each factor."""
         return self.holdout.frequencies()
-
-
-class Checkpoints(Protocol):
-    """Where a fit leaves what it needs to go on; every array is a tensor, nothing is pickled."""
-
-    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None: ...
-
-    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None: ...
-
-    def part(self, name: str) -> Checkpoints:
-        """Checkpoints of one part of the fit (a silo, a round), beside the others."""
-        ...
-
-
-@dataclass
-class Context:
-    """What the harness lends a method for one stage: device, precision, one live generator, and its ears.
-
-    Attributes:
-        device: where models and data live.
-        precision: "fp32" or "bf16" (autocast); see `autocast()`.
-        generator: the stage's random numbers, on the CPU; the only source of randomness a method may use.
-        progress: called as progress(done, total) once a step; cheap.
-        checkpoints: of this stage.
-        cancelled: true once the run was asked to stop; a training loop then saves and raises `Cancelled`.
-        compile: whether compilation pays on this device.
-        notes: numbers (or short lists of them) that a method wants in its record: how many weights were clipped, say.
-    """
-
-    device: torch.device
-    precision: Literal["fp32", "bf16"]
-    generator: Generator
-    checkpoints: Checkpoints
-    progress: Callable[[int, int], None] = lambda done, total: None
-    cancelled: Callable[[], bool] = lambda: False
-    compile: bool = False
-    notes: dict[str, Any] = field(default_factory=dict)
-
-    def part(self, name: str, *, progress: Callable[[int, int], None] | None = None) -> Context:
-        """The context of one of several loops of a fit: checkpoints of its own, and progress where it is given."""
-        return replace(self, checkpoints=self.checkpoints.part(name), progress=progress or self.progress)
-
-    def autocast(self) -> Any:
-        """The autocast context of this precision: bf16 where asked, off otherwise."""
-        import torch
-
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
+from compbench.context import NoCheckpoints
 from compbench.data.silos import TensorSilo
 from compbench.errors import CompbenchError, Refused
 from compbench.federation import Federation, LentSilo
 from compbench.flow.train import Steps
 from compbench.interfaces import Batch, Context
-from compbench.run.checkpoints import FileCheckpoints, NoCheckpoints
+from compbench.run.checkpoints import FileCheckpoints
 
 LIKE = {"w": torch.empty(2, 3), "n": torch.empty((), dtype=torch.long)}
 KEPT: list[object] = []

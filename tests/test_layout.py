@@ -16,16 +16,20 @@ check gate metrics testing
 sweep data new
 run board
 store
-registry federation
+registry
 flow
 hookspecs
-interfaces schemas
-factors files home devices profiling errors __init__
+schemas
+interfaces
+federation
+closures context
+factors files home devices profiling
+errors __init__
 """
 """From the roof down.  A room knows those of lower floors, and itself."""
 RANK = {room: -floor for floor, line in enumerate(FLOORS.split("\n")) for room in line.split()}
-DOORS = {("testing", "check")}
-"""`compbench.testing` is the public face of the contract."""
+DOORS = {("testing", "check"), ("hookspecs", "sweep")}
+"""`compbench.testing` is the public face of the contract; a hook names the type of an executor."""
 
 
 def room(name: str) -> str:
@@ -110,7 +114,7 @@ def test_plugins_import_of_ours_only_what_is_public() -> None:
 
 def test_the_command_line_starts_without_torch_or_numpy() -> None:
     script = (
-        "import sys, compbench.cli.main, compbench.run.runner, compbench.run.worker, compbench.store.records, compbench.registry\n"
+        "import sys, compbench.cli.main, compbench.run.runner, compbench.run.worker, compbench.store.records\n"
         "print([name for name in ('torch', 'numpy', 'pandas') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "[]"

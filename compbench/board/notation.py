@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from compbench.board.aggregate import BoardRow, Failure, Section
 from compbench.board.papers import PaperFigure
-
-UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]+")
-"""Controls, line separators, and marks that reorder or hide text: a record's text keeps to its place and direction."""
+from compbench.store.text import clean
 
 SPLITS = ("heldout", "all", "seen", "none")
 SPLIT_TITLES = {
@@ -73,11 +70,6 @@ def _title(key: str, split: str) -> str:
 def _is_detail(name: str, names: Sequence[str] | set[str]) -> bool:
     """Whether a score refines another: accuracy_wall_hue refines accuracy, accuracy_seen_judge stands for itself."""
     return not name.endswith("_judge") and any(name.startswith(f"{other}_") for other in names)
-
-
-def clean(text: str) -> str:
-    """One line of text without controls or marks that would reorder it."""
-    return " ".join(UNSAFE.sub(" ", text).split())
 
 
 def number(value: float | None) -> str:

@@ -7,9 +7,10 @@ import io
 from collections.abc import Sequence
 
 from compbench.board.aggregate import BoardRow, Cell
-from compbench.board.notation import clean, failure, notes
+from compbench.board.notation import failure, notes
 from compbench.board.papers import PaperFigure
 from compbench.board.timing import Timing
+from compbench.store.text import text
 
 ROW = ("kind", "task", "task_version", "preset", "source", "fingerprint", "method", "method_version", "variant",
        "device", "precision", "rank", "rank_best", "rank_worst", "num_ok", "num_failed")  # fmt: skip
@@ -19,7 +20,6 @@ COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_
         "hardware", "parameters", "evaluations_per_sample", "level", "training_data")  # fmt: skip
 SILOS = ("num_silos", "silo_rounds", "silo_bytes_out", "silo_bytes_in", "silo_seconds", "slowest_silo_seconds")
 HEADER = (*ROW, *SCORE, *COST, *SILOS, "note")
-FORMULA = ("=", "+", "-", "@", "|", "%")
 EMPTY = ("",) * len(SCORE)
 
 
@@ -104,12 +104,6 @@ def _paper_line(figure: PaperFigure) -> tuple[str, ...]:
         "note": text(f"{figure.paper}, table {figure.table}: {figure.metric}. {figure.note}"),
     }
     return tuple(cells.get(name, "") for name in HEADER)
-
-
-def text(value: str) -> str:
-    """One line of a record's text, which a spreadsheet must not take for a formula."""
-    value = clean(value)
-    return f"'{value}" if value.startswith(FORMULA) else value
 
 
 def exact(value: float | None) -> str:

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compbench.board.notation import clean, heading, number, spread
+from compbench.board.notation import heading, number, spread
 from compbench.board.overall import Attained, Contender, Contest, Pair
 from compbench.board.ranks import Rank
-from compbench.board.render_csv import exact, text
+from compbench.board.render_csv import exact
 from compbench.board.render_markdown import escape, line
 from compbench.board.render_svg import profiles
 from compbench.board.statistics import Interval
+from compbench.store.text import clean, text
 
 TEMPLATE = Path(__file__).with_name("overall.html.jinja")
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from compbench.board.aggregate import BoardRow, Section
-from compbench.board.notation import by_section, clean, heading, number
+from compbench.board.notation import by_section, heading, number
 from compbench.board.overall import Contender, Contest
 from compbench.board.statistics import profile
+from compbench.store.text import clean
 
 WIDTH, LABEL, VALUES, LINE, TITLE, FOOT = 900, 330, 110, 16, 34, 14
 INFERENCE, ESTIMATION, FLOOR = "#3b6ea5", "#d9822b", "#777777"

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from compbench.check import side_effects
 from compbench.check.tiny_problems import ROWS, OnDevice, Tiny
+from compbench.context import NoCheckpoints
 from compbench.errors import Refused
 from compbench.interfaces import Context, Method, Problem, Request
-from compbench.run.checkpoints import NoCheckpoints
 
 if TYPE_CHECKING:
     from compbench.interfaces import Checkpoints

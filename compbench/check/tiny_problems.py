@@ -212,11 +212,6 @@ def _trajectory(device: torch.device) -> Problem:
     return replace(found, budget=BUDGET.model_copy(update={"width": 8}))
 
 
-def _trajectory(device: torch.device) -> Problem:
-    found = _lattice(TRAJECTORY, trajectories)(device)
-    return replace(found, budget=BUDGET.model_copy(update={"width": 8}))
-
-
 def _seen(holdout: Holdout) -> Tensor:
     """The seen combinations, (N, F)."""
     return torch.tensor(holdout.seen_cells)

@@ -29,7 +29,7 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     Writes figures (PNG), all numbers (diagnostics.json) and index.html.  Needs the run's weights, which are in
     COMPBENCH_HOME after a run on this machine.
     """
-    from compbench.diagnose.report import diagnose as examine
+    from compbench.diagnose.diagnosis import diagnose as examine
     from compbench.diagnose.report import write_report
     from compbench.diagnose.subject import load_subject
     from compbench.store.records import Store, parse

@@ -24,7 +24,7 @@ def verify(store: Path | None, pictures: bool, as_json: bool) -> None:
 
     Each problem is listed with how to mend it; nothing is changed.  Exit status: 0 all sound, 1 problems, 2 no such folder.
     """
-    from compbench.board.notation import clean
+    from compbench.store.text import clean
     from compbench.store.verify import Finding
     from compbench.store.verify import verify as check
 

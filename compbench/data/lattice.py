@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
+from compbench.data.lattices import Images, Lattice
 from compbench.data.sources import SOURCES, recorded_sha256
 from compbench.errors import CompbenchError
 from compbench.factors import Holdout
@@ -15,47 +16,6 @@ from compbench.interfaces import Batch, Source
 if TYPE_CHECKING:
     import torch
     from torch import Generator, Tensor
-
-Images = Callable[["Tensor"], "Tensor"]
-"""fine combinations (B, F) -> uint8 images (B, 3, 64, 64) on the device."""
-
-
-class Lattice(NamedTuple):
-    """A dataset whose images are all combinations of its factors, once each, last factor fastest.
-
-    Attributes:
-        name: of the dataset.
-        source: name of its official source.
-        sizes: number of positions of each factor in the data (MPI3D's axes have 40).
-        factors: their names.
-    """
-
-    name: str
-    source: str
-    sizes: tuple[int, ...]
-    factors: tuple[str, ...]
-
-
-SHAPES3D = Lattice(
-    "shapes3d",
-    "shapes3d",
-    (10, 10, 10, 8, 4, 15),
-    ("floor hue", "wall hue", "object hue", "scale", "shape", "orientation"),
-)
-MPI3D = Lattice(
-    "mpi3d",
-    "mpi3d-real",
-    (6, 6, 2, 3, 3, 40, 40),
-    (
-        "object colour",
-        "object shape",
-        "object size",
-        "camera height",
-        "background colour",
-        "horizontal axis",
-        "vertical axis",
-    ),
-)
 
 
 def choose_source(lattice: Lattice, folder: Path, asked: str) -> Source:
@@ -67,7 +27,7 @@ def choose_source(lattice: Lattice, folder: Path, asked: str) -> Source:
     file = SOURCES[lattice.source].files[0]
     path = folder / file.name
     if asked == "embedded" or (asked == "auto" and not path.is_file()):
-        return Source("embedded", f"{lattice.name} renderer", f"renderer-{_renderer_version(lattice)}")
+        return Source("embedded", f"{lattice.name} renderer", f"renderer-{lattice.renderer_version}")
     if not path.is_file():
         raise CompbenchError(
             f"--source official: {file.name} is not in the data folder; `compbench data fetch {lattice.source}` gets it."
@@ -102,18 +62,11 @@ def open_images(
     return open_official(lattice, path, device, progress=progress)
 
 
-def _renderer_version(lattice: Lattice) -> int:
-    # The version is written in the module; reading it must not import torch (the parent and `info` ask for it).
-    file = Path(__file__).with_name(f"{lattice.name}_renderer.py")
-    line = next(row for row in file.read_text("utf-8").splitlines() if row.startswith("RENDERER_VERSION = "))
-    return int(line.removeprefix("RENDERER_VERSION = "))
-
-
 def _renderer(lattice: Lattice, cache: Path, device: torch.device, progress: Callable[[str, int, int], None]) -> Images:
     """A renderer, with its traced buffers kept in the cache (tracing takes 3 to 11 seconds on one core)."""
     from compbench.files import load_tensors, save_tensors
 
-    path = cache / FROM_DATA / f"{lattice.name}-buffers-{_renderer_version(lattice)}.safetensors"
+    path = cache / FROM_DATA / f"{lattice.name}-buffers-{lattice.renderer_version}.safetensors"
     renderer: Any = _renderer_class(lattice)
     if path.is_file():
         try:

@@ -18,9 +18,6 @@ from torch import Tensor
 
 from compbench.errors import CompbenchError
 
-RENDERER_VERSION = 2
-"""Goes up when any pixel changes; part of the data's fingerprint."""
-
 SIZES = (6, 6, 2, 3, 3, 40, 40)
 """object colour, object shape, object size, camera height, background colour, horizontal axis, vertical axis"""
 SIDE, WINDOW, SAMPLES = 64, 16, 2

@@ -10,7 +10,8 @@ def render_grid(name: str, output: Path, cache: Path, *, rows: int, seed: int) -
     import torch
     from PIL import Image
 
-    from compbench.data.lattice import MPI3D, SHAPES3D, choose_source, open_images
+    from compbench.data.lattice import choose_source, open_images
+    from compbench.data.lattices import MPI3D, SHAPES3D
     from compbench.factors import Factor, FactorSpace
 
     lattice = {"shapes3d": SHAPES3D, "mpi3d": MPI3D}[name]

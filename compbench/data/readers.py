@@ -22,7 +22,7 @@ from compbench.data.sources import is_of, stamp
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.data.lattice import Images, Lattice
+    from compbench.data.lattices import Images, Lattice
 
 SHAPE = (64, 64, 3)
 """Of one picture, height x width x RGB, in both data sets."""

@@ -21,9 +21,6 @@ from torch import Tensor
 from compbench.data.shapes3d_light import FLOOR, HIGHLIGHT, OBJECT, SHADOW, WALL
 from compbench.errors import CompbenchError
 
-RENDERER_VERSION = 1
-"""Goes up when any pixel changes; part of the data's fingerprint."""
-
 SIZES = (10, 10, 10, 8, 4, 15)
 """floor hue, wall hue, object hue, scale, shape, orientation"""
 SIDE = 64

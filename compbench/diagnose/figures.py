@@ -14,7 +14,7 @@ from compbench.errors import CompbenchError
 from compbench.metrics.superposition import superposition
 
 if TYPE_CHECKING:
-    from compbench.diagnose.report import Diagnosis
+    from compbench.diagnose.diagnosis import Diagnosis
 
 COLUMNS = 8
 """Held-out cells in the figure of samples."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment
 
 if TYPE_CHECKING:
-    from compbench.diagnose.report import Diagnosis
+    from compbench.diagnose.diagnosis import Diagnosis
     from compbench.schemas import Record
 
 TEMPLATE = """<!doctype html>

@@ -1,121 +1,20 @@
-"""All diagnostics of one model: the numbers, then figures and a page beside the run."""
+"""Figures, numbers and one page of a diagnosis, beside the run."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from compbench.diagnose.geometry import Factorisation, Metric, factorisation, that_move, volume
-from compbench.diagnose.probes import probe_r2
-from compbench.diagnose.subject import Derivative, Subject
+from compbench.diagnose.diagnosis import Diagnosis
+from compbench.diagnose.figures import figures
+from compbench.diagnose.page import page
+from compbench.diagnose.subject import Subject
 from compbench.files import write_atomically
-from compbench.flow.low_rank import LowRankMaps, effective_rank
-from compbench.metrics.superposition import (
-    KernelAlignments,
-    as_superposition,
-    binary_factorised_kernel,
-    cosine_kernel,
-    kernel_alignments,
-    superposition,
-    superposition_score,
-)
-
-SMALLEST_VOLUME = 1e-12
-
-
-class Layer(NamedTuple):
-    """One layer: factorisation, mean log10 volume of seen and held-out cells, its spread among the latter, and probes.
-
-    `probe` has a pair (fitted on seen cells and scored there, scored on held-out cells) for each factor.
-    """
-
-    name: str
-    factorisation: Factorisation
-    log_volume_seen: float
-    log_volume_heldout: float
-    log_volume_spread: float
-    probe: tuple[tuple[float, float], tuple[float, float]]
-
-
-class Explained(NamedTuple):
-    """Superposition score and kernel alignments of some outputs."""
-
-    superposition: float
-    alignments: KernelAlignments
-
-
-class Diagnosis(NamedTuple):
-    """What was found.
-
-    Attributes:
-        outputs: upright outputs, (X, Y, *D); `truth` the same of the true samples where a condition has one.
-        error: MSE by cell (X, Y), or None.
-        explained: by superposition, cosine by cell, (X, Y).
-        scores: of the model, and of the ideal points where there is a truth.
-        kernel, factorised: of the outputs and binary, seen cells first, (X Y, X Y).
-        ranks: effective rank of each value's rendered map, by factor; empty if the model renders none.
-    """
-
-    outputs: Tensor
-    truth: Tensor | None
-    error: Tensor | None
-    explained: Tensor
-    scores: dict[str, Explained]
-    kernel: Tensor
-    factorised: Tensor
-    layers: tuple[Layer, ...]
-    derivative: str
-    ranks: dict[str, Tensor]
-
-
-def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
-    """All numbers of a subject.
-
-    Images of a deterministic task are upright on black.  Of other tasks' outputs the mean over seen cells is subtracted
-    first: the superposition is then that of main effects.
-    """
-    sizes, heldout = subject.sizes, subject.heldout
-    outputs = ((subject.outputs() + 1) / 2).unflatten(0, sizes)  # upright, (X, Y, *D)
-    truth = None
-    if subject.task.truth is not None:
-        truth = ((subject.task.truth(subject.grid) + 1) / 2).unflatten(0, sizes)
-    flat = outputs.flatten(2).double()
-    if truth is None:  # what all outputs have in common would make every cosine 1
-        flat = flat - flat[~heldout].mean(0)
-    points = {"model": flat}
-    if truth is not None:
-        ideal = truth.flatten(2).double()
-        points |= {"true samples": ideal, "exact superposition": as_superposition(ideal, heldout)}
-    cells = torch.cat([(~heldout).nonzero(), heldout.nonzero()])
-    ordered = torch.cat([flat[~heldout], flat[heldout]])
-    inside = subject.inside(derivative)
-    metrics = that_move(inside.metrics)
-    return Diagnosis(
-        outputs=outputs,
-        truth=truth,
-        error=None if truth is None else (outputs - truth).flatten(2).square().mean(-1),
-        explained=torch.nn.functional.cosine_similarity(flat, superposition(flat, heldout), dim=-1),
-        scores={
-            name: Explained(superposition_score(point, heldout), kernel_alignments(point, heldout))
-            for name, point in points.items()
-        },
-        kernel=cosine_kernel(ordered, ordered),
-        factorised=binary_factorised_kernel(cells, cells),
-        layers=tuple(_layer(name, metric, inside.activations[name], heldout) for name, metric in metrics.items()),
-        derivative=inside.derivative,
-        ranks=_ranks(subject),
-    )
 
 
 def write_report(subject: Subject, found: Diagnosis, folder: Path) -> Path:
     """Figures as PNG, all numbers as JSON, and one page; returns the page."""
-    from compbench.diagnose.figures import figures
-    from compbench.diagnose.page import page
-
     names = [subject.problem.space.names[position] for position in subject.factors]
     drawn = figures(found, names, subject.heldout)
     for name, content in drawn.items():
@@ -136,21 +35,3 @@ def numbers(found: Diagnosis) -> dict[str, Any]:
         "layers": [{**layer._asdict(), "factorisation": layer.factorisation._asdict()} for layer in found.layers],
         "effective_rank": {name: ranks.tolist() for name, ranks in found.ranks.items()},
     }
-
-
-def _layer(name: str, metric: Metric, activations: Tensor, heldout: Tensor) -> Layer:
-    held = heldout.flatten()
-    log = volume(metric).clamp(min=SMALLEST_VOLUME).log10()
-    values = heldout.new_ones(heldout.shape).nonzero()  # (X * Y, 2)
-    probes = [probe_r2(activations.detach(), values[:, k], ~held) for k in range(2)]
-    spread = log[held].std().item() if int(held.sum()) > 1 else 0.0
-    return Layer(name, factorisation(metric), log[~held].mean().item(), log[held].mean().item(), spread, (probes[0], probes[1]))
-
-
-@torch.no_grad()
-def _ranks(subject: Subject) -> dict[str, Tensor]:
-    for module in subject.model.modules():
-        if isinstance(module, LowRankMaps):
-            ranks = effective_rank(module.all_maps())
-            return dict(zip(subject.problem.space.names, ranks.split(list(module.sizes)), strict=True))
-    return {}

@@ -9,13 +9,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from compbench.context import NoCheckpoints
 from compbench.diagnose.geometry import Layers, Metric, metrics_by_differences, metrics_by_jvp, tapped
 from compbench.errors import CompbenchError
 from compbench.files import load_tensors
 from compbench.home import Home
 from compbench.interfaces import Context, Method, MethodSettings, Problem, Request, Task
 from compbench.registry import Registry
-from compbench.run.checkpoints import NoCheckpoints
 from compbench.run.resolve import settings_of, task_context, task_of
 from compbench.schemas import Record, RunRequest
 

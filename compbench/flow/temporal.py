@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compbench.errors import CompbenchError
-from compbench.flow.nets import MULTIPLIERS, Modulation, ResidualLayer, TimeEmbedding, Trunk, num_groups
+from compbench.flow.blocks import MULTIPLIERS, Modulation, ResidualLayer, TimeEmbedding, Trunk, num_groups
 
 KERNEL = 5
 

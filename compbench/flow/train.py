@@ -10,12 +10,12 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor, nn
 
+from compbench.context import Steps as Steps
 from compbench.errors import Cancelled, CompbenchError
 from compbench.flow.path import LinearPath, logit_normal, point, target_velocity
 
@@ -229,33 +229,3 @@ def _compiled(net: nn.Module) -> Callable[..., Tensor]:
     if importlib.util.find_spec("triton") is None:
         return net
     return torch.compile(net, mode="reduce-overhead", dynamic=False)
-
-
-class Steps:
-    """One count of steps over several loops, for the progress of a fit that has many: silos, rounds, stages.
-
-    Args:
-        progress: called as progress(done, total).
-        total: steps of all loops together.
-    """
-
-    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
-        self._progress, self._total = progress, total
-        self._done, self._lock = 0, Lock()
-
-    def part(self) -> Callable[[int, int], None]:
-        """The progress function of the next loop, which counts its own steps from 0; loops may run side by side."""
-        last = 0
-
-        def progress(done: int, total: int) -> None:
-            nonlocal last
-            self.add(done - last)
-            last = done
-
-        return progress
-
-    def add(self, count: int) -> None:
-        """Count steps that are done."""
-        with self._lock:
-            self._done += count
-            self._progress(self._done, max(self._total, self._done))

@@ -92,8 +92,8 @@ class Subject:
     def _context(self, purpose: str, progress: Any = None, cancelled: Any = None) -> Any:
         import torch
 
+        from compbench.context import NoCheckpoints
         from compbench.interfaces import Context
-        from compbench.run.checkpoints import NoCheckpoints
 
         seed = int.from_bytes(hashlib.sha256(f"{self.seed} {purpose}".encode()).digest()[:7], "big")
         torch.manual_seed(seed)

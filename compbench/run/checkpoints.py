@@ -48,16 +48,3 @@ class FileCheckpoints:
         """Delete the checkpoint and those of all parts."""
         for path in [self.path, *self.path.parent.glob(f"{self.path.stem}.*{self.path.suffix}")]:
             path.unlink(missing_ok=True)
-
-
-class NoCheckpoints:
-    """For probes and tests: keeps nothing."""
-
-    def load(self) -> None:
-        return None
-
-    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        return None
-
-    def part(self, name: str) -> NoCheckpoints:
-        return self

@@ -17,11 +17,12 @@ from time import perf_counter, process_time  # bound before the plugin is loaded
 from typing import TYPE_CHECKING, Any
 
 from compbench import devices, profiling
+from compbench.context import NoCheckpoints
 from compbench.errors import CompbenchError, Refused
 from compbench.files import held, save_tensors
 from compbench.interfaces import Context, Method, Problem, Request, Source, TaskContext
 from compbench.registry import Registry
-from compbench.run.checkpoints import FileCheckpoints, NoCheckpoints
+from compbench.run.checkpoints import FileCheckpoints
 from compbench.run.fit_cache import SharedFit, facts_of_fit
 from compbench.run.resolve import budget_of, settings_of, task_context, task_of
 from compbench.schemas import ExtensionProfile, RunRequest, Stage

@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from compbench.board.render_csv import text
 from compbench.errors import CompbenchError
 from compbench.files import write_atomically
 from compbench.interfaces import Score
 from compbench.schemas import Record
+from compbench.store.text import text
 
 PARQUET_NEEDS = "parquet needs pyarrow, which is not installed: pip install 'compbench[export]'; CSV works without it."
 

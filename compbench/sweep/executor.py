@@ -4,13 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from compbench.errors import CompbenchError
 from compbench.schemas import RunRequest
-from compbench.sweep.pool import Manner, Result, SweepListener
+
+
+class Result(NamedTuple):
+    """How one run of a sweep ended.
+
+    `status` is the record's; "usage" where the request itself was wrong, "left" where the run is still to be done.
+    """
+
+    method: str
+    task: str
+    seed: int
+    status: str
+    reason: str
+    seconds: float
+    reused: bool
+    path: str
+    primary: str
+
+
+class Manner(NamedTuple):
+    """How runs are to be done.
+
+    Attributes:
+        slots: runs side by side on one machine; 0 is one a GPU, or one on a CPU.
+        force, resume: as for a single run.
+        chain: runs of one method follow each other in the same two processes, so that start-up is paid once; otherwise each
+            run has processes of its own.  Scores are the same; records of chained runs say so beside their speeds.
+    """
+
+    slots: int = 0
+    force: bool = False
+    resume: bool = False
+    chain: bool = False
+
+
+SweepListener = Callable[[int, RunRequest, str, int, int], None]
+"""(slot, request, stage, done, total)."""
 
 
 class ExecutorSettings(BaseModel):

@@ -7,7 +7,6 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from compbench.devices import num_cores
 from compbench.errors import CompbenchError, Unwritable
@@ -18,49 +17,13 @@ from compbench.run.signals import stopped_by_signals
 from compbench.schemas import RunRequest
 from compbench.store.lease import Busy, wait
 from compbench.store.records import Store
+from compbench.sweep.executor import Manner, Result, SweepListener
 
 JOIN_SECONDS = 90.0
 """For slots that were told to stop: longer than a child's grace."""
 
 
 STOPPED = "stopped before it began"
-
-
-class Result(NamedTuple):
-    """How one run of a sweep ended.
-
-    `status` is the record's; "usage" where the request itself was wrong, "left" where the run is still to be done.
-    """
-
-    method: str
-    task: str
-    seed: int
-    status: str
-    reason: str
-    seconds: float
-    reused: bool
-    path: str
-    primary: str
-
-
-class Manner(NamedTuple):
-    """How runs are to be done.
-
-    Attributes:
-        slots: runs side by side on one machine; 0 is one a GPU, or one on a CPU.
-        force, resume: as for a single run.
-        chain: runs of one method follow each other in the same two processes, so that start-up is paid once; otherwise each
-            run has processes of its own.  Scores are the same; records of chained runs say so beside their speeds.
-    """
-
-    slots: int = 0
-    force: bool = False
-    resume: bool = False
-    chain: bool = False
-
-
-SweepListener = Callable[[int, RunRequest, str, int, int], None]
-"""(slot, request, stage, done, total)."""
 
 
 def work_through(

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
+from compbench.data.blobs import HOLDOUT, SPACE, Settings, centre
 from compbench.errors import CompbenchError
-from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
+from compbench.interfaces import Budget, Event, Problem, Source, Task, TaskContext
 
 CITATION = "Decentralized Compositional Flow Matching"
-SPACE = FactorSpace([Factor("left-right", 2, ("left", "right")), Factor("top-bottom", 2, ("top", "bottom"))])
-MISSING = (1, 0)
-HOLDOUT = Holdout(SPACE, (0, 1), (MISSING,))
+
+
 EVENT = Event("vector", (2,))
 SILOS = {
     "iid": (((0, 0), (0, 1), (1, 1)), ((0, 0), (0, 1), (1, 1))),
@@ -30,25 +27,12 @@ SILOS = {
 """Modes of each silo; figure 2 has two modes in each where the split is not iid."""
 
 
-class Settings(MethodSettings):
-    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
-
-    side: float = Field(1.0, gt=0, le=100, description="distance of the modes' centres from both axes (not in the paper)")
-    std: float = Field(0.3, gt=0, le=100, description="standard deviation of a mode on each axis (not in the paper)")
-    points: int = Field(2000, ge=1, le=10_000_000, description="training points of each mode in each silo that has it")
-
-
 BUDGETS = {
     "paper": Budget(train_steps=40_000, batch_size=512, width=256, learning_rate=1e-3, ema_decay=0.999, sample_steps=100),
     "quick": Budget(train_steps=2000, batch_size=128, width=64, learning_rate=2e-3, ema_decay=0.99, sample_steps=50),
     "smoke": Budget(train_steps=60, batch_size=32, width=32, learning_rate=2e-3, ema_decay=0.9, sample_steps=5),
 }
 """The paper states no budget; `paper` is `quick` at length.  Steps are of all silos and stages together."""
-
-
-def centre(cell: tuple[int, int], settings: Settings) -> tuple[float, float]:
-    """Centre of a mode: right is at +side on the first axis, top at +side on the second."""
-    return settings.side * (2 * cell[0] - 1), settings.side * (1 - 2 * cell[1])
 
 
 def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None) -> Task:

@@ -9,8 +9,8 @@ import numpy
 import torch
 from torch import Generator, Tensor
 
+from compbench.data.blobs import HOLDOUT, MISSING, Settings, centre
 from compbench.interfaces import Evaluation, SamplePair, Sampler, Score, TaskContext
-from compbench.tasks.blobs import HOLDOUT, MISSING, Settings, centre
 
 if TYPE_CHECKING:
     from compbench.interfaces import Metric

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from compbench.data.lattice import MPI3D, SHAPES3D, ImageSilo, Lattice, choose_source, open_images
+from compbench.data.lattice import ImageSilo, choose_source, open_images
+from compbench.data.lattices import MPI3D, SHAPES3D, Lattice
 from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Generator, Tensor
 
-    from compbench.data.lattice import Images
+    from compbench.data.lattices import Images
 
 CITATION = "Compositional Flow Matching with Factored Velocity Fields"
 SHAPES = ("cube", "cylinder", "sphere", "capsule")

@@ -13,12 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
+from compbench.interfaces import Budget, Event, Problem, Source, Task, TaskContext
+from compbench.tasks.planning_settings import Settings
 
 if TYPE_CHECKING:
     from compbench.data.cube_segments import Segments
@@ -38,15 +37,6 @@ OWNERS: dict[tuple[int, int], tuple[int, ...]] = {
 }
 """Silos of each pair where the split is not iid: figure 8 for moves between quadrants; moves within one go to whoever
 plays there, TL and BR to both in turn (the figure leaves them out, but 3/4 of the pairs are said to be seen)."""
-
-
-class Settings(MethodSettings):
-    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
-
-    stride: Literal[1, 2, 4, 8] = Field(4, description="control steps of 50 ms between frames of a plan; 4 makes 24 frames")
-    episodes: int = Field(0, ge=0, le=10_000, description="episodes of play; 0 takes the preset's (quick 200, paper 1000)")
-    data_seed: int = Field(0, ge=0, le=2**31, description="of the generated play and of the silos; not the run's seed")
-    tolerance: float = Field(0.01, gt=0, le=0.1, description="metres off the floor that a feasible plan's cube may be")
 
 
 BUDGETS = {

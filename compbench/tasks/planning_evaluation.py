@@ -25,7 +25,7 @@ from compbench.tasks.planning_picture import panels
 
 if TYPE_CHECKING:
     from compbench.factors import Holdout
-    from compbench.tasks.planning import Settings
+    from compbench.tasks.planning_settings import Settings
 
 NUM_GROUPS = 3
 TRIALS = {"smoke": 4, "quick": 24, "paper": 100}

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from compbench import devices
+from compbench.context import NoCheckpoints
 from compbench.data.bumps import as_samples, bumps
 from compbench.diagnose.geometry import metrics_by_jvp, metrics_by_loop, tapped
 from compbench.flow.codes import CodeSettings, Encoding
@@ -18,7 +19,6 @@ from compbench.flow.low_rank import REFERENCE_TOKENS, REFERENCE_VECTORS, LowRank
 from compbench.flow.many import train_many
 from compbench.flow.train import train
 from compbench.interfaces import Context, TaskContext
-from compbench.run.checkpoints import NoCheckpoints
 from compbench.tasks.bump import Settings, make_task
 
 pytestmark = pytest.mark.slow

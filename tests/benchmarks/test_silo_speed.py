@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from compbench.context import NoCheckpoints
 from compbench.data.silos import TensorSilo
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
@@ -19,7 +20,6 @@ from compbench.flow.independence import Masking, decentralised_loss
 from compbench.flow.nets import monolithic_net
 from compbench.flow.silos import recipe
 from compbench.flow.train import train
-from compbench.context import NoCheckpoints
 from compbench.interfaces import Budget, Context, Event, MethodSettings, Problem
 
 pytestmark = pytest.mark.slow

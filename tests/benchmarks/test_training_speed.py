@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from compbench import devices
+from compbench.context import NoCheckpoints
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.flow.nets import count_parameters, monolithic_net
 from compbench.flow.train import flow_matching_loss, train
 from compbench.interfaces import Batch, Budget, Context, Event, Problem
-from compbench.run.checkpoints import NoCheckpoints
 
 pytestmark = pytest.mark.slow
 

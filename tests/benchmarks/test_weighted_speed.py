@@ -18,6 +18,7 @@ import torch
 from support.smc_reference import feynman_kac_plainly
 from torch import Tensor, nn
 
+from compbench.context import NoCheckpoints
 from compbench.data.gaussian_oracle import SourceOracle
 from compbench.data.gaussians import Mixture
 from compbench.factors import Weighted
@@ -27,7 +28,6 @@ from compbench.flow.path import VariancePreservingPath
 from compbench.flow.smc import Settings, draw, feynman_kac
 from compbench.interfaces import Context, Source, TaskContext
 from compbench.metrics.transport import directions, sliced_wasserstein
-from compbench.run.checkpoints import NoCheckpoints
 from compbench.tasks.gaussian import distributions, make_task
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,8 @@ import numpy
 import pytest
 import torch
 
-from compbench.data.lattice import MPI3D, SHAPES3D, ImageSilo, choose_source, open_images
+from compbench.data.lattice import ImageSilo, choose_source, open_images
+from compbench.data.lattices import MPI3D, SHAPES3D
 from compbench.data.readers import lattice_index
 from compbench.data.sources import SOURCES
 from compbench.errors import CompbenchError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from compbench.data.lattice import MPI3D, SHAPES3D
+from compbench.data.lattices import MPI3D, SHAPES3D
 from compbench.data.sources import SOURCES, SourceFile, file_hash, is_of, noted_sha256, recorded_sha256, stamp
 from compbench.errors import CompbenchError
 

@@ -87,7 +87,7 @@ def test_outputs_of_a_stochastic_task_are_compared_without_what_they_share(home)
 
     import torch
 
-    from compbench.diagnose.report import diagnose
+    from compbench.diagnose.diagnosis import diagnose
 
     generator = torch.Generator().manual_seed(0)
     x, y, both = (torch.randn(shape, generator=generator) for shape in ((4, 1, 30), (1, 5, 30), (4, 5, 30)))

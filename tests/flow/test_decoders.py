@@ -3,6 +3,7 @@ from functools import partial
 import pytest
 import torch
 
+from compbench.context import NoCheckpoints
 from compbench.data.bumps import TableSilo
 from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace, Holdout
@@ -11,7 +12,6 @@ from compbench.flow.codes import CodeSettings
 from compbench.flow.decoders import CNNDecoder, MLPDecoder, PixelDecoder, TransformerDecoder, condition_decoder, regress
 from compbench.flow.nets import count_parameters
 from compbench.interfaces import Budget, Context, Event, Problem
-from compbench.run.checkpoints import NoCheckpoints
 
 SPACE = FactorSpace([Factor("x", 4), Factor("y", 4)])
 

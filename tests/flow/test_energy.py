@@ -3,11 +3,11 @@
 import torch
 from torch import Generator, nn
 
+from compbench.context import NoCheckpoints
 from compbench.data.silos import TensorSilo
 from compbench.flow.energy import LAST_TIME, DensityRouter, Energy, score_matching_loss
 from compbench.flow.train import train
 from compbench.interfaces import Batch, Budget, Context, Event
-from compbench.run.checkpoints import NoCheckpoints
 
 
 class Exact(nn.Module):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from compbench.context import NoCheckpoints
 from compbench.data.bumps import TableSilo
 from compbench.errors import Refused
 from compbench.factors import NULL
@@ -22,7 +23,6 @@ from compbench.flow.low_rank import (
     neighbours,
 )
 from compbench.interfaces import Batch, Budget, Context
-from compbench.run.checkpoints import NoCheckpoints
 
 CONDITION = torch.tensor([[0, 4], [3, 1], [NULL, 2], [3, NULL]])
 

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import Generator
 
+from compbench.context import NoCheckpoints
 from compbench.data.bumps import TableSilo, as_samples, bumps
 from compbench.errors import CompbenchError
 from compbench.flow.codes import CodeSettings, Encoding
@@ -10,7 +11,6 @@ from compbench.flow.low_rank import LowRankDecoder, RankSettings, penalised_loss
 from compbench.flow.many import clip_each, train_many
 from compbench.flow.train import train
 from compbench.interfaces import Budget, Context
-from compbench.run.checkpoints import NoCheckpoints
 
 N = 6
 PLACES = torch.cartesian_prod(torch.arange(N), torch.arange(N))

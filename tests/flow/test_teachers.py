@@ -3,10 +3,10 @@
 import torch
 from torch import Generator, Tensor, nn
 
+from compbench.context import NoCheckpoints
 from compbench.flow.experts import Experts
 from compbench.flow.teachers import TeachersPaths
 from compbench.interfaces import Context
-from compbench.run.checkpoints import NoCheckpoints
 
 
 class Constant(nn.Module):

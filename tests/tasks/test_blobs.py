@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import Generator
 
+from compbench.data.blobs import HOLDOUT, MISSING, SPACE, Settings, centre
 from compbench.data.silos import check_marginals, dirichlet_owners, iid_owners
 from compbench.errors import CompbenchError
 from compbench.interfaces import Source, TaskContext
 from compbench.metrics import vector
-from compbench.tasks.blobs import BUDGETS, HOLDOUT, MISSING, SPACE, Settings, centre, make_task
+from compbench.tasks.blobs import BUDGETS, make_task
 from compbench.tasks.blobs_evaluation import panel
 
 

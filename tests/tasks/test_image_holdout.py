@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from compbench.data.lattice import MPI3D, SHAPES3D
+from compbench.data.lattices import MPI3D, SHAPES3D
 from compbench.errors import CompbenchError
 from compbench.factors import identifiability
 from compbench.registry import Registry

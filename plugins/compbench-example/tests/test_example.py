@@ -17,8 +17,8 @@ class Wind(SimpleNamespace):
 
 
 def test_sample_moves_by_w_where_the_conditional_velocity_is_one():
+    from compbench.context import NoCheckpoints
     from compbench.interfaces import Context, Request
-    from compbench.run.checkpoints import NoCheckpoints
 
     ctx = Context(torch.device("cpu"), "fp32", torch.Generator(), NoCheckpoints())
     request = Request(torch.zeros(3, 2, dtype=torch.long), torch.randn(3, 5))

@@ -3,10 +3,10 @@
 import torch
 from torch import Generator
 
+from compbench.context import NoCheckpoints
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.interfaces import Batch, Budget, Context, Event, Problem
-from compbench.run.checkpoints import NoCheckpoints
 
 SPACE = FactorSpace([Factor("left-right", 2), Factor("top-bottom", 2)])
 NOTHING_HELD_OUT = Holdout.empty(SPACE)

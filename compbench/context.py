@@ -1,0 +1,121 @@
+"""What one stage of a run is given: device, precision, generator, checkpoints, progress; and batches of training data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Generator, Tensor
+
+
+class Batch(NamedTuple):
+    """Training examples: data x1 (B, *D) float32 on the device, and conditions (B, F) long on the device."""
+
+    x1: Tensor
+    condition: Tensor
+
+
+class Silo(Protocol):
+    """One party's shard of the training data; `batch` draws examples with replacement.
+
+    A silo may also have `condition`, the conditions (N, F) of all its examples: labels, which may leave it.
+    """
+
+    name: str
+    size: int
+
+    def batch(self, size: int, generator: Generator) -> Batch: ...
+
+
+class Checkpoints(Protocol):
+    """Where a fit leaves what it needs to go on; every array is a tensor, nothing is pickled."""
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None: ...
+
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None: ...
+
+    def part(self, name: str) -> Checkpoints:
+        """Checkpoints of one part of the fit (a silo, a round), beside the others."""
+        ...
+
+
+class NoCheckpoints:
+    """For probes and tests: keeps nothing."""
+
+    def load(self) -> None:
+        return None
+
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        return None
+
+    def part(self, name: str) -> NoCheckpoints:
+        return self
+
+
+@dataclass
+class Context:
+    """What the harness lends a method for one stage: device, precision, one live generator, progress and checkpoints.
+
+    Attributes:
+        device: where models and data live.
+        precision: "fp32" or "bf16" (autocast); see `autocast()`.
+        generator: the stage's random numbers, on the CPU; the only source of randomness a method may use.
+        progress: called as progress(done, total) once a step; cheap.
+        checkpoints: of this stage.
+        cancelled: true once the run was asked to stop; a training loop then saves and raises `Cancelled`.
+        compile: whether compilation pays on this device.
+        notes: numbers (or short lists of them) that a method wants in its record: how many weights were clipped, say.
+    """
+
+    device: torch.device
+    precision: Literal["fp32", "bf16"]
+    generator: Generator
+    checkpoints: Checkpoints
+    progress: Callable[[int, int], None] = lambda done, total: None
+    cancelled: Callable[[], bool] = lambda: False
+    compile: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def part(self, name: str, *, progress: Callable[[int, int], None] | None = None) -> Context:
+        """The context of one of several loops of a fit: checkpoints of its own, and progress where it is given."""
+        return replace(self, checkpoints=self.checkpoints.part(name), progress=progress or self.progress)
+
+    def autocast(self) -> Any:
+        """The autocast context of this precision: bf16 where asked, off otherwise."""
+        import torch
+
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
+
+
+class Steps:
+    """One count of steps over several loops, for the progress of a fit that has many: silos, rounds, stages.
+
+    Args:
+        progress: called as progress(done, total).
+        total: steps of all loops together.
+    """
+
+    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
+        self._progress, self._total = progress, total
+        self._done, self._lock = 0, Lock()
+
+    def part(self) -> Callable[[int, int], None]:
+        """The progress function of the next loop, which counts its own steps from 0; loops may run side by side."""
+        last = 0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal last
+            self.add(done - last)
+            last = done
+
+        return progress
+
+    def add(self, count: int) -> None:
+        """Count steps that are done."""
+        with self._lock:
+            self._done += count
+            self._progress(self._done, max(self._total, self._done))

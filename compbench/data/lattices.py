@@ -1,0 +1,55 @@
+"""The two data sets whose images are all combinations of their factors: Shapes3D and MPI3D."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Images = Callable[["Tensor"], "Tensor"]
+"""fine combinations (B, F) -> uint8 images (B, 3, 64, 64) on the device."""
+
+
+class Lattice(NamedTuple):
+    """A dataset whose images are all combinations of its factors, once each, last factor fastest.
+
+    Attributes:
+        name: of the dataset.
+        source: name of its official source.
+        sizes: number of positions of each factor in the data (MPI3D's axes have 40).
+        factors: their names.
+        renderer_version: goes up when an image of the embedded renderer changes.
+    """
+
+    name: str
+    source: str
+    sizes: tuple[int, ...]
+    factors: tuple[str, ...]
+    renderer_version: int
+
+
+SHAPES3D = Lattice(
+    "shapes3d",
+    "shapes3d",
+    (10, 10, 10, 8, 4, 15),
+    ("floor hue", "wall hue", "object hue", "scale", "shape", "orientation"),
+    renderer_version=1,
+)
+
+MPI3D = Lattice(
+    "mpi3d",
+    "mpi3d-real",
+    (6, 6, 2, 3, 3, 40, 40),
+    (
+        "object colour",
+        "object shape",
+        "object size",
+        "camera height",
+        "background colour",
+        "horizontal axis",
+        "vertical axis",
+    ),
+    renderer_version=2,
+)

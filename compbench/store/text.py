@@ -1,0 +1,20 @@
+"""Text of records as others may show it: one line, no controls, no formula."""
+
+from __future__ import annotations
+
+import re
+
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]+")
+"""Controls, line separators, and marks that reorder or hide text: a record's text keeps to its place and direction."""
+FORMULA = ("=", "+", "-", "@", "|", "%")
+
+
+def clean(text: str) -> str:
+    """One line of text without controls or marks that would reorder it."""
+    return " ".join(UNSAFE.sub(" ", text).split())
+
+
+def text(value: str) -> str:
+    """One line of a record's text, which a spreadsheet must not take for a formula."""
+    value = clean(value)
+    return f"'{value}" if value.startswith(FORMULA) else value
