@@ -6,7 +6,7 @@ networks whose factors are masked at random, composed around NULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -16,9 +16,17 @@ from torch import Generator, Tensor, nn
 from compbench.errors import Refused
 from compbench.factors import NULL
 from compbench.flow import scores
+from compbench.flow.compose import around_null
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.noise import NoiseNet, build_noise_net, fit_noise_net
-from compbench.flow.path import GaussianPath, LinearPath, VariancePreservingPath
+from compbench.flow.path import (
+    GaussianPath,
+    LinearPath,
+    VariancePreservingPath,
+    logit_normal,
+    point,
+    target_velocity,
+)
 from compbench.flow.smc import Drawn, Settings, draw, mean_trace
 from compbench.flow.solver import Known
 from compbench.flow.train import flow_matching_loss, train
@@ -57,15 +65,28 @@ class MarginalExperts(nn.Module):
         """v_k(x_t, t | c_k) of each expert, (F + 1, B, F) conditions -> (F + 1, B, *D)."""
         return torch.stack([net(x_t, t, condition) for net, condition in zip(self.nets, conditions, strict=True)])
 
-    def loss(self, batch: Batch, generator: Generator) -> Tensor:
-        """The sum of the experts' losses: their weights meet in none of its terms."""
-        total = batch.x1.new_zeros(())
-        for k, net in enumerate(self.nets):
-            condition = torch.full_like(batch.condition, NULL)
-            if k:
-                condition[:, k - 1] = batch.condition[:, k - 1]
-            total = total + flow_matching_loss(net, batch._replace(condition=condition), generator)
-        return total
+    def forward(self, points: Sequence[Tensor], times: Sequence[Tensor], conditions: Sequence[Tensor]) -> list[Tensor]:
+        """v_k(x_t, t | c) of each expert at points (B, *D), times (B,) and conditions (B, F) of its own, (B, *D) each."""
+        asked = zip(self.nets, points, times, conditions, strict=True)
+        return [net(x_t, t, condition) for net, x_t, t, condition in asked]
+
+
+def experts_loss(experts: Callable[..., Sequence[Tensor]], batch: Batch, generator: Generator) -> Tensor:
+    """The sum of the `flow_matching_loss` of each of F + 1 experts: their weights meet in none of its terms.
+
+    Args:
+        experts: as `MarginalExperts`.
+        batch: whole conditions (B, F), of which the first expert sees no factor and the k-th factor k alone.
+        generator: draws each expert's noise and times in turn.
+    """
+    path, x1 = LinearPath(), batch.x1
+    conditions = [member.condition for member in around_null(batch.condition, [1.0] * batch.condition.shape[1])]
+    drawn = [(torch.randn(x1.shape, generator=generator, device=x1.device), logit_normal(len(x1), generator)) for _ in conditions]
+    velocities = experts([point(path, x0, x1, t) for x0, t in drawn], [t for _, t in drawn], conditions)
+    total = x1.new_zeros(())
+    for velocity, (x0, t) in zip(velocities, drawn, strict=True):
+        total = total + (velocity.float() - target_velocity(path, x0, x1, t)).square().mean()
+    return total
 
 
 class WeightSettings(MethodSettings):
@@ -100,7 +121,7 @@ def fit(settings: ModelSettings, problem: Problem, ctx: Context) -> nn.Module:
 
     def loss(velocity: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
         if isinstance(net, MarginalExperts):
-            return net.loss(batch, generator)
+            return experts_loss(velocity, batch, generator)
         dropped = torch.rand(batch.condition.shape, generator=generator, device=generator.device) < settings.factor_dropout
         return flow_matching_loss(velocity, batch._replace(condition=batch.condition.masked_fill(dropped, NULL)), generator)
 
