@@ -57,6 +57,7 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         evaluate=lambda sampler, preset, ctx: _referee(settings, preset, ctx).evaluate(sampler),
         primary="heldout_mode_share",
         silos=2,
+        guidance_weights=dict.fromkeys(BUDGETS, 1.0),
         settings=settings,
         configure=lambda changed: make_task(split, changed),
         citation=CITATION + ", section 4 and figure 3",
