@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from compbench.checkpoints import NoCheckpoints
+from compbench.context import NoCheckpoints
 from compbench.home import Home
 from compbench.interfaces import Context, Method, Problem, Request, Score, Task, TaskContext
 from compbench.registry import Registry
