@@ -109,6 +109,7 @@ class SiloProfile(Frozen):
 class Profile(Frozen):
     """What a run cost.  Rates are medians over synchronised regions after warm-up; absent where not measured."""
 
+    train_steps: int | None = Field(None, ge=0, le=LARGEST, description="of the fit, over all silos, stages and rounds together")
     train_steps_per_second: float | None = Field(None, ge=0, le=LARGEST)
     train_samples_per_second: float | None = Field(None, ge=0, le=LARGEST)
     sample_samples_per_second: float | None = Field(None, ge=0, le=LARGEST)

@@ -20,12 +20,16 @@ from typing import Any, NamedTuple
 import numpy
 
 from compbench.data.processes import Failed, Workers
+from compbench.data.sources import SourceFile, recorded_sha256
 from compbench.errors import CompbenchError
 from compbench.files import held
 from compbench.home import FROM_DATA
 from compbench.interfaces import Source
 
 FILE = "cube-single-play-v0.npz"
+OFFICIAL = SourceFile(FILE, ())
+"""No hash of it is published: the first use records the one it finds."""
+
 OFFICIAL_FOLDER = Path("~/.ogbench/data")
 """Where OGBench's own loader leaves its files."""
 
@@ -77,15 +81,16 @@ def check_installed() -> None:
 def choose(folder: Path, asked: str) -> Source:
     """The official file where it is present, else the oracle.
 
+    The fingerprint of a file is that of its content: a copy of it, or the same file on another machine, is the same data.
+
     Raises:
-        CompbenchError: the official file was asked for and is not there, or the simulator is not installed.
+        CompbenchError: the official file was asked for and is not there or is not the file of its first use, or the simulator
+            is not installed.
     """
     check_installed()
     found = official_file(folder) if asked != "embedded" else None
     if found is not None:
-        status = found.stat()
-        facts = f"{found.name} {status.st_size} {status.st_mtime_ns}"
-        return Source("official", found.name, hashlib.sha256(facts.encode()).hexdigest()[:16])
+        return Source("official", found.name, recorded_sha256(found, OFFICIAL)[:32])
     if asked == "official":
         raise CompbenchError(
             f"there is no {FILE} in {folder} or {OFFICIAL_FOLDER}; put it there, or use --source embedded (OGBench's oracle)."

@@ -9,7 +9,7 @@ is CoInD's (Gaudi et al. 2025).  One forward of k + 2 conditions at one x_t give
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -21,7 +21,7 @@ from compbench.flow.path import LinearPath, point, target_velocity
 
 if TYPE_CHECKING:
     from compbench.flow.train import Loss
-    from compbench.interfaces import Batch
+    from compbench.interfaces import Batch, Silo
 
 
 class Masking(NamedTuple):
@@ -61,12 +61,43 @@ def composed(velocities: Tensor, weight: float = 1.0) -> Tensor:
     return nothing + weight * (alone - nothing).sum(0)
 
 
-def decentralised_loss(masking: Masking, independence: float) -> Loss:
+class Ramp:
+    """A source of batches that counts them, for a penalty whose weight grows linearly over the first steps of a fit.
+
+        share(s) = min(1, s / num_steps) at batch s = 1, 2, ...;  1 throughout where num_steps is 0
+
+    Args:
+        silo: where the batches come from.
+        num_steps: at which the share is 1.
+    """
+
+    def __init__(self, silo: Silo, num_steps: int) -> None:
+        self.name, self.size = silo.name, silo.size
+        self._silo, self._num_steps, self._drawn = silo, num_steps, 0
+
+    def seek(self, step: int) -> None:
+        """Go on from batch `step`, of a fit that is resumed."""
+        self._drawn = step
+        if hasattr(self._silo, "seek"):
+            self._silo.seek(step)
+
+    def batch(self, size: int, generator: Generator) -> Any:
+        """The silo's next batch."""
+        self._drawn += 1
+        return self._silo.batch(size, generator)
+
+    def share(self) -> float:
+        """The penalty's share at the batch that was drawn last."""
+        return min(1.0, self._drawn / self._num_steps) if self._num_steps else 1.0
+
+
+def decentralised_loss(masking: Masking, independence: float, ramp: Callable[[], float] = lambda: 1.0) -> Loss:
     """L_FM + lambda L_CI: equations 8, 6 and 10, with t uniform.
 
     Args:
         masking: p(m).
         independence: lambda; 0 leaves the penalty and its evaluations out.
+        ramp: share of lambda at the present step.
     """
 
     def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
@@ -77,7 +108,7 @@ def decentralised_loss(masking: Masking, independence: float) -> Loss:
             return _regression(net(x_t, t, _chosen(conditions, kind)), target)
         velocities = stacked(net, x_t, t, conditions).float()  # (F + 2, B, *D)
         penalty = (velocities[0] - composed(velocities)).square().mean()
-        return _regression(_chosen(velocities, kind), target) + independence * penalty
+        return _regression(_chosen(velocities, kind), target) + ramp() * independence * penalty
 
     return loss
 
@@ -106,7 +137,14 @@ class Routing(NamedTuple):
 
 
 def peer_loss(
-    masking: Masking, independence: float, *, own: int, peers: Experts, knows: Tensor | None = None, weight: float = 1.0
+    masking: Masking,
+    independence: float,
+    *,
+    own: int,
+    peers: Experts,
+    knows: Tensor | None = None,
+    weight: float = 1.0,
+    ramp: Callable[[], float] = lambda: 1.0,
 ) -> Loss:
     """L_FM + lambda L_peerCI: equations 11 to 13.  The peers' answers carry no gradient, one's own does.
 
@@ -118,6 +156,7 @@ def peer_loss(
         knows: which expert has seen which value of which factor, bool (n, F, largest size); where the expert that is
             routed to has not, one's own answers, which has.  None takes every answer, as the paper's formula does.
         weight: w of equation 11.
+        ramp: share of lambda at the present step.
     """
 
     def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
@@ -136,7 +175,7 @@ def peer_loss(
         is_own = is_own.reshape(*is_own.shape, *[1] * (x_t.ndim - 1))
         mixed = torch.cat([velocities[:1], torch.where(is_own, velocities[1:], answers)])
         penalty = (velocities[0] - composed(mixed, weight)).square().mean()
-        return _regression(_chosen(velocities, kind), target) + independence * penalty
+        return _regression(_chosen(velocities, kind), target) + ramp() * independence * penalty
 
     return loss
 

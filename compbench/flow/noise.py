@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from compbench.errors import CompbenchError
-from compbench.flow.compose import Guidance
 from compbench.flow.path import GaussianPath, VariancePreservingPath, per_sample, point
 from compbench.flow.train import train
 
@@ -47,7 +46,6 @@ class NoiseNet(nn.Module):
     ) -> None:
         super().__init__()
         self.sample_steps = sample_steps
-        self.guidance: Guidance | None = None  # of the task, where samples may be composed
         self.dimension, self.sources, self.experts = dimension, sources, experts
         self.register_buffer("table", torch.tensor(sources), persistent=False)
         count = len(sources) if experts else 1
@@ -150,9 +148,7 @@ def build_noise_net(problem: Problem, *, experts: bool) -> NoiseNet:
     """The budget's untrained noise network of a perturbation task."""
     dimension = math.prod(problem.event.shape)
     budget = problem.budget
-    net = NoiseNet(dimension, sources(problem), width=budget.width, experts=experts, sample_steps=budget.sample_steps)
-    net.guidance = Guidance.of(problem)
-    return net
+    return NoiseNet(dimension, sources(problem), width=budget.width, experts=experts, sample_steps=budget.sample_steps)
 
 
 def fit_noise_net(problem: Problem, ctx: Context, *, experts: bool, fast: bool = True) -> NoiseNet:

@@ -1,6 +1,7 @@
-"""What the decentralised methods share: settings, a budget split over silos, local experts, and what a silo tells.
+"""What the decentralised methods share: settings, shares of a budget, local experts, and what a silo tells.
 
-Every method gets the task's number of optimiser steps in all, whatever the number of silos and stages.
+The budget is per party, as silos train side by side: every silo takes `train_steps` optimiser steps in all stages and
+rounds together, and so does a server that trains a network of its own.  A pooled network takes `train_steps`, too.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from compbench.flow.compose import GuidanceWeight, compose
+from compbench.flow.compose import compose
 from compbench.flow.experts import Experts
-from compbench.flow.independence import Masking, decentralised_loss
+from compbench.flow.independence import Masking, Ramp, decentralised_loss
 from compbench.flow.mixture import Inference, LabelRouter, Mixture, composition, label_counts, sample_mixture
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.solver import Velocity, answer
-from compbench.flow.train import Loss, Steps, train
+from compbench.flow.train import Steps, train
 from compbench.interfaces import MethodSettings
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ class DecentralisedSettings(MethodSettings):
     ci_weight: float = Field(
         1.0, ge=0, le=1000, description="lambda of the conditional-independence penalty, where it is on (not in the paper)"
     )
-    weight: GuidanceWeight = Field(
-        "task", description="w of the composition around NULL (eq. 5) on the holdout's factors; 'task': as all composed rows"
-    )
+    weight: float = Field(1.0, ge=0, le=20, description="w_k of the composition around NULL (eq. 5)")
     inference: Inference = Field(
         "composed", description="samples follow the composition around NULL (eq. 5), or the velocity of the whole condition"
     )
@@ -89,21 +88,19 @@ def network(settings: DecentralisedSettings, problem: Problem) -> VelocityNet:
     return monolithic_net(problem, head_width=settings.head_width)
 
 
-def share_of(budget: Budget, share: float, silos: int = 1, *, constant: float | None = None) -> Budget:
-    """A part of a budget for each of some silos: `share` of its steps, at least one; warm-up shrinks alike.
+def split(budget: Budget, share: float) -> tuple[Budget, Budget]:
+    """A party's budget in two: `share` of its steps and of its warm-up for the second part; each has a step at least.
 
-    Args:
-        budget: the task's.
-        share: of the steps.
-        silos: how many divide them.
-        constant: a learning rate to keep throughout, without warm-up or average (rounds of a longer schedule).
+    A part's warm-up is at most half of it.
     """
-    part = share / silos
-    steps = max(1, round(budget.train_steps * part))
-    changes: dict[str, object] = {"train_steps": steps, "warmup_steps": min(round(budget.warmup_steps * share), steps // 2)}
-    if constant is not None:
-        changes |= {"learning_rate": constant, "final_learning_rate": constant, "warmup_steps": 0, "ema_decay": 0.0}
-    return budget.model_copy(update=changes)
+    second = min(max(1, round(budget.train_steps * share)), max(1, budget.train_steps - 1))
+    first = max(1, budget.train_steps - second)
+
+    def part(steps: int, share: float) -> Budget:
+        warmup = min(round(budget.warmup_steps * share), steps // 2)
+        return budget.model_copy(update={"train_steps": steps, "warmup_steps": warmup})
+
+    return part(first, 1 - share), part(second, share)
 
 
 @dataclass(frozen=True)
@@ -133,12 +130,11 @@ def recipe(build: Callable[..., nn.Module], settings: MethodSettings, problem: P
 
 def local_experts(
     make: Recipe,
-    loss_of: Callable[[Any, dict[str, Tensor], torch.device], Loss],
+    fit: Callable[[nn.Module, Any, dict[str, Tensor], Context], object],
     problem: Problem,
     ctx: Context,
     *,
     stage: str,
-    budget: Budget,
     steps: Steps,
     recipients: int = 1,
     goes_on: bool = False,
@@ -148,11 +144,10 @@ def local_experts(
 
     Args:
         make: where every network starts; common knowledge, not sent.
-        loss_of: (silo, what it received, device) -> its loss; it carries no tensors.
+        fit: (network, silo, what it received, context) trains the network in place; it carries no tensors.
         problem: its federation and space.
         ctx: the stage's context.
         stage: name of the stage.
-        budget: of one silo.
         steps: counts the steps of all silos.
         recipients: who gets the networks: 1, a server, or n - 1, all peers.
         goes_on: whether every silo receives its peers' networks of the last stage first, and goes on from its own.
@@ -164,7 +159,7 @@ def local_experts(
         expert = make()
         if goes_on:
             expert.load_state_dict(network_of(received, silo.number))
-        train(expert, loss_of(silo, received, own.device), silo, budget, own)
+        fit(expert, silo, received, own)
         labels = silo.labels()
         rows = torch.randint(len(labels), (num_labels,), generator=own.generator)
         return {**_named(expert.state_dict()), "counts": label_counts(labels, sizes), "labels": labels.cpu()[rows]}
@@ -187,23 +182,34 @@ def first_stage(
     budget: Budget,
     steps: Steps,
     local_ci: bool,
+    ramp: float = 0.0,
     recipients: int = 1,
     num_labels: int = 0,
 ) -> tuple[Recipe, Told]:
     """Stage I of DCFM, and all of DDM's training: experts that saw their own silo only.
 
+    Args:
+        settings: masks, lambda, network.
+        problem: its federation and space.
+        ctx: the stage's context.
+        budget: of one silo.
+        steps: counts the steps of all silos.
+        local_ci: whether the penalty of equation 9 is on.
+        ramp: share of the steps over which lambda grows from 0.
+        recipients, num_labels: as in `local_experts`.
+
     Returns:
         the untrained network's recipe, and what came back.
     """
     make = recipe(network, settings, problem)
-    loss = decentralised_loss(settings.masking, settings.ci_weight if local_ci else 0.0)
-    loss_of = partial(_same_loss, loss)
-    how = {"budget": budget, "steps": steps, "recipients": recipients, "num_labels": num_labels}
-    return make, local_experts(make, loss_of, problem, ctx, stage="local", **how)
 
+    def fit(expert: nn.Module, silo: Any, received: dict[str, Tensor], own: Context) -> None:
+        source = Ramp(silo, round(ramp * budget.train_steps))
+        loss = decentralised_loss(settings.masking, settings.ci_weight if local_ci else 0.0, source.share)
+        train(expert, loss, source, budget, own)
 
-def _same_loss(loss: Loss, silo: Any, received: dict[str, Tensor], device: torch.device) -> Loss:
-    return loss
+    how = {"steps": steps, "recipients": recipients, "num_labels": num_labels}
+    return make, local_experts(make, fit, problem, ctx, stage="local", **how)
 
 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -252,21 +258,15 @@ def _named(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 @torch.no_grad()
 def sample_network(settings: DecentralisedSettings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """Euler's steps along one network's composition around NULL."""
-    members = _members(settings, net, request, ctx)
+    members = composition(request.condition, settings.weight, settings.inference)
     return answer(composed_velocity(net, members, ctx), request, num_steps=net.sample_steps)
 
 
 @torch.no_grad()
 def sample_experts(settings: DecentralisedSettings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """Euler's steps along the mixture's composition around NULL, all experts in one call."""
-    members = _members(settings, mixture.experts.template, request, ctx)
+    members = composition(request.condition, settings.weight, settings.inference)
     return sample_mixture(mixture, members, request, ctx)
-
-
-def _members(settings: DecentralisedSettings, net: nn.Module, request: Request, ctx: Context) -> list[Weighted]:
-    """What a request's conditions mean, by the method's weight or the task's."""
-    weights = net.guidance.weights(settings.weight, notes=ctx.notes if settings.inference == "composed" else None)
-    return composition(request.condition, weights, settings.inference)
 
 
 def evaluations_of_network(settings: DecentralisedSettings, problem: Problem) -> int:

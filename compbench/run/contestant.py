@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-COMPILE_FROM = 1_000
-"""Steps of a fit from which compiling its network on a GPU pays: it takes a minute for a UNet that is not in the cache."""
-
 PROBE_ROWS = 2
 """Samples drawn under the FLOP counter."""
 
@@ -57,6 +54,7 @@ class Contestant:
         self._notes = Notes()
         self._other_cores: float | None = None
         self._shared: dict[str, Any] = {}
+        self._steps = 0
         self.model: Any = None
 
     def describe(self) -> dict[str, Any]:
@@ -152,6 +150,7 @@ class Contestant:
         dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
         peak = profiling.measured_peak(self.device, dtype)
         facts |= {
+            "train_steps": self._shared.get("train_steps", self._steps),
             "train_steps_per_second": rate,
             "train_samples_per_second": rate and rate * self.budget.batch_size,
             "parameters": profiling.num_parameters(self.model),
@@ -216,6 +215,7 @@ class Contestant:
                 {
                     "seconds": cost.seconds,
                     "cpu_seconds": cost.cpu_seconds,
+                    "train_steps": self._steps,
                     "train_steps_per_second": self.meter.rate(),
                 },
                 federation=federation.ledger(),
@@ -235,10 +235,6 @@ class Contestant:
     def _fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
         context = self._context(self._generator(name), checkpoints)
         context.progress = self._progress(name)
-        if context.compile:
-            import torch
-
-            torch.compiler.reset()  # of a network torch keeps eight shapes, the runs' before among them, and compiles no ninth
         model = self.method.fit(self.settings, problem, context)
         self._notes.add(name, 1, context.notes)
         return model
@@ -282,6 +278,7 @@ class Contestant:
     def _progress(self, stage: str) -> Callable[[int, int], None]:
         def progress(done: int, total: int) -> None:
             if stage == "fit":
+                self._steps = max(self._steps, done)
                 self.meter.step(done)
                 self._tracer.step(done)
             self.progress(stage, done, total)
@@ -295,7 +292,7 @@ class Contestant:
             generator=generator,
             checkpoints=checkpoints,
             cancelled=self.cancelled,
-            compile=self.device.type == "cuda" and self.budget.train_steps >= COMPILE_FROM,
+            compile=self.device.type == "cuda",
         )
 
     def _generator(self, purpose: str) -> torch.Generator:

@@ -1,8 +1,14 @@
 """Scores of planned trajectories: which are feasible, which succeed when they are carried out, and what recorded ones do.
 
-`direct` puts arm and cube where a plan begins.  `inpaint`, which ranks, resets the environment to the plan's start and goal
-as any evaluation would (another arm pose, the cube a centimetre off), asks for all plans once more around the state that
-was found and the goal, in one batch, and carries those out.  DCFM, section 6.2, after Janner et al. 2022.
+A feasible plan is carried out in three ways, each a score of its own (`EXECUTIONS`):
+
+    success_rate              ranks.  The environment is reset to the plan's start and goal as in any evaluation: another arm
+                              pose, the cube a centimetre off and turned.  The method plans once more around the cube's place
+                              at the first frame and the goal at the last; the arm is free, and goes to where the plan begins.
+    success_rate_whole_state  the same reset, but the arm's pose is given too, as Janner et al. 2022 give the whole first state.
+    success_rate_direct       arm and cube are put where the plan begins; no second plan.
+
+DCFM, section 6.2.  Ceilings are recorded segments that take the same way (`planning_recorded`).
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from compbench.data.cube_segments import CUBE, NUM_STATE_CHANNELS, REST_HEIGHT, Segments, feasible, in_metres, normalised
 from compbench.data.processes import Failed, Workers
@@ -22,8 +28,11 @@ from compbench.files import held
 from compbench.interfaces import Evaluation, Sampler, Score, TaskContext
 from compbench.tasks.planning_execution import THRESHOLD, Outcome, Trial, carry_out
 from compbench.tasks.planning_picture import panels
+from compbench.tasks.planning_recorded import RecordedPlans
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from compbench.factors import Holdout
     from compbench.tasks.planning_settings import Settings
 
@@ -31,11 +40,14 @@ NUM_GROUPS = 3
 TRIALS = {"smoke": 4, "quick": 24, "paper": 100}
 """Trials of one group and split, spread over the split's cells; three integer percentages fit every figure of table 2."""
 
-REPLAYS = {"smoke": 4, "quick": 24, "paper": 100}
+REPLAYS = {"smoke": 4, "quick": 100, "paper": 300}
 """Recorded segments of a split that are carried out for the ceilings."""
 
-CEILING_VERSION = 1
+CEILING_VERSION = 2
 """Goes up when the execution of plans changes."""
+
+EXECUTIONS: dict[str, slice | None] = {"": CUBE, "_whole_state": slice(0, NUM_STATE_CHANNELS), "_direct": None}
+"""Channels of the first frame that are given to the second plan, by the score's suffix; None: the first plan is carried out."""
 
 
 class Judged(NamedTuple):
@@ -45,15 +57,14 @@ class Judged(NamedTuple):
         cells: what was asked, (N, 2).
         plans: first plans in metres, (N, 17, frames).
         feasible, trivial: bool.
-        direct, inpainted: outcomes, None where a plan is not feasible.
+        outcomes: of each of `EXECUTIONS`, None where a plan is not feasible.
     """
 
     cells: numpy.ndarray
     plans: numpy.ndarray
     feasible: numpy.ndarray
     trivial: numpy.ndarray
-    direct: list[Outcome | Failed | None]
-    inpainted: list[Outcome | Failed | None]
+    outcomes: dict[str, list[Outcome | Failed | None]]
 
 
 class PlanningReferee:
@@ -71,53 +82,34 @@ class PlanningReferee:
         """Rates of both splits, and the executed plans from above."""
         ceilings, scores, judged = self._ceilings(), [], {}
         with Workers(carry_out, torch.get_num_threads()) as workers:
-            for split in self.cells:
-                judged[split] = self._judge(split, sampler, workers)
+            for split, cells in self.cells.items():
+                asked = _in_turn(cells, NUM_GROUPS, TRIALS[self.preset])
+                judged[split] = self._judge(split, asked, sampler, workers, seed=self.ctx.seed)
                 scores += self._scores(split, judged[split], ceilings[split])
         picture = panels(
             numpy.concatenate([part.cells for part in judged.values()]),
             numpy.concatenate([part.plans for part in judged.values()]),
-            [outcome for part in judged.values() for outcome in part.inpainted],
+            [outcome for part in judged.values() for outcome in part.outcomes[""]],
             heldout=self.holdout.cells,
         )
         return Evaluation(tuple(scores), {"samples": picture})
 
-    def _judge(self, split: str, sampler: Sampler, workers: Workers) -> Judged:
-        cells = self._asked(split)
+    def _judge(self, split: str, cells: numpy.ndarray, sampler: Sampler, workers: Workers, *, seed: int) -> Judged:
+        """Ask for plans of pairs (N, 2), and carry the feasible ones out in every way."""
         condition = torch.from_numpy(cells)
         plans = in_metres(sampler(condition, stream=split).numpy())
         able = feasible(plans, cells, tolerance=self.settings.tolerance)
         rows = numpy.flatnonzero(able)
         trivial = able & (numpy.linalg.norm(plans[:, CUBE, -1] - plans[:, CUBE, 0], axis=1) <= THRESHOLD)
-        trials = [self._trial(plans[row], None) for row in rows]
-        direct = self._run(f"{split} direct", trials, workers)
-        trials = [self._trial(plans[row], self._seed(f"{split} {row}")) for row in rows]
-        trials = self._inpainted(split, condition[rows], trials, sampler, workers)
-        inpainted = self._run(f"{split} inpaint", trials, workers)
-        return Judged(cells, plans, able, trivial, _spread(direct, rows, len(able)), _spread(inpainted, rows, len(able)))
-
-    def _inpainted(self, split: str, condition: Tensor, trials: list[Trial], sampler: Sampler, workers: Workers) -> list[Trial]:
-        """The trials with plans from the state that their reset leads to, to their goal: one batch."""
-        if not trials:
-            return []
-        starts = workers.map([trial._replace(plan=None) for trial in trials])
-        known = numpy.stack([trial.plan for trial in trials])
-        for row, (trial, start) in enumerate(zip(trials, starts, strict=True)):
-            if not isinstance(start, Failed):  # else the trial will fail too
-                known[row, :NUM_STATE_CHANNELS, 0] = start
-            known[row, CUBE, -1] = trial.goal
-        mask = torch.zeros(known.shape, dtype=torch.bool)
-        mask[:, :NUM_STATE_CHANNELS, 0] = True
-        mask[:, CUBE, -1] = True
-        given = torch.from_numpy(normalised(known)).float()
-        plans = in_metres(sampler(condition, stream=f"{split} inpaint", known=given, known_mask=mask).numpy())
-        return [trial._replace(plan=plan) for trial, plan in zip(trials, plans, strict=True)]
-
-    def _asked(self, split: str) -> numpy.ndarray:
-        """Cells of all trials, group after group, each group through the split's cells in turn, (N, 2)."""
-        cells = self.cells[split]
-        count = TRIALS[self.preset]
-        return numpy.array([cells[place % len(cells)] for _ in range(NUM_GROUPS) for place in range(count)])
+        direct = [self._trial(plans[row], None) for row in rows]
+        reset = [self._trial(plans[row], _reset_seed(f"reset {seed} {split} {row}")) for row in rows]
+        states = workers.map([trial._replace(plan=None) for trial in reset])
+        outcomes = {}
+        for suffix, channels in EXECUTIONS.items():
+            stream = f"{split}{suffix} inpaint"
+            trials = direct if channels is None else _planned_again(stream, channels, condition[rows], reset, states, sampler)
+            outcomes[suffix] = _spread(self._run(f"{split}{suffix}", trials, workers), rows, len(able))
+        return Judged(cells, plans, able, trivial, outcomes)
 
     def _trial(self, plan: numpy.ndarray, seed: int | None) -> Trial:
         goal = numpy.array([*plan[CUBE, -1][:2], REST_HEIGHT])
@@ -127,18 +119,24 @@ class PlanningReferee:
         return workers.map(trials, progress=lambda done, total: self.ctx.progress(f"execute {stage}", done, total))
 
     def _scores(self, split: str, judged: Judged, ceilings: dict[str, float]) -> list[Score]:
-        groups = _successes(judged.inpainted).reshape(NUM_GROUPS, -1).mean(axis=1)
-        failed = [outcome for outcome in (*judged.direct, *judged.inpainted) if isinstance(outcome, Failed)]
+        groups = _successes(judged.outcomes[""]).reshape(NUM_GROUPS, -1).mean(axis=1)
+        failed = [outcome for part in judged.outcomes.values() for outcome in part if isinstance(outcome, Failed)]
         why = f"{len(failed)} executions failed in the simulator: {failed[0].reason}"[:500] if failed else ""
-        able, trivial = judged.feasible.mean(), judged.trivial.mean()
+        rates = [
+            self._score(split, "success_rate", _successes(part).mean(), suffix, ceiling=ceilings.get(suffix), reason=why)
+            for suffix, part in judged.outcomes.items()
+        ]
+        replayed = [
+            self._score(split, "execution_ceiling", ceilings[suffix], suffix, n=int(ceilings["n"]))
+            for suffix in EXECUTIONS
+            if suffix in ceilings
+        ]
         return [
-            self._score(split, "success_rate", groups.mean(), ceiling=ceilings["inpaint"], reason=why),
-            self._score(split, "success_rate", _successes(judged.direct).mean(), "_direct", ceiling=ceilings["direct"]),
+            *rates,
             self._score(split, "success_spread", groups.std()),
-            self._score(split, "feasibility", able, ceiling=ceilings["feasible"]),
-            self._score(split, "trivial_rate", trivial),
-            self._score(split, "execution_ceiling", ceilings["direct"], n=int(ceilings["n"])),
-            self._score(split, "execution_ceiling", ceilings["inpaint"], "_reset", n=int(ceilings["n"])),
+            self._score(split, "feasibility", judged.feasible.mean(), ceiling=ceilings.get("feasible")),
+            self._score(split, "trivial_rate", judged.trivial.mean()),
+            *replayed,
         ]
 
     def _score(
@@ -168,10 +166,7 @@ class PlanningReferee:
         )
 
     def _ceilings(self) -> dict[str, dict[str, float]]:
-        """Of each split: the share of recorded segments that are feasible, and that succeed `direct` and after a reset.
-
-        After a reset nothing is inpainted: the recorded plan is followed from another arm pose, its first target held.
-        """
+        """Of each split: the share of recorded segments that are feasible, and that succeed in each of `EXECUTIONS`."""
         facts = [CEILING_VERSION, self.ctx.source.fingerprint, self.settings.model_dump(), self.preset]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
         path = self.ctx.cache / f"planning-ceilings-{digest}.json"
@@ -189,23 +184,52 @@ class PlanningReferee:
             return found
 
     def _replayed(self, split: str, workers: Workers) -> dict[str, float]:
-        own = {tuple(cell) for cell in self.cells[split]}
-        rows = [row for row, cell in enumerate(self.segments.cells.tolist()) if tuple(cell) in own]
-        generator = Generator().manual_seed(0)  # the ceilings are the task's, not a run's
-        chosen = [rows[place] for place in torch.randperm(len(rows), generator=generator)[: REPLAYS[self.preset]].tolist()]
-        plans, cells = self.segments.plans[chosen], self.segments.cells[chosen]
-        direct = self._run(f"recorded {split}", [self._trial(plan, None) for plan in plans], workers)
-        after_reset = self._run(f"recorded {split} reset", [self._trial(plan, row) for row, plan in enumerate(plans)], workers)
-        return {
-            "n": float(len(chosen)),
-            "feasible": float(feasible(plans, cells, tolerance=self.settings.tolerance).mean()) if chosen else 0.0,
-            "direct": float(_successes(direct).mean()) if chosen else 0.0,
-            "inpaint": float(_successes(after_reset).mean()) if chosen else 0.0,
-        }
+        """What recorded segments do in the place of a method's plans; nothing but {"n": 0} where there are none."""
+        recorded = RecordedPlans(self.segments)
+        cells = recorded.cells(self.cells[split])
+        if not cells:
+            return {"n": 0}
+        asked = _in_turn(cells, 1, REPLAYS[self.preset])
+        judged = self._judge(f"recorded {split}", asked, recorded, workers, seed=0)  # the task's ceilings, not a run's
+        rates = {suffix: float(_successes(outcomes).mean()) for suffix, outcomes in judged.outcomes.items()}
+        return {"n": len(judged.cells), "feasible": float(judged.feasible.mean()), **rates}
 
-    def _seed(self, purpose: str) -> int:
-        """A seed of the environment's reset, the same for every method."""
-        return int.from_bytes(hashlib.sha256(f"reset {self.ctx.seed} {purpose}".encode()).digest()[:4], "big")
+
+def _reset_seed(purpose: str) -> int:
+    """A seed of the environment's reset, the same for every method."""
+    return int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:4], "big")
+
+
+def _in_turn(cells: Sequence[tuple[int, ...]], groups: int, count: int) -> numpy.ndarray:
+    """Pairs of all trials, group after group, each group through the cells in turn, (groups * count, 2)."""
+    return numpy.array([cells[place % len(cells)] for _ in range(groups) for place in range(count)])
+
+
+def _planned_again(
+    stream: str, channels: slice, condition: Tensor, trials: list[Trial], states: list[numpy.ndarray | Failed], sampler: Sampler
+) -> list[Trial]:
+    """The trials with plans around what their reset led to and their goal, asked for in one batch.
+
+    Args:
+        stream: of the request.
+        channels: of the first frame that are given.
+        condition: pairs, (N, 2).
+        trials: to be carried out after a reset.
+        states: what each reset led to, (11,); one that failed gives its own plan's, and will fail again.
+        sampler: the contestant.
+    """
+    if not trials:
+        return []
+    known = numpy.stack([trial.plan for trial in trials])
+    for row, (trial, state) in enumerate(zip(trials, states, strict=True)):
+        if not isinstance(state, Failed):
+            known[row, channels, 0] = state[channels]
+        known[row, CUBE, -1] = trial.goal
+    mask = torch.zeros(known.shape, dtype=torch.bool)
+    mask[:, channels, 0] = mask[:, CUBE, -1] = True
+    given = torch.from_numpy(normalised(known)).float()
+    plans = in_metres(sampler(condition, stream=stream, known=given, known_mask=mask).numpy())
+    return [trial._replace(plan=plan) for trial, plan in zip(trials, plans, strict=True)]
 
 
 def _successes(outcomes: list[Outcome | Failed | None]) -> numpy.ndarray:

@@ -4,7 +4,19 @@ import numpy
 import pytest
 
 from compbench.data import cube_segments
-from compbench.data.cube_segments import CUBE, TARGET, TARGET_OPENING, WINDOW, feasible, frames, in_metres, normalised, windows
+from compbench.data.cube_segments import (
+    CUBE,
+    EFFECTOR,
+    RISE,
+    TARGET,
+    TARGET_OPENING,
+    WINDOW,
+    feasible,
+    frames,
+    in_metres,
+    normalised,
+    windows,
+)
 from compbench.data.cube_trajectories import Trajectories
 
 ROW = numpy.zeros(28)
@@ -30,13 +42,13 @@ PICK = ((20, 0.0, 0.02, 0.0), (5, 0.0, 0.02, 0.56), (10, 0.0, 0.2, 0.56), (15, 0
 REST = ((5, 0.2, 0.02, 0.56), (40, 0.2, 0.02, 0.0))
 
 
-def test_windows_begin_at_the_start_and_at_each_release() -> None:
+def test_windows_begin_at_the_start_and_once_the_arm_has_risen_after_each_release() -> None:
     once = place(*PICK, *REST)
     twice = numpy.concatenate([once, once, numpy.tile(once[-1:], (WINDOW, 1))])
     release = 20 + 5 + 10 + 15 + 10 + 5 + 1
-    assert windows(twice) == [0]  # the second is let go 106 steps after the first, beyond a window
+    assert windows(twice) == [0, release + RISE]  # the second is let go 106 - 14 steps after its start
+    assert windows(twice, last=90) == [0]
     assert windows(twice[release:]) == []
-    assert windows(numpy.concatenate([once[:-20], once, numpy.tile(once[-1:], (WINDOW, 1))])) == [0, release]
 
 
 def test_windows_wait_for_the_last_release_where_a_cube_is_grasped_again() -> None:
@@ -86,3 +98,9 @@ def test_segments_of_play_are_feasible_for_their_own_cells_only(played: Trajecto
     lifted = found.plans.copy()
     lifted[:, CUBE.start + 2, -1] = 0.05
     assert not feasible(lifted, found.cells, tolerance=0.01).any()
+
+
+def test_segments_begin_with_the_arm_raised_as_after_a_reset(played: Trajectories) -> None:
+    height = cube_segments.segments(played, stride=4, episodes=2).plans[:, EFFECTOR.stop - 1, 0]
+    assert (height > 0.15).mean() > 0.9
+    assert height.min() > 0.1

@@ -1,5 +1,6 @@
 """Trajectories: the same bits for a seed wherever they are made, the cache, and files that are none."""
 
+import os
 from pathlib import Path
 
 import numpy
@@ -80,3 +81,28 @@ def test_choose_names_the_install_line_where_the_simulator_is_missing(tmp_path: 
     monkeypatch.setattr(cube_trajectories, "find_spec", lambda name: None)
     with pytest.raises(CompbenchError, match=r"pip install 'compbench\[planning\]'"):
         choose(tmp_path, "auto")
+
+
+def test_the_official_files_fingerprint_is_that_of_its_content_whatever_its_time_and_folder(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(cube_trajectories, "OFFICIAL_FOLDER", tmp_path / "nowhere")
+    content = {"first": b"trajectories", "copied": b"trajectories", "other": b"trajectoriez"}
+    found = {}
+    for age, (name, held) in enumerate(content.items()):
+        path = tmp_path / name / cube_trajectories.FILE
+        path.parent.mkdir()
+        path.write_bytes(held)
+        os.utime(path, (1_000_000 + age, 1_000_000 + age))
+        found[name] = choose(path.parent, "official").fingerprint
+    assert found["first"] == found["copied"] != found["other"]
+    os.utime(tmp_path / "first" / cube_trajectories.FILE, (5, 5))
+    assert choose(tmp_path / "first", "official").fingerprint == found["copied"]
+
+
+def test_an_official_file_that_is_not_the_one_of_its_first_use_is_named(tmp_path: Path) -> None:
+    path = tmp_path / cube_trajectories.FILE
+    path.write_bytes(b"trajectories")
+    choose(tmp_path, "official")
+    path.write_bytes(b"trajectoriez")
+    os.utime(path, (5, 5))
+    with pytest.raises(CompbenchError, match="first use"):
+        choose(tmp_path, "official")

@@ -8,6 +8,7 @@ from compbench.factors import NULL
 from compbench.flow.experts import Experts
 from compbench.flow.independence import (
     Masking,
+    Ramp,
     Routing,
     Taught,
     composed,
@@ -106,6 +107,39 @@ def test_the_peer_penalty_mixes_the_experts_that_the_routing_names() -> None:
     expected = (own(x, t, conditions[0]) - (answers[1] + answers[2] - answers[0])).square().mean()
     assert 1 in routing
     assert (full - plain).item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_a_ramp_grows_from_its_first_batch_and_goes_on_where_it_was() -> None:
+    class Empty:
+        name, size = "one", 1
+
+        def batch(self, size: int, generator: Generator) -> None:
+            return None
+
+    def shares(ramp: Ramp, count: int) -> list[float]:
+        found = []
+        for _ in range(count):
+            ramp.batch(1, Generator())
+            found.append(ramp.share())
+        return found
+
+    straight = shares(Ramp(Empty(), 4), 6)
+    assert straight == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    resumed = Ramp(Empty(), 4)
+    resumed.seek(2)
+    assert shares(resumed, 4) == straight[2:]
+    assert shares(Ramp(Empty(), 0), 2) == [1.0, 1.0]
+
+
+def test_a_ramp_scales_the_peer_penalty_and_not_the_regression() -> None:
+    own, data, whole = Table(cross=0.25), batch(), Masking(1.0, 0.0, 0.0)
+
+    def value(share: float) -> float:
+        loss = peer_loss(whole, 2.0, own=0, peers=peers(), ramp=lambda: share)
+        return loss(own, data, Generator().manual_seed(5)).item()
+
+    assert value(0.5) == pytest.approx((value(0.0) + value(1.0)) / 2)
+    assert value(0.0) == pytest.approx(peer_loss(whole, 0.0, own=0, peers=peers())(own, data, Generator().manual_seed(5)).item())
 
 
 def test_peers_answers_carry_no_gradient_and_ones_own_does() -> None:

@@ -87,6 +87,14 @@ def test_a_loaded_fit_is_of_pooled_silos_if_the_one_that_was_made_is(tmp_path: P
     assert loaded.notes["fit shared"] == 1
     assert loaded.pooled_silos
     assert not loaded.profile.silos
+    assert loaded.profile.train_steps == loaded.spec.budget.train_steps
+
+
+def test_a_record_has_the_steps_of_all_silos_and_of_each(tmp_path: Path) -> None:
+    record = in_silos(tmp_path, "dcfm-b")
+    each = record.spec.budget.train_steps
+    assert [silo.steps for silo in record.profile.silos] == [each, each]
+    assert record.profile.train_steps == 3 * each  # the student's on the server are there too
 
 
 def test_a_kept_fit_without_its_ledger_is_made_again(tmp_path: Path) -> None:

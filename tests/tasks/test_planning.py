@@ -6,7 +6,7 @@ import numpy
 import pytest
 import torch
 
-from compbench.data.cube_segments import CUBE, NUM_STATE_CHANNELS, Segments, cells_of, segments
+from compbench.data.cube_segments import CUBE, NUM_STATE_CHANNELS, Segments, cells_of, normalised, segments
 from compbench.data.cube_trajectories import Trajectories
 from compbench.data.processes import Failed, Workers
 from compbench.errors import CompbenchError
@@ -17,13 +17,14 @@ from compbench.tasks.planning import BUDGETS, HOLDOUT, OWNERS, SPACE, make_task
 from compbench.tasks.planning_evaluation import NUM_GROUPS, TRIALS, PlanningReferee
 from compbench.tasks.planning_execution import Outcome, Trial, action, carry_out, start_state, targets
 from compbench.tasks.planning_picture import panels
+from compbench.tasks.planning_recorded import RecordedPlans
 
 
-def context(folder: Path) -> TaskContext:
+def context(folder: Path, seed: int = 0) -> TaskContext:
     return TaskContext(
         device=torch.device("cpu"),
         precision="fp32",
-        seed=0,
+        seed=seed,
         cache=folder,
         data=folder,
         source=Source("embedded", "test", "test"),
@@ -147,8 +148,6 @@ class Perfect:
         self.found, self.given = found, []
 
     def __call__(self, condition, *, stream, known=None, known_mask=None):
-        from compbench.data.cube_segments import normalised
-
         rows = [int(numpy.flatnonzero((self.found.cells == cell).all(1))[0]) for cell in condition.numpy()]
         plans = torch.from_numpy(normalised(self.found.plans[rows])).float()
         if known is not None:
@@ -192,11 +191,104 @@ def test_the_referee_counts_what_is_feasible_and_what_succeeds(tmp_path: Path, m
     assert scores["seen_trivial_rate"].value == pytest.approx(100 - share)
     assert scores["seen_feasibility"].value == 100
     assert "failed in the simulator" in scores["seen_success_rate"].reason
-    assert scores["heldout_execution_ceiling"].value == 100
-    assert {stream for stream, _ in sampler.given} == {"heldout inpaint", "seen inpaint"}
-    assert all(mask[:, :NUM_STATE_CHANNELS, 0].all() and mask[:, CUBE, -1].all() for _, mask in sampler.given)
-    assert int(sampler.given[0][1].sum()) == (NUM_STATE_CHANNELS + 3) * NUM_GROUPS * TRIALS["smoke"]
+    assert scores["heldout_execution_ceiling"].value == scores["heldout_success_rate"].ceiling == 100
+    assert [name for name, score in scores.items() if score.primary] == ["heldout_success_rate"]
     assert result.pictures["samples"].ndim == 3
+
+
+def test_the_ranked_plan_is_given_the_cube_and_the_goal_and_the_second_score_the_arm_too(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
+    found = invented()
+    sampler = Perfect(found)
+    PlanningReferee(found, planning.Settings(), HOLDOUT, "smoke", context(tmp_path)).evaluate(sampler)
+    given = dict(sampler.given)
+    assert set(given) == {f"{split}{kind} inpaint" for split in ("heldout", "seen") for kind in ("", "_whole_state")}
+    trials = NUM_GROUPS * TRIALS["smoke"]
+    for stream, mask in given.items():
+        first = slice(0, NUM_STATE_CHANNELS) if "whole_state" in stream else CUBE
+        assert mask[:, first, 0].all()
+        assert mask[:, CUBE, -1].all()
+        assert int(mask.sum()) == trials * (first.stop - first.start + 3)
+
+
+def test_ceilings_are_the_tasks_whatever_the_runs_seed(tmp_path: Path, monkeypatch) -> None:
+    orders: list[list[Trial]] = []
+
+    class Noted(OneProcess):
+        def map(self, items, **how):
+            orders[-1] += items
+            return super().map(items, **how)
+
+    monkeypatch.setattr(planning_evaluation, "Workers", Noted)
+    for seed in (0, 1):
+        orders.append([])
+        PlanningReferee(invented(), planning.Settings(), HOLDOUT, "smoke", context(tmp_path / str(seed), seed)).prepare()
+    assert len(orders[0]) == len(orders[1]) > 0
+    assert all(one.seed == other.seed and numpy.array_equal(one.start, other.start) for one, other in zip(*orders, strict=True))
+
+
+def test_a_split_without_recorded_segments_has_no_ceiling(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
+    found = invented()
+    seen = numpy.array([tuple(cell) in HOLDOUT.seen_cells for cell in found.cells.tolist()])
+    recorded = Segments(found.plans[seen], found.cells[seen])
+    referee = PlanningReferee(recorded, planning.Settings(), HOLDOUT, "smoke", context(tmp_path))
+    scores = {score.name: score for score in referee.evaluate(Perfect(found)).scores}
+    assert scores["heldout_success_rate"].value == 100
+    assert scores["heldout_success_rate"].ceiling is None
+    assert "heldout_execution_ceiling" not in scores
+    assert scores["seen_success_rate"].ceiling is not None
+
+
+def test_recorded_plans_come_in_turn_and_the_one_nearest_to_a_given_cube_and_goal_keeps_what_is_given() -> None:
+    found = invented(3)
+    plans = found.plans + numpy.linspace(0, 5.0, len(found.plans), dtype=numpy.float32)[:, None, None]
+    recorded = RecordedPlans(Segments(plans, found.cells))
+    condition = torch.tensor([[1, 2]] * 4)
+    drawn = recorded(condition, stream="seen")
+    assert torch.equal(drawn[0], drawn[3])
+    assert len({float(plan[0, 0]) for plan in drawn}) == 3
+    known, mask = drawn.clone(), torch.zeros(drawn.shape, dtype=torch.bool)
+    known[:, CUBE, 0] += 0.01
+    known[:, 0] = 99.0  # not asked for, or a foreign arm: neither decides
+    mask[:, CUBE, 0] = mask[:, CUBE, -1] = mask[:, 0, 0] = True
+    again = recorded(condition, stream="seen inpaint", known=known, known_mask=mask)
+    assert torch.equal(again[mask], known[mask])
+    assert torch.equal(again[~mask], drawn[~mask])
+
+
+class Memory(RecordedPlans):
+    """A model that knows recorded plans by heart: around given entries it answers with the plan that is nearest to them."""
+
+    def __init__(self, found: Segments) -> None:
+        super().__init__(found)
+        self.plans = torch.from_numpy(normalised(found.plans))
+
+    def __call__(self, condition, *, stream, known=None, known_mask=None):
+        if known is None:
+            return super().__call__(condition, stream=stream)
+        apart = ((self.plans - known[:, None]).square() * known_mask[:, None]).sum((-1, -2))
+        return torch.where(known_mask, known, self.plans[apart.argmin(1)])
+
+
+@pytest.fixture(scope="module")
+def remembered(played: Trajectories, tmp_path_factory) -> dict[str, object]:
+    """Scores of a model that memorised the segments of two episodes, carried out in the simulator."""
+    found = segments(played, stride=4, episodes=2)
+    referee = PlanningReferee(found, planning.Settings(), HOLDOUT, "smoke", context(tmp_path_factory.mktemp("cache")))
+    memory = Memory(found)
+    referee.cells = {"seen": memory.cells(HOLDOUT.seen_cells + HOLDOUT.cells)}
+    return {score.name: score for score in referee.evaluate(memory).scores}
+
+
+def test_a_model_that_memorised_recorded_plans_comes_out_near_their_ceiling(remembered) -> None:
+    assert remembered["seen_feasibility"].value == remembered["seen_success_rate_direct"].value == 100
+    assert remembered["seen_success_rate"].value >= 75
+    assert remembered["seen_success_rate"].ceiling >= 75
+
+
+def test_a_foreign_arm_pose_that_is_given_too_misleads_a_model_that_memorised_its_plans(remembered) -> None:
+    assert remembered["seen_success_rate_whole_state"].value <= remembered["seen_success_rate"].value - 25
 
 
 def test_plans_in_the_wrong_quadrant_are_neither_feasible_nor_carried_out(tmp_path: Path, monkeypatch) -> None:

@@ -9,21 +9,18 @@ server that samples from them; B sends each expert once.
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
 from compbench.federation import LentSilo
 from compbench.flow.experts import Experts
-from compbench.flow.independence import Taught, draw_masks, peer_loss, student_loss
+from compbench.flow.independence import Ramp, Taught, draw_masks, peer_loss, student_loss
 from compbench.flow.mixture import Mixture
 from compbench.flow.nets import VelocityNet
 from compbench.flow.silos import (
     NUM_LABELS,
     DecentralisedSettings,
-    Recipe,
     evaluations_of_experts,
     evaluations_of_network,
     first_stage,
@@ -34,21 +31,26 @@ from compbench.flow.silos import (
     network_of,
     sample_experts,
     sample_network,
-    share_of,
+    split,
     untrained_mixture,
 )
 from compbench.flow.teachers import TeachersPaths
-from compbench.flow.train import Loss, Steps, train
+from compbench.flow.train import Steps, train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, Problem
 
 
 class Settings(DecentralisedSettings):
     local_ci: bool = Field(True, description="local conditional-independence penalty in stage I (eq. 9)")
-    second_share: float = Field(0.5, gt=0, lt=1, description="share of all steps that the second stage gets (not in the paper)")
+    ramp: float = Field(
+        0.0, ge=0, le=1, description="share of each stage over which lambda grows from 0 to ci_weight (not in the paper)"
+    )
 
 
 class PeerSettings(Settings):
+    second_share: float = Field(
+        0.5, gt=0, lt=1, description="share of a silo's steps that the stage beside peers gets (not in the paper)"
+    )
     peer_weight: float = Field(1.0, ge=0, le=20, description="w of the peer composition (eq. 11)")
     ask_strangers: bool = Field(
         False, description="take a peer's answer also for a value that its silo never saw, as eq. 11 is written"
@@ -56,34 +58,31 @@ class PeerSettings(Settings):
 
 
 def fit_experts(settings: PeerSettings, problem: Problem, ctx: Context) -> Mixture:
-    """Stage I, an all-gather, and every silo's own expert again beside its frozen peers."""
-    silos = len(problem.federation)
-    first = share_of(problem.budget, 1 - settings.second_share, silos)
-    second = share_of(problem.budget, settings.second_share, silos)
+    """Stage I, an all-gather, and every silo's own expert again beside its frozen peers; the stages share its steps."""
+    silos, sizes = len(problem.federation), problem.space.sizes
+    first, second = split(problem.budget, settings.second_share)
     steps = Steps(ctx.progress, silos * (first.train_steps + second.train_steps))
-    make, _ = first_stage(
-        settings, problem, ctx, budget=first, steps=steps, local_ci=settings.local_ci, recipients=max(1, silos - 1)
-    )
-    loss_of = partial(beside_peers, settings, make, silos, problem.space.sizes)
-    told = local_experts(make, loss_of, problem, ctx, stage="peers", budget=second, steps=steps, goes_on=True)
+    alone = {"local_ci": settings.local_ci, "ramp": settings.ramp}
+    make, _ = first_stage(settings, problem, ctx, budget=first, steps=steps, recipients=max(1, silos - 1), **alone)
+
+    def beside_peers(expert: VelocityNet, silo: LentSilo, received: dict[str, Tensor], own: Context) -> None:
+        peers = Experts(make(), [network_of(received, k) for k in range(silos)]).to(own.device)
+        counts = torch.stack([received[f"{k}.counts"] for k in range(silos)])
+        ramp = Ramp(silo, round(settings.ramp * second.train_steps))
+        loss = peer_loss(
+            settings.masking,
+            settings.ci_weight,
+            own=silo.number,
+            peers=peers,
+            knows=None if settings.ask_strangers else known_values(counts, sizes).to(own.device),
+            weight=settings.peer_weight,
+            ramp=ramp.share,
+        )
+        train(expert, loss, ramp, second, own)
+
+    told = local_experts(make, beside_peers, problem, ctx, stage="peers", steps=steps, goes_on=True)
     experts = Experts(make(), told.states)
     return Mixture(experts, label_router(told, problem), sample_steps=problem.budget.sample_steps).to(ctx.device)
-
-
-def beside_peers(
-    settings: PeerSettings,
-    make: Recipe,
-    silos: int,
-    sizes: tuple[int, ...],
-    silo: LentSilo,
-    received: dict[str, Tensor],
-    device: torch.device,
-) -> Loss:
-    """A silo's loss of stage II: its peers are the experts that it received, and know what their label counts say."""
-    peers = Experts(make(), [network_of(received, k) for k in range(silos)]).to(device)
-    counts = torch.stack([received[f"{k}.counts"] for k in range(silos)])
-    knows = None if settings.ask_strangers else known_values(counts, sizes).to(device)
-    return peer_loss(settings.masking, settings.ci_weight, own=silo.number, peers=peers, knows=knows, weight=settings.peer_weight)
 
 
 def build_experts(settings: PeerSettings, problem: Problem) -> Mixture:
@@ -92,24 +91,22 @@ def build_experts(settings: PeerSettings, problem: Problem) -> Mixture:
 
 
 def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
-    """Stage I, one transfer of each expert, and a student on the server."""
-    silos = len(problem.federation)
-    first = share_of(problem.budget, 1 - settings.second_share, silos)
-    second = share_of(problem.budget, settings.second_share)
-    steps = Steps(ctx.progress, silos * first.train_steps + second.train_steps)
-    make, told = first_stage(settings, problem, ctx, budget=first, steps=steps, local_ci=settings.local_ci, num_labels=NUM_LABELS)
+    """Stage I, one transfer of each expert, and a student on the server, which has a party's budget of its own."""
+    budget = problem.budget
+    steps = Steps(ctx.progress, (len(problem.federation) + 1) * budget.train_steps)
+    alone = {"local_ci": settings.local_ci, "ramp": settings.ramp}
+    make, told = first_stage(settings, problem, ctx, budget=budget, steps=steps, num_labels=NUM_LABELS, **alone)
     student = make()
     teachers = Experts(student, told.states).to(ctx.device)
     sizes = torch.tensor(problem.federation.sizes, dtype=torch.float32)
-    paths = TeachersPaths(
-        teachers, sizes, told.labels, shape=problem.event.shape, num_points=problem.budget.sample_steps, ctx=ctx
-    )
+    paths = TeachersPaths(teachers, sizes, told.labels, shape=problem.event.shape, num_points=budget.sample_steps, ctx=ctx)
+    ramp = Ramp(paths, round(settings.ramp * budget.train_steps))
 
     def loss(student, taught: Taught, generator: Generator) -> Tensor:
         kind = draw_masks(len(taught.t), taught.condition.shape[1], settings.masking, generator)
-        return student_loss(student, taught, settings.ci_weight, kind)
+        return student_loss(student, taught, ramp.share() * settings.ci_weight, kind)
 
-    return train(student, loss, paths, second, ctx.part("student", progress=steps.part()))
+    return train(student, loss, ramp, budget, ctx.part("student", progress=steps.part()))
 
 
 @hookimpl
@@ -123,6 +120,7 @@ def compbench_methods() -> tuple[Method, ...]:
             build=build_experts,
             evaluations=evaluations_of_experts,
             pools_silos=False,
+            version=2,
         ),
         Method(
             name="dcfm-b",
@@ -132,5 +130,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=network,
             evaluations=evaluations_of_network,
             pools_silos=False,
+            version=2,
         ),
     )

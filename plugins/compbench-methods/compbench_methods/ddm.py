@@ -17,7 +17,6 @@ from compbench.flow.silos import (
     label_router,
     network,
     sample_experts,
-    share_of,
     untrained_mixture,
 )
 from compbench.flow.train import Steps
@@ -31,10 +30,8 @@ class Settings(DecentralisedSettings):
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
     """Stage I of DCFM and nothing else."""
-    silos = len(problem.federation)
-    budget = share_of(problem.budget, 1.0, silos)
-    steps = Steps(ctx.progress, silos * budget.train_steps)
-    make, told = first_stage(settings, problem, ctx, budget=budget, steps=steps, local_ci=settings.local_ci)
+    steps = Steps(ctx.progress, len(problem.federation) * problem.budget.train_steps)
+    make, told = first_stage(settings, problem, ctx, budget=problem.budget, steps=steps, local_ci=settings.local_ci)
     experts = Experts(make(), told.states)
     return Mixture(experts, label_router(told, problem), sample_steps=problem.budget.sample_steps).to(ctx.device)
 

@@ -24,7 +24,7 @@ from compbench.flow.silos import (
     part_of,
     recipe,
     sample_experts,
-    share_of,
+    split,
 )
 from compbench.flow.train import Steps, train
 from compbench.hookspecs import hookimpl
@@ -54,18 +54,16 @@ def pair(settings: Settings, problem: Problem) -> nn.ModuleDict:
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
     """In every silo an expert, then an energy."""
-    silos = len(problem.federation)
     make = recipe(pair, settings, problem)
-    own_budget = share_of(problem.budget, 1 - settings.energy_share, silos)
-    energy_budget = share_of(problem.budget, settings.energy_share, silos)
+    own_budget, energy_budget = split(problem.budget, settings.energy_share)
     each = own_budget.train_steps + energy_budget.train_steps
-    steps = Steps(ctx.progress, silos * each)
+    steps = Steps(ctx.progress, len(problem.federation) * each)
     loss = decentralised_loss(settings.masking, settings.ci_weight if settings.local_ci else 0.0)
 
     def work(silo, received, own):
         both, count = make(), Steps(own.progress, each)
         train(both["expert"], loss, silo, own_budget, own.part("expert", progress=count.part()))
-        train(both["energy"], score_matching_loss, silo, energy_budget, own.part("energy", progress=count.part()), twice=True)
+        train(both["energy"], score_matching_loss, silo, energy_budget, own.part("energy", progress=count.part()))
         both["energy"].centre(silo, own.generator)
         return both.state_dict()
 

@@ -11,33 +11,32 @@ from pydantic import Field
 
 from compbench.flow.independence import decentralised_loss
 from compbench.flow.nets import VelocityNet
-from compbench.flow.silos import DecentralisedSettings, evaluations_of_network, network, recipe, sample_network, share_of
+from compbench.flow.silos import DecentralisedSettings, evaluations_of_network, network, recipe, sample_network
 from compbench.flow.train import Steps, learning_rate, train
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem
+from compbench.interfaces import Budget, Context, Method, Problem
 
 
 class Settings(DecentralisedSettings):
     rounds: int = Field(
-        20, ge=1, le=10_000, description="rounds of averaging; the silos' steps are divided by them (not in the paper)"
+        20, ge=1, le=10_000, description="rounds of averaging, which divide a silo's steps among them (not in the paper)"
     )
     local_ci: bool = Field(False, description="add the local conditional-independence penalty (eq. 9): FedFlow+L")
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
     """Rounds at a learning rate that falls with the budget's schedule; a resumed fit goes on at the last round."""
-    silos = len(problem.federation)
     make = recipe(network, settings, problem)
     net = make().to(ctx.device)
     loss = decentralised_loss(settings.masking, settings.ci_weight if settings.local_ci else 0.0)
-    rounds = min(settings.rounds, max(1, problem.budget.train_steps // silos))
-    each = share_of(problem.budget, 1 / rounds, silos)
-    steps = Steps(ctx.progress, rounds * silos * each.train_steps)
+    total = problem.budget.train_steps
+    rounds = min(settings.rounds, total)
+    steps = Steps(ctx.progress, len(problem.federation) * total)
     sizes = torch.tensor(problem.federation.sizes, dtype=torch.float32, device=ctx.device)
     shares = sizes / sizes.sum()
     for number in range(rounds):
-        rate = learning_rate(round(problem.budget.train_steps * (number + 0.5) / rounds), problem.budget)
-        budget = share_of(problem.budget, 1 / rounds, silos, constant=rate)
+        each = (number + 1) * total // rounds - number * total // rounds
+        budget = at_constant_rate(problem.budget, each, learning_rate(round(total * (number + 0.5) / rounds), problem.budget))
 
         def work(silo, received, own, budget=budget):
             local = make()
@@ -48,6 +47,12 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
         found = problem.federation.run(work, ctx, like=state, stage=f"round-{number}", send=state, steps=steps)
         net.load_state_dict({name: sum(share * one[name] for share, one in zip(shares, found, strict=True)) for name in state})
     return net.eval()
+
+
+def at_constant_rate(budget: Budget, steps: int, rate: float) -> Budget:
+    """The budget of one round: steps of a longer schedule at one learning rate, without warm-up or average."""
+    changes = {"learning_rate": rate, "final_learning_rate": rate, "warmup_steps": 0, "ema_decay": 0.0}
+    return budget.model_copy(update={"train_steps": steps, **changes})
 
 
 @hookimpl
@@ -61,5 +66,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=network,
             evaluations=evaluations_of_network,
             pools_silos=False,
+            version=2,
         ),
     )

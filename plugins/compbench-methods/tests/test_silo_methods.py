@@ -11,7 +11,7 @@ from compbench.data.silos import TensorSilo
 from compbench.errors import Cancelled
 from compbench.factors import Holdout
 from compbench.federation import Federation
-from compbench.flow.silos import network, recipe
+from compbench.flow.silos import network, recipe, split
 from compbench.interfaces import Budget, Event, Method, Problem, Request
 from compbench.run.checkpoints import FileCheckpoints
 
@@ -64,13 +64,13 @@ def test_states_cross_the_border_as_often_as_the_method_says(name: str) -> None:
     model = fit(METHODS[name], whole)
     accounts = whole.federation.accounts
     assert not whole.federation.was_pooled
-    out = {"fedflow": 4, "ddm": 1, "dfd": 1, "dcfm-a": 3, "dcfm-b": 1}[name]
-    into = {"fedflow": 4, "dcfm-a": 2}.get(name, 0)
+    out = {"fedflow": 12, "ddm": 1, "dfd": 1, "dcfm-a": 3, "dcfm-b": 1}[name]
+    into = {"fedflow": 12, "dcfm-a": 2}.get(name, 0)
     assert [(account.transfers_out, account.transfers_in) for account in accounts] == [(out, into)] * 3
     if name == "fedflow":
         size = sum(value.numel() * value.element_size() for value in model.state_dict().values())
-        assert [account.bytes_in for account in accounts] == [4 * size] * 3
-        assert [account.bytes_out for account in accounts] == [4 * size] * 3
+        assert [account.bytes_in for account in accounts] == [12 * size] * 3
+        assert [account.bytes_out for account in accounts] == [12 * size] * 3
 
 
 @pytest.mark.parametrize("silos", [2, 3])
@@ -103,10 +103,12 @@ def test_the_bound_pools_and_is_marked() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_steps_of_all_silos_and_stages_are_the_budget(name: str) -> None:
-    seen = []
-    fit(METHODS[name], problem(train_steps=120), context(progress=lambda done, total: seen.append((done, total))))
-    assert seen[-1] == (120, 120)
+def test_every_party_takes_the_budgets_steps_in_all_stages_and_rounds(name: str) -> None:
+    seen, whole = [], problem(train_steps=65)
+    fit(METHODS[name], whole, context(progress=lambda done, total: seen.append((done, total))))
+    parties = {"centralised": 1, "dcfm-b": 3}.get(name, 2)  # the student is trained by a third party, the server
+    assert seen[-1] == (65 * parties, 65 * parties)
+    assert [account.steps for account in whole.federation.accounts] == [0 if name == "centralised" else 65] * 2
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
@@ -161,6 +163,21 @@ def test_images_are_drawn_from_a_single_silo_too(name: str) -> None:
     assert x.shape == (3, 3, 16, 16)
     assert x.isfinite().all()
     assert method.evaluations(method.settings(), whole) == 8 * 3
+
+
+def test_two_parts_of_a_budget_are_the_whole_of_it() -> None:
+    whole = problem(train_steps=65).budget
+    for share in (0.25, 0.5, 0.9):
+        first, second = split(whole, share)
+        assert first.train_steps + second.train_steps == 65
+        assert second.train_steps == round(65 * share)
+    assert [part.train_steps for part in split(problem(train_steps=1).budget, 0.25)] == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["dcfm-a", "dcfm-b"])
+def test_the_ramp_of_the_penalty_matters(name: str) -> None:
+    states = [fit(METHODS[name], problem(train_steps=20), ramp=ramp).state_dict() for ramp in (0.0, 0.8)]
+    assert any(not torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 def test_masks_that_do_not_sum_to_one_are_refused() -> None:
