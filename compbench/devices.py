@@ -89,6 +89,16 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def thread_variables(threads: int) -> dict[str, str]:
+    """Variables with which a child process gets that many CPU threads, which sleep while they wait for each other.
+
+    Threads that spin while they wait (the default) take the core that the one they wait for needs, if others use it too
+    (`experiments/busy_core.py` measures it).
+    """
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {**dict.fromkeys(names, str(threads)), "OMP_WAIT_POLICY": "PASSIVE"}
+
+
 SPARE_CORES = 0.3
 """What threads and other processes may take beyond all cores before speeds count as those of a busy machine."""
 

@@ -1,13 +1,13 @@
 import os
-import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from compbench import devices
-from compbench.cli import options
+from compbench.data.processes import Workers
 from compbench.devices import core_ticks, cores_busy, cores_taken, num_cores
+from compbench.gate.sides import Side
+from compbench.run.processes import environment
 
 
 def stat(busy: int, idle: int, cores: int) -> str:
@@ -34,33 +34,18 @@ def test_cores_taken_of_this_machine_is_a_number_of_its_cores() -> None:
     assert 0 <= cores_taken(0.02) <= num_cores()
 
 
-@pytest.mark.parametrize(
-    ("taken", "threads", "slots", "device", "words"),
-    [
-        (1.0, 0, 1, "cpu", "1.0 of 2 cores busy: speeds will be of a busy machine; threads that wait .* so --threads 1 is safer"),
-        (1.0, 1, 1, "auto", ""),
-        (1.0, 0, 2, "auto", r"busy machine\.$"),
-        (1.8, 1, 1, "auto", r"1.8 of 2 cores busy: speeds will be of a busy machine\.$"),
-        (0.2, 0, 1, "auto", ""),
-        (2.0, 0, 1, "cuda", ""),
-    ],
-)
-def test_a_busy_machine_is_told_before_a_run(
-    taken: float,
-    threads: int,
-    slots: int,
-    device: str,
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(devices, "cores_taken", lambda: taken)
-    monkeypatch.setattr(devices, "num_cores", lambda: 2)
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    options.warn_if_busy(device, threads=threads, slots=slots, remedy="--threads 1")
-    told = capsys.readouterr().err.strip()
-    assert re.search(words, told) if words else told == ""
+def variable(name: str) -> str:
+    return os.environ.get(name, "")
+
+
+def test_every_kind_of_child_has_its_threads_and_lets_them_sleep_while_they_wait(tmp_path: Path) -> None:
+    side = Side("head", Path("python"), tmp_path).environment(2)
+    run = environment(2)
+    for name, value in devices.thread_variables(2).items():
+        assert side[name] == run[name] == value
+    with Workers(variable, 1) as workers:
+        assert workers.map(["OMP_WAIT_POLICY", "OMP_NUM_THREADS"]) == ["PASSIVE", "1"]
+    assert (run["OMP_WAIT_POLICY"], run["OMP_NUM_THREADS"]) == ("PASSIVE", "2")
 
 
 def test_cuda_is_not_loaded_where_no_gpu_has_a_device_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,31 +103,6 @@ def run_requests(
     ]
 
 
-def warn_if_busy(device: str, *, threads: int = 0, slots: int = 1, remedy: str) -> None:
-    """One line where other processes keep cores busy that runs on this CPU are about to ask for.
-
-    Args:
-        device: as asked for.
-        threads: of one run; 0 is all cores over `slots`.
-        slots: runs side by side.
-        remedy: what gives a run one thread.
-    """
-    from compbench.devices import SPARE_CORES, cores_taken, num_cores
-    from compbench.sweep.pool import devices_of
-
-    if device not in ("auto", "cpu"):
-        return
-    cores = num_cores()
-    threads = threads or max(1, cores // max(1, slots))
-    taken = cores_taken()
-    if taken + threads * max(1, slots) <= cores + SPARE_CORES or devices_of(device):
-        return
-    advice = f"; threads that wait for each other may take 10 times as long, so {remedy} is safer" if threads > 1 else ""
-    click.echo(
-        f"compbench: other processes keep {taken:.1f} of {cores} cores busy: speeds will be of a busy machine{advice}.", err=True
-    )
-
-
 def rebuild_board(home: Path) -> tuple[Path, ...]:
     """Update the board after a run; a board that cannot be built must not lose the run."""
     from compbench.board.site import rebuild

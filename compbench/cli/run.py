@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from compbench.cli.options import rebuild_board, run_options, run_requests, warn_if_busy
+from compbench.cli.options import rebuild_board, run_options, run_requests
 from compbench.errors import CompbenchError
 
 
@@ -36,8 +36,6 @@ def run(method: str, task: str, in_process: bool, trace: bool, threads: int, as_
     terminate_like_ctrl_c()
     overrides = parse_overrides(options["overrides"])
     requests = run_requests([method], [task], overrides, options, seeds=options["seeds"], trace=trace, threads=threads)
-    if not options["quiet"] and not as_json:
-        warn_if_busy(options["device"], threads=threads, remedy="--threads 1")
     worst = 0
     for request in requests:
         with output.listener(quiet=options["quiet"] or as_json, title=f"{request.method} on {request.task}") as listener:
@@ -108,8 +106,6 @@ def sweep(
         for request in requests:
             click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
         return
-    if executor == "local" and not options["quiet"] and not as_json:
-        warn_if_busy(options["device"], slots=slots, remedy="a slot a core")
     with output.sweep_listener(len(requests), quiet=options["quiet"] or as_json) as listener:
         manner = Manner(slots, options["force"], options["resume"], chain)
         results = chosen.work(settings, requests, manner, listener)

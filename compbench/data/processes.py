@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+from compbench.devices import thread_variables
 
 
 class Failed(NamedTuple):
@@ -88,7 +88,7 @@ class _Worker:
         self.connection, theirs = context.Pipe()
         self.index = -1
         self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)
-        with _environment(ONE_THREAD):
+        with _environment(thread_variables(1)):
             self.process.start()
         theirs.close()
 

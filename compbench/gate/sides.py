@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compbench.devices import num_cores
+from compbench.devices import num_cores, thread_variables
 from compbench.gate.suite import Cell
 from compbench.run.processes import MALLOC
 from compbench.sweep.parse import parse_seeds
@@ -55,9 +55,8 @@ class Side(NamedTuple):
     def environment(self, threads: int = 1) -> dict[str, str]:
         """Variables of its processes."""
         kept = {key: value for key, value in os.environ.items() if self.own or key not in LEAKING}
-        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         fixed = {"COMPBENCH_HOME": str(self.home), "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
-        return {**kept, **MALLOC, **dict.fromkeys(names, str(threads)), **fixed}
+        return {**kept, **MALLOC, **thread_variables(threads), **fixed}
 
     def run(self, arguments: Sequence[str], *, seconds: float) -> Any:
         """Run its interpreter; the JSON on the last line of what it prints.  Raises Unable if there is none."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from compbench.devices import num_cores
+from compbench.devices import num_cores, thread_variables
 from compbench.errors import Unwritable
 from compbench.home import Home
 from compbench.run.messages import Channel, Closed, Message
@@ -240,8 +240,7 @@ class Crew:
 
 def environment(threads: int) -> dict[str, str]:
     """The children's environment: threads, allocator, no stray caches."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {**os.environ, **MALLOC, **dict.fromkeys(names, str(threads)), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
+    return {**os.environ, **MALLOC, **thread_variables(threads), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
 
 
 def _places(request: RunRequest, scratch: Path) -> dict[str, str]:
