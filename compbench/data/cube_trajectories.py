@@ -144,7 +144,7 @@ def load(
 
 
 def _kept(path: Path) -> Trajectories | None:
-    """A chunk that was generated before; a damaged one is made anew."""
+    """A chunk that was generated before; a damaged one is made again."""
     if path.is_file():
         try:
             return read(path)

@@ -50,7 +50,7 @@ EXECUTIONS: dict[str, slice | None] = {"": CUBE, "_whole_state": slice(0, NUM_ST
 """Channels of the first frame that are given to the second plan, by the score's suffix; None: the first plan is carried out."""
 
 
-class Judged(NamedTuple):
+class TrialResults(NamedTuple):
     """The trials of one split; arrays of N.
 
     Attributes:
@@ -94,7 +94,7 @@ class PlanningReferee:
         )
         return Evaluation(tuple(scores), {"samples": picture})
 
-    def _judge(self, split: str, cells: numpy.ndarray, sampler: Sampler, workers: Workers, *, seed: int) -> Judged:
+    def _judge(self, split: str, cells: numpy.ndarray, sampler: Sampler, workers: Workers, *, seed: int) -> TrialResults:
         """Ask for plans of pairs (N, 2), and carry the feasible ones out in every way."""
         condition = torch.from_numpy(cells)
         plans = in_metres(sampler(condition, stream=split).numpy())
@@ -109,7 +109,7 @@ class PlanningReferee:
             stream = f"{split}{suffix} inpaint"
             trials = direct if channels is None else _planned_again(stream, channels, condition[rows], reset, states, sampler)
             outcomes[suffix] = _spread(self._run(f"{split}{suffix}", trials, workers), rows, len(able))
-        return Judged(cells, plans, able, trivial, outcomes)
+        return TrialResults(cells, plans, able, trivial, outcomes)
 
     def _trial(self, plan: numpy.ndarray, seed: int | None) -> Trial:
         goal = numpy.array([*plan[CUBE, -1][:2], REST_HEIGHT])
@@ -118,7 +118,7 @@ class PlanningReferee:
     def _run(self, stage: str, trials: list[Trial], workers: Workers) -> list[Outcome | Failed]:
         return workers.map(trials, progress=lambda done, total: self.ctx.progress(f"execute {stage}", done, total))
 
-    def _scores(self, split: str, judged: Judged, ceilings: dict[str, float]) -> list[Score]:
+    def _scores(self, split: str, judged: TrialResults, ceilings: dict[str, float]) -> list[Score]:
         groups = _successes(judged.outcomes[""]).reshape(NUM_GROUPS, -1).mean(axis=1)
         failed = [outcome for part in judged.outcomes.values() for outcome in part if isinstance(outcome, Failed)]
         why = f"{len(failed)} executions failed in the simulator: {failed[0].reason}"[:500] if failed else ""
@@ -175,7 +175,7 @@ class PlanningReferee:
                 try:
                     return json.loads(path.read_text("ascii"))
                 except ValueError:
-                    path.unlink()  # damaged: a cache is made anew
+                    path.unlink()  # damaged: made again
             with Workers(carry_out, torch.get_num_threads()) as workers:
                 found = {split: self._replayed(split, workers) for split in self.cells}
             part = path.with_suffix(f".{os.getpid()}.part")

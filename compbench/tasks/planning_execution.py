@@ -151,7 +151,7 @@ def _beginning(env: Any, state: numpy.ndarray, qpos: numpy.ndarray) -> numpy.nda
 
 
 def _diverged(env: Any) -> bool:
-    """Whether MuJoCo found a state that is not finite or too large: it then starts anew by itself, with a note only."""
+    """Whether MuJoCo found a state that is not finite or too large: it then starts again by itself, with a note only."""
     import mujoco
 
     kinds = ("BADQPOS", "BADQVEL", "BADQACC", "BADCTRL")

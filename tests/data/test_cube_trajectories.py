@@ -24,7 +24,7 @@ def test_episodes_end_at_terminals(played: Trajectories) -> None:
     assert len(played.episodes(1)) == 1
 
 
-def test_load_keeps_chunks_goes_on_after_them_and_makes_a_damaged_one_anew(tmp_path: Path, monkeypatch) -> None:
+def test_load_keeps_chunks_goes_on_after_them_and_makes_a_damaged_one_again(tmp_path: Path, monkeypatch) -> None:
     calls = []
 
     def generate(numbers, seed, **_) -> Trajectories:
