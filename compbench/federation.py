@@ -206,7 +206,7 @@ class LentSilo:
         batch = Batch(*(part.to(self._device) for part in self._silo.batch(size, generator)))
         missing = NUM_WATCHED - sum(map(len, self._watched))
         if missing > 0:
-            self._watched.append(batch.x1[:missing].detach().cpu().flatten(1).clone())
+            self._watched.append(batch.x1[:missing].detach().flatten(1).clone())
         self._lent.append(StorageWeakRef(batch.x1.untyped_storage()))
         if len(self._lent) > 256:
             self._lent = [reference for reference in self._lent if not reference.expired()]
@@ -222,9 +222,12 @@ class LentSilo:
 
     def close(self, state: ModelState) -> None:
         """End the loan.  Raises Refused if an example is in `state`, or still alive somewhere."""
+        import torch
+
         self._silo = None
+        watched = torch.cat(self._watched).cpu() if self._watched else None
         for name, value in state.items():
-            if any(_contains(value, rows) for rows in self._watched):
+            if watched is not None and _contains(value, watched):
                 raise Refused(f"a method returned raw data from silo '{self.name}': a training example stands in '{name}'.")
         if any(not reference.expired() for reference in self._lent):
             gc.collect()

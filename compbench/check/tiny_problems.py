@@ -23,6 +23,7 @@ from compbench.data.gaussian_oracle import SourceOracle
 from compbench.data.gaussians import gaussian
 from compbench.factors import NULL, Factor, FactorSpace, Holdout
 from compbench.federation import Federation, LentSilo
+from compbench.flow.transfer import send
 from compbench.interfaces import Batch, Budget, Event, Extension, Problem, Silo
 
 ROWS = 9
@@ -80,7 +81,7 @@ class OnDevice:
 
     def batch(self, size: int, generator: Generator) -> Batch:
         self.num_outside += sys._getframe(1).f_code not in LENDERS
-        batch = Batch(*(part.to(self._device) for part in self._silo.batch(size, generator)))  # type: ignore[attr-defined]
+        batch = Batch(*(send(part, self._device) for part in self._silo.batch(size, generator)))  # type: ignore[attr-defined]
         self.drawn.append(batch.x1.detach().cpu().clone())
         return batch
 

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 
 from compbench.errors import CompbenchError
 from compbench.factors import NULL
+from compbench.flow.transfer import send
 from compbench.interfaces import Batch
 
 
@@ -64,5 +65,5 @@ class TableSilo:
         self.name, self.size, self.x1, self.condition = name, len(x1), x1, condition
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        chosen = torch.randint(self.size, (size,), generator=generator).to(self.x1.device)
+        chosen = send(torch.randint(self.size, (size,), generator=generator), self.x1.device)
         return Batch(self.x1[chosen], self.condition[chosen])

@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 
 from compbench.data.digit import SIDE, mnist_files, read_idx
 from compbench.errors import CompbenchError
+from compbench.flow.transfer import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +101,7 @@ def embedded_digits() -> tuple[Digits, Digits]:
 
 def coloured(grey: Tensor, colour: Tensor, palette: Sequence[tuple[int, int, int]]) -> Tensor:
     """Grey digits uint8 (N, H, W) in colours (N,) of a palette: uint8 (N, 3, H, W)."""
-    rgb = torch.tensor(palette, dtype=torch.float32, device=grey.device)[colour]  # (N, 3)
+    rgb = numbers(tuple(palette), grey.device, torch.float32)[colour]  # (N, 3)
     return (grey[:, None].float() * rgb[:, :, None, None] / 255).round().to(torch.uint8)
 
 

@@ -10,6 +10,7 @@ from compbench.data.lattices import Images, Lattice
 from compbench.data.sources import SOURCES, recorded_sha256
 from compbench.errors import CompbenchError
 from compbench.factors import Holdout
+from compbench.flow.transfer import send
 from compbench.home import FROM_DATA
 from compbench.interfaces import Batch, Source
 
@@ -115,5 +116,5 @@ class ImageSilo:
     def batch(self, size: int, generator: Generator) -> Batch:
         """Seen images in [-1, 1], drawn uniformly with replacement, and their conditions."""
         fine = self._fine.draw(size, generator, heldout=False)
-        x1 = self._images(fine).to(self._device).float().div_(127.5).sub_(1)
-        return Batch(x1, self._condition(fine).to(self._device))
+        x1 = send(self._images(fine), self._device).float().div_(127.5).sub_(1)
+        return Batch(x1, send(self._condition(fine), self._device))

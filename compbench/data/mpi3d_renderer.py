@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from compbench.errors import CompbenchError
+from compbench.flow.transfer import numbers, send
 
 SIZES = (6, 6, 2, 3, 3, 40, 40)
 """object colour, object shape, object size, camera height, background colour, horizontal axis, vertical axis"""
@@ -116,9 +117,9 @@ class MPI3DRenderer:
         """
         if conditions.ndim != 2 or conditions.shape[1] != 7:
             raise CompbenchError(f"MPI3D conditions must be (B, 7), got {tuple(conditions.shape)}.")
-        c = conditions.to(self.device)
-        if bool(((c < 0) | (c >= c.new_tensor(SIZES))).any()):
+        if bool(((conditions < 0) | (conditions >= numbers(tuple(SIZES), conditions.device, torch.long))).any()):
             raise CompbenchError(f"MPI3D factors must lie in 0 ... {[size - 1 for size in SIZES]}.")
+        c = send(conditions, self.device)  # after the check, which waits for nothing where conditions lie on the CPU
         colour, shape, size, camera, backdrop, horizontal, vertical = c.unbind(1)
         arc = self._arc[camera][:, None]  # (B, 1, 4096)
         image = self._ground[camera] * (1 - arc) + self._arc_colours[backdrop][:, :, None] * arc

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from compbench.data.sources import is_of, stamp
 from compbench.errors import CompbenchError
+from compbench.flow.transfer import send
 
 if TYPE_CHECKING:
     from compbench.data.lattices import Images, Lattice
@@ -74,7 +75,7 @@ def open_official(
     if device.type != "cuda" or file.count * math.prod(SHAPE) > 0.6 * torch.cuda.mem_get_info(device)[0]:
         return lambda conditions: file.images(lattice_index(conditions.cpu(), lattice.sizes).numpy())
     resident = load(file, device, progress=progress)
-    return lambda conditions: resident[lattice_index(conditions.to(device), lattice.sizes)].permute(0, 3, 1, 2)
+    return lambda conditions: resident[lattice_index(send(conditions, device), lattice.sizes)].permute(0, 3, 1, 2)
 
 
 def load(file: LatticeFile, device: torch.device, *, progress: Progress = lambda stage, done, total: None) -> Tensor:

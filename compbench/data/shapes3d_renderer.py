@@ -20,6 +20,7 @@ from torch import Tensor
 
 from compbench.data.shapes3d_light import FLOOR, HIGHLIGHT, OBJECT, SHADOW, WALL
 from compbench.errors import CompbenchError
+from compbench.flow.transfer import numbers, send
 
 SIZES = (10, 10, 10, 8, 4, 15)
 """floor hue, wall hue, object hue, scale, shape, orientation"""
@@ -123,10 +124,9 @@ class Shapes3DRenderer:
         """
         if conditions.ndim != 2 or conditions.shape[1] != 6:
             raise CompbenchError(f"Shapes3D conditions must be (B, 6), got {tuple(conditions.shape)}.")
-        c = conditions.to(self.device)
-        sizes = c.new_tensor(SIZES)
-        if bool(((c < 0) | (c >= sizes)).any()):
+        if bool(((conditions < 0) | (conditions >= numbers(tuple(SIZES), conditions.device, torch.long))).any()):
             raise CompbenchError(f"Shapes3D factors must lie in 0 ... {[size - 1 for size in SIZES]}.")
+        c = send(conditions, self.device)  # after the check, which waits for nothing where conditions lie on the CPU
         case = (c[:, 3] * 4 + c[:, 4]) * 15 + c[:, 5]  # (B,)
         light = self._light[case].float()  # (B, 5, 4096)
         hues = self._hues[c[:, :3]].transpose(1, 2)  # (B, 3, material)

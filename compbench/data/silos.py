@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from compbench.errors import CompbenchError
+from compbench.flow.transfer import send
 from compbench.interfaces import Batch
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class TensorSilo:
 
     def batch(self, size: int, generator: Generator) -> Batch:
         """`size` examples drawn uniformly with replacement."""
-        rows = torch.randint(self.size, (size,), generator=generator).to(self._x1.device)
+        rows = send(torch.randint(self.size, (size,), generator=generator), self._x1.device)
         x1 = self._x1[rows]
         return Batch(x1 if self._decode is None else self._decode(x1), self.condition[rows])
 

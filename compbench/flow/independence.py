@@ -18,6 +18,7 @@ from compbench.factors import NULL
 from compbench.flow.compose import stacked
 from compbench.flow.experts import Experts
 from compbench.flow.path import LinearPath, point, target_velocity
+from compbench.flow.transfer import numbers
 
 if TYPE_CHECKING:
     from compbench.flow.train import Loss
@@ -43,8 +44,13 @@ def sub_conditions(condition: Tensor) -> Tensor:
 def draw_masks(count: int, num_factors: int, masking: Masking, generator: Generator) -> Tensor:
     """Which of the F + 2 `sub_conditions` each row is trained on: m ~ p(m) of equation 7, long (count,)."""
     alone = [masking.marginal / num_factors] * num_factors
-    weights = torch.tensor([masking.full, masking.unconditional, *alone], device=generator.device)
+    weights = numbers((masking.full, masking.unconditional, *alone), generator.device, torch.float32)
     return torch.multinomial(weights, count, replacement=True, generator=generator)
+
+
+def draw_one(weights: Tensor, generator: Generator) -> Tensor:
+    """`torch.multinomial(weights, 1)`, as it draws, without its look at the weights, which the host waits for: (N,) -> (1,)."""
+    return (weights / torch.empty_like(weights).exponential_(1, generator=generator)).argmax(-1, keepdim=True)
 
 
 def composed(velocities: Tensor, weight: float = 1.0) -> Tensor:
@@ -126,10 +132,8 @@ class Routing(NamedTuple):
         the others answer, after it anyone.  No draw is thrown away, so that nothing waits for the device.
         """
         count, device = num_factors + 1, generator.device
-        first = torch.tensor(
-            [float(num_experts - 1) ** j * num_experts ** (num_factors - j) for j in range(count)], device=device
-        )
-        place = torch.multinomial(first, 1, generator=generator)
+        ways = tuple(float(num_experts - 1) ** j * num_experts ** (num_factors - j) for j in range(count))
+        place = draw_one(numbers(ways, device, torch.float32), generator)
         others = (own + 1 + torch.randint(max(1, num_experts - 1), (count,), generator=generator, device=device)) % num_experts
         anyone = torch.randint(num_experts, (count,), generator=generator, device=device)
         at = torch.arange(count, device=device)

@@ -18,6 +18,7 @@ from compbench.factors import NULL, Weighted
 from compbench.flow.compose import around_null
 from compbench.flow.experts import Experts
 from compbench.flow.solver import answer
+from compbench.flow.transfer import numbers
 
 if TYPE_CHECKING:
     from compbench.interfaces import Context, Request
@@ -56,7 +57,7 @@ class LabelRouter(nn.Module):
     def forward(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
         """Weights (n, K, B)."""
         known = conditions != NULL  # (K, B, F)
-        places = conditions.clamp(min=0) + torch.tensor(self.offsets, device=conditions.device)
+        places = conditions.clamp(min=0) + numbers(tuple(self.offsets), conditions.device, torch.long)
         shares = self.share[:, places] * known  # (n, K, B, F)
         count = known.sum(-1)
         mean = shares.sum(-1) / count.clamp(min=1)
@@ -83,7 +84,8 @@ def mixture_velocity(experts: Experts, router: Router, x: Tensor, t: Tensor, mem
     """
     conditions = torch.stack([member.condition for member in members])  # (K, B, F)
     velocities = experts.everywhere(x, t, conditions).float()  # (n, K, B, *D)
-    weights = router(x, t, conditions) * torch.tensor([m.weight for m in members], device=x.device)[:, None]  # (n, K, B)
+    own = numbers(tuple(member.weight for member in members), x.device, torch.float32)
+    weights = router(x, t, conditions) * own[:, None]  # (n, K, B)
     return torch.einsum("nkb,nkb...->b...", weights, velocities)
 
 

@@ -18,6 +18,7 @@ from torch import Generator, Tensor, nn
 from compbench.errors import CompbenchError
 from compbench.flow.path import GaussianPath, VariancePreservingPath, per_sample, point
 from compbench.flow.train import train
+from compbench.flow.transfer import numbers
 
 if TYPE_CHECKING:
     from compbench.interfaces import Batch, Context, Problem
@@ -107,23 +108,24 @@ class NoiseNet(nn.Module):
         Returns:
             float32 (C, N, D).
         """
+        rows = numbers(tuple(members), x.device, torch.long)
         if self.experts:
-            weights, biases = [w[members] for w in self.weights], [b[members] for b in self.biases]
+            weights, biases = [w.index_select(0, rows) for w in self.weights], [b.index_select(0, rows) for b in self.biases]
         else:
             weights, biases = list(self.weights), list(self.biases)
         first, bias = weights[0], biases[0]
         start = bias + t * first[:, :, 0]  # (C or 1, width): what every row adds
         if not self.experts:
-            start = start + first[0, :, 1 + self.dimension :].T[members]  # (C, width)
+            start = start + first[0, :, 1 + self.dimension :].T.index_select(0, rows)  # (C, width)
         spatial = first[:, :, 1 : 1 + self.dimension].mT  # (C or 1, D, width)
         size = CHUNK_ROWS if x.device.type == "cpu" else len(x)
         parts = []
-        for rows in x.split(max(size, 1)):
+        for part in x.split(max(size, 1)):
             with torch.autocast(x.device.type, enabled=False):
-                h = torch.matmul(rows, spatial) + start[:, None]  # (C, n, width)
+                h = torch.matmul(part, spatial) + start[:, None]  # (C, n, width)
             if not self.experts:
                 h = h.flatten(0, 1)[None]  # one model: all sources are rows of one product
-            parts.append(self._deep(h, weights, biases).reshape(len(members), len(rows), self.dimension))
+            parts.append(self._deep(h, weights, biases).reshape(len(members), len(part), self.dimension))
         return torch.cat(parts, dim=1)
 
     def _deep(self, h: Tensor, weights: list[Tensor] | None = None, biases: list[Tensor] | None = None) -> Tensor:

@@ -16,6 +16,7 @@ from compbench.flow.compose import around_null, stacked
 from compbench.flow.noise import NoiseNet
 from compbench.flow.path import GaussianPath, LinearPath, velocity_to_score
 from compbench.flow.smc import Composed, ComposedScore
+from compbench.flow.transfer import numbers
 
 
 class Oracle(Protocol):
@@ -45,7 +46,7 @@ def around_base(condition: Tensor, base: Sequence[int], weight: float = 1.0) -> 
     Returns:
         (1 - F w, base), then (w, base with factor k as asked).
     """
-    still = torch.tensor(tuple(base), device=condition.device).expand_as(condition)
+    still = numbers(tuple(base), condition.device, torch.long).expand_as(condition)
     members = [Weighted(1 - weight * len(base), still)]
     for k in range(len(base)):
         moved = still.clone()
@@ -70,7 +71,7 @@ def of_members(members: Callable[[Tensor, float], Tensor], weights: Sequence[flo
 
     def composed(x: Tensor, t: float) -> Composed:
         scores = members(x.flatten(0, 1), t)  # (C, B K, *D)
-        w = scores.new_tensor(list(weights))
+        w = numbers(tuple(weights), scores.device, scores.dtype)
         total = torch.tensordot(w, scores, dims=1)  # (B K, *D)
         squares = scores.flatten(2).square().sum(-1)  # (C, B K)
         gap = total.flatten(1).square().sum(-1) - w @ squares

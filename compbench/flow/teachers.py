@@ -12,6 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from compbench.flow.independence import Taught
+from compbench.flow.transfer import send
 
 if TYPE_CHECKING:
     from compbench.flow.experts import Experts
@@ -70,10 +71,10 @@ class TeachersPaths:
         each = -(-size // groups)
         teachers = torch.multinomial(self.shares, groups, replacement=True, generator=generator)
         rows = torch.randint(self.labels.shape[1], (groups, each), generator=generator)
-        condition = self.labels[teachers[:, None], rows].to(device)  # (groups, each, F)
-        x = torch.randn(groups, each, *self.shape, generator=generator).to(device)
+        condition = send(self.labels[teachers[:, None], rows], device)  # (groups, each, F)
+        x = send(torch.randn(groups, each, *self.shape, generator=generator), device)
         offset = float(torch.rand((), generator=generator))
-        chosen = self.experts.chosen(teachers.to(device))
+        chosen = self.experts.chosen(send(teachers, device))
         times = [0.0, *((place + offset) / self.num_points for place in range(self.num_points))]
         points, velocities = [], []
         for place, t in enumerate(times):
@@ -84,8 +85,8 @@ class TeachersPaths:
                 velocities.append(velocity)
             if place < self.num_points:
                 x = x + (times[place + 1] - t) * velocity
-        order = torch.randperm(self.num_points * size, generator=generator).to(device)
+        order = send(torch.randperm(self.num_points * size, generator=generator), device)
         flat = [torch.stack(part).flatten(1, 2)[:, :size].flatten(0, 1)[order] for part in (points, velocities)]
-        t = torch.tensor(times[1:], device=device)[:, None].expand(-1, size).flatten()[order]
+        t = send(torch.tensor(times[1:]), device)[:, None].expand(-1, size).flatten()[order]
         conditions = condition.flatten(0, 1)[:size].repeat(self.num_points, 1)[order]
         return Taught(flat[0], t, conditions, flat[1])

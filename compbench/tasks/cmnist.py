@@ -17,6 +17,7 @@ from pydantic import Field
 
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
+from compbench.flow.transfer import send
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
 
@@ -234,7 +235,7 @@ class _ColouredDigits:
         else:
             condition = torch.stack([digit, torch.randint(NUM_VALUES, (size,), generator=generator)], 1)
         images = coloured(self._train.images[rows], condition[:, 1], tuple(PALETTE.values()))
-        return images.to(self._device), condition.to(self._device)
+        return send(images, self._device), send(condition, self._device)
 
 
 def seen_colours(digit: Tensor, holdout: Holdout, generator: Generator) -> Tensor:

@@ -22,6 +22,7 @@ from pydantic import Field
 from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
+from compbench.flow.transfer import send
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Batch, Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
 
@@ -127,7 +128,7 @@ class PooledSource:
         import torch
 
         each = -(-size // 3)
-        rows = torch.randint(self.points.shape[1], (3, each), generator=generator).to(self.points.device)
+        rows = send(torch.randint(self.points.shape[1], (3, each), generator=generator), self.points.device)
         drawn = self.points.gather(1, rows[..., None].expand(-1, -1, 2))  # (3, each, 2)
         condition = self.conditions[:, None].expand(-1, each, -1)
         if size == 3 * each:

@@ -27,6 +27,7 @@ from compbench.data.lattices import MPI3D, SHAPES3D, Lattice
 from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
+from compbench.flow.transfer import send
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Budget, Event, Extension, MethodSettings, Problem, Task, TaskContext
 
@@ -245,7 +246,7 @@ class _LatticeImages:
     def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:
         holdout = self._fine if seen_only else Holdout.empty(self._fine.space)
         fine = holdout.draw(size, generator, heldout=False)
-        return self._images(fine).to(self._device), self._condition(fine).to(self._device)
+        return send(self._images(fine), self._device), send(self._condition(fine), self._device)
 
 
 @hookimpl

@@ -26,6 +26,7 @@ from compbench.flow.decoders import (
     regress,
 )
 from compbench.flow.low_rank import LowRankDecoder, RankSettings
+from compbench.flow.transfer import send
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Batch, Context, Method, Problem, Silo
 
@@ -47,7 +48,7 @@ class Chosen:
         self._batch, self.size = batch, len(batch.x1)
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        rows = torch.randint(self.size, (size,), generator=generator).to(self._batch.x1.device)
+        rows = send(torch.randint(self.size, (size,), generator=generator), self._batch.x1.device)
         return Batch(self._batch.x1[rows], self._batch.condition[rows])
 
 

@@ -1,0 +1,23 @@
+"""Numbers on their way from the host to a device, so that nothing in a loop waits for them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def send(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device; from the CPU to a GPU through pinned memory, which the host does not wait for."""
+    if device.type == "cuda" and x.device.type == "cpu":
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
+
+
+@lru_cache(maxsize=4096)
+def numbers(values: tuple[Any, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """`torch.tensor(values)` on a device: copied there the first time, and the same tensor ever after.  Not to be written to."""
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=dtype, device=device)
