@@ -67,7 +67,7 @@ class Context:
         progress: called as progress(done, total) once a step; cheap.
         checkpoints: of this stage.
         cancelled: true once the run was asked to stop; a training loop then saves and raises `Cancelled`.
-        compile: whether compilation pays on this device.
+        compile: whether compiling a network pays for this fit; its notes then say whether it was (`compiled`).
         notes: numbers (or short lists of them) that a method wants in its record: how many weights were clipped, say.
     """
 

@@ -115,8 +115,9 @@ class Problem:
         federation: the silos; a centralised task has one.  `federation.pooled()` gives a central training set.
         budget: steps, batch and model size of the preset.
         holdout: which combinations are never seen (cells only; their data is out of reach).
-        base: the base combination of perturbation tasks, which compositions subtract; () if there is none.
-        composed: positions of the factors that the holdout is about (slice-CFG puts its larger weights there).
+        base: the combination that compositions of perturbation tasks subtract; () if there is none.
+        composed: positions of the factors that the holdout is about.
+        guidance_weight: w of those factors in every composed sample of the task; the others' is 1.
         extension: the second stage of an extension task.
         oracle: analytic truth, handed only to methods that declare themselves oracles.
         singles: examples of one factor alone, the others NULL (the stripes of bump tasks); None if there are none.
@@ -130,6 +131,7 @@ class Problem:
     holdout: Holdout
     base: tuple[int, ...] = ()
     composed: tuple[int, ...] = ()
+    guidance_weight: float = 1.0
     extension: Extension | None = None
     oracle: Any = None
     singles: Silo | None = None
@@ -303,10 +305,10 @@ class Task:
         prepare: (preset, ctx) -> None; renders, trains and caches judges and references before the fit.
         evaluate: (sampler, preset, ctx) -> Evaluation.
         primary: name of the score that the board ranks by.
-        silos: number of silos; 1 is centralised.
-        extends: the factor that an extension task adds; "" if it adds none.
+        silos, extends: number of silos (1 is centralised), and the factor that an extension task adds; "" if none.
         settings: the task's own settings (`--set task.NAME=VALUE`), and `configure` the task under others.
         citation: the paper and table that it comes from.
+        guidance_weights: `Problem.guidance_weight` of each preset; 1 where there is none.
         notes: what a reader of its scores should know.
         paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
         truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
@@ -330,6 +332,7 @@ class Task:
     settings: MethodSettings = field(default_factory=MethodSettings)
     configure: Callable[[MethodSettings], Task] | None = None
     citation: str = ""
+    guidance_weights: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()
     paper_notes: Sequence[str] = ()
     truth: Callable[[Tensor], Tensor] | None = None

@@ -269,6 +269,9 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Any]:
     elif task.extends:
         facts["holdout"] = f"none; adds '{task.extends}' to a model of the other factors"
     facts["silos"] = task.silos
+    if task.guidance_weights:
+        weights = ", ".join(f"{preset} {weight:g}" for preset, weight in task.guidance_weights.items())
+        facts["guidance weight"] = f"{weights}: w of every composed sample on the factors of the holdout, 1 on others"
     facts["ranked by"] = task.primary
     for preset, budget in task.budgets.items():
         facts[f"budget {preset}"] = ", ".join(f"{name} {_plain(value)}" for name, value in budget.model_dump().items())

@@ -8,14 +8,56 @@ Guidance, slice-CFG and composition around NULL are all lists of (weight, condit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from compbench.factors import NULL, Weighted
 
+if TYPE_CHECKING:
+    from compbench.interfaces import Problem
+
 ConditionalVelocity = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(x (B, *D), t (B,), condition (B, F)) -> velocity (B, *D)."""
+
+GuidanceWeight = Annotated[float, Field(ge=0, le=20)] | Literal["task"]
+"""A method's setting: "task" is what the task gives to all composed rows, a number is the method's own."""
+
+
+class Guidance(NamedTuple):
+    """How strongly the samples of a task are composed: one rule for all methods that compose.
+
+    Attributes:
+        weight: w of the factors that the holdout is about (of all, where nothing is held out); the others have 1.
+        factors: which factors those are, (F,).
+    """
+
+    weight: float
+    factors: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, problem: Problem) -> Guidance:
+        """The task's own."""
+        return cls(
+            problem.guidance_weight, tuple(not problem.composed or k in problem.composed for k in range(len(problem.space)))
+        )
+
+    def weights(
+        self, own: GuidanceWeight = "task", *, other: float = 1.0, notes: dict[str, Any] | None = None
+    ) -> tuple[float, ...]:
+        """w_k of every factor, (F,).
+
+        Args:
+            own: a method's setting; a number takes the place of the task's weight.
+            other: w of the factors that the holdout is not about.
+            notes: a context's, which are given the weight, so that the record has it.
+        """
+        weight = self.weight if own == "task" else own
+        if notes is not None:
+            notes["guidance_weight"] = weight
+        return tuple(weight if held else other for held in self.factors)
 
 
 def guide(v_null: Tensor, v_cond: Tensor, guidance_weight: float) -> Tensor:

@@ -8,7 +8,6 @@ task such a model gives the mean of the samples of a condition.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from torch import Generator, Tensor, nn
 
 from compbench.errors import CompbenchError, Refused
 from compbench.flow.codes import CodeSettings, Encoding
+from compbench.flow.compilation import compiles
 from compbench.flow.train import train
 from compbench.interfaces import Method, MethodSettings
 
@@ -85,8 +85,8 @@ def regress(net: nn.Module, silo: Silo, problem: Problem, ctx: Context, *, rate_
     budget = problem.budget.model_copy(update={"learning_rate": rate_factor * problem.budget.learning_rate})
     loss = penalised
     if getattr(net, "fuses", False) and ctx.device.type == "cpu" and budget.train_steps >= FUSED_FROM:
-        ctx.notes["compiled"] = float(compiles())
-        loss = fused(penalised) if compiles() else penalised
+        ctx.notes["compiled"] = float(compiles("cpu"))
+        loss = fused(penalised) if compiles("cpu") else penalised
     with denormals_flushed():
         train(net, lambda network, batch, generator: loss(network, batch), silo, budget, ctx)
 
@@ -106,15 +106,6 @@ def fused(loss: Callable[[nn.Module, Batch], Tensor]) -> Callable[[nn.Module, Ba
     torch.compiler.reset()
     unchecked = getattr(torch.compiler, "skip_guard_on_all_nn_modules_unsafe", None)
     return torch.compile(loss, dynamic=False, options={"guard_filter_fn": unchecked} if unchecked else None)
-
-
-@functools.cache
-def compiles() -> bool:
-    """Whether torch's compiler makes code for this CPU: it needs a C++ compiler and Python's headers, so it is tried."""
-    try:
-        return bool(torch.compile(lambda x: x + torch.compiler.is_compiling())(torch.zeros(2)).all())
-    except Exception:  # the compiler's own errors have no common base
-        return False
 
 
 def decoder_method(

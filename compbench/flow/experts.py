@@ -40,6 +40,11 @@ class Experts(nn.Module):
         return len(self.stack0)
 
     @property
+    def template(self) -> nn.Module:
+        """A network of the experts' architecture; its weights do not matter."""
+        return self._template[0]
+
+    @property
     def stacks(self) -> dict[str, Tensor]:
         """Weights by name, (n, ...) each."""
         return {name: getattr(self, f"stack{index}") for index, name in enumerate(self._names)}

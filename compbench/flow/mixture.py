@@ -64,9 +64,9 @@ class LabelRouter(nn.Module):
         return torch.where(count > 0, mean, self.prior[:, None, None])
 
 
-def composition(condition: Tensor, weight: float, inference: Inference) -> list[Weighted]:
-    """Around NULL with w_k = `weight` (equation 5), or the whole condition asked as it is."""
-    return around_null(condition, [weight] * condition.shape[1]) if inference == "composed" else [Weighted(1.0, condition)]
+def composition(condition: Tensor, weights: Sequence[float], inference: Inference) -> list[Weighted]:
+    """Around NULL with weights w_k (equation 5), or the whole condition asked as it is."""
+    return around_null(condition, weights) if inference == "composed" else [Weighted(1.0, condition)]
 
 
 def mixture_velocity(experts: Experts, router: Router, x: Tensor, t: Tensor, members: Sequence[Weighted]) -> Tensor:

@@ -28,6 +28,7 @@ from compbench.flow.blocks import (
     head_hidden,
     num_groups,
 )
+from compbench.flow.compose import Guidance
 from compbench.flow.encode import one_hots
 from compbench.flow.path import per_sample
 from compbench.flow.temporal import TemporalUNet
@@ -63,6 +64,7 @@ class VelocityNet(nn.Module):
         super().__init__()
         self.backbone, self.conditioning, self.sample_steps = backbone, conditioning, sample_steps
         self.prediction = prediction
+        self.guidance: Guidance | None = None  # of the task, where samples may be composed
 
     def forward(self, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
         """v(x_t, t | c).
@@ -246,7 +248,9 @@ def monolithic_net(problem: Problem, *, head_width: float = 1.0) -> VelocityNet:
     trunk = backbone(problem.event, problem.budget)
     hidden = round(head_width * head_hidden(trunk.mid_channels, 1))
     conditioning = MonolithicConditioning(problem.space.sizes, hidden=hidden, channels=trunk.mid_channels)
-    return velocity_net(trunk, conditioning, problem.budget)
+    net = velocity_net(trunk, conditioning, problem.budget)
+    net.guidance = Guidance.of(problem)
+    return net
 
 
 def count_parameters(module: nn.Module) -> int:

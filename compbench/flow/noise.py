@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from compbench.errors import CompbenchError
+from compbench.flow.compose import Guidance
 from compbench.flow.path import GaussianPath, VariancePreservingPath, per_sample, point
 from compbench.flow.train import train
 from compbench.flow.transfer import numbers
@@ -47,6 +48,7 @@ class NoiseNet(nn.Module):
     ) -> None:
         super().__init__()
         self.sample_steps = sample_steps
+        self.guidance: Guidance | None = None  # of the task, where samples may be composed
         self.dimension, self.sources, self.experts = dimension, sources, experts
         self.register_buffer("table", torch.tensor(sources), persistent=False)
         count = len(sources) if experts else 1
@@ -150,7 +152,9 @@ def build_noise_net(problem: Problem, *, experts: bool) -> NoiseNet:
     """The budget's untrained noise network of a perturbation task."""
     dimension = math.prod(problem.event.shape)
     budget = problem.budget
-    return NoiseNet(dimension, sources(problem), width=budget.width, experts=experts, sample_steps=budget.sample_steps)
+    net = NoiseNet(dimension, sources(problem), width=budget.width, experts=experts, sample_steps=budget.sample_steps)
+    net.guidance = Guidance.of(problem)
+    return net
 
 
 def fit_noise_net(problem: Problem, ctx: Context, *, experts: bool, fast: bool = True) -> NoiseNet:

@@ -6,7 +6,7 @@ networks whose factors are masked at random, composed around NULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -16,9 +16,17 @@ from torch import Generator, Tensor, nn
 from compbench.errors import Refused
 from compbench.factors import NULL
 from compbench.flow import scores
+from compbench.flow.compose import Guidance, GuidanceWeight, around_null
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.noise import NoiseNet, build_noise_net, fit_noise_net
-from compbench.flow.path import GaussianPath, LinearPath, VariancePreservingPath
+from compbench.flow.path import (
+    GaussianPath,
+    LinearPath,
+    VariancePreservingPath,
+    logit_normal,
+    point,
+    target_velocity,
+)
 from compbench.flow.smc import Drawn, Settings, draw, mean_trace
 from compbench.flow.solver import Known
 from compbench.flow.train import flow_matching_loss, train
@@ -43,6 +51,7 @@ class OracleModel(NamedTuple):
     oracle: scores.Oracle
     base: tuple[int, ...]
     sample_steps: int
+    guidance: Guidance
 
 
 class MarginalExperts(nn.Module):
@@ -51,27 +60,44 @@ class MarginalExperts(nn.Module):
     def __init__(self, nets: list[VelocityNet]) -> None:
         super().__init__()
         self.nets = nn.ModuleList(nets)
-        self.sample_steps = nets[0].sample_steps
+        self.sample_steps, self.guidance = nets[0].sample_steps, nets[0].guidance
 
     def stacked(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
         """v_k(x_t, t | c_k) of each expert, (F + 1, B, F) conditions -> (F + 1, B, *D)."""
         return torch.stack([net(x_t, t, condition) for net, condition in zip(self.nets, conditions, strict=True)])
 
-    def loss(self, batch: Batch, generator: Generator) -> Tensor:
-        """The sum of the experts' losses: their weights meet in none of its terms."""
-        total = batch.x1.new_zeros(())
-        for k, net in enumerate(self.nets):
-            condition = torch.full_like(batch.condition, NULL)
-            if k:
-                condition[:, k - 1] = batch.condition[:, k - 1]
-            total = total + flow_matching_loss(net, batch._replace(condition=condition), generator)
-        return total
+    def forward(self, points: Sequence[Tensor], times: Sequence[Tensor], conditions: Sequence[Tensor]) -> list[Tensor]:
+        """v_k(x_t, t | c) of each expert at points (B, *D), times (B,) and conditions (B, F) of its own, (B, *D) each."""
+        asked = zip(self.nets, points, times, conditions, strict=True)
+        return [net(x_t, t, condition) for net, x_t, t, condition in asked]
+
+
+def experts_loss(experts: Callable[..., Sequence[Tensor]], batch: Batch, generator: Generator) -> Tensor:
+    """The sum of the `flow_matching_loss` of each of F + 1 experts: their weights meet in none of its terms.
+
+    Args:
+        experts: as `MarginalExperts`.
+        batch: whole conditions (B, F), of which the first expert sees no factor and the k-th factor k alone.
+        generator: draws each expert's noise and times in turn.
+    """
+    path, x1 = LinearPath(), batch.x1
+    conditions = [member.condition for member in around_null(batch.condition, [1.0] * batch.condition.shape[1])]
+    drawn = [(torch.randn(x1.shape, generator=generator, device=x1.device), logit_normal(len(x1), generator)) for _ in conditions]
+    velocities = experts([point(path, x0, x1, t) for x0, t in drawn], [t for _, t in drawn], conditions)
+    total = x1.new_zeros(())
+    for velocity, (x0, t) in zip(velocities, drawn, strict=True):
+        total = total + (velocity.float() - target_velocity(path, x0, x1, t)).square().mean()
+    return total
 
 
 class WeightSettings(MethodSettings):
     """What composing alone needs; enough where the scores are the task's own."""
 
-    weight: float = Field(1.0, gt=0, le=20, description="w of each factor's perturbation of the base, or slice around NULL")
+    weight: GuidanceWeight = Field(
+        "task",
+        description="w of each perturbation of the base, or of each slice around NULL that the holdout is about; "
+        "'task': as all composed rows",
+    )
 
 
 class ModelSettings(WeightSettings):
@@ -100,7 +126,7 @@ def fit(settings: ModelSettings, problem: Problem, ctx: Context) -> nn.Module:
 
     def loss(velocity: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
         if isinstance(net, MarginalExperts):
-            return net.loss(batch, generator)
+            return experts_loss(velocity, batch, generator)
         dropped = torch.rand(batch.condition.shape, generator=generator, device=generator.device) < settings.factor_dropout
         return flow_matching_loss(velocity, batch._replace(condition=batch.condition.masked_fill(dropped, NULL)), generator)
 
@@ -118,7 +144,7 @@ def oracle_of(settings: WeightSettings, problem: Problem, ctx: Context) -> Oracl
     """The task's oracle as a model.  Raises Refused where a task has none."""
     if problem.oracle is None:
         raise Refused("this task has no analytic scores; run the method without '-oracle'.")
-    return OracleModel(problem.oracle, problem.base, problem.budget.sample_steps)
+    return OracleModel(problem.oracle, problem.base, problem.budget.sample_steps, Guidance.of(problem))
 
 
 def composes_around_base(problem: Problem) -> bool:
@@ -126,7 +152,13 @@ def composes_around_base(problem: Problem) -> bool:
 
 
 def draw_composition(
-    model: nn.Module | OracleModel, request: Request, ctx: Context, *, settings: Settings, num_particles: int, weight: float
+    model: nn.Module | OracleModel,
+    request: Request,
+    ctx: Context,
+    *,
+    settings: Settings,
+    num_particles: int,
+    weight: GuidanceWeight,
 ) -> Drawn:
     """One sample a request from the composition that its condition means, (B, *D).
 
@@ -136,17 +168,18 @@ def draw_composition(
         ctx: the stage's context; its notes receive the swarms' traces.
         settings: clip, resampling and noise; steps are the model's, edge and excess the composition's.
         num_particles: K.
-        weight: of each factor's perturbation (or slice).
+        weight: of each factor's perturbation (or slice), or "task".
 
     Raises:
         CompbenchError: the sampler diverged, or the composition is not a distribution.
     """
     generator = _on_device(ctx.generator, request.x0.device)
     settings = settings._replace(num_steps=model.sample_steps)
+    weights = model.guidance.weights(weight, notes=ctx.notes)
     if isinstance(model, NoiseNet | OracleModel):
-        drawn = _by_condition(model, request, ctx, generator, settings, num_particles, weight)
+        drawn = _by_condition(model, request, ctx, generator, settings, num_particles, weights)
     else:
-        members = scores.composition(request.condition, (), weight)
+        members = scores.composition(request.condition, (), weights)
 
         def composed(part: slice) -> scores.ComposedScore:
             own = [member._replace(condition=member.condition[part]) for member in members]
@@ -172,7 +205,7 @@ def _by_condition(
     generator: Generator,
     settings: Settings,
     num_particles: int,
-    weight: float,
+    weights: Sequence[float],
 ) -> Drawn:
     """Requests with equal conditions together: their composition is then a handful of numbers."""
     path: GaussianPath = VariancePreservingPath()
@@ -180,7 +213,7 @@ def _by_condition(
     traces, shares = [], []
     for rows in scores.like_conditions(request.condition):
         base = model.sources[0] if isinstance(model, NoiseNet) else model.base
-        members = [member for member in scores.composition(request.condition[rows], base, weight) if member.weight]
+        members = [member for member in scores.composition(request.condition[rows], base, weights) if member.weight]
         if isinstance(model, NoiseNet):
             composed = _autocast(scores.of_noise_net(model, path, members), ctx)
         else:

@@ -33,31 +33,31 @@ class Oracle(Protocol):
         ...
 
 
-def around_base(condition: Tensor, base: Sequence[int], weight: float = 1.0) -> list[Weighted]:
-    """prod_k (p(x | base with c_k) / p(x | base))^w p(x | base): perturbations of single factors around the base.
+def around_base(condition: Tensor, base: Sequence[int], weights: Sequence[float]) -> list[Weighted]:
+    """prod_k (p(x | base with c_k) / p(x | base))^w_k p(x | base): perturbations of single factors around the base.
 
-    Catastrophic Compositional Generation, equation 7, for w = 1.  A factor at its base value, or left open, adds nothing.
+    Catastrophic Compositional Generation, equation 7, for w_k = 1.  A factor at its base value, or left open, adds nothing.
 
     Args:
         condition: (B, F).
         base: the base combination.
-        weight: w of each perturbation.
+        weights: w_k of each perturbation.
 
     Returns:
-        (1 - F w, base), then (w, base with factor k as asked).
+        (1 - sum_k w_k, base), then (w_k, base with factor k as asked).
     """
     still = numbers(tuple(base), condition.device, torch.long).expand_as(condition)
-    members = [Weighted(1 - weight * len(base), still)]
-    for k in range(len(base)):
+    members = [Weighted(1 - sum(weights), still)]
+    for k, weight in enumerate(weights):
         moved = still.clone()
         moved[:, k] = torch.where(condition[:, k] == NULL, still[:, k], condition[:, k])
         members.append(Weighted(weight, moved))
     return members
 
 
-def composition(condition: Tensor, base: Sequence[int], weight: float = 1.0) -> list[Weighted]:
+def composition(condition: Tensor, base: Sequence[int], weights: Sequence[float]) -> list[Weighted]:
     """Around the base where the task has one, around NULL otherwise."""
-    return around_base(condition, base, weight) if base else around_null(condition, [weight] * condition.shape[1])
+    return around_base(condition, base, weights) if base else around_null(condition, weights)
 
 
 def like_conditions(condition: Tensor) -> list[Tensor]:

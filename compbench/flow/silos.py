@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from compbench.flow.compose import compose
+from compbench.flow.compose import GuidanceWeight, compose
 from compbench.flow.experts import Experts
 from compbench.flow.independence import Masking, Ramp, decentralised_loss
 from compbench.flow.mixture import Inference, LabelRouter, Mixture, composition, label_counts, sample_mixture
@@ -48,7 +48,9 @@ class DecentralisedSettings(MethodSettings):
     ci_weight: float = Field(
         1.0, ge=0, le=1000, description="lambda of the conditional-independence penalty, where it is on (not in the paper)"
     )
-    weight: float = Field(1.0, ge=0, le=20, description="w_k of the composition around NULL (eq. 5)")
+    weight: GuidanceWeight = Field(
+        "task", description="w of the composition around NULL (eq. 5) on the holdout's factors; 'task': as all composed rows"
+    )
     inference: Inference = Field(
         "composed", description="samples follow the composition around NULL (eq. 5), or the velocity of the whole condition"
     )
@@ -258,15 +260,21 @@ def _named(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 @torch.no_grad()
 def sample_network(settings: DecentralisedSettings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """Euler's steps along one network's composition around NULL."""
-    members = composition(request.condition, settings.weight, settings.inference)
+    members = _members(settings, net, request, ctx)
     return answer(composed_velocity(net, members, ctx), request, num_steps=net.sample_steps)
 
 
 @torch.no_grad()
 def sample_experts(settings: DecentralisedSettings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """Euler's steps along the mixture's composition around NULL, all experts in one call."""
-    members = composition(request.condition, settings.weight, settings.inference)
+    members = _members(settings, mixture.experts.template, request, ctx)
     return sample_mixture(mixture, members, request, ctx)
+
+
+def _members(settings: DecentralisedSettings, net: nn.Module, request: Request, ctx: Context) -> list[Weighted]:
+    """What a request's conditions mean, by the method's weight or the task's."""
+    weights = net.guidance.weights(settings.weight, notes=ctx.notes if settings.inference == "composed" else None)
+    return composition(request.condition, weights, settings.inference)
 
 
 def evaluations_of_network(settings: DecentralisedSettings, problem: Problem) -> int:

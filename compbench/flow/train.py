@@ -5,7 +5,6 @@ On a CPU an interrupted and resumed fit ends with the same bits as an undisturbe
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from torch import Generator, Tensor, nn
 
 from compbench.context import Steps as Steps
 from compbench.errors import Cancelled, CompbenchError
+from compbench.flow.compilation import compiled, note, step_begins
 from compbench.flow.path import LinearPath, logit_normal, point, target_velocity
 
 if TYPE_CHECKING:
@@ -62,7 +62,15 @@ def ema_decay(step: int, budget: Budget) -> float:
 
 
 def train(
-    net: nn.Module, loss: Loss, silo: Silo, budget: Budget, ctx: Context, *, weight_decay: float = 0.01, fast: bool = True
+    net: nn.Module,
+    loss: Loss,
+    silo: Silo,
+    budget: Budget,
+    ctx: Context,
+    *,
+    weight_decay: float = 0.01,
+    fast: bool = True,
+    twice: bool = False,
 ) -> nn.Module:
     """Fit a network in place and leave the moving average of its weights in it.
 
@@ -77,6 +85,7 @@ def train(
         ctx: device, precision, generator, checkpoints, progress, cancellation.
         weight_decay: AdamW's; 0 makes it Adam.
         fast: False is the plain reference: fp32, eager, contiguous, one parameter at a time.
+        twice: the loss holds a gradient of the network, which is then differentiated twice: torch cannot compile that.
 
     Returns:
         `net` with averaged weights, in eval mode.
@@ -86,7 +95,7 @@ def train(
         CompbenchError: the loss is not finite, naming the step.
     """
     trainer = _Trainer(net, budget, ctx, weight_decay=weight_decay, fast=fast)
-    velocity = _compiled(net) if fast and ctx.compile and ctx.device.type == "cuda" else net
+    velocity = compiled(net, ctx) if fast and not twice else net
     losses = torch.zeros(LOSS_WINDOW, device=ctx.device)
     saved = time.monotonic()
     first = trainer.resume()
@@ -100,6 +109,7 @@ def train(
             trainer.save(step)
             saved = time.monotonic()
         batch = silo.batch(budget.batch_size, ctx.generator)
+        step_begins(velocity)
         with trainer.autocast():
             value = loss(velocity, trainer.laid_out(batch), trainer.generator)
         trainer.update(value, step)
@@ -107,6 +117,8 @@ def train(
         if (step + 1) % LOSS_WINDOW == 0 or step + 1 == budget.train_steps:
             _check_finite(losses, step)
         ctx.progress(step + 1, budget.train_steps)
+    if fast and not twice:
+        note(ctx, velocity)
     return trainer.finish()
 
 
@@ -222,10 +234,3 @@ def _like(parameter: Tensor, value: Tensor) -> Tensor:
 
 def _has_convolutions(net: nn.Module) -> bool:
     return any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in net.modules())
-
-
-def _compiled(net: nn.Module) -> Callable[..., Tensor]:
-    """The network as CUDA graphs where Triton is installed, as it is elsewhere."""
-    if importlib.util.find_spec("triton") is None:
-        return net
-    return torch.compile(net, mode="reduce-overhead", dynamic=False)

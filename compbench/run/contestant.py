@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+COMPILE_FROM = 1_000
+"""Steps of a fit from which compiling its network on a GPU pays: it takes a minute for a UNet that is not in the cache."""
+
 PROBE_ROWS = 2
 """Samples drawn under the FLOP counter."""
 
@@ -235,6 +238,10 @@ class Contestant:
     def _fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
         context = self._context(self._generator(name), checkpoints)
         context.progress = self._progress(name)
+        if context.compile:
+            import torch
+
+            torch.compiler.reset()  # of a network torch keeps eight shapes, the runs' before among them, and compiles no ninth
         model = self.method.fit(self.settings, problem, context)
         self._notes.add(name, 1, context.notes)
         return model
@@ -292,7 +299,7 @@ class Contestant:
             generator=generator,
             checkpoints=checkpoints,
             cancelled=self.cancelled,
-            compile=self.device.type == "cuda",
+            compile=self.device.type == "cuda" and self.budget.train_steps >= COMPILE_FROM,
         )
 
     def _generator(self, purpose: str) -> torch.Generator:

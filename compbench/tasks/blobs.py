@@ -58,6 +58,7 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         primary="heldout_mode_share",
         version=2,
         silos=2,
+        guidance_weights=dict.fromkeys(BUDGETS, 1.0),
         settings=settings,
         configure=lambda changed: make_task(split, changed),
         citation=CITATION + ", section 4 and figure 3",

@@ -99,6 +99,10 @@ BUDGETS = {
 short as ten silos in three minutes on two cores make it: no expert masters even the pairs that it sees."""
 
 
+GUIDANCE = 1.0
+"""w of every composed sample, found on seen pairs by `experiments/guidance_weights.py`; the paper states none."""
+
+
 def holdout_of(settings: Settings) -> Holdout:
     """The pairs that the rule leaves out."""
     rules = {
@@ -128,6 +132,7 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         primary="heldout_accuracy",
         version=2,
         silos=settings.silos,
+        guidance_weights=dict.fromkeys(BUDGETS, GUIDANCE),
         settings=settings,
         configure=lambda changed: make_task(split, changed),
         citation=CITATION + ", section 6.1 and table 1",
@@ -186,7 +191,7 @@ class _Family:
             silos.append(TensorSilo(f"silo {number + 1}", images[rows], condition[rows], _decoded))
         federation = Federation(silos)
         check_marginals([silo.condition for silo in silos], SPACE)
-        return Problem(SPACE, EVENT, federation, budget, self.holdout, composed=(0, 1))
+        return Problem(SPACE, EVENT, federation, budget, self.holdout, composed=(0, 1), guidance_weight=GUIDANCE)
 
     def referee(self, preset: str) -> object:
         from compbench.tasks.image_evaluation import ImageReferee

@@ -161,6 +161,7 @@ def make_task(name: str, settings: Settings | None = None) -> Task:
         evaluate=lambda sampler, preset, ctx: _referee(name, settings, preset, ctx).evaluate(sampler),
         primary="heldout_sw2",
         base=(0, 0),
+        guidance_weights=dict.fromkeys(BUDGETS, 1.0),
         settings=settings,
         configure=lambda changed: make_task(name, changed),
         citation=CITATION + ", tables 1 to 3",

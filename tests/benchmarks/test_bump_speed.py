@@ -14,7 +14,8 @@ from compbench.context import NoCheckpoints
 from compbench.data.bumps import as_samples, bumps
 from compbench.diagnose.geometry import metrics_by_jvp, metrics_by_loop, tapped
 from compbench.flow.codes import CodeSettings, Encoding
-from compbench.flow.decoders import CNNDecoder, ConditionDecoder, MLPDecoder, compiles, denormals_flushed, fused, penalised
+from compbench.flow.compilation import compiles
+from compbench.flow.decoders import CNNDecoder, ConditionDecoder, MLPDecoder, denormals_flushed, fused, penalised
 from compbench.flow.low_rank import REFERENCE_TOKENS, REFERENCE_VECTORS, LowRankDecoder, RankSettings, penalised_loss
 from compbench.flow.many import train_many
 from compbench.flow.train import train
@@ -103,7 +104,7 @@ def our_seconds(kind: str, steps: int) -> float:
     precision = devices.precision("auto", torch.device("cpu"))
     ctx = Context(torch.device("cpu"), precision, torch.Generator().manual_seed(0), NoCheckpoints())
     ctx.progress = lambda done, total: stamps.append(time.process_time())
-    loss = fused(penalised) if kind == "low-rank" and compiles() else penalised
+    loss = fused(penalised) if kind == "low-rank" and compiles("cpu") else penalised
     with denormals_flushed():
         train(net, lambda network, batch, generator: loss(network, batch), silo, budget, ctx)
     return (stamps[-1] - stamps[2]) / steps

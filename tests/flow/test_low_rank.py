@@ -147,7 +147,7 @@ def fitted(steps: int, **changes: float) -> tuple[Tensor, dict[str, object]]:
 def test_a_long_fit_of_a_fusing_network_compiles_its_step_where_that_works(works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = []
     monkeypatch.setattr(decoders, "FUSED_FROM", 3)
-    monkeypatch.setattr(decoders, "compiles", lambda: works)
+    monkeypatch.setattr(decoders, "compiles", lambda device: works)
     monkeypatch.setattr(decoders, "fused", lambda loss: compiled.append(loss) or loss)
     assert fitted(2)[1] == {}
     assert fitted(3)[1] == {"compiled": float(works)}
@@ -157,7 +157,7 @@ def test_a_long_fit_of_a_fusing_network_compiles_its_step_where_that_works(works
 @pytest.mark.slow
 def test_a_compiler_makes_of_each_fit_what_a_fit_without_one_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fits of other penalties and sizes follow each other in one process, as in a chained sweep: none has another's step."""
-    if not decoders.compiles():
+    if not decoders.compiles("cpu"):
         pytest.skip("no C++ compiler here, or no headers of Python")
     variants = ({}, {"entropy_weight": 0.0, "variance_weight": 1.0}, {"rank": 2}, {})
     plain = [fitted(20, **changes) for changes in variants]

@@ -41,7 +41,7 @@ def test_a_mixture_is_the_weighted_sum_of_experts_and_members() -> None:
     experts = Experts(nets[0], [net.state_dict() for net in nets])
     generator = Generator().manual_seed(0)
     x, t = torch.randn(4, 2, generator=generator), torch.rand(4, generator=generator)
-    members = composition(torch.tensor([[1, 2]] * 4), 1.5, "composed")
+    members = composition(torch.tensor([[1, 2]] * 4), [1.5, 1.5], "composed")
     shares = torch.tensor([[0.2, 0.7, 1.0], [0.8, 0.3, 0.0]])
     with torch.no_grad():
         found = mixture_velocity(experts, lambda x, t, c: shares[:, :, None].expand(2, 3, 4), x, t, members)
@@ -53,10 +53,10 @@ def test_a_mixture_is_the_weighted_sum_of_experts_and_members() -> None:
 
 def test_compositions_around_null_or_whole() -> None:
     condition = torch.tensor([[1, 2]])
-    around = composition(condition, 2.0, "composed")
+    around = composition(condition, [2.0, 2.0], "composed")
     assert sorted((member.weight, member.condition.tolist()) for member in around) == [
         (-3.0, [[NULL, NULL]]),
         (2.0, [[NULL, 2]]),
         (2.0, [[1, NULL]]),
     ]
-    assert composition(condition, 2.0, "joint") == [Weighted(1.0, condition)]
+    assert composition(condition, [2.0, 2.0], "joint") == [Weighted(1.0, condition)]

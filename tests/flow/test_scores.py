@@ -11,12 +11,12 @@ def as_lists(members):
 
 def test_two_perturbations_around_the_base() -> None:
     """Catastrophic Compositional Generation, equation 7: p(1,0) p(0,1) / p(0,0)."""
-    found = as_lists(around_base(torch.tensor([[1, 1]]), (0, 0)))
+    found = as_lists(around_base(torch.tensor([[1, 1]]), (0, 0), (1.0, 1.0)))
     assert found == [(-1.0, [[0, 0]]), (1.0, [[1, 0]]), (1.0, [[0, 1]])]
 
 
 def test_an_unperturbed_or_open_factor_adds_nothing() -> None:
-    found = around_base(torch.tensor([[1, 0], [NULL, 1]]), (0, 0))
+    found = around_base(torch.tensor([[1, 0], [NULL, 1]]), (0, 0), (1.0, 1.0))
     assert sum(member.weight for member in found) == 1
     assert as_lists(found) == [(-1.0, [[0, 0], [0, 0]]), (1.0, [[1, 0], [0, 0]]), (1.0, [[0, 0], [0, 1]])]
 
@@ -24,11 +24,11 @@ def test_an_unperturbed_or_open_factor_adds_nothing() -> None:
 def test_weights_of_any_perturbation_sum_to_one() -> None:
     for weight in (0.5, 1.0, 3.0):
         for base in ((0, 0), ()):
-            assert sum(member.weight for member in composition(torch.tensor([[1, 1]]), base, weight)) == 1
+            assert sum(member.weight for member in composition(torch.tensor([[1, 1]]), base, (weight, 1.0))) == 1
 
 
 def test_without_a_base_composition_is_around_null() -> None:
-    found = as_lists(composition(torch.tensor([[2, 1]]), ()))
+    found = as_lists(composition(torch.tensor([[2, 1]]), (), (1.0, 1.0)))
     assert found == [(-1.0, [[NULL, NULL]]), (1.0, [[2, NULL]]), (1.0, [[NULL, 1]])]
 
 
@@ -44,7 +44,7 @@ def test_a_velocity_networks_scores_are_composed_row_by_row() -> None:
         return x * (1 + condition.sum(1)[:, None].float()) + t[:, None]
 
     condition = torch.tensor([[1, 1], [0, 1]])
-    members = composition(condition, ())
+    members = composition(condition, (), (1.0, 1.0))
     x, t = torch.randn(2, 3, 2), 0.4
     found = of_velocity_net(net, members)(x, t)
     times = torch.full((1,), t)

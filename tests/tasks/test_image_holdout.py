@@ -73,6 +73,7 @@ def test_the_paper_preset_is_the_papers_table_4() -> None:
         "velocity",
     )
     assert (paper.learning_rate, paper.final_learning_rate, paper.warmup_steps) == (2e-4, 1e-5, 5_000)
+    assert make_task(SHAPES3D, "heavy").guidance_weights["paper"] == 3
     assert (paper.ema_decay, paper.gradient_clip, paper.sample_steps) == (0.999, 1.0, 100)
     assert make_task(SHAPES3D, "extend").budgets["paper"].extend_steps == 30 * 480_000 // 256
 

@@ -1,8 +1,8 @@
 """Every first-party task says what its `paper` preset follows, and what it had to choose."""
 
 import pytest
-from compbench.console import task_facts
 
+from compbench.cli.output import task_facts
 from compbench.registry import Registry
 
 REGISTRY = Registry()

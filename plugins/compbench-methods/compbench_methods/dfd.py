@@ -63,7 +63,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
     def work(silo, received, own):
         both, count = make(), Steps(own.progress, each)
         train(both["expert"], loss, silo, own_budget, own.part("expert", progress=count.part()))
-        train(both["energy"], score_matching_loss, silo, energy_budget, own.part("energy", progress=count.part()))
+        train(both["energy"], score_matching_loss, silo, energy_budget, own.part("energy", progress=count.part()), twice=True)
         both["energy"].centre(silo, own.generator)
         return both.state_dict()
 

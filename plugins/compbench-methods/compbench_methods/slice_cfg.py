@@ -1,8 +1,8 @@
 """Mono with factor dropout, composed by slices: v = v(NULL) + sum_k w_k (v(c_k) - v(NULL)), c_k with factor k alone.
 
 The slice-CFG baseline of Compositional Flow Matching with Factored Velocity Fields (FVF), after Composable Diffusion
-(Liu et al. 2022): larger weights on the factors that the holdout is about.  F + 1 evaluations a step, the first half of
-the network shared.
+(Liu et al. 2022): the task's guidance weight on the factors that the holdout is about.  F + 1 evaluations a step, the
+first half of the network shared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from compbench.factors import NULL
-from compbench.flow.compose import around_null, compose
+from compbench.flow.compose import GuidanceWeight, around_null, compose
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
@@ -27,16 +27,15 @@ class Settings(MethodSettings):
         1.0, gt=0, le=8, description="hidden units of the head over the protocol's 6 C (1536 at the paper's width)"
     )
     factor_dropout: float = Field(0.1, ge=0, lt=1, description="chance that a factor is masked in training, each for itself")
-    holdout_weight: float = Field(3.0, ge=0, le=20, description="w_k of the factors that the holdout is about")
+    holdout_weight: GuidanceWeight = Field(
+        "task", description="w_k of the factors that the holdout is about; 'task': as all composed rows (3 under FVF's paper)"
+    )
     other_weight: float = Field(1.0, ge=0, le=20, description="w_k of all other factors")
 
 
 def build(settings: Settings, problem: Problem) -> VelocityNet:
-    """The untrained network, and the weights of its composition."""
-    net = monolithic_net(problem, head_width=settings.head_width)
-    weights = [settings.holdout_weight if k in problem.composed else settings.other_weight for k in range(len(problem.space))]
-    net.register_buffer("weights", torch.tensor(weights))  # w_k, (F,)
-    return net
+    """The untrained network."""
+    return monolithic_net(problem, head_width=settings.head_width)
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
@@ -55,7 +54,8 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
 @torch.no_grad()
 def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """Euler's steps along the composed velocity; a factor that is asked as NULL adds nothing."""
-    composition = around_null(request.condition, net.weights.tolist())
+    weights = net.guidance.weights(settings.holdout_weight, other=settings.other_weight, notes=ctx.notes)
+    composition = around_null(request.condition, weights)
 
     def velocity(x: Tensor, t: Tensor) -> Tensor:
         with ctx.autocast():
@@ -79,5 +79,6 @@ def compbench_methods() -> tuple[Method, ...]:
             sample=sample,
             build=build,
             evaluations=evaluations,
+            version=2,
         ),
     )

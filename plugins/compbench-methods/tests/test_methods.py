@@ -140,7 +140,7 @@ def test_slice_cfg_puts_its_weights_on_the_factors_of_the_holdout() -> None:
     settings = slice_cfg.Settings()
     holdout = Holdout.by_rule(SPACE, ("left-right", "top-bottom"), lambda a, b: a == b == 1)
     model = slice_cfg.build(settings, vector_problem(holdout=holdout, composed=(1,)))
-    assert model.weights.tolist() == [1.0, 3.0]
+    assert model.guidance.weights(3.0) == (1.0, 3.0)
 
 
 def test_extension_leaves_the_frozen_weights_alone_and_learns_the_new_factor() -> None:

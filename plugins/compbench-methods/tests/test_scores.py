@@ -61,7 +61,7 @@ def test_the_trace_is_noted() -> None:
     problem = perturbed(sample_steps=20)
     settings = found.settings(num_particles=8)
     found.sample(settings, found.fit(settings, problem, ctx), asked(100), ctx)
-    assert set(ctx.notes) == {"clipped", "distinct_ancestors", "ess"}
+    assert set(ctx.notes) == {"clipped", "distinct_ancestors", "ess", "guidance_weight"}
     assert len(ctx.notes["ess"]) == 20
     assert 1 <= ctx.notes["distinct_ancestors"] <= 8
 

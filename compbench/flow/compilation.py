@@ -1,0 +1,98 @@
+"""Compiled networks for a fit, and what happens where they cannot be had: the plain network, and a note that says so."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Context
+
+HOW: dict[str, dict[str, Any]] = {"cuda": {"mode": "reduce-overhead"}, "cpu": {"backend": "aot_eager"}}
+"""How a network is compiled on each device: as CUDA graphs on a GPU.  A CPU traces and differentiates as a GPU does and then
+runs the plain operations: that costs time, and shows without a GPU that a fit goes through."""
+
+
+class Compiled:
+    """A network whose forward, and `stacked` where it has one, are compiled at their first call.
+
+    Everything else is asked of the network itself.  What cannot be compiled, or is compiled for more shapes than torch keeps
+    (eight), is run as it is from there on, with one warning.
+
+    Args:
+        net: its weights stay its own.
+        how: options of `torch.compile`.
+
+    Attributes:
+        used: whether compiled code has run, and nothing but it.
+    """
+
+    def __init__(self, net: nn.Module, how: dict[str, Any]) -> None:
+        self._net, self._failed, self._ran = net, False, False
+        self._forward = torch.compile(net, dynamic=False, fullgraph=True, **how)
+        if hasattr(net, "stacked"):
+            self._stacked = torch.compile(net.stacked, dynamic=False, fullgraph=True, **how)
+            self.stacked = functools.partial(self._run, self._stacked, net.stacked)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._run(self._forward, self._net, *arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._net, name)
+
+    @property
+    def used(self) -> bool:
+        return self._ran and not self._failed
+
+    def _run(self, compiled: Callable[..., Any], plain: Callable[..., Any], *arguments: Any) -> Any:
+        from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+
+        if not self._failed:
+            try:
+                found = compiled(*arguments)
+            except (TorchDynamoException, FailOnRecompileLimitHit) as error:
+                self._failed = True
+                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                warnings.warn(f"the network is trained without compilation: {reason}", stacklevel=3)
+            else:
+                self._ran = True
+                return found
+        return plain(*arguments)
+
+
+def compiled(net: nn.Module, ctx: Context) -> nn.Module | Compiled:
+    """The network compiled for a fit, where the context asks for it and a compiler works; else the network itself."""
+    if ctx.compile and (ctx.device.type == "cpu" or compiles(ctx.device.type)):
+        return Compiled(net, HOW[ctx.device.type])
+    return net
+
+
+def note(ctx: Context, net: Callable[..., Any]) -> None:
+    """Leave `compiled` in the context's notes: 1 if every fit so far ran compiled code, on a GPU also 0 where one did not."""
+    if ctx.compile or ctx.device.type == "cuda":
+        before = ctx.notes.get("compiled", 1.0)
+        ctx.notes["compiled"] = min(before, float(isinstance(net, Compiled) and net.used))
+
+
+def step_begins(net: Callable[..., Any]) -> None:
+    """Say that outputs of CUDA graphs of the step before are no longer needed."""
+    if isinstance(net, Compiled):
+        torch.compiler.cudagraph_mark_step_begin()
+
+
+@functools.cache
+def compiles(device: str) -> bool:
+    """Whether torch's compiler makes code for a kind of device here: it needs a C++ compiler and Python's headers (and Triton
+    for a GPU), so it is tried once."""
+    try:
+        tried = torch.compile(lambda x: (x + torch.compiler.is_compiling()).square().sum())
+        x = torch.zeros(2, device=device, requires_grad=True)
+        tried(x).backward()
+        return bool((x.grad == 2).all())
+    except Exception:  # the compiler's own errors have no common base
+        return False

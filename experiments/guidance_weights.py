@@ -1,0 +1,103 @@
+"""How strongly the composed samples of a task are guided, chosen on seen combinations alone.
+
+    python experiments/guidance_weights.py --task cmnist-iid --method centralised
+    python experiments/guidance_weights.py --task shapes3d-medium --method slice-cfg
+
+One model is fitted and asked for seen combinations at each weight; held-out ones are never asked for.  The smallest weight
+whose seen score is within one standard error of the best is what the task declares (`Task.guidance_weights`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Generator, Tensor
+
+from compbench.context import NoCheckpoints
+from compbench.home import Home
+from compbench.interfaces import Context, Method, Problem, Request, Score, Task, TaskContext
+from compbench.registry import Registry
+
+BATCH = 64
+WEIGHTS = (1.0, 1.5, 2.0, 3.0, 5.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", required=True)
+    parser.add_argument("--method", required=True, help="one that composes: centralised, slice-cfg, naive-ode ...")
+    parser.add_argument("--preset", default="quick")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--weights", default=",".join(map(str, WEIGHTS)))
+    asked = parser.parse_args()
+    registry = Registry()
+    task, method = registry.load("tasks", asked.task), registry.load("methods", asked.method)
+    with tempfile.TemporaryDirectory() as cache:
+        ctx = context_of(task, registry, asked.preset, asked.seed, Path(cache))
+        problem = task.problem(task.budgets[asked.preset], ctx)
+        torch.manual_seed(asked.seed)
+        model = method.fit(method.settings(), problem, stage(asked.seed))
+        task.prepare(asked.preset, ctx)
+        found = {}
+        for weight in map(float, asked.weights.split(",")):
+            found[weight] = seen_scores(task, asked.preset, ctx, SeenOnly(method, model, problem, weight, asked.seed))
+            print(f"{task.name} {method.name} w = {weight:g}: {words(found[weight])}", flush=True)
+    name = task.primary.replace("heldout", "seen")
+    print(f"{task.name}: w = {choose({weight: scores[name] for weight, scores in found.items()}):g} by {name}")
+
+
+class SeenOnly:
+    """A sampler at one weight that draws seen combinations; for any other it gives back zeros, and no model is asked."""
+
+    def __init__(self, method: Method, model: object, problem: Problem, weight: float, seed: int) -> None:
+        name = "holdout_weight" if "holdout_weight" in method.settings.model_fields else "weight"
+        self.method, self.model, self.settings = method, model, method.settings(**{name: weight})
+        self.shape, self.seed = problem.event.shape, seed
+
+    def __call__(self, condition: Tensor, *, stream: str, **known: Tensor | None) -> Tensor:
+        if not stream.startswith("seen"):
+            return torch.zeros(len(condition), *self.shape)
+        x0 = torch.randn(len(condition), *self.shape, generator=Generator().manual_seed(self.seed + 1))
+        parts = []
+        for rows in torch.arange(len(condition)).split(BATCH):
+            given = {name: value[rows] for name, value in known.items() if value is not None}
+            parts.append(self.method.sample(self.settings, self.model, Request(condition[rows], x0[rows], **given), stage(2)))
+        return torch.cat(parts)
+
+
+def choose(scores: dict[float, Score]) -> float:
+    """The smallest weight whose score is within one (binomial) standard error of the best; of a distance, the best."""
+    sign = 1 if next(iter(scores.values())).direction == "higher" else -1
+    best = max(scores.values(), key=lambda score: sign * score.value)
+    slack = math.sqrt(max(best.value * (1 - best.value), 0) / best.n) if sign > 0 else 0.0
+    return min(weight for weight, score in scores.items() if sign * (best.value - score.value) <= slack)
+
+
+def seen_scores(task: Task, preset: str, ctx: TaskContext, sampler: SeenOnly) -> dict[str, Score]:
+    found = task.evaluate(sampler, preset, ctx).scores
+    return {score.name: score for score in found if score.split == "seen" and score.value is not None}
+
+
+def words(scores: dict[str, Score]) -> str:
+    return ", ".join(f"{name.removeprefix('seen_')} {score.value:.3f}" for name, score in scores.items() if "judge_" not in name)
+
+
+def stage(seed: int) -> Context:
+    return Context(torch.device("cpu"), "fp32", Generator().manual_seed(seed), NoCheckpoints())
+
+
+def context_of(task: Task, registry: Registry, preset: str, seed: int, cache: Path) -> TaskContext:
+    home = Home.of_user()
+    metrics = {name: registry.load("metrics", name) for name in registry.names("metrics")}
+    source = task.source(home.data, "auto")
+    ctx = TaskContext(torch.device("cpu"), "fp32", seed, cache, home.data, source, metrics=metrics)
+    return replace(ctx, preset=preset)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Every method's fit with its network compiled, by a backend that needs neither a GPU nor a C compiler."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+from compbench.check.tiny_problems import BUDGET, PROBLEMS
+from compbench.context import NoCheckpoints
+from compbench.flow import compilation
+from compbench.flow.train import train
+from compbench.interfaces import Batch, Context, Method
+from compbench.registry import Registry
+
+CPU = torch.device("cpu")
+REGISTRY = Registry()
+METHODS = {entry.name: REGISTRY.load("methods", entry.name) for entry in REGISTRY.entries("methods")}
+TINY = {tiny.name: tiny for tiny in PROBLEMS}
+CASES = [
+    *((name, "silos", {}) for name, method in METHODS.items() if "vector" in method.kinds),
+    *((name, "bumps", {}) for name, method in METHODS.items() if method.kinds == ("image",)),
+    *(("low-rank", "bumps", {}), ("fkc", "perturbation", {}), ("fkc", "silos", {"experts": True})),
+    *((name, "silos", {"local_ci": True}) for name in ("ddm", "fedflow", "dfd")),
+]
+"""Methods of one fit need it once: naive-ode and naive-sde are fitted as fkc is."""
+QUICK = [case for case in CASES if not METHODS[case[0]].oracle and case[0] not in ("naive-ode", "naive-sde")]
+SLOW = [
+    (name, kind, {})
+    for name, method in METHODS.items()
+    for kind in ("image", "trajectory")
+    if kind in method.kinds and not method.oracle and name != "stripes"
+]
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    torch.compiler.reset()
+    counters.clear()
+    yield
+    torch.compiler.reset()
+
+
+def context(*, compile: bool = True, device: torch.device = CPU) -> Context:
+    torch.manual_seed(0)
+    return Context(device, "fp32", torch.Generator().manual_seed(0), NoCheckpoints(), compile=compile)
+
+
+def fitted(method: Method, kind: str, changes: dict[str, object], *, compile: bool) -> tuple[nn.Module, Context]:
+    ctx = context(compile=compile)
+    problem = replace(TINY[kind].make(CPU), oracle=None)
+    return method.fit(method.settings(**changes), problem, ctx), ctx
+
+
+def check(name: str, kind: str, changes: dict[str, object]) -> None:
+    """One graph whatever the number of silos, nothing left out of it, and the weights of the plain fit."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, ctx = fitted(METHODS[name], kind, changes, compile=True)
+    assert counters["stats"]["unique_graphs"] == 1
+    assert not counters["graph_break"]
+    assert ctx.notes["compiled"] == 1.0
+    plain, ctx = fitted(METHODS[name], kind, changes, compile=False)
+    assert ctx.notes.get("compiled") is None
+    for one, other in zip(found.state_dict().values(), plain.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "kind", "changes"), QUICK)
+def test_a_method_s_fit_compiles_to_one_graph_and_learns_the_same(name: str, kind: str, changes: dict[str, object]) -> None:
+    check(name, kind, changes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind", "changes"), SLOW)
+def test_a_method_s_fit_of_images_and_trajectories_compiles_too(name: str, kind: str, changes: dict[str, object]) -> None:
+    check(name, kind, changes)
+
+
+class Lines:
+    """y = 2 x."""
+
+    name, size = "lines", 10
+
+    def batch(self, size: int, generator: torch.Generator) -> Batch:
+        x = torch.randn(size, 3, generator=generator)
+        return Batch(2 * x, x)
+
+
+class Asks(nn.Linear):
+    """A layer that looks at a number on its way, which no compiler can follow."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if float(x.sum()) < 1e9 else x
+
+
+def difference(net: nn.Module, batch: Batch, generator: torch.Generator) -> Tensor:
+    return (net(batch.condition) - batch.x1).square().mean()
+
+
+def weights(net: nn.Module, ctx: Context, batch_size: int = 4) -> Tensor:
+    budget = BUDGET.model_copy(update={"batch_size": batch_size, "train_steps": 3})
+    return train(net, difference, Lines(), budget, ctx).weight.detach()
+
+
+def layer(kind: type[nn.Linear] = nn.Linear) -> nn.Linear:
+    torch.manual_seed(0)
+    return kind(3, 3)
+
+
+def test_a_network_that_cannot_be_compiled_is_trained_as_it_is_and_the_note_says_so() -> None:
+    ctx = context()
+    with pytest.warns(UserWarning, match="without compilation"):
+        found = weights(layer(Asks), ctx)
+    assert ctx.notes == {"compiled": 0.0}
+    assert torch.equal(found, weights(layer(Asks), context(compile=False)))
+
+
+def test_a_machine_without_a_compiler_trains_as_it_is_and_the_note_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "compiles", lambda device: False)
+    net, ctx = layer(), context(device=torch.device("cuda"))
+    assert compilation.compiled(net, ctx) is net
+    compilation.note(ctx, net)
+    assert ctx.notes == {"compiled": 0.0}
+
+
+def test_the_ninth_shape_of_a_process_is_trained_as_it_is_and_the_note_says_so() -> None:
+    notes = []
+    for size in range(2, 11):
+        ctx = context()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = weights(layer(), ctx, size)
+        notes.append(ctx.notes["compiled"])
+        torch.testing.assert_close(found, weights(layer(), context(compile=False), size))
+    assert notes == [1.0] * 8 + [0.0]
+    torch.compiler.reset()  # as a contestant does between the runs of a chain
+    ctx = context()
+    weights(layer(), ctx, 10)
+    assert ctx.notes["compiled"] == 1.0
+
+
+def test_one_fit_that_was_not_compiled_shows_among_many() -> None:
+    ctx = context()
+    weights(layer(), ctx)
+    with pytest.warns(UserWarning, match="without compilation"):
+        weights(layer(Asks), ctx)
+    weights(layer(), ctx)
+    assert ctx.notes == {"compiled": 0.0}
+
+
+def test_a_compiled_network_is_asked_for_everything_else_as_ever() -> None:
+    net = TINY["silos"].make(CPU)
+    made = METHODS["mono"].build(METHODS["mono"].settings(), net)
+    wrapped = compilation.compiled(made, context())
+    assert wrapped.sample_steps == made.sample_steps
+    x, t, c = torch.randn(4, 2), torch.rand(4), torch.zeros(2, 4, 2, dtype=torch.long)
+    with torch.no_grad():
+        torch.testing.assert_close(wrapped.stacked(x, t, c), made.stacked(x, t, c))
+        torch.testing.assert_close(wrapped(x, t, c[0]), made(x, t, c[0]))
+    assert not hasattr(compilation.compiled(layer(), context()), "stacked")
+    assert counters["stats"]["unique_graphs"] == 2
