@@ -204,8 +204,8 @@ class Contestant:
         )
         place = SharedFit(context.cache, facts)
         with held(place.path):
-            federation = self.problem.federation
-            found = place.load(lambda: self.method.build(self.settings, self.problem).to(self.device), federation.restore)
+            federation, build = self.problem.federation, self.method.build
+            found = place.load(lambda: build(self.settings, self.problem).to(self.device), federation.restore)
             if found is not None:
                 model, self._shared = found
                 self._keep("fit", self._shared["seconds"], self._shared["cpu_seconds"])
@@ -216,9 +216,7 @@ class Contestant:
             place.save(
                 model,
                 {
-                    "seconds": cost.seconds,
-                    "cpu_seconds": cost.cpu_seconds,
-                    "train_steps": self._steps,
+                    **{"seconds": cost.seconds, "cpu_seconds": cost.cpu_seconds, "train_steps": self._steps},
                     "train_steps_per_second": self.meter.rate(),
                 },
                 federation=federation.ledger(),
@@ -285,7 +283,7 @@ class Contestant:
     def _progress(self, stage: str) -> Callable[[int, int], None]:
         def progress(done: int, total: int) -> None:
             if stage == "fit":
-                self._steps = max(self._steps, done)
+                self._steps = done
                 self.meter.step(done)
                 self._tracer.step(done)
             self.progress(stage, done, total)
