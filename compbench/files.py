@@ -7,9 +7,12 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import stat
+import subprocess
+import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Content = TypeVar("Content", bound=BaseModel)
+LOCK_SECONDS = 0.1
+"""Between two tries to get a lock."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -74,16 +79,70 @@ def read_limited(path: Path, limit: int) -> bytes:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
+def held(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold the lock of a file that is about to be made.  The kernel lets go of it when the process ends, however it ends.
 
     Args:
         path: the file; the lock lies beside it.
+        waiting: called while another process holds the lock; what it raises ends the waiting.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waiting()
+                time.sleep(LOCK_SECONDS)
         yield
+
+
+def publish(source: Path, destination: Path, *, limit: int = 2**36) -> None:
+    """Copy a plain file that someone else made to where they cannot write, whole or not at all.
+
+    Args:
+        source: the file; a link, a pipe or a device is refused without being opened for long.
+        destination: replaced.
+        limit: most bytes.
+
+    Raises:
+        CompbenchError: the source is no plain file, or too long.
+        Unwritable: the destination cannot be written.
+    """
+    try:
+        handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise CompbenchError(f"{source.name} cannot be published: {error.strerror}.") from error
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+        os.close(handle)
+        raise CompbenchError(f"{source.name} cannot be published: it is no plain file of at most {limit} bytes.")
+    with os.fdopen(handle, "rb") as file:
+        part = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}")
+        try:
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as copy:
+                left = status.st_size  # what is appended meanwhile is not ours to wait for
+                while left and (piece := file.read(min(left, 2**22))):
+                    copy.write(piece)
+                    left -= len(piece)
+            os.replace(part, destination)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+            raise Unwritable.of(destination, error) from error
+
+
+def remove_tree(folder: Path) -> None:
+    """Delete a folder and all below it, however deep and whatever its modes.  What cannot be deleted stays, silently."""
+    with contextlib.suppress(Exception):  # RecursionError too: a plugin may nest folders by the thousand
+        shutil.rmtree(folder)
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        if not os.path.lexists(folder):
+            return
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run([*command, "--", str(folder)], check=False, capture_output=True, timeout=600)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

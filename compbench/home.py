@@ -6,13 +6,13 @@ import contextlib
 import fcntl
 import glob
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from compbench.errors import Unwritable
+from compbench.errors import CompbenchError, Unwritable
+from compbench.files import publish, remove_tree
 
 FROM_DATA = "data"
 """Folder of a cache for what was made of a task's data alone, with nothing of a referee's in it."""
@@ -58,24 +58,28 @@ class Home:
         return self.root / "data"
 
     @property
-    def claims(self) -> Path:
+    def leases(self) -> Path:
         """Who runs what at the moment, a folder a run (named by identity).  Out of a contestant's reach."""
-        return self.root / "claims"
+        return self.root / "leases"
 
     @property
     def board(self) -> Path:
         return self.root / "board"
 
-    def share_data(self) -> None:
-        """Give contestants a copy of what the referee made of the data alone, so that it is made once; never the other way."""
-        there = self.cache / FROM_DATA
+    def share_data(self, folder: Path) -> None:
+        """Show a contestant what the referee made of the data alone, so that it is made once; never the other way.
+
+        `cache` gets a copy that contestants can read and not write; `folder`, which is the contestant's own, gets links.
+        """
+        shared = self.cache / FROM_DATA
         for path in sorted((self.references / FROM_DATA).glob("*.*")):
-            if path.suffix in (".safetensors", ".npz") and not (there / path.name).exists():
-                with contextlib.suppress(OSError):  # the contestant then makes its own
-                    there.mkdir(parents=True, exist_ok=True)
-                    part = there / f".{path.name}.{os.getpid()}"
-                    shutil.copyfile(path, part)
-                    os.replace(part, there / path.name)
+            if path.suffix in (".safetensors", ".npz"):
+                with contextlib.suppress(OSError, CompbenchError):  # the contestant then makes its own
+                    if not (shared / path.name).exists():
+                        publish(path, shared / path.name)
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (folder / path.name).unlink(missing_ok=True)
+                    (folder / path.name).symlink_to(shared / path.name)
 
 
 @contextlib.contextmanager
@@ -90,7 +94,7 @@ def scratch_folder(root: Path) -> Iterator[Path]:
         root.mkdir(parents=True, exist_ok=True)
         for left in root.glob(f"{glob.escape(ours)}*"):
             if not _is_in_use(left):
-                shutil.rmtree(left, ignore_errors=True)
+                remove_tree(left)
         hidden = Path(tempfile.mkdtemp(prefix=".compbench-", dir=root))  # without a name of ours until it is locked
         lock = os.open(hidden / "in-use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         with contextlib.suppress(OSError):
@@ -101,7 +105,7 @@ def scratch_folder(root: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
         os.close(lock)
 
 

@@ -23,7 +23,8 @@ schemas
 interfaces
 federation
 closures context
-factors files home devices profiling
+factors home devices profiling
+files
 errors __init__
 """
 """From the roof down.  A room knows those of lower floors, and itself."""

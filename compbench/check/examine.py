@@ -19,12 +19,14 @@ import torch
 from compbench import devices
 from compbench.check.clauses import SUBJECT_CHECKS, applies, settings
 from compbench.check.findings import CHECKS, Finding, Report, failed
+from compbench.check.isolated import FoundAll, FoundOne, Order
 from compbench.check.subject import Broken, RefusedProblem, Skipped, Subject
 from compbench.check.tiny_problems import PROBLEMS
 from compbench.errors import CompbenchError, Refused
 from compbench.interfaces import Method
 from compbench.registry import Registry
-from compbench.run.messages import Channel, Closed
+from compbench.run.channel import Channel, Closed
+from compbench.run.messages import Progress, receive
 from compbench.run.worker import explain
 
 Listener = Callable[[str, str], None]
@@ -161,28 +163,28 @@ def _told(error: BaseException, method: Method | None) -> str:
 def main(descriptor: int) -> int:
     """The child's side: one order comes in over the channel, findings go out over it; the last message has their count."""
     channel = Channel.of_descriptor(descriptor)
-    order = channel.receive().header
+    order = receive(channel, Order)
     count = 0
 
     def begin(check: str, problem: str) -> None:
-        channel.send("progress", stage=f"{check}/{problem}", done=count, total=0)
+        Progress(stage=f"{check}/{problem}", done=count, total=0).send(channel)
 
     try:
         begin("loads", "")
-        registry = Registry(tuple(Path(file) for file in order["plugins"]))
-        loaded = registry.attempt(registry.entry("methods", order["method"]))
+        registry = Registry(tuple(Path(file) for file in order.plugins))
+        loaded = registry.attempt(registry.entry("methods", order.method))
         if loaded.state == "ok":
-            findings = examine(loaded.value, only=order["only"], device=order["device"], begin=begin)
+            findings = examine(loaded.value, only=order.only, device=order.device, begin=begin)
         else:
             findings = iter([failed("loads", "", f"it is {loaded.state}: {loaded.reason}")])
         for finding in findings:
-            channel.send("finding", finding=finding.as_json())
+            FoundOne(finding=finding.as_json()).send(channel)
             count += 1
-        channel.send("finding", count=count)
+        FoundAll(count=count).send(channel)
     except Closed:
         return 3
     except CompbenchError as error:
-        channel.send("error", **explain(error))
+        explain(error).send(channel)
     return 0
 
 

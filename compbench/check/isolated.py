@@ -15,8 +15,34 @@ from typing import Any
 
 from compbench.check.findings import CHECKS, Finding, Report, failed
 from compbench.errors import CompbenchError
-from compbench.run.messages import Closed
+from compbench.run.channel import Closed
+from compbench.run.messages import Message
 from compbench.run.processes import Ended, Process
+
+
+class Order(Message):
+    """What is to be checked."""
+
+    method: str
+    plugins: tuple[str, ...]
+    only: tuple[str, ...]
+    device: str
+
+
+class Found(Message):
+    """Base of what the child finds."""
+
+
+class FoundOne(Found):
+    """One finding."""
+
+    finding: dict[str, Any]
+
+
+class FoundAll(Found):
+    """There are no more; how many there were."""
+
+    count: int
 
 
 def check(
@@ -46,7 +72,7 @@ def check(
             raise CompbenchError(f"no check named '{name}'. Known: {', '.join(CHECKS)}.")
     start = time.monotonic()
     findings: list[Finding] = []
-    order = {"method": method, "plugins": [str(file.resolve()) for file in plugins], "only": list(only), "device": device}
+    order = Order(method=method, plugins=tuple(str(file.resolve()) for file in plugins), only=tuple(only), device=device)
     with tempfile.TemporaryDirectory(prefix="compbench-check-") as room:
         process = Process("method", ("compbench.check.examine",), threads=threads, log=Path(room) / "output.log")
         try:
@@ -62,7 +88,7 @@ def check_all(methods: Sequence[str], *, jobs: int, **options: Any) -> Iterator[
         yield from pool.map(lambda name: check(name, **options), methods)
 
 
-def _listen(process: Process, order: dict[str, object], findings: list[Finding], time_limit: float) -> None:
+def _listen(process: Process, order: Order, findings: list[Finding], time_limit: float) -> None:
     """Take findings down until the child says how many they were, or ends otherwise."""
     at = "loads/"
 
@@ -72,11 +98,11 @@ def _listen(process: Process, order: dict[str, object], findings: list[Finding],
 
     deadline = time.monotonic() + time_limit
     try:
-        process.control.send("order", **order)
-        while "count" not in (header := process.expect("finding", deadline=deadline, progress=note)):
-            findings.append(Finding.of_json(header["finding"]))
-        if header["count"] != len(findings):
-            findings.append(failed("process", "", f"{len(findings)} findings came of {header['count']}"))
+        order.send(process.control)
+        while isinstance(found := process.expect(Found, deadline=deadline, progress=note), FoundOne):
+            findings.append(Finding.of_json(found.finding))
+        if isinstance(found, FoundAll) and found.count != len(findings):
+            findings.append(failed("process", "", f"{len(findings)} findings came of {found.count}"))
     except (Ended, Closed) as end:
         check, _, problem = at.partition("/")
         during = f"during '{check}'"

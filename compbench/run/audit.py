@@ -1,4 +1,4 @@
-"""What a contestant says of itself, heard without trust: its process runs plugin code, so anything may come.
+"""What a contestant says of itself, read without trust: its process runs plugin code, so anything may come.
 
 Scores are the referee's and never pass through here.  Speeds are the contestant's own, taken by clocks that were captured
 before the plugin was loaded; they are dropped where the parent's or the referee's clock contradicts them.
@@ -6,6 +6,8 @@ before the plugin was loaded; they are dropped where the parent's or the referee
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from pydantic import ValidationError
 
 from compbench.errors import CompbenchError
 from compbench.registry import Registry
-from compbench.schemas import Plugin, Profile, RunRequest
+from compbench.run.messages import Evaluated, FitCost
+from compbench.schemas import Plugin, Profile, RunRequest, Stage
 
 SLACK_SECONDS, SLACK_SHARE = 5.0, 0.5
 """How much less than ours a contestant's clock may say: messages, imports and a busy machine take time too."""
@@ -32,9 +35,9 @@ SPEEDS = (
 )
 
 
-def plugin_of(request: RunRequest) -> Plugin:
+def plugin_of(request: RunRequest, registry: Registry) -> Plugin:
     """The method's distribution and file as this process finds them, before any of its code has run."""
-    entry = Registry(tuple(Path(file) for file in request.plugins)).entry("methods", request.method)
+    entry = registry.entry("methods", request.method)
     try:
         return Plugin(
             distribution=Path(entry.distribution).name,
@@ -46,30 +49,44 @@ def plugin_of(request: RunRequest) -> Plugin:
         raise CompbenchError(f"the plugin of '{request.method}' cannot be read: {str(error)[:300]}.") from error
 
 
-def profile_of(measured: dict[str, Any], refereed: dict[str, Any], *, fit_seconds: float) -> Profile:
+def scope_of(request: RunRequest, registry: Registry) -> str:
+    """Hash of the code of all methods of the request's distribution: fits are shared among them and with no one else."""
+    own = registry.entry("methods", request.method)
+    hashes = []
+    for entry in registry.entries("methods"):
+        if entry.distribution == own.distribution:
+            with contextlib.suppress(OSError, CompbenchError):
+                hashes.append(entry.sha256)
+    return hashlib.sha256(" ".join([own.distribution, *sorted(hashes)]).encode()).hexdigest()
+
+
+def profile_of(measured: dict[str, Any], refereed: Evaluated, *, fit_seconds: float, shared: FitCost | None = None) -> Profile:
     """The profile of a run.
 
     Args:
         measured: the contestant's own profile, as it came.
-        refereed: what the referee measured: "stages", "referee_memory_bytes", and "free": the samples, seconds and
-            bytes of requests that give no entries, which the contestant's speed is of.
-        fit_seconds: of the fit, by the parent's clock.
+        refereed: what the referee measured.
+        fit_seconds: of opening the data and fitting, by the parent's clock.
+        shared: what a fit of another run took, if it was taken.
 
     Returns:
         the profile; without speeds, and saying why, where they cannot be true.
     """
-    ours = {"stages": refereed["stages"], "referee_memory_bytes": refereed["referee_memory_bytes"]}
+    ours = {"stages": refereed.stages, "referee_memory_bytes": refereed.referee_memory_bytes}
     try:
         said = Profile(**{**measured, "stages": measured.get("stages", [])})
     except (ValidationError, TypeError, ValueError) as error:
         return Profile(**ours, distrust=f"the contestant sent no profile: {' '.join(str(error).split())[:300]}")
     why = _contradiction(said, refereed, fit_seconds)
     kept = {name: value for name, value in said if not (why and name in SPEEDS) and name not in ("stages", "distrust")}
-    stages = [*(stage.model_dump() for stage in said.stages), *refereed["stages"]]
+    stages = [stage for stage in said.stages if not (shared and stage.name == "fit")]
+    if shared:
+        stages.append(Stage(name="fit", seconds=shared.seconds, cpu_seconds=shared.cpu_seconds))
+    stages += refereed.stages
     return Profile(**{**kept, **ours, "stages": stages, "distrust": why})
 
 
-def _contradiction(said: Profile, refereed: dict[str, Any], fit_seconds: float) -> str:
+def _contradiction(said: Profile, refereed: Evaluated, fit_seconds: float) -> str:
     """Why the contestant's clock cannot be believed; "" if it can."""
     fitted = sum(said.seconds(name) for name in ("setup", "data", "fit", "extend"))
     if _too_short(fitted, fit_seconds, SLACK_SECONDS):
@@ -77,9 +94,8 @@ def _contradiction(said: Profile, refereed: dict[str, Any], fit_seconds: float) 
     batch, rate = said.sample_batch, said.sample_samples_per_second
     if not batch or not rate:
         return ""
-    free = refereed["free"]
-    claimed, sampled = free["num_samples"] / rate, free["seconds"]
-    if _too_short(claimed, sampled, SLACK_SECONDS + free["num_bytes"] / BYTES_PER_SECOND):
+    claimed, sampled = refereed.num_samples / rate, refereed.seconds
+    if _too_short(claimed, sampled, SLACK_SECONDS + refereed.num_bytes / BYTES_PER_SECOND):
         return f"its clock says {claimed:.3g} s of sampling that took {sampled:.3g} s"
     return ""
 

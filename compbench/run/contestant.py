@@ -1,6 +1,7 @@
 """The contestant: loads the plugin, fits, answers requests, measures itself.  Runs in a process of its own.
 
-Everything that a plugin does happens here; the referee and the parent never run its code.
+Everything that a plugin does happens here; the referee and the parent never run its code.  It writes to one folder of
+its own; the parent publishes what is worth keeping.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 from compbench import devices, profiling
 from compbench.context import NoCheckpoints
 from compbench.errors import CompbenchError, Refused
-from compbench.files import held, save_tensors
-from compbench.interfaces import Context, Method, Problem, Request, Source, TaskContext
+from compbench.files import load_tensors, save_tensors
+from compbench.interfaces import Context, Method, Problem, Request, Source
 from compbench.registry import Registry
 from compbench.run.checkpoints import FileCheckpoints
-from compbench.run.fit_cache import SharedFit, facts_of_fit
+from compbench.run.fit_cache import FIT_FILE, facts_of_fit
+from compbench.run.messages import ContestantDescribed, Fit, Fitted, Measured, Open, Opened
 from compbench.run.resolve import budget_of, settings_of, task_context, task_of
 from compbench.schemas import ExtensionProfile, RunRequest, Stage
 
@@ -39,16 +41,23 @@ PROBE_ROWS = 2
 
 
 class Contestant:
-    """One method on one task.  `describe`, then `fit`, then `sample` as often as asked, then `measure`."""
+    """One method on one task: `describe`, `open`, `fit`, then `sample` as often as asked, then `measure`.
+
+    Args:
+        request: what to run.
+        folder: where it may write: checkpoints, weights and traces in `run`, what is made of the data in `cache`.
+    """
 
     def __init__(
         self,
         request: RunRequest,
+        folder: Path,
         *,
         progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self.request, self.progress, self.cancelled = request, progress, cancelled
+        self.own, self.folder = folder, folder / "run"
         self.registry = Registry(tuple(Path(file) for file in request.plugins))
         self.stages: list[Stage] = []
         self.extension: ExtensionProfile | None = None
@@ -56,24 +65,21 @@ class Contestant:
         self._streams: dict[str, torch.Generator] = {}
         self._notes = Notes()
         self._other_cores: float | None = None
-        self._shared: dict[str, Any] = {}
+        self._shared = False
         self._steps = 0
         self.model: Any = None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> ContestantDescribed:
         """Load the plugin and the task's declaration.
-
-        Returns:
-            resolved settings and the method's facts, as JSON.
 
         Raises:
             CompbenchError: unknown names or settings, a broken plugin.
             Refused: the method cannot work on this task.
         """
-        start = perf_counter()
+        start, cpu_start = perf_counter(), process_time()
         entry = self.registry.entry("methods", self.request.method)
-        self.distribution = entry.distribution
         self.method: Method = self.registry.load("methods", self.request.method)
+        self.oracle = bool(self.method.oracle)
         self.task = task_of(self.request, self.registry)
         self.settings = settings_of(self.request, self.method)
         self.budget = budget_of(self.request, self.task)
@@ -82,40 +88,57 @@ class Contestant:
                 f"method '{self.method.name}' makes {' and '.join(self.method.kinds)} samples, "
                 f"task '{self.task.name}' asks for {self.task.event.kind}s."
             )
-        self._keep("imports", perf_counter() - start, process_time())
-        return {
-            "settings": self.settings.model_dump(mode="json"),
-            "method_version": self.method.version,
-            "oracle": self.method.oracle,
-            "plugin": {
-                "distribution": Path(entry.distribution).name,
-                "version": entry.version,
-                "module": entry.module if entry.version != "file" else Path(entry.module).name,
-                "file_sha256": entry.sha256,
-            },
-        }
+        self._keep("imports", perf_counter() - start, process_time() - cpu_start)
+        return ContestantDescribed(
+            settings=self.settings.model_dump(mode="json"),
+            method_version=self.method.version,
+            oracle=self.oracle,
+            file_sha256=entry.sha256,
+            budget=self.budget,
+            task_settings=self.task.settings.model_dump(mode="json"),
+        )
 
-    def fit(self, *, source: Source, precision: str, device: str, folder: Path, resume: bool) -> None:
-        """Fit the method, and its second stage on an extension task; leave weights in `folder`."""
+    def open(self, order: Open) -> Opened:
+        """Open the task's data; what a fit depends on, where others may share it."""
         start, cpu_start = perf_counter(), process_time()
         import torch
 
-        self.device = devices.resolve(device)
+        self.device = devices.resolve(order.device)
         self._keep("setup", perf_counter() - start, process_time() - cpu_start)
-        self.precision = precision
-        self.folder = folder
-        self._tracer = profiling.Tracer(folder / "trace.json" if self.request.trace else None)
-        context = task_context(self.request, source, self.device, precision=precision)
+        self.precision = order.precision
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._tracer = profiling.Tracer(self.folder / "trace.json" if self.request.trace else None)
+        source = Source(**order.source.model_dump())
+        context = task_context(self.request, source, self.device, precision=self.precision, cache=self.own / "cache")
         with profiling.timed(self.device) as clock:
             problem = self.task.problem(self.budget, context)
-        self.problem = problem if self.method.oracle else replace(problem, oracle=None)
+        self.problem = problem if self.oracle else replace(problem, oracle=None)
         self._keep("data", clock.wall[0], clock.cpu[0])
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-        joules = profiling.energy(self.device)
-        self.checkpoints = FileCheckpoints(folder / "checkpoint.safetensors", resume=resume)
+        self.checkpoints = FileCheckpoints(self.folder / "checkpoint.safetensors", resume=order.resume)
         self.meter = profiling.StepMeter(self.device)
-        self.model = self._shared_fit(context) if self.method.shared_fit else self._own_fit()
+        if self.method.shared_fit is None:
+            return Opened(fit=None)
+        own = self.method.shared_fit(self.settings, self.problem)
+        device_class = devices.device_class(self.device)
+        return Opened(
+            fit=facts_of_fit(
+                own, request=self.request, task=self.task, budget=self.budget, order=order, device_class=device_class
+            )
+        )
+
+    def fit(self, order: Fit) -> Fitted:
+        """Fit the method, or take a fit that another run made; then the second stage of an extension task."""
+        import torch
+
+        joules = profiling.energy(self.device)
+        self._shared = bool(order.shared) and self._taken_from(order)
+        if not self._shared:
+            self.model = self._own_fit()
+            if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
+                save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
+        ledger = self.problem.federation.ledger()
         after = profiling.energy(self.device)
         self.joules = after - joules if joules is not None and after is not None else None
         if self.problem.extension is not None:
@@ -127,8 +150,26 @@ class Contestant:
                 "task": self.task.name,
                 "settings": self.settings.model_dump(mode="json"),
             }
-            save_tensors(folder / "model.safetensors", self.model.state_dict(), facts)
+            save_tensors(self.folder / "model.safetensors", self.model.state_dict(), facts)
         self.checkpoints.clear()
+        cpu_seconds = sum(stage.cpu_seconds for stage in self.stages if stage.name == "fit")
+        return Fitted(shared=self._shared, cpu_seconds=cpu_seconds, train_steps=self._steps, ledger=ledger)
+
+    def _taken_from(self, order: Fit) -> bool:
+        """Load a shared fit; False where it does not fit the method or does not say what it did with the silos."""
+        assert self.method.build is not None
+        assert order.cost is not None
+        try:
+            model = self.method.build(self.settings, self.problem).to(self.device)
+            model.load_state_dict(load_tensors(Path(order.shared))[0])
+            self.problem.federation.restore(order.cost.ledger)
+        except (CompbenchError, RuntimeError):
+            return False
+        self.model = model.eval()
+        self._steps = order.cost.train_steps
+        self._keep("fit", order.cost.seconds, order.cost.cpu_seconds)
+        self._notes.add("fit", 1, {"shared": 1.0})
+        return True
 
     def sample(self, request: Request, *, stream: str = "") -> Tensor:
         """Answer one request, timed; samples on the CPU as the method made them (the referee checks them)."""
@@ -144,16 +185,20 @@ class Contestant:
             raise CompbenchError(f"'{self.method.name}' returned a {type(samples).__name__} as samples, not a tensor.")
         return samples.detach().to("cpu")
 
-    def measure(self) -> dict[str, Any]:
-        """The contestant's part of the profile, after it has answered: rates, latency, memory, FLOPs, shares of peak."""
+    def measure(self) -> Measured:
+        """What the run cost by the contestant's own clock, and what the record says of its environment."""
+        return Measured(profile=self._profile(), facts=self.facts())
+
+    def _profile(self) -> dict[str, Any]:
+        """Rates, latency, memory, FLOPs, shares of peak."""
         import torch
 
         facts = self._sampling_rates()
-        rate = self._shared.get("train_steps_per_second", self.meter.rate())
+        rate = None if self._shared else self.meter.rate()
         dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
         peak = profiling.measured_peak(self.device, dtype)
         facts |= {
-            "train_steps": self._shared.get("train_steps", self._steps),
+            "train_steps": self._steps,
             "train_steps_per_second": rate,
             "train_samples_per_second": rate and rate * self.budget.batch_size,
             "parameters": profiling.num_parameters(self.model),
@@ -190,39 +235,6 @@ class Contestant:
     def _own_fit(self) -> Any:
         return self._timed_fit("fit", self.problem, self.checkpoints)
 
-    def _shared_fit(self, context: TaskContext) -> Any:
-        """The model of whichever run fitted it first; the stage keeps what that took."""
-        assert self.method.shared_fit is not None
-        facts = facts_of_fit(
-            {**self.method.shared_fit(self.settings, self.problem), "distribution": self.distribution},
-            request=self.request,
-            task=self.task,
-            budget=self.budget,
-            source=context.source,
-            precision=self.precision,
-            device=devices.device_class(self.device),
-        )
-        place = SharedFit(context.cache, facts)
-        with held(place.path):
-            federation, build = self.problem.federation, self.method.build
-            found = place.load(lambda: build(self.settings, self.problem).to(self.device), federation.restore)
-            if found is not None:
-                model, self._shared = found
-                self._keep("fit", self._shared["seconds"], self._shared["cpu_seconds"])
-                self._notes.add("fit", 1, {"shared": 1.0})
-                return model
-            model = self._own_fit()
-            cost = self.stages[-1]
-            place.save(
-                model,
-                {
-                    **{"seconds": cost.seconds, "cpu_seconds": cost.cpu_seconds, "train_steps": self._steps},
-                    "train_steps_per_second": self.meter.rate(),
-                },
-                federation=federation.ledger(),
-            )
-            return model
-
     def _timed_fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
         ticks = devices.core_ticks()
         with profiling.timed(self.device) as clock:
@@ -252,7 +264,7 @@ class Contestant:
         base_seconds = self.stages[-1].seconds
         before = _hashes(self.model)
         base_parameters = profiling.num_parameters(self.model) or 0
-        checkpoints = FileCheckpoints(self.folder / "checkpoint-extend.safetensors", resume=self.request_resumes)
+        checkpoints = self.checkpoints.part("extend")
         if self.method.extend is None:
             self.model = self._timed_fit("extend", problem.extension.problem, checkpoints)
         else:
@@ -275,10 +287,6 @@ class Contestant:
             share_of_base=seconds / max(base_seconds, 1e-9),
             frozen_identical=before <= _hashes(self.model) if known else None,
         )
-
-    @property
-    def request_resumes(self) -> bool:
-        return self.checkpoints._resume
 
     def _progress(self, stage: str) -> Callable[[int, int], None]:
         def progress(done: int, total: int) -> None:

@@ -12,9 +12,9 @@ from compbench.schemas import Environment, RunRequest
 
 
 def environment_of(
-    request: RunRequest, device: str, facts: dict[str, Any], *, predecessors: int = 0, fenced: bool = True
+    request: RunRequest, device: str, facts: dict[str, Any], *, predecessors: int = 0, sandboxed: bool = True
 ) -> Environment:
-    """The environment of a record; `facts` are what the contestant said of itself, which ran `fenced` or in this process."""
+    """The environment of a record; `facts` are what the contestant said of itself, which ran sandboxed or in this process."""
     return Environment(
         compbench=compbench.__version__,
         python=platform.python_version(),
@@ -26,7 +26,7 @@ def environment_of(
         device=device,
         slots=request.slots,
         other_cores=facts.get("other_cores"),
-        fence=sandbox.kind() if fenced else "off",
+        fence=sandbox.kind() if sandboxed else "off",
         predecessors=predecessors,
         packages={str(name): str(version) for name, version in dict(facts.get("packages", {})).items()},
     )

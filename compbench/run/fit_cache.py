@@ -1,7 +1,8 @@
 """Fits that several runs share: one model for equal (task, seed, budget, precision, fit), kept by content hash.
 
-Whichever run asks first fits it; the others, of any method whose `shared_fit` answers alike, load its weights and report
-what the fit cost when it was made.  On a CPU the scores are those of a fit of one's own, bit for bit.
+Whichever run asks first fits it; the others, of any method of the same distribution whose `shared_fit` answers alike, load
+its weights and are charged what the fit cost when it was made.  On a CPU the scores are those of a fit of one's own, bit
+for bit.  The parent alone writes here: a contestant says what its fit depends on and leaves the weights in its folder.
 """
 
 from __future__ import annotations
@@ -11,77 +12,77 @@ import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from compbench.errors import CompbenchError
-from compbench.files import load_tensors, save_tensors
+from pydantic import ValidationError
 
-if TYPE_CHECKING:
-    from torch import nn
+from compbench.errors import CompbenchError, Unwritable
+from compbench.files import held, publish, read_limited, write_atomically
+from compbench.run.messages import FitCost
 
 SAMPLING = ("sample_steps", "checkpoint_seconds")
 """Budget entries that a fit does not depend on."""
+FIT_FILE = "fit.safetensors"
+"""Where a contestant leaves the weights of a fit that others may share."""
+MAX_COST_BYTES = 2**20
 
 
 class SharedFit:
-    """The place of one fit in the cache.
+    """The place of one fit in the cache, locked while it is looked up or made.
 
     Args:
         cache: folder.
-        facts: JSON of everything that the fit depends on.
+        facts: all that the fit depends on, as the contestant has it.
+        scope: hash of the code of the method's distribution, by the parent: no other distribution's fit is ever found.
+        alarm: called while another run holds the place; what it raises ends the waiting.
     """
 
-    def __init__(self, cache: Path, facts: dict[str, Any]) -> None:
-        text = json.dumps({**facts, "flow": code_of_flow()}, sort_keys=True, allow_nan=False, default=str)
+    def __init__(self, cache: Path, facts: dict[str, Any], scope: str, alarm: Callable[[], None]) -> None:
+        text = json.dumps({"facts": facts, "scope": scope, "flow": code_of_flow()}, sort_keys=True, allow_nan=False)
         self.path = cache / f"fit-{hashlib.sha256(text.encode()).hexdigest()[:24]}.safetensors"
+        self.lock = held(self.path, waiting=alarm)
 
-    def load(
-        self, build: Callable[[], nn.Module], restore: Callable[[dict[str, Any]], None]
-    ) -> tuple[nn.Module, dict[str, Any]] | None:
-        """A kept fit, or None if it is yet to be made.
-
-        A file that is damaged, or that does not say what the fit did with the silos, is deleted and made again.
-
-        Args:
-            build: the untrained model.
-            restore: books what the fit did with the silos; raises CompbenchError where the file's word won't do.
-
-        Returns:
-            the model, and what was measured of its fit.
-        """
-        if not self.path.is_file():
-            return None
+    def cost(self) -> FitCost | None:
+        """What the kept fit took, or None if there is none, or not the one that was kept."""
         try:
-            tensors, facts = load_tensors(self.path)
-            model = build()
-            model.load_state_dict(tensors)
-            restore(facts.get("federation", {}))
-        except (CompbenchError, RuntimeError):
-            self.path.unlink(missing_ok=True)
+            raw = json.loads(read_limited(self.path.with_suffix(".json"), MAX_COST_BYTES))
+            kept = FitCost.model_validate(raw["cost"])
+            return kept if raw["sha256"] == file_sha256(self.path) else None
+        except (CompbenchError, ValidationError, ValueError, KeyError, TypeError, OSError):
             return None
-        return model.eval(), facts
 
-    def save(self, model: nn.Module, facts: dict[str, Any], *, federation: dict[str, Any]) -> None:
-        """Keep a model, what was measured of its fit, and what the fit did with the silos (`Federation.ledger`)."""
-        save_tensors(self.path, model.state_dict(), {**facts, "federation": federation})
+    def keep(self, weights: Path, cost: FitCost) -> None:
+        """Publish a contestant's weights, and what they cost; nothing is kept where they are no plain file."""
+        try:
+            publish(weights, self.path)
+            text = json.dumps({"cost": cost.model_dump(mode="json"), "sha256": file_sha256(self.path)}, indent=1)
+            write_atomically(self.path.with_suffix(".json"), text.encode())
+        except (CompbenchError, Unwritable, OSError):
+            self.path.unlink(missing_ok=True)
 
 
-def facts_of_fit(own: dict[str, Any], *, request: Any, task: Any, budget: Any, source: Any, precision: str, device: str) -> dict:
+def facts_of_fit(own: dict[str, Any], *, request: Any, task: Any, budget: Any, order: Any, device_class: str) -> dict[str, Any]:
     """Everything that a fit depends on, as JSON."""
     return {
         "own": own,
         "task": [task.name, task.version, task.settings.model_dump(mode="json")],
         "budget": budget.model_dump(mode="json", exclude=set(SAMPLING)),
         "seed": request.seed,
-        "data": [source.kind, source.fingerprint],
-        "precision": precision,
-        "device": device,
+        "data": [order.source.kind, order.source.fingerprint],
+        "precision": order.precision,
+        "device": device_class,
     }
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, read a piece at a time."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @cache
 def code_of_flow() -> str:
-    """Hash of `compbench.flow`: a change there makes shared fits anew."""
+    """Hash of `compbench.flow`: after a change there shared fits are made again."""
     digest = hashlib.sha256()
     for path in sorted((Path(__file__).parents[1] / "flow").glob("*.py")):
         digest.update(path.read_bytes())

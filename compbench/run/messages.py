@@ -1,110 +1,217 @@
-"""Messages between the parent, the contestant and the referee: a JSON header and, where needed, tensors as safetensors.
+"""What parent, contestant and referee say to each other: one frozen class a message, checked where it arrives.
 
-Nothing is unpickled, so a contestant can send wrong numbers but no code.  The parent reads headers only and never
-imports torch.
+    parent -> child       Begin, then Prepare and Evaluate (referee), Open, Fit and Measure (contestant), and Finish
+    child -> parent       Described, Prepared, Opened, Fitted, Evaluated, Measured; Progress and Failed at any moment
+    referee <-> contestant  Sample with tensors, answered by Samples with tensors or Failed
+
+A message that is none, or not the one that was asked for, ends the run of the child that sent it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import socket
-import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-    from torch import Tensor
+from compbench.interfaces import LARGEST, Budget, Score
+from compbench.run.channel import Channel, Frame, Garbled
+from compbench.schemas import RunRequest, Stage
+from compbench.store.text import clean
 
-FRAME = struct.Struct("<4sIQ")
-MAGIC = b"cbf1"
-MAX_HEADER = 2**20
-MAX_PAYLOAD = 2**33
-
-
-class Closed(ConnectionError):
-    """The other side went away."""
+Cut = BeforeValidator(lambda text: clean(str(text))[:1900])
+LineOfText = Annotated[str, Cut]
+"""One line without controls, cut to what a record takes."""
+Tail = Annotated[str, BeforeValidator(lambda text: "\n".join(map(clean, str(text)[-7900:].splitlines())))]
+"""The end of a traceback, without controls but its line breaks."""
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Seconds = Annotated[float, Field(ge=0, le=LARGEST)]
 
 
-class Message(NamedTuple):
-    """A header, always with "kind", and raw safetensors bytes (b"" if none)."""
+class Message(BaseModel):
+    """Base of all messages; `kind` is the class's name on the wire."""
 
-    header: dict[str, Any]
-    payload: bytes
-
-    @property
-    def kind(self) -> str:
-        return str(self.header.get("kind", ""))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The payload's tensors, on the CPU."""
-        from safetensors.torch import load
-
-        return load(self.payload) if self.payload else {}
-
-
-class Channel:
-    """One end of a stream socket that carries messages."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.socket = sock
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    kinds: ClassVar[dict[str, type[Message]]] = {}
 
     @classmethod
-    def pair(cls) -> tuple[Channel, Channel]:
-        """Two connected ends."""
-        left, right = socket.socketpair()
-        return cls(left), cls(right)
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        Message.kinds[cls.__name__] = cls
 
-    @classmethod
-    def of_descriptor(cls, descriptor: int) -> Channel:
-        """The end that a child inherited."""
-        return cls(socket.socket(fileno=descriptor))
+    def send(self, channel: Channel, tensors: Any = None) -> None:
+        """Send it.  Raises Closed if the other side is gone."""
+        channel.send({"kind": type(self).__name__, **self.model_dump(mode="json")}, tensors)
 
-    def send(self, kind: str, tensors: Mapping[str, Tensor] | None = None, **facts: Any) -> None:
-        """Send one message; blocks until it is handed over.  Raises Closed if the other side is gone."""
-        payload = b""
-        if tensors:
-            from safetensors.torch import save
 
-            payload = save({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()})
-        header = json.dumps({"kind": kind, **facts}).encode()
-        try:
-            self.socket.sendall(FRAME.pack(MAGIC, len(header), len(payload)) + header)
-            if payload:
-                self.socket.sendall(payload)
-        except OSError as error:
-            raise Closed(str(error)) from error
+class SourceUsed(BaseModel):
+    """Where a task's data came from."""
 
-    def receive(self, *, max_payload: int = MAX_PAYLOAD) -> Message:
-        """The next message.  Raises Closed at the end of the stream, or if what came is no message."""
-        magic, header_length, payload_length = FRAME.unpack(self._exactly(FRAME.size))
-        if magic != MAGIC or header_length > MAX_HEADER or payload_length > max_payload:
-            raise Closed("the other side sent something that is not a message")
-        try:
-            header = json.loads(self._exactly(header_length))
-        except (ValueError, RecursionError) as error:
-            raise Closed("the other side sent a message that is no JSON") from error
-        return Message(header if isinstance(header, dict) else {}, bytes(self._exactly(payload_length)))
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["official", "embedded"]
+    name: str
+    fingerprint: str
 
-    def _exactly(self, count: int) -> bytearray:
-        buffer = bytearray(count)
-        view = memoryview(buffer)
-        received = 0
-        while received < count:
-            try:
-                got = self.socket.recv_into(view[received:], count - received)
-            except OSError as error:
-                raise Closed(str(error)) from error
-            if got == 0:
-                raise Closed("the other side closed the connection")
-            received += got
-        return buffer
 
-    def hang_up(self) -> None:
-        """Send no more: the other side finds the end of the stream where it would wait for an order, and may still tell."""
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_WR)
+class Begin(Message):
+    """A run, and the one folder that the child may write to."""
 
-    def close(self) -> None:
-        self.socket.close()
+    request: RunRequest
+    folder: str
+
+
+class Prepare(Message):
+    """Render, train and keep what the evaluation needs."""
+
+
+class Open(Message):
+    """Open the task's data as the referee resolved it."""
+
+    source: SourceUsed
+    precision: str
+    device: str
+    resume: bool
+
+
+class FitCost(Message):
+    """What a fit took by the parent's clock, and what it did with the silos."""
+
+    seconds: Seconds
+    cpu_seconds: Seconds
+    train_steps: Count = 0
+    ledger: dict[str, Any] = Field(default_factory=dict)
+
+
+class Fit(Message):
+    """Fit, or load the fit of `shared`, whose cost is known."""
+
+    shared: str = ""
+    cost: FitCost | None = None
+
+
+class Evaluate(Message):
+    """Ask the contestant for samples and score them."""
+
+
+class Measure(Message):
+    """Say what the run cost."""
+
+
+class Finish(Message):
+    """This run is over; the next may begin."""
+
+
+class Progress(Message):
+    """How far a stage is."""
+
+    stage: Annotated[str, BeforeValidator(lambda text: clean(str(text))[:100])]
+    done: Count
+    total: Count
+
+
+class Failed(Message):
+    """The end of a run, as the child knows it; `usage` where the request itself was wrong."""
+
+    status: Literal["failed", "oom", "killed", "refused"] = "failed"
+    reason: LineOfText = ""
+    traceback: Tail = ""
+    usage: bool = False
+
+
+class ContestantDescribed(Message):
+    """What the contestant found: the method, its settings, and the budget as it resolves it."""
+
+    settings: dict[str, Any]
+    method_version: int
+    oracle: bool
+    file_sha256: str
+    budget: Budget
+    task_settings: dict[str, Any]
+
+
+class RefereeDescribed(Message):
+    """What the referee found: the task, its settings and budget, device, precision and data."""
+
+    task_version: int
+    task_settings: dict[str, Any]
+    budget: Budget
+    budget_changed: tuple[str, ...]
+    device: str
+    device_class: str
+    precision: Literal["fp32", "bf16", "tf32"]
+    source: SourceUsed
+    metrics: dict[str, int]
+
+
+class Prepared(Message):
+    """The referee is ready."""
+
+
+class Opened(Message):
+    """The data is open; all that a fit which others may share depends on, or None for a fit of one's own."""
+
+    fit: dict[str, Any] | None
+
+
+class Fitted(Message):
+    """The fit is done; `shared` if the given one was taken."""
+
+    shared: bool
+    cpu_seconds: Seconds = 0.0
+    train_steps: Count = 0
+    ledger: dict[str, Any] = Field(default_factory=dict)
+
+
+class Evaluated(Message):
+    """Scores, the referee's stages and memory, and the names of the pictures in its folder.
+
+    `num_samples`, `seconds` and `num_bytes` are of requests that give no entries: the contestant's speed is of such.
+    """
+
+    scores: tuple[Score, ...]
+    stages: tuple[Stage, ...]
+    referee_memory_bytes: int | None
+    num_samples: Count
+    seconds: Seconds
+    num_bytes: Count
+    pictures: tuple[Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,60}$")], ...] = ()
+
+
+class Measured(Message):
+    """The contestant's own profile and facts, unverified."""
+
+    profile: dict[str, Any]
+    facts: dict[str, Any]
+
+
+class Sample(Message):
+    """One request of a stream; its tensors come with it."""
+
+    stream: Annotated[str, Field(max_length=200)]
+
+
+class Samples(Message):
+    """The samples come with it."""
+
+
+M = TypeVar("M", bound=Message)
+
+
+def parsed(frame: Frame) -> Message:
+    """The message of a frame.  Raises Garbled where it is none."""
+    header = dict(frame.header)
+    kind = Message.kinds.get(str(header.pop("kind", "")))
+    if kind is None:
+        raise Garbled("the other side sent a message of no known kind")
+    try:
+        return kind.model_validate(header)
+    except (ValidationError, RecursionError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "nested too deeply"}
+        where = ".".join(map(str, first["loc"]))
+        raise Garbled(f"the other side sent a wrong {kind.__name__}: {where}: {first['msg']}"[:300]) from error
+
+
+def receive(channel: Channel, *expected: type[M]) -> M:
+    """The next message, of one of some kinds.  Raises Garbled for anything else."""
+    message = parsed(channel.receive())
+    if not isinstance(message, expected):
+        raise Garbled(f"the other side sent {type(message).__name__}")
+    return message

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypeVar
 
 from compbench.devices import num_cores, thread_variables
 from compbench.errors import Unwritable
-from compbench.home import Home
-from compbench.run.messages import Channel, Closed, Message
+from compbench.run.channel import Channel, Closed, Garbled
+from compbench.run.messages import Begin, Failed, Finish, Message, Progress, parsed
 from compbench.run.supervisor import STOP
 from compbench.schemas import RunRequest, Status
 
@@ -27,8 +27,8 @@ GRACE_SECONDS = 20.0
 MESSAGE_SECONDS = 30.0
 """Longest wait for the rest of a message that has begun."""
 
-WARDEN_SECONDS = 10.0
-"""Longest wait for a warden to have killed everything."""
+SUPERVISOR_SECONDS = 10.0
+"""Longest wait for a supervisor to have killed everything."""
 
 ALARM_SECONDS = 0.5
 """Between two looks at whether a wait should end."""
@@ -43,8 +43,8 @@ COMPILED = {
 }
 """What keeps compiled code, and the folder of the cache that it gets: inside the sandbox a home folder cannot be written to."""
 
-FAILURES: tuple[Status, ...] = ("failed", "oom", "killed", "refused")
-"""Ends that a child may claim for itself."""
+
+M = TypeVar("M", bound=Message)
 
 
 class Ended(Exception):
@@ -82,7 +82,7 @@ class Process:
         descriptors = [channel.socket.fileno() for channel in (theirs, *peers)]
         with _opened(log) as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "compbench.run.supervisor", str(len(descriptors)), *words, *map(str, descriptors)],
+                [sys.executable, "-P", "-m", "compbench.run.supervisor", str(len(descriptors)), *words, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -95,13 +95,15 @@ class Process:
 
     def expect(
         self,
-        kind: str,
+        kind: type[M],
         *,
         deadline: float,
         progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
         alarm: Callable[[], None] = lambda: None,
-    ) -> dict[str, Any]:
-        """The header of the next message of a kind; progress goes to `progress`.
+    ) -> M:
+        """The next message of a kind; progress goes to `progress`.
+
+        Whatever the child sends, and however slowly, this ends by the deadline; half a message ends it sooner.
 
         Args:
             kind: what the child was asked to answer with.
@@ -109,49 +111,53 @@ class Process:
             alarm: called twice a second, also while the child says nothing; what it raises ends the waiting.
 
         Raises:
-            Ended: it failed, died or ran out of time.
+            Ended: it failed, died, sent something else or ran out of time.
         """
+        begun = 0.0  # when the message that is under way began
         with selectors.DefaultSelector() as selector:
             selector.register(self.control.socket, selectors.EVENT_READ)
             while True:
                 alarm()
-                left = deadline - time.monotonic()
-                if left <= 0 or not selector.select(min(left, ALARM_SECONDS)):
-                    if time.monotonic() >= deadline:
-                        raise Ended("timeout", f"the {self.role} was not done within the time limit")
+                now = time.monotonic()
+                begun = (begun or now) if self.control.pending else 0.0
+                if now >= deadline:
+                    raise Ended("timeout", f"the {self.role} was not done within the time limit")
+                if begun and now - begun > MESSAGE_SECONDS:
+                    raise Ended("failed", f"the {self.role} began a message and did not finish it in {MESSAGE_SECONDS:g} s")
+                if not selector.select(max(0.0, min(deadline - now, ALARM_SECONDS))):
                     continue
-                message = self._receive()
-                if message.kind == "progress":
-                    with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # a plugin may send anything
-                        progress(*_progress(message.header))
-                elif message.kind == "error":
-                    header = message.header
-                    raise Ended(
-                        header.get("status") if header.get("status") in FAILURES else "failed",
-                        str(header.get("reason", ""))[:1900],
-                        str(header.get("traceback", ""))[-7900:],
-                        usage=bool(header.get("usage")),
-                    )
-                elif message.kind == kind:
-                    return message.header
+                while (message := self._poll()) is not None:
+                    if isinstance(message, Progress):
+                        progress(message.stage, message.done, message.total)
+                    elif isinstance(message, Failed):
+                        raise Ended(message.status, message.reason, message.traceback, usage=message.usage)
+                    elif isinstance(message, kind):
+                        return message
+                    else:
+                        raise Ended("failed", f"the {self.role} sent {type(message).__name__}, which was not asked for")
+                    begun = 0.0
 
-    def _receive(self) -> Message:
+    def _poll(self) -> Message | None:
+        """What one read completes; a child that closed its channel, or sends what is no message, has ended."""
         try:
-            return self.control.receive(max_payload=0)
+            frame = self.control.poll()
+            return parsed(frame) if frame else None
+        except Garbled as error:
+            raise Ended("failed", f"the {self.role} cannot be understood: {error}", log_tail(self.log)) from error
         except Closed as error:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=10)
-            raise self._death() from error
+            raise self.death() from error
 
-    def _death(self) -> Ended:
-        """What the exit status says of a child that went without a word."""
+    def death(self) -> Ended:
+        """What the exit status says of a child that ended without a message; waits a little for it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=10)
         code, tail = self.process.poll(), log_tail(self.log)
         if code is not None and code < 0:
             name = signal.Signals(-code).name if -code in signal.Signals._value2member_map_ else f"signal {-code}"
             if name == "SIGKILL":
-                return Ended("oom", f"the {self.role} was killed by SIGKILL, most likely for want of memory", tail)
+                return Ended("oom", f"the {self.role} was killed by SIGKILL, most likely because memory ran out", tail)
             return Ended("failed", f"the {self.role} died of {name}", tail)
-        return Ended("failed", f"the {self.role} ended with exit status {code} and without a word", tail)
+        return Ended("failed", f"the {self.role} ended with exit status {code} without a message", tail)
 
     def stop(self, *, gracefully: bool) -> None:
         """End it and all that it started: SIGTERM and some grace if asked (a fit then saves a checkpoint), SIGKILL at last."""
@@ -160,12 +166,12 @@ class Process:
             self.control.hang_up()  # a child that waits for orders ends at once
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=GRACE_SECONDS)
-        self.process.send_signal(STOP)  # its warden also finds what a plugin started and left behind
+        self.process.send_signal(STOP)  # its supervisor also finds what a plugin started and left behind
         for _ in range(2):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=WARDEN_SECONDS)
+                self.process.wait(timeout=SUPERVISOR_SECONDS)
                 break
-            self._signal(signal.SIGKILL)  # the whole group, should the warden not answer
+            self._signal(signal.SIGKILL)  # the whole group, should the supervisor not answer
         self.control.close()
 
     def _signal(self, number: int) -> None:
@@ -174,34 +180,40 @@ class Process:
 
 
 class Child(Process):
-    """A contestant or a referee."""
+    """A contestant or a referee.
 
-    def __init__(self, role: str, request: RunRequest, peer: Channel, log: Path) -> None:
+    Args:
+        folder: the one folder that it may write to.
+    """
+
+    def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path) -> None:
+        self.folder = folder
         threads = request.threads or max(1, num_cores() // request.slots)
-        env = _places(request, log.parent) if role == "contestant" else {}
-        super().__init__(role, ("compbench.run.worker", role), peers=(peer,), env=env, threads=threads, log=log)
+        log = folder.with_name(f"{role}.log")
+        super().__init__(role, ("compbench.run.worker", role), peers=(peer,), env=own_places(folder), threads=threads, log=log)
         self.begin(request)
 
     def begin(self, request: RunRequest) -> None:
-        """Tell the child what it is to do; one that has finished a run takes another."""
-        self.control.send("request", request=request.model_dump(mode="json"))
+        """Send the child its run; one that has finished a run takes another."""
+        Begin(request=request, folder=str(self.folder)).send(self.control)
+
+    def order(self, message: Message) -> None:
+        """Send an order.  Raises Ended where the child is gone."""
+        try:
+            message.send(self.control)
+        except Closed as error:
+            raise self.death() from error
 
 
-def _progress(header: dict[str, Any]) -> tuple[str, int, int]:
-    """Stage, steps done and steps in all; no more of a text than fits a line, and nothing that moves a cursor."""
-    stage = "".join(letter for letter in str(header["stage"])[:100] if letter.isprintable())
-    return stage, int(header["done"]), int(header["total"])
-
-
-class Crew:
+class Processes:
     """A contestant and a referee, kept for runs that follow each other in the same processes.
 
     Args:
-        folder: where their logs go.
+        folder: where each has a folder of its own, and a log beside it.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._key: tuple[object, ...] = ()
         self.pair: tuple[Child, Child] | None = None
         self.predecessors = 0
@@ -216,8 +228,8 @@ class Crew:
             return self.pair
         self.close(gracefully=False)
         left, right = Channel.pair()
-        contestant = Child("contestant", request, left, self._folder / "contestant.log")
-        self.pair = contestant, Child("referee", request, right, self._folder / "referee.log")
+        contestant = Child("contestant", request, left, self.folder / "contestant")
+        self.pair = contestant, Child("referee", request, right, self.folder / "referee")
         left.close()
         right.close()
         self._key, self.predecessors = key, 0
@@ -227,7 +239,7 @@ class Crew:
         """A run is over and went well: its processes wait for the next."""
         for child in self.pair or ():
             with contextlib.suppress(Closed):  # `take` sees that it is gone
-                child.control.send("finish")
+                Finish().send(child.control)
 
     def close(self, *, gracefully: bool) -> None:
         """End both; the contestant may first save a checkpoint."""
@@ -240,21 +252,19 @@ class Crew:
 
 def environment(threads: int) -> dict[str, str]:
     """The children's environment: threads, allocator, no stray caches."""
-    return {**os.environ, **MALLOC, **thread_variables(threads), "PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"}
+    own = dict.fromkeys(("PYTHONUNBUFFERED", "PYTHONNOUSERSITE", "PYTHONSAFEPATH"), "1")
+    return {**os.environ, **MALLOC, **thread_variables(threads), **own}
 
 
-def _places(request: RunRequest, scratch: Path) -> dict[str, str]:
-    """Where a contestant may write what is nobody else's: temporary files, and compiled code, which is worth keeping."""
-    home = Home(Path(request.home))
-    temporary = scratch / "tmp"
+def own_places(folder: Path) -> dict[str, str]:
+    """Make a child's own folder; the environment that keeps temporary files and compiled code inside it."""
+    temporary, compiled = folder / "tmp", folder / "compiled"
     try:
-        for folder in (temporary, home.cache, home.runs, home.references):
-            folder.mkdir(parents=True, exist_ok=True)
+        for place in (temporary, compiled):
+            place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Unwritable.of(temporary, error) from error
-    compiled = home.cache / "compiled"
-    caches = {name: os.environ.get(name, str(compiled / folder)) for name, folder in COMPILED.items()}
-    return {"TMPDIR": str(temporary), **caches}
+        raise Unwritable.of(folder, error) from error
+    return {"TMPDIR": str(temporary), **{name: str(compiled / place) for name, place in COMPILED.items()}}
 
 
 @contextlib.contextmanager
@@ -268,8 +278,10 @@ def _opened(log: Path) -> Iterator[BinaryIO]:
 
 
 def log_tail(log: Path, count: int = 4000) -> str:
-    """The last characters of a child's output."""
+    """The last characters of a child's output, which may be of any size."""
     try:
-        return log.read_bytes()[-count:].decode("utf-8", "replace")
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - count))
+            return file.read(count).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -6,13 +6,16 @@ import hashlib
 import io
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from compbench import devices, profiling
 from compbench.errors import CompbenchError
+from compbench.home import Home
 from compbench.interfaces import Evaluation, Event, Request, Source
 from compbench.registry import Registry
+from compbench.run.messages import Evaluated, RefereeDescribed, SourceUsed
 from compbench.run.resolve import budget_of, task_context, task_of
 from compbench.schemas import RunRequest, Stage
 
@@ -28,36 +31,43 @@ VECTOR_BATCH = 8192
 
 
 class Referee:
-    """One task.  `describe`, then `prepare`, then `evaluate`."""
+    """One task: `describe`, then `prepare`, then `evaluate`.  Pictures go to `folder`, where no contestant writes."""
 
     def __init__(
-        self, request: RunRequest, *, progress: Callable[[str, int, int], None] = lambda stage, done, total: None
+        self,
+        request: RunRequest,
+        folder: Path,
+        *,
+        progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     ) -> None:
-        self.request, self.progress = request, progress
+        self.request, self.folder, self.progress = request, folder, progress
         self.registry = Registry(tuple(Path(file) for file in request.plugins))
         self.stages: list[Stage] = []
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> RefereeDescribed:
         """Load the task and find out which data it will use, on which device, in which precision."""
         self.task = task_of(self.request, self.registry)
         self.device = devices.resolve(self.request.device)
         self.precision = devices.precision(self.request.precision, self.device)
         self.source: Source = self.task.source(Path(self.request.home) / "data", self.request.source)
-        self.context = task_context(self.request, self.source, self.device, precision=self.precision, registry=self.registry)
-        self.context = _with_progress(self.context, self.progress)
+        references = Home(Path(self.request.home)).references
+        context = task_context(
+            self.request, self.source, self.device, precision=self.precision, cache=references, registry=self.registry
+        )
+        self.context = replace(context, progress=self.progress)
         budget = budget_of(self.request, self.task)
         default = self.task.budgets[self.request.preset]
-        return {
-            "task_version": self.task.version,
-            "task_settings": self.task.settings.model_dump(mode="json"),
-            "budget": budget.model_dump(mode="json"),
-            "budget_changed": [name for name in type(budget).model_fields if getattr(budget, name) != getattr(default, name)],
-            "device": str(self.device),
-            "device_class": devices.device_class(self.device),
-            "precision": self.precision,
-            "source": self.source._asdict(),
-            "metrics": {name: metric.version for name, metric in sorted(self.context.metrics.items())},
-        }
+        return RefereeDescribed(
+            task_version=self.task.version,
+            task_settings=self.task.settings.model_dump(mode="json"),
+            budget=budget,
+            budget_changed=tuple(name for name in type(budget).model_fields if getattr(budget, name) != getattr(default, name)),
+            device=str(self.device),
+            device_class=devices.device_class(self.device),
+            precision=self.precision,
+            source=SourceUsed(**self.source._asdict()),
+            metrics={name: metric.version for name, metric in sorted(self.context.metrics.items())},
+        )
 
     def prepare(self) -> None:
         """Render, train and cache what the evaluation needs, before the contestant's clock runs."""
@@ -65,14 +75,14 @@ class Referee:
             self.task.prepare(self.request.preset, self.context)
         self.stages.append(Stage(name="prepare", seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))
 
-    def evaluate(self, answer: Callable[[Request, str], Tensor]) -> dict[str, Any]:
+    def evaluate(self, answer: Callable[[Request, str], Tensor]) -> Evaluated:
         """Score a contestant.
 
         Args:
             answer: (request, stream) -> samples; whatever comes back is checked here.
 
         Returns:
-            scores and the referee's stages, as JSON; pictures are in `self.pictures` as PNG bytes.
+            scores, the referee's stages, and the names of the pictures in the referee's folder.
         """
         sampler = CheckedSampler(answer, self.task.event, self.request, batch=self._batch(), progress=self.progress)
         start = time.perf_counter()
@@ -80,13 +90,18 @@ class Referee:
         total = time.perf_counter() - start
         self.stages.append(Stage(name="sample", seconds=sampler.seconds))
         self.stages.append(Stage(name="score", seconds=max(0.0, total - sampler.seconds)))
-        self.pictures = {name: _png(picture) for name, picture in found.pictures.items()}
-        return {
-            "scores": [score.model_dump(mode="json") for score in found.scores],
-            "stages": [stage.model_dump() for stage in self.stages],
-            "referee_memory_bytes": profiling.peak_memory(self.device),
-            "free": sampler.free._asdict(),
-        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, picture in found.pictures.items():
+            (self.folder / f"{name}.png").write_bytes(_png(picture))
+        return Evaluated(
+            scores=tuple(found.scores),
+            stages=tuple(self.stages),
+            referee_memory_bytes=profiling.peak_memory(self.device),
+            num_samples=sampler.free.num_samples,
+            seconds=sampler.free.seconds,
+            num_bytes=sampler.free.num_bytes,
+            pictures=tuple(sorted(found.pictures)),
+        )
 
     def _batch(self) -> int:
         if self.task.event.kind == "vector":
@@ -163,11 +178,11 @@ class CheckedSampler:
             raise CompbenchError(f"samples of '{name}' must have shape {tuple(x0.shape)}, got {tuple(samples.shape)}.")
         if not samples.is_floating_point():
             raise CompbenchError(f"samples of '{name}' must be floating point, got {samples.dtype}.")
+        samples = samples.float()  # what overflows here is as good as infinite
         finite = torch.isfinite(samples)
         if not bool(finite.all()):
             share = 1 - finite.float().mean().item()
             raise CompbenchError(f"samples of '{name}' must be finite, {share:.1%} of the values are NaN or infinite.")
-        samples = samples.float()
         if known is not None and known_mask is not None and not torch.equal(samples[known_mask], known[known_mask]):
             changed = (samples != known)[known_mask].float().mean().item()
             raise CompbenchError(
@@ -175,12 +190,6 @@ class CheckedSampler:
                 "compbench.flow.solver.answer keeps them."
             )
         return samples
-
-
-def _with_progress(context: Any, progress: Callable[[str, int, int], None]) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(context, progress=progress)
 
 
 def _png(picture: numpy.ndarray) -> bytes:

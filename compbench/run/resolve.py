@@ -41,9 +41,15 @@ def settings_of(request: RunRequest, method: Method) -> MethodSettings:
 
 
 def task_context(
-    request: RunRequest, source: Source, device: torch.device, *, precision: str, registry: Registry | None = None
+    request: RunRequest,
+    source: Source,
+    device: torch.device,
+    *,
+    precision: str,
+    cache: Path,
+    registry: Registry | None = None,
 ) -> TaskContext:
-    """What the harness lends a task; `registry` is given to the referee, which needs the metrics and has a cache of its own."""
+    """What the harness gives a task; `registry` for the referee alone, which needs the metrics."""
     home = Path(request.home)
     metrics = {}
     if registry is not None:
@@ -53,7 +59,7 @@ def task_context(
         device=device,
         precision="bf16" if precision == "bf16" else "fp32",
         seed=request.seed,
-        cache=home / ("cache" if registry is None else "references"),
+        cache=cache,
         data=home / "data",
         source=source,
         preset=request.preset,

@@ -1,7 +1,8 @@
-"""A fence around the contestant, from the kernel (Linux, Landlock), put up before any code of a plugin runs.
+"""The contestant's sandbox, from the kernel (Linux, Landlock), closed before any code of a plugin runs.
 
-Inside it a process and all that it starts can write only to its run's folders, and cannot read the referee's references,
-the records or the boards, open network connections, or signal anybody outside.  It cannot be taken down again.
+Inside it a process and all that it starts can write only to one folder, and cannot read what is the referee's or other
+runs', bind or connect TCP sockets the usual way, or signal a process outside.  It cannot be opened again.  What it does
+not cover is listed in docs/security.md.
 
 A rule allows what lies beneath a path, and nothing can be taken back out of it; so reading is allowed beside each folder
 on the way to what is forbidden, and not along the way.  Listing folders is never restricted.
@@ -35,7 +36,10 @@ NO_NEW_PRIVILEGES = 38  # prctl
 OWN_THREADS = Path("/proc/self/task")
 """Where a process names its threads (`comm`).  CUDA's library does so when it starts, and gives up where it may not."""
 
-OFF = "COMPBENCH_FENCE"
+DEVICES = ("null", "zero", "full", "random", "urandom", "shm", "nvidia*", "dri", "kfd")
+"""Of /dev, what a process inside may write to."""
+
+OFF = "COMPBENCH_SANDBOX"
 
 _kept: list[int] = []
 """Open descriptors of the rules' own folders of /proc: without one the kernel may forget the folder, and the rule with it."""
@@ -61,7 +65,7 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
 
     Args:
         forbidden: folders or files that must not be read; they need not exist.
-        writable: folders that may be written to; beside them only /dev, and what this process's own threads have in /proc.
+        writable: folders that may be written to; beside them a few devices, and what this process's own threads have in /proc.
 
     Raises:
         OSError: the kernel has Landlock and refused.
@@ -76,7 +80,7 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
         hidden = {Path(os.path.realpath(path)) for path in forbidden}
         for path in _beside(hidden):
             _allow(ruleset, path, READ_FILE)
-        for path in (Path("/dev"), *writable):
+        for path in (*_devices(), *writable):
             _allow(ruleset, Path(os.path.realpath(path)), writes | READ_FILE)
         if OWN_THREADS.is_dir():
             _kept.append(os.open(OWN_THREADS, os.O_PATH | os.O_CLOEXEC))
@@ -85,6 +89,12 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
         _call(RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
     finally:
         os.close(ruleset)
+
+
+def _devices() -> Iterator[Path]:
+    """Devices that torch, CUDA and Python write to: never a disk or another terminal."""
+    for pattern in DEVICES:
+        yield from sorted(Path("/dev").glob(pattern))
 
 
 def _beside(hidden: set[Path]) -> Iterator[Path]:
@@ -117,7 +127,7 @@ def _call(number: int, *arguments: object) -> int:
     found = _libc().syscall(number, *arguments)
     if found < 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"the fence could not be put up: {os.strerror(code)}; {OFF}=off runs without")
+        raise OSError(code, f"the sandbox could not be closed: {os.strerror(code)}; {OFF}=off runs without")
     return int(found)
 
 

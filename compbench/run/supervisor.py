@@ -1,8 +1,8 @@
-"""The warden of a child: a small process between the parent and the child, so that nothing of a child outlives its run.
+"""The supervisor of a child: a small process between the parent and the child, so that nothing of a child outlives its run.
 
 A plugin may start processes that leave the process group and whose parents end; the kernel gives such orphans to the
-nearest ancestor that asked for them (Linux: PR_SET_CHILD_SUBREAPER), which is the warden.  When the child ends, or the
-parent asks (SIGUSR1) or dies, the warden kills all that is left, and then ends the way the child did.
+nearest ancestor that asked for them (Linux: PR_SET_CHILD_SUBREAPER), which is the supervisor.  When the child ends, or the
+parent asks (SIGUSR1) or dies, the supervisor kills all that is left, and then ends the way the child did.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 STOP = signal.SIGUSR1
-"""What the parent sends a warden to have everything below it killed."""
+"""What the parent sends a supervisor to have everything below it killed."""
 
 PARENT_DIED, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
 
-def fork_under_warden(*descriptors: int) -> None:
-    """Fork; the child returns, the other process becomes its warden and never does.
+def fork_under_supervisor(*descriptors: int) -> None:
+    """Fork; the child returns, the other process becomes its supervisor and never does.
 
     Args:
         descriptors: open files that only the child keeps.
     """
     _control(ADOPT_ORPHANS, 1)
-    parent, warden = os.getppid(), os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})  # it waits until there is somebody to stop
+    parent, supervisor = os.getppid(), os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})  # it waits until there is a child to stop
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {STOP})
         _control(PARENT_DIED, signal.SIGKILL)
-        if os.getppid() != warden:
+        if os.getppid() != supervisor:
             os._exit(3)
         return
     for descriptor in descriptors:
@@ -91,8 +91,8 @@ def _children() -> list[int]:
 
 
 def main(count: int, module: str, *words: str) -> None:
-    """Run a module under a warden; the last `count` words are descriptors that only it keeps."""
-    fork_under_warden(*map(int, words[len(words) - count :]))
+    """Run a module under a supervisor; the last `count` words are descriptors that only it keeps."""
+    fork_under_supervisor(*map(int, words[len(words) - count :]))
     sys.argv = [module, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

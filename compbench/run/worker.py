@@ -1,4 +1,4 @@
-"""The child's side of the two-process run: `python -m compbench.run.worker contestant|referee CONTROL PEER`.
+"""The child's side of a run: `python -m compbench.run.worker contestant|referee CONTROL PEER`.
 
 Takes orders from the parent over CONTROL; over PEER the referee asks and the contestant answers.  Standard output and
 error belong to the plugin and go to a log.
@@ -6,32 +6,50 @@ error belong to the plugin and go to a log.
 
 from __future__ import annotations
 
-import hashlib
 import selectors
 import signal
 import sys
-import tempfile
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from compbench import devices
 from compbench.errors import Cancelled, CompbenchError, Refused
 from compbench.home import Home
-from compbench.run import sandbox
-from compbench.run.messages import Channel, Closed, Message
-from compbench.schemas import RunRequest
+from compbench.run import messages, sandbox
+from compbench.run.channel import Channel, Closed, Frame, Garbled
+from compbench.run.messages import (
+    Begin,
+    Evaluate,
+    Failed,
+    Finish,
+    Fit,
+    Measure,
+    Open,
+    Prepare,
+    Prepared,
+    Progress,
+    Sample,
+    Samples,
+    parsed,
+)
 from compbench.store.verification import beside
 
 PROGRESS_SECONDS = 0.2
-_fenced: list[Path] = []
-"""The home that this process is fenced off from; at most one."""
-PARENT_DIED = 1  # PR_SET_PDEATHSIG
+REQUEST_BYTES = 2**33
+"""Largest request of the referee, whom a contestant trusts."""
+SLACK_BYTES = 2**16
+"""Of an answer, beside its numbers: the header of its tensors."""
+
+_sandboxed: list[Path] = []
+"""The folder that this process is confined to; at most one."""
 
 
-class Ears:
-    """What the harness hears of a child: progress, at most five times a second, and whether it should stop."""
+class ProgressReporter:
+    """Sends a child's progress, at most five times a second, and keeps whether it was asked to stop."""
 
     def __init__(self, control: Channel) -> None:
         self._control = control
@@ -50,7 +68,7 @@ class Ears:
         now = time.monotonic()
         if now - self._last >= PROGRESS_SECONDS or done == total:
             self._last = now
-            self._control.send("progress", stage=stage, done=done, total=total)
+            Progress(stage=stage, done=max(0, int(done)), total=max(0, int(total))).send(self._control)
 
 
 def main(role: str, control_descriptor: int, peer_descriptor: int) -> int:
@@ -60,48 +78,62 @@ def main(role: str, control_descriptor: int, peer_descriptor: int) -> int:
     serve = _serve_contestant if role == "contestant" else _serve_referee
     try:
         while True:  # one run after the other, as long as all goes well
-            request = RunRequest.model_validate(control.receive().header["request"])
-            try:
-                serve(request, control, peer, Ears(control))
-            except Closed:
-                return 3
-            except BaseException as error:
-                control.send("error", **explain(error))
-                return 1
+            begin = messages.receive(control, Begin)
+            with _failures_sent(control):
+                serve(begin, control, peer, ProgressReporter(control))
     except Closed:
         return 3
+    except _Failed:
+        return 1
 
 
-def explain(error: BaseException) -> dict[str, Any]:
-    """An exception as facts: what kind of end it is, one line, and the traceback's tail."""
+class _Failed(Exception):
+    """A run failed, and the parent has the reason."""
+
+
+@contextmanager
+def _failures_sent(control: Channel) -> Iterator[None]:
+    try:
+        yield
+    except Closed:
+        raise
+    except BaseException as error:
+        explain(error).send(control)
+        raise _Failed from error
+
+
+def explain(error: BaseException) -> Failed:
+    """An exception as a message: what kind of end it is, one line, and the traceback's tail."""
+    if isinstance(error, ContestantFailed):
+        return error.failed
+    text, ours = " ".join(str(error).split()) or type(error).__name__, isinstance(error, CompbenchError | Cancelled)
+    return Failed(
+        status=_status(error),
+        usage=isinstance(error, CompbenchError),
+        reason=text if ours else f"{type(error).__name__}: {text}",
+        traceback="" if ours else "".join(traceback.format_exception(error)),
+    )
+
+
+def _status(error: BaseException) -> Any:
     name = type(error).__name__
-    text = " ".join(str(error).split()) or name
     if isinstance(error, Refused):
-        status = "refused"
-    elif isinstance(error, Cancelled):
-        status = "killed"
-    elif isinstance(error, MemoryError) or name == "OutOfMemoryError":
-        status = "oom"
-    else:
-        status = "failed"
-    ours = isinstance(error, CompbenchError | Cancelled)
-    return {
-        "status": status,
-        "usage": isinstance(error, CompbenchError),
-        "reason": (text if ours else f"{name}: {text}")[:1900],
-        "traceback": "" if ours else "".join(traceback.format_exception(error))[-7900:],
-    }
+        return "refused"
+    if isinstance(error, Cancelled):
+        return "killed"
+    out_of_memory = isinstance(error, MemoryError) or name == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    return "oom" if out_of_memory else "failed"
 
 
-def _serve_contestant(request: RunRequest, control: Channel, peer: Channel, ears: Ears) -> None:
-    from compbench.interfaces import Source
+def _serve_contestant(begin: Begin, control: Channel, peer: Channel, reporter: ProgressReporter) -> None:
     from compbench.run.contestant import Contestant
 
+    request, folder = begin.request, Path(begin.folder)
     if request.device != "cpu":
         devices.start_cuda()
-    fence_off(Path(request.home))
-    contestant = Contestant(request, progress=ears.progress, cancelled=ears.cancelled)
-    control.send("described", **contestant.describe())
+    confine(Home(Path(request.home)), folder)
+    contestant = Contestant(request, folder, progress=reporter.progress, cancelled=reporter.cancelled)
+    contestant.describe().send(control)
     with selectors.DefaultSelector() as selector:
         selector.register(control.socket, selectors.EVENT_READ, control)
         selector.register(peer.socket, selectors.EVENT_READ, peer)
@@ -109,96 +141,88 @@ def _serve_contestant(request: RunRequest, control: Channel, peer: Channel, ears
             for key, _ in selector.select():
                 if key.data is peer:
                     try:
-                        message = peer.receive()
+                        _answer(contestant, peer.receive(max_payload=REQUEST_BYTES), peer)
                     except Closed:
                         selector.unregister(peer.socket)
-                        continue
-                    _answer(contestant, message, peer)
                     continue
-                message = control.receive()
-                if message.kind == "finish":
+                order = messages.receive(control, Open, Fit, Measure, Finish)
+                if isinstance(order, Finish):
                     return
-                if message.kind == "fit":
-                    order = message.header
-                    source = Source(**order["source"])
-                    contestant.fit(
-                        source=source,
-                        precision=order["precision"],
-                        device=order["device"],
-                        folder=Path(order["folder"]),
-                        resume=order["resume"],
-                    )
-                    control.send("fitted", facts=contestant.facts())
-                elif message.kind == "measure":
-                    control.send("measured", profile=contestant.measure(), facts=contestant.facts())
+                _obey(contestant, order).send(control)
 
 
-def _answer(contestant: Any, message: Message, peer: Channel) -> None:
-    """Answer one request; a method that raises is told to the referee, which passes it on."""
+def _obey(contestant: Any, order: Any) -> messages.Message:
+    if isinstance(order, Open):
+        return contestant.open(order)
+    return contestant.fit(order) if isinstance(order, Fit) else contestant.measure()
+
+
+def _answer(contestant: Any, frame: Frame, peer: Channel) -> None:
+    """Answer one request; what a method raises goes to the referee, which passes it on."""
     from compbench.interfaces import Request
 
-    asked = message.tensors()
+    asked, order = frame.tensors(), parsed(frame)
+    assert isinstance(order, Sample)
     request = Request(asked["condition"], asked["x0"], asked.get("known"), asked.get("known_mask"))
     try:
-        samples = contestant.sample(request, stream=str(message.header.get("stream", "")))
+        samples = contestant.sample(request, stream=order.stream)
+        Samples().send(peer, {"samples": samples})
+    except Closed:
+        raise
     except Exception as error:
-        peer.send("error", **explain(error))
-        return
-    peer.send("samples", {"samples": samples})
+        explain(error).send(peer)
 
 
-def _serve_referee(request: RunRequest, control: Channel, peer: Channel, ears: Ears) -> None:
+def _serve_referee(begin: Begin, control: Channel, peer: Channel, reporter: ProgressReporter) -> None:
     from compbench.run.referee import Referee
 
-    referee = Referee(request, progress=ears.progress)
-    control.send("described", **referee.describe())
-    while (message := control.receive()).kind != "finish":
-        if message.kind == "prepare":
+    referee = Referee(begin.request, Path(begin.folder), progress=reporter.progress)
+    referee.describe().send(control)
+    while not isinstance(order := messages.receive(control, Prepare, Evaluate, Finish), Finish):
+        if isinstance(order, Prepare):
             referee.prepare()
-            control.send("prepared")
-        elif message.kind == "evaluate":
-            found = referee.evaluate(lambda asked, stream: ask(peer, asked, stream))
-            folder = Path(message.header["folder"])
-            for name, content in referee.pictures.items():
-                (folder / f"{name}.png").write_bytes(content)
-            control.send("evaluated", pictures=hashes(referee.pictures), **found)
+            Prepared().send(control)
+        else:
+            referee.evaluate(lambda asked, stream: ask(peer, asked, stream)).send(control)
 
 
-def fence_off(home: Path) -> None:
-    """Put up the fence around this process, once: a chain of runs stays inside."""
-    if not _fenced:
-        _fenced.append(home)
-        places = Home(home)
-        forbidden = (places.references, places.records, places.board, beside(places.records))
-        sandbox.put_up(forbidden=forbidden, writable=(places.runs, places.cache, Path(tempfile.gettempdir())))
+def confine(home: Home, folder: Path) -> None:
+    """Close the sandbox around this process, once: a chain of runs stays inside.
 
-
-def hashes(pictures: dict[str, bytes]) -> dict[str, str]:
-    """SHA-256 of each picture, by name: the files lie where the contestant can write."""
-    return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(pictures.items())}
+    It writes to `folder` alone, and cannot read what is the referee's, the parent's or other runs'.
+    """
+    if not _sandboxed:
+        _sandboxed.append(folder)
+        forbidden = (home.references, home.records, home.board, home.runs, home.leases, beside(home.records))
+        sandbox.put_up(forbidden=forbidden, writable=(folder,))
 
 
 class ContestantFailed(CompbenchError):
-    """The contestant raised while it answered; carries what it said."""
+    """The contestant raised while it answered; carries what it sent."""
 
-    def __init__(self, facts: dict[str, Any]) -> None:
-        super().__init__(str(facts.get("reason", "the contestant failed")))
-        self.facts = facts
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.reason or "the contestant failed")
+        self.failed = failed
+
+
+GONE = "the contestant's process ended while it was asked for samples"
 
 
 def ask(peer: Channel, request: Any, stream: str) -> Any:
-    """The referee's side of one request over the peer channel."""
+    """The referee's side of one request over the peer channel; an answer may be as large as float64 samples."""
     tensors = {name: value for name, value in request._asdict().items() if value is not None}
     try:
-        peer.send("sample", tensors, stream=stream)
-        message = peer.receive()
+        Sample(stream=stream).send(peer, tensors)
+        frame = peer.receive(max_payload=8 * request.x0.numel() + SLACK_BYTES)
+        message, samples = parsed(frame), frame.tensors().get("samples")
+    except Garbled as error:
+        raise ContestantFailed(Failed(reason=f"the contestant's answer cannot be understood: {error}")) from error
     except Closed as error:
-        raise ContestantFailed({"reason": "the contestant's process ended while it was asked for samples"}) from error
-    if message.kind == "error":
-        raise ContestantFailed(message.header)
-    samples = message.tensors().get("samples")
+        raise ContestantFailed(Failed(reason=GONE)) from error
+    if isinstance(message, Failed):
+        raise ContestantFailed(message)
     if samples is None:
-        raise ContestantFailed({"reason": f"the contestant answered with a message of kind '{message.kind}'"})
+        raise ContestantFailed(Failed(reason=f"the contestant answered with {type(message).__name__}"))
     return samples
 
 

@@ -94,7 +94,7 @@ def _check_run(record: Record) -> None:
     if record.in_process:
         raise CompbenchError("was run --in-process, where nothing is protected; run it again without.")
     if record.environment.fence == "off":
-        raise CompbenchError("was run with COMPBENCH_FENCE=off; run it again behind the fence.")
+        raise CompbenchError("was run with COMPBENCH_SANDBOX=off; run it again behind the fence.")
     if record.status == "ok" and not any(score.primary and score.value is not None for score in record.scores):
         raise CompbenchError("went well, but has no primary score.")
 

@@ -76,7 +76,7 @@ def verify(folder: Path) -> Report:
         if not wrong:
             records.append(record)
     findings += [finding for path in paths if path.name not in named and (finding := _stray(path))]
-    findings += _dead_claims(Home(folder.resolve().parent).claims)
+    findings += _dead_claims(Home(folder.resolve().parent).leases)
     here = {path.name for path in paths}
     absent = sorted(artifact.name for record in records for artifact in record.artifacts if artifact.name not in here)
     return Report(tuple(records), tuple(sorted(findings)), tuple(absent))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from compbench.devices import num_cores
 from compbench.errors import CompbenchError, Unwritable
 from compbench.home import Home
-from compbench.run.processes import Crew
-from compbench.run.runner import Outcome, crew_of, look_up, run
+from compbench.run.attempt import Outcome
+from compbench.run.processes import Processes
+from compbench.run.runner import look_up, processes_of, run
 from compbench.run.signals import stopped_by_signals
 from compbench.schemas import RunRequest
 from compbench.store.lease import Busy, wait
@@ -101,9 +104,9 @@ class _Pool:
         home = Home(Path(self.requests[0].home))
         try:
             self._look_up(slot, home)
-            with crew_of(home) if self.manner.chain else contextlib.nullcontext() as crew:
+            with processes_of(home) if self.manner.chain else contextlib.nullcontext() as processes:
                 while (index := self._next()) is not None:
-                    self._work_on(index, slot, crew)
+                    self._work_on(index, slot, processes)
         except Unwritable as error:
             self._give_up(str(error))
         except KeyboardInterrupt:
@@ -120,11 +123,11 @@ class _Pool:
         share = sorted(self._to_look_up & set(range(slot, len(self.requests), self.slots)), key=lambda i: self.requests[i].method)
         if not share:
             return
-        with crew_of(home) as crew:
+        with processes_of(home) as processes:
             for index in share:
                 request = self._placed(self.requests[index], slot)
                 with contextlib.suppress(CompbenchError):  # the run will say what is wrong
-                    if (outcome := look_up(request, crew, alarm=self._alarm)) is not None:
+                    if (outcome := look_up(request, processes, alarm=self._alarm)) is not None:
                         self._keep(index, _result(request, outcome), slot)
                         continue
                 self._waiting.put(index)
@@ -147,7 +150,7 @@ class _Pool:
         wait(folder, alarm=self._alarm)
         return index
 
-    def _work_on(self, index: int, slot: int, crew: Crew | None) -> None:
+    def _work_on(self, index: int, slot: int, processes: Processes | None) -> None:
         request = self._placed(self.requests[index], slot)
 
         def hear(stage: str, done: int, total: int) -> None:
@@ -155,7 +158,9 @@ class _Pool:
 
         manner = self.manner
         try:
-            outcome = run(request, force=manner.force, resume=manner.resume, crew=crew, listener=hear, alarm=self._alarm)
+            outcome = run(
+                request, force=manner.force, resume=manner.resume, processes=processes, listener=hear, alarm=self._alarm
+            )
             self._keep(index, _result(request, outcome), slot)
         except Busy as busy:
             self._elsewhere.put((index, busy.folder))
@@ -165,6 +170,8 @@ class _Pool:
             self._give_up(str(error))
         except CompbenchError as error:
             self._keep(index, left(request, str(error))._replace(status="usage"), slot)
+        except Exception as error:  # a bug of ours in one run is that run's failure, not the sweep's
+            self._keep(index, left(request, _bug(error))._replace(status="failed"), slot)
 
     def _alarm(self) -> None:
         if self.stopping.is_set():
@@ -187,6 +194,11 @@ def _result(request: RunRequest, outcome: Outcome) -> Result:
     shown = f"{primary.name} {primary.value:.3f}" if primary and primary.value is not None else ""
     named = (request.method, request.task, request.seed)
     return Result(*named, record.status, record.reason, record.seconds, outcome.reused, str(outcome.path), shown)
+
+
+def _bug(error: Exception) -> str:
+    traceback.print_exception(error, file=sys.stderr)
+    return f"compbench itself failed: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
 
 
 def left(request: RunRequest, reason: str) -> Result:

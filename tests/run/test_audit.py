@@ -2,14 +2,19 @@ from pathlib import Path
 
 import pytest
 
+from compbench.registry import Registry
 from compbench.run.audit import plugin_of, profile_of
-from compbench.schemas import RunRequest
+from compbench.run.messages import Evaluated, FitCost
+from compbench.schemas import RunRequest, Stage
 
-REFEREED = {
-    "stages": [{"name": "sample", "seconds": 8.0}, {"name": "score", "seconds": 1.0}],
-    "referee_memory_bytes": 7,
-    "free": {"num_samples": 100, "seconds": 8.0, "num_bytes": 1000},
-}
+REFEREED = Evaluated(
+    scores=(),
+    stages=(Stage(name="sample", seconds=8.0), Stage(name="score", seconds=1.0)),
+    referee_memory_bytes=7,
+    num_samples=100,
+    seconds=8.0,
+    num_bytes=1000,
+)
 
 
 def measured(**more: object) -> dict:
@@ -44,8 +49,13 @@ def test_a_fit_from_the_cache_may_claim_more_than_it_took() -> None:
     assert profile_of(measured(), REFEREED, fit_seconds=0.5).distrust == ""
 
 
+def test_a_shared_fit_costs_what_it_took_when_it_was_made() -> None:
+    profile = profile_of(measured(), REFEREED, fit_seconds=60.0, shared=FitCost(seconds=500.0, cpu_seconds=900.0))
+    assert (profile.seconds("fit"), profile.seconds("data")) == (500.0, 1.0)
+
+
 def test_many_bytes_on_their_way_are_no_lie() -> None:
-    refereed = {**REFEREED, "free": {**REFEREED["free"], "num_bytes": 1e9}}
+    refereed = REFEREED.model_copy(update={"num_bytes": 10**9})
     assert profile_of(measured(sample_samples_per_second=1e4), refereed, fit_seconds=60.0).distrust == ""
 
 
@@ -62,6 +72,6 @@ def test_what_is_no_profile_is_none_and_says_so(nonsense: dict) -> None:
 def test_a_plugin_is_known_before_its_code_runs(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("raise SystemExit('run')\n")
     request = RunRequest(task="blobs-iid", method="mine", plugins=(str(tmp_path / "mine.py"),), home=str(tmp_path))
-    plugin = plugin_of(request)
+    plugin = plugin_of(request, Registry((tmp_path / "mine.py",)))
     assert (plugin.distribution, plugin.version, plugin.module) == ("mine.py", "file", "mine.py")
     assert len(plugin.file_sha256) == 64

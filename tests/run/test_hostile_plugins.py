@@ -47,14 +47,14 @@ def daemon(pid):
 
 
 def test_a_patched_clock_times_nothing_and_a_daemon_ends_with_the_run(home: Path, plugin) -> None:
-    pid = home / "runs" / "daemon"
-    file = plugin(head=CLOCKS + DAEMON, fit=f"daemon({str(pid)!r}); rest(1.5)", sample="rest(0.2); return request.x0")
+    fit = "daemon(os.environ['TMPDIR'] + '/pid'); ctx.notes['pid'] = int(open(os.environ['TMPDIR'] + '/pid').read()); rest(1.5)"
+    file = plugin(head=CLOCKS + DAEMON, fit=fit, sample="rest(0.2); return request.x0")
     record = attempt(home, file)
     assert record.status == "ok", record.reason
     assert record.profile.seconds("fit") > 1.5  # the clock was captured before the plugin was loaded
     assert record.profile.latency_p50_ms > 200
     assert record.seconds > 1.5
-    assert not is_running(int(pid.read_text()))
+    assert not is_running(int(record.notes["fit pid"]))
 
 
 THIEF = """
@@ -117,7 +117,7 @@ compbench.registry.Entry.sha256 = property(lambda self: "0" * 64)
 def test_facts_that_fit_no_record_make_a_failed_one(home: Path, plugin) -> None:
     lies = """
 import compbench.run.contestant
-compbench.run.contestant.Contestant.measure = lambda self: {"parameters": "<b>many</b>", "sample_samples_per_second": 1e300}
+compbench.run.contestant.Contestant._profile = lambda self: {"parameters": "<b>many</b>", "sample_samples_per_second": 1e300}
 compbench.run.contestant.Contestant.facts = lambda self: {"threads": "many", "notes": {"x": "y" * 10000}, "packages": 3}
 """
     record = attempt(home, plugin(head=lies))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from compbench.run import processes
-from compbench.run.messages import Channel
+from compbench.run.channel import Channel
 from compbench.run.processes import Child
 from compbench.schemas import RunRequest
 
@@ -21,8 +21,9 @@ import os, signal, subprocess, time
 from pathlib import Path
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 other = subprocess.Popen(["sleep", "600"])
-Path(os.environ["COMPBENCH_HOME"], "runs", "draft").write_text(f"{os.getpid()} {other.pid}")
-Path(os.environ["COMPBENCH_HOME"], "runs", "draft").rename(Path(os.environ["COMPBENCH_HOME"], "runs", "began"))
+draft = Path(os.environ["TMPDIR"], "draft")
+draft.write_text(f"{os.getpid()} {other.pid}")
+draft.rename(draft.with_name("began"))
 time.sleep(600)
 '''
 
@@ -39,9 +40,9 @@ def stubborn(tmp_path: Path, monkeypatch) -> RunRequest:
 def begun(home: Path) -> list[int]:
     """Process numbers of the child and of what it started, once both run."""
     end = time.monotonic() + 60
-    while not (home / "runs" / "began").exists() and time.monotonic() < end:
+    while not (home / "contestant" / "tmp" / "began").exists() and time.monotonic() < end:
         time.sleep(0.02)
-    return [int(number) for number in (home / "runs" / "began").read_text().split()]
+    return [int(number) for number in (home / "contestant" / "tmp" / "began").read_text().split()]
 
 
 def running(pids: list[int]) -> list[int]:
@@ -58,7 +59,7 @@ def running(pids: list[int]) -> list[int]:
 def test_a_child_that_ignores_sigterm_is_killed_with_what_it_started(stubborn: RunRequest, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(processes, "GRACE_SECONDS", 0.5)
     left, right = Channel.pair()
-    child = Child("contestant", stubborn, left, tmp_path / "log")
+    child = Child("contestant", stubborn, left, tmp_path / "contestant")
     pids = begun(tmp_path)
     assert running(pids) == pids
     child.stop(gracefully=True)
@@ -68,10 +69,10 @@ def test_a_child_that_ignores_sigterm_is_killed_with_what_it_started(stubborn: R
 
 
 def test_what_a_child_started_dies_with_a_parent_that_is_killed(stubborn: RunRequest, tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from compbench.run.messages import Channel\n"
+    code = "import sys, time; from pathlib import Path; from compbench.run.channel import Channel\n"
     code += "from compbench.run.processes import Child; from compbench.schemas import RunRequest\n"
     code += "ends = Channel.pair(); request = RunRequest.model_validate_json(sys.argv[1])\n"
-    code += "child = Child('contestant', request, ends[0], Path(request.home) / 'log'); time.sleep(600)"
+    code += "child = Child('contestant', request, ends[0], Path(request.home) / 'contestant'); time.sleep(600)"
     parent = subprocess.Popen([sys.executable, "-c", code, stubborn.model_dump_json()], env=dict(os.environ))
     pids = begun(tmp_path)
     assert running(pids) == pids

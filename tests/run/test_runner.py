@@ -14,7 +14,8 @@ import pytest
 from support.sample_records import record
 
 from compbench.errors import CompbenchError
-from compbench.run.runner import check_same, exclusive, run
+from compbench.run.attempt import check_same, exclusive
+from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest
 from compbench.store.records import Store
 
@@ -97,7 +98,7 @@ def test_in_process_gives_the_scores_of_two_processes(home: Path) -> None:
         ({"sample": "return request.x0[:, :1]"}, "failed", r"must have shape"),
         ({"sample": "return [1]"}, "failed", "returned a list"),
         ({"sample": "raise RuntimeError('cannot sample')"}, "failed", "cannot sample"),
-        ({"sample": "os._exit(9)"}, "failed", "process ended"),
+        ({"sample": "os._exit(9)"}, "failed", "exit status 9"),
     ],
 )
 def test_a_plugin_that_misbehaves_leaves_a_record_that_says_how(
@@ -110,12 +111,11 @@ def test_a_plugin_that_misbehaves_leaves_a_record_that_says_how(
 
 
 def test_a_plugin_that_hangs_is_killed_with_its_children_at_the_time_limit(home: Path, plugin) -> None:
-    pid = home / "runs" / "pid"  # one of the few places that a plugin may write to
-    body = f"import subprocess; child = subprocess.Popen(['sleep', '600']); open({str(pid)!r}, 'w').write(str(child.pid))"
+    body = "import subprocess; print('child', subprocess.Popen(['sleep', '600']).pid)"
     file = plugin(fit=f"{body}; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
     record = attempt(home, file, task="gauss2d-fact-id", time_limit=15.0)
     assert record.status == "timeout"
-    assert not is_running(int(pid.read_text()))
+    assert not is_running(int(record.traceback.split("child ")[1].split()[0]))
 
 
 def test_a_plugin_that_breaks_on_import_is_one_line_and_no_record(home: Path, plugin) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from compbench import devices
 from compbench.run import sandbox, worker
+from compbench.run.messages import Begin
 from compbench.schemas import RunRequest
 
 pytestmark = pytest.mark.skipif(sandbox.abi() == 0, reason="this kernel has no Landlock")
@@ -76,7 +77,7 @@ def inside(root: Path, body: str) -> str:
         "socket.create_connection(('127.0.0.1', 9), timeout=1)",
     ],
 )
-def test_inside_the_fence_this_is_denied(root: Path, body: str) -> None:
+def test_inside_the_sandbox_this_is_denied(root: Path, body: str) -> None:
     assert inside(root, body) in ("EACCES", "EPERM", "EXDEV")
 
 
@@ -92,11 +93,11 @@ def test_inside_the_fence_this_is_denied(root: Path, body: str) -> None:
         "other = threading.Thread(target=name_myself); other.start(); other.join(); assert names == ['cuda-EvtHandlr']",
     ],
 )
-def test_inside_the_fence_this_still_works(root: Path, body: str) -> None:
+def test_inside_the_sandbox_this_still_works(root: Path, body: str) -> None:
     assert inside(root, body) == ""
 
 
-def test_inside_the_fence_nothing_of_proc_is_writable_but_what_the_process_s_own_threads_have(root: Path) -> None:
+def test_inside_the_sandbox_nothing_of_proc_is_writable_but_what_the_process_s_own_threads_have(root: Path) -> None:
     own = "os.path.realpath('/proc/self/task') + '/'"
     assert (
         inside(root, f"found = [path for path in writable('/proc') if not path.startswith({own})]; assert not found, found") == ""
@@ -104,27 +105,29 @@ def test_inside_the_fence_nothing_of_proc_is_writable_but_what_the_process_s_own
     assert inside(root, "(Path('/proc/self/task') / str(os.getpid()) / f'root{root}/data/one.json').write_text('x')") == "EACCES"
 
 
-def test_without_a_fence_nothing_changes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_sandbox_nothing_changes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(sandbox.OFF, "off")
     assert sandbox.kind() == "off"
     assert inside(root, "(root / 'references' / 'one.json').read_text()") == ""
 
 
-@pytest.mark.parametrize(("device", "order"), [("auto", ["cuda", "fence"]), ("cuda", ["cuda", "fence"]), ("cpu", ["fence"])])
-def test_cuda_is_started_before_the_fence_stands(
+@pytest.mark.parametrize(
+    ("device", "order"), [("auto", ["cuda", "sandbox"]), ("cuda", ["cuda", "sandbox"]), ("cpu", ["sandbox"])]
+)
+def test_cuda_is_started_before_the_sandbox_stands(
     root: Path, monkeypatch: pytest.MonkeyPatch, device: str, order: list[str]
 ) -> None:
     class Stop(Exception):
         pass
 
-    def stand(home: Path) -> None:
-        done.append("fence")
+    def stand(home: object, folder: object) -> None:
+        done.append("sandbox")
         raise Stop
 
     done: list[str] = []
     monkeypatch.setattr(devices, "start_cuda", lambda: done.append("cuda"))
-    monkeypatch.setattr(worker, "fence_off", stand)
+    monkeypatch.setattr(worker, "confine", stand)
     request = RunRequest(method="mono", task="blobs", home=str(root), device=device)
     with pytest.raises(Stop):
-        worker._serve_contestant(request, None, None, None)
+        worker._serve_contestant(Begin(request=request, folder=str(root)), None, None, None)
     assert done == order

@@ -14,8 +14,8 @@ from run.test_runner import is_running
 
 DAEMON = """
 import os, sys, time
-from compbench.run.supervisor import fork_under_warden
-fork_under_warden()
+from compbench.run.supervisor import fork_under_supervisor
+fork_under_supervisor()
 if os.fork() == 0:              # a daemon: its parent ends, its session is its own, it hears no polite signal
     os.setsid()
     if os.fork() == 0:

@@ -16,8 +16,9 @@ from support.sample_records import record
 from compbench.errors import Unwritable
 from compbench.home import Home
 from compbench.registry import Registry
+from compbench.run.attempt import Attempt
+from compbench.run.messages import ContestantDescribed, Fit, Fitted, Open, Opened, RefereeDescribed, SourceUsed
 from compbench.run.processes import Ended
-from compbench.run.runner import _Attempt
 from compbench.schemas import Record, RunRequest
 from compbench.store.lease import FREE, Lost
 from compbench.store.records import Store, Taken
@@ -85,25 +86,30 @@ def ours() -> Record:
     return record(code=Registry().entry("methods", "factored").sha256)
 
 
-class Told:
-    """The two processes of a run, played: they answer as told, and `during` happens in the middle of the fit."""
+class Played:
+    """The two sides of a run, played: `during` happens in the middle of the fit, which then fails."""
 
     predecessors = 0
 
-    def __init__(self, during: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, during: Callable[[], None]) -> None:
+        self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
         self.alarm, self._during = lambda: None, during
 
-    def describe(self) -> tuple[dict, dict]:
+    def describe(self) -> tuple[ContestantDescribed, RefereeDescribed]:
         spec = ours().spec
-        facts = spec.model_dump(mode="json")
-        plugin = {"file_sha256": spec.code}
-        contestant = {"settings": spec.settings, "method_version": 1, "oracle": False, "plugin": plugin}
-        source = {"kind": spec.source, "fingerprint": spec.fingerprint}
-        return contestant, {**facts, "source": source, "device": "cpu"}
+        same = {"budget": spec.budget, "task_settings": spec.task_settings}
+        own = {"settings": spec.settings, "method_version": 1, "oracle": False, "file_sha256": spec.code}
+        source = SourceUsed(kind=spec.source, name="renderer", fingerprint=spec.fingerprint)
+        task = {"task_version": spec.task_version, "budget_changed": spec.budget_changed, "metrics": spec.metrics}
+        where = {"device": "cpu", "device_class": spec.device_class, "precision": spec.precision, "source": source}
+        return ContestantDescribed(**same, **own), RefereeDescribed(**same, **task, **where)
 
     def prepare(self) -> None: ...
 
-    def fit(self, **order: object) -> dict:
+    def open(self, order: Open) -> Opened:
+        return Opened(fit=None)
+
+    def fit(self, order: Fit) -> Fitted:
         self._during()
         self.alarm()
         raise Ended("failed", "no luck")
@@ -114,13 +120,13 @@ class Told:
         return ""
 
 
-def attempt(home: Path, during: Callable[[], None]) -> _Attempt:
+def attempt(home: Path, during: Callable[[], None]) -> Attempt:
     asked = RunRequest(task="shapes3d-heavy", method="factored", home=str(home))
-    return _Attempt(asked, Home(home), Told(during), force=False, resume=False, in_process=False)
+    return Attempt(asked, Home(home), Played(home / "scratch", during), force=False, resume=False, in_process=False)
 
 
 def test_a_run_that_another_machine_took_over_writes_no_record(tmp_path: Path) -> None:
-    folder = tmp_path / "claims" / ours().identity
+    folder = tmp_path / "leases" / ours().identity
 
     def taken() -> None:
         (folder / "claim.2").touch()

@@ -64,7 +64,7 @@ def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(clean
     ("facts", "reason"),
     [
         ({"more": {"in_process": True}}, "run --in-process"),
-        ({"more": {"environment": Environment(compbench="0.1", python="3.12", fence="off")}}, "COMPBENCH_FENCE=off"),
+        ({"more": {"environment": Environment(compbench="0.1", python="3.12", fence="off")}}, "COMPBENCH_SANDBOX=off"),
         ({"more": {"plugin": Plugin()}}, "compbench new mono"),
         ({"more": {"plugin": Plugin(distribution="mono.py", version="file")}}, "compbench new mono"),
         ({"more": {"plugin": Plugin(distribution="other", version="2", file_sha256=ENTRY.sha256)}}, "from other 2; installed is"),

@@ -1,0 +1,375 @@
+"""One attempt at a run: prepare, open, fit, evaluate, measure; whatever happens ends in a record."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+import traceback as tracebacks
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pydantic import ValidationError
+
+from compbench.errors import CompbenchError, Unwritable
+from compbench.files import publish, read_limited, remove_tree
+from compbench.home import FROM_DATA, Home
+from compbench.registry import Registry
+from compbench.run.audit import plugin_of, profile_of, scope_of
+from compbench.run.environment import environment_of
+from compbench.run.fit_cache import FIT_FILE, SharedFit
+from compbench.run.messages import (
+    ContestantDescribed,
+    Evaluated,
+    Fit,
+    FitCost,
+    Fitted,
+    Measured,
+    Open,
+    Opened,
+    RefereeDescribed,
+)
+from compbench.run.processes import Ended
+from compbench.run.signals import uninterrupted
+from compbench.schemas import Profile, Record, RunRequest, RunSpec, Status
+from compbench.store.lease import Busy, Claim, take
+from compbench.store.records import MAX_PICTURE_BYTES, Store, Taken, parse
+
+CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,120}\.safetensors")
+CHECKPOINT_SECONDS = 1.0
+"""Between two looks for new checkpoints of the contestant."""
+MOST_FILES = 1000
+"""Entries of the contestant's folder that are looked at."""
+
+
+class Outcome(NamedTuple):
+    """A record and where it is.  `reused` if the same spec had been run before."""
+
+    record: Record
+    path: Path
+    reused: bool
+
+
+class Pair(Protocol):
+    """Contestant and referee, in processes of their own or in this one.
+
+    Each step raises `Ended` when a child fails.  `alarm` is called twice a second while a step waits.
+    """
+
+    alarm: Callable[[], None]
+    predecessors: int
+    contestant_folder: Path
+    referee_folder: Path
+
+    def describe(self) -> tuple[ContestantDescribed, RefereeDescribed]: ...
+    def prepare(self) -> None: ...
+    def open(self, order: Open) -> Opened: ...
+    def fit(self, order: Fit) -> Fitted: ...
+    def evaluate(self) -> Evaluated: ...
+    def measure(self) -> Measured: ...
+    def stop(self, *, gracefully: bool) -> None: ...
+    def log(self) -> str: ...
+
+
+class Ending(NamedTuple):
+    """How an attempt ended: the record's status, one line, and the tail of a traceback or log."""
+
+    status: Status
+    reason: str = ""
+    traceback: str = ""
+
+
+class Attempt:
+    """The course of one attempt, and what is known of it so far: enough for a record at any moment."""
+
+    def __init__(self, request: RunRequest, home: Home, pair: Pair, *, force: bool, resume: bool, in_process: bool) -> None:
+        self.request, self.home, self.pair = request, home, pair
+        self.force, self.resume, self.in_process = force, resume, in_process
+        self.store = Store(home.records)
+        self.registry = Registry(tuple(Path(file) for file in request.plugins))
+        self.plugin = plugin_of(request, self.registry)
+        self.started, self.clock = datetime.now(UTC), time.monotonic()
+        self.facts: dict[str, Any] = {}
+        self.profile = Profile()
+        self.scores: tuple[Any, ...] = ()
+        self.artifacts: dict[str, bytes] = {}
+        self._published: dict[str, tuple[int, int]] = {}
+        self._looked = 0.0
+
+    def find(self, expected: RunSpec | None = None) -> Outcome | None:
+        """Resolve the request into a spec; its finished record, unless forced to run again."""
+        try:
+            self.contestant, self.referee = self.pair.describe()
+        except Ended as end:
+            raise CompbenchError(end.reason if end.usage else f"{end.reason}. {_last_line(end.traceback)}".strip()) from end
+        try:
+            self.spec = self._spec()
+        except ValidationError as error:
+            where, what = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
+            raise CompbenchError(f"'{self.request.method}' describes itself wrongly: {where}: {what}.") from error
+        if expected is not None:
+            check_same(self.spec, expected)
+        return self._finished()
+
+    def run(self, expected: RunSpec | None = None) -> Outcome:
+        """The finished record of the request, or one of this attempt.
+
+        Raises:
+            CompbenchError: the request itself is wrong.
+            Busy: another process runs the same spec.
+            Unwritable: the store cannot be written.
+        """
+        finished = self.find(expected)
+        if finished is not None:
+            return finished
+        identity = self.spec.identity
+        self.folder = self.home.runs / identity
+        with exclusive(self.home.leases / identity, self.spec, alarm=self.pair.alarm) as lease:
+            finished = self._finished()
+            if finished is not None:  # by whoever had the lease until now
+                return finished
+            self.store.sweep_up(identity)
+            stop = self.pair.alarm
+
+            def alarm() -> None:
+                stop()
+                lease.check()
+                self._publish_checkpoints()
+
+            self.pair.alarm = alarm
+            ending = self._course()
+            lease.check()
+            return self._record(ending)
+
+    def _finished(self) -> Outcome | None:
+        record = None if self.force else self.store.finished(self.spec.identity)
+        return record and Outcome(record, self.store.folder / f"{record.name}.json", reused=True)
+
+    def _course(self) -> Ending:
+        """Prepare, open, fit, evaluate, measure, publish."""
+        try:
+            self.pair.prepare()
+            self._lay_out()
+            start = time.monotonic()
+            opened = self.pair.open(
+                Open(
+                    source=self.referee.source,
+                    precision=self.spec.precision,
+                    device=self.referee.device,
+                    resume=self.resume,
+                )
+            )
+            cost = self._fit(opened)
+            fit_seconds = time.monotonic() - start
+            found = self.pair.evaluate()
+            self.scores = found.scores
+            self.artifacts = self._pictures(found)
+            measured = self.pair.measure()
+            self.facts = measured.facts
+            self.profile = profile_of(measured.profile, found, fit_seconds=fit_seconds, shared=cost)
+            self._publish()
+            return Ending("ok")
+        except Ended as end:
+            self.pair.stop(gracefully=end.status == "timeout")
+            self._publish_checkpoints(at_once=True)
+            return Ending(end.status, end.reason, end.traceback or (self.pair.log() if end.status != "refused" else ""))
+        except KeyboardInterrupt:
+            with uninterrupted():
+                self.pair.stop(gracefully=True)
+                self._publish_checkpoints(at_once=True)
+            return Ending("killed", "stopped by Ctrl-C; go on with --resume")
+        except (Busy, Unwritable):
+            raise
+        except CompbenchError as error:
+            self.pair.stop(gracefully=False)
+            return Ending("failed", str(error))
+        except Exception as error:
+            if self.in_process:  # the debugger's to see
+                raise
+            self.pair.stop(gracefully=False)
+            text = f"compbench itself failed: {type(error).__name__}: {' '.join(str(error).split())}"
+            return Ending("failed", text[:1900], "".join(tracebacks.format_exception(error))[-7900:])
+
+    def _lay_out(self) -> None:
+        """Prepare the contestant's folder: checkpoints of this run if it resumes, and links to what was made of the data."""
+        place = self.pair.contestant_folder / "run"
+        remove_tree(place)
+        if self.resume:
+            for path in self._checkpoints(self.folder):
+                with contextlib.suppress(CompbenchError):
+                    publish(path, place / path.name)
+        self.home.share_data(self.pair.contestant_folder / "cache" / FROM_DATA)
+
+    def _fit(self, opened: Opened) -> FitCost | None:
+        """Fit, or give the contestant a fit that others share; what that cost when it was made."""
+        if opened.fit is None:
+            self.pair.fit(Fit())
+            return None
+        place = SharedFit(self.home.cache, opened.fit, scope_of(self.request, self.registry), self.pair.alarm)
+        with place.lock:
+            cost, start = place.cost(), time.monotonic()
+            fitted = self.pair.fit(Fit(shared=str(place.path) if cost else "", cost=cost))
+            if fitted.shared:
+                return cost
+            seconds = time.monotonic() - start
+            made = FitCost(seconds=seconds, cpu_seconds=fitted.cpu_seconds, train_steps=fitted.train_steps, ledger=fitted.ledger)
+            place.keep(self.pair.contestant_folder / "run" / FIT_FILE, made)
+        return None
+
+    def _pictures(self, found: Evaluated) -> dict[str, bytes]:
+        """The referee's pictures, from its own folder."""
+        names = [f"{name}.png" for name in found.pictures]
+        return {name: read_limited(self.pair.referee_folder / name, MAX_PICTURE_BYTES) for name in names}
+
+    def _publish(self) -> None:
+        """Take weights and trace into the run's folder.  What is no plain file ends the run as failed."""
+        for name in ("model.safetensors", "trace.json"):
+            path = self.pair.contestant_folder / "run" / name
+            if path.is_symlink() or path.exists():
+                self._take(path)
+        for path in self._checkpoints(self.folder):
+            path.unlink(missing_ok=True)
+
+    def _take(self, path: Path) -> None:
+        try:
+            publish(path, self.folder / path.name)
+        except Unwritable as error:  # of this run's folder alone: the next run may do
+            raise CompbenchError(str(error)) from error
+
+    def _publish_checkpoints(self, *, at_once: bool = False) -> None:
+        """Take new checkpoints into the run's folder, so that a killed run can go on."""
+        if not at_once and time.monotonic() - self._looked < CHECKPOINT_SECONDS:
+            return
+        for path in self._checkpoints(self.pair.contestant_folder / "run"):
+            with contextlib.suppress(OSError, CompbenchError):
+                status = path.lstat()
+                if self._published.get(path.name) != (status.st_mtime_ns, status.st_ino):
+                    publish(path, self.folder / path.name)
+                    self._published[path.name] = (status.st_mtime_ns, status.st_ino)
+        self._looked = time.monotonic()
+
+    @staticmethod
+    def _checkpoints(folder: Path) -> Iterator[Path]:
+        import os
+
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for _, entry in zip(range(MOST_FILES), entries, strict=False):
+                if CHECKPOINT.fullmatch(entry.name):
+                    yield folder / entry.name
+
+    def _record(self, ending: Ending) -> Outcome:
+        with uninterrupted():
+            try:
+                record = self._written_down(ending)
+            except (ValidationError, TypeError, ValueError) as error:  # what the contestant said of itself fits no record
+                self.facts, self.profile = {}, Profile()
+                why = " ".join(str(error).split())[:500]
+                record = self._written_down(
+                    Ending("failed", f"the contestant says of itself what fits no record: {why}", self.pair.log())
+                )
+            path = self._write(record, self.artifacts if record.status == "ok" else {})
+            return Outcome(parse(path.read_bytes()), path, reused=False)  # as it stands on disk, artifacts named
+
+    def _written_down(self, ending: Ending) -> Record:
+        return Record(
+            identity=self.spec.identity,
+            attempt=self.store.next_attempt(self.spec.identity),
+            spec=self.spec,
+            status=ending.status,
+            reason=ending.reason,
+            traceback=ending.traceback,
+            scores=self.scores if ending.status == "ok" else (),
+            profile=self.profile,
+            environment=environment_of(
+                self.request,
+                self.referee.device_class,
+                self.facts,
+                predecessors=self.pair.predecessors,
+                sandboxed=not self.in_process,
+            ),
+            plugin=self.plugin,
+            pooled_silos=bool(self.facts.get("pooled_silos", False)),
+            oracle=self.contestant.oracle,
+            in_process=self.in_process,
+            resumed=bool(self.facts.get("resumed", False)),
+            notes=self.facts.get("notes", {}),
+            started=self.started.isoformat(timespec="seconds"),
+            seconds=time.monotonic() - self.clock,
+        )
+
+    def _write(self, record: Record, artifacts: dict[str, bytes]) -> Path:
+        """Write it as the next attempt; records of the same run may come in from elsewhere meanwhile."""
+        for _ in range(100):
+            with contextlib.suppress(Taken):
+                return self.store.write(record, artifacts)
+            record = record.model_copy(update={"attempt": self.store.next_attempt(record.identity)})
+        return self.store.write(record, artifacts)
+
+    def _spec(self) -> RunSpec:
+        """The spec, of what parent and referee know; of the contestant's answer only settings and version are taken."""
+        contestant, referee, request = self.contestant, self.referee, self.request
+        if contestant.file_sha256 != self.plugin.file_sha256:
+            raise CompbenchError(
+                f"'{request.method}' is not what its file says: it was changed while it was loaded; run it again."
+            )
+        if (contestant.budget, contestant.task_settings) != (referee.budget, referee.task_settings):
+            raise CompbenchError(f"'{request.method}' resolves the task or its budget otherwise than the referee does.")
+        return RunSpec(
+            task=request.task,
+            task_version=referee.task_version,
+            task_settings=referee.task_settings,
+            method=request.method,
+            method_version=contestant.method_version,
+            code=self.plugin.file_sha256,
+            settings=contestant.settings,
+            budget=referee.budget,
+            budget_changed=referee.budget_changed,
+            preset=request.preset,
+            seed=request.seed,
+            device_class=referee.device_class,
+            precision=referee.precision,
+            source=referee.source.kind,
+            fingerprint=referee.source.fingerprint,
+            metrics=referee.metrics,
+        )
+
+
+def check_same(here: RunSpec, expected: RunSpec) -> None:
+    """Raise CompbenchError naming what of an expected spec is not so here; further metrics do not matter."""
+    found, wanted = here.model_dump(mode="json"), expected.model_dump(mode="json")
+    found["metrics"] = {name: found["metrics"].get(name) for name in wanted["metrics"]}
+    for name, value in wanted.items():
+        if found[name] != value:
+            if name == "code":
+                raise CompbenchError(
+                    f"this spec cannot be run here: the method's file had SHA-256 {value[:12]}, here it has {found[name][:12]}; "
+                    "install the plugin as it was then, or run the method as it is now for a record of its own."
+                )
+            was, now = str(value)[:100], str(found[name])[:100]
+            raise CompbenchError(f"this spec cannot be run here: {name.replace('_', ' ')} was {was}, here it is {now}.")
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path, spec: RunSpec, *, alarm: Callable[[], None] = lambda: None) -> Iterator[Claim]:
+    """Hold the lease of a run.  It ends with this process, however that ends.
+
+    Raises:
+        Busy: another process is running the same spec.
+    """
+    try:
+        lease = take(folder, alarm=alarm)
+    except Busy as busy:
+        what = f"'{spec.method}' on '{spec.task}' (seed {spec.seed}, {spec.preset})"
+        message = f"{what} is being run by another process ({busy.holder}); wait for it, or change the seed."
+        raise Busy(busy.folder, busy.holder, message) from busy
+    try:
+        yield lease
+    finally:
+        lease.release()
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
