@@ -63,6 +63,11 @@ class Home:
         return self.root / "leases"
 
     @property
+    def profiles(self) -> Path:
+        """What `compbench profile` measured."""
+        return self.root / "profiles"
+
+    @property
     def board(self) -> Path:
         return self.root / "board"
 

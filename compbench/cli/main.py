@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from compbench import __version__
-from compbench.cli import board, check, data, diagnose, gate, new, run, store, submit
+from compbench.cli import board, check, data, diagnose, gate, new, profile, run, store, submit
 from compbench.cli import list as listing
 from compbench.errors import CompbenchError
 
@@ -58,6 +58,7 @@ for verb in (
     diagnose.diagnose,
     check.check,
     gate.gate,
+    profile.profile,
     new.new,
     submit.submit,
     submit.reproduce,

@@ -1,4 +1,4 @@
-"""What one side of the gate does in a process of its own: exact facts of a method on a task, or how long it takes.
+"""What the gate and `profile` ask of a method in a process of its own: exact facts, how long it takes, or all that it costs.
 
     python -P probe.py ORDER      prints one JSON object on its last line
 
@@ -27,6 +27,8 @@ WINDOW_SECONDS = 0.02
 WARM_UP = 0.2
 """Share of the time before the windows count."""
 SAMPLE_ROWS = {"vector": 1024, "image": 32, "trajectory": 32}
+GPU_ROWS = 512
+"""Samples of a request whose cost is published: a GPU wants to be filled."""
 FEWEST = 3
 
 
@@ -51,7 +53,8 @@ class Subject:
         self.settings = resolve.settings_of(request, self.method)
         self.budget = resolve.budget_of(request, self.task)
         source = self.task.source(Path(request.home) / "data", request.source)
-        context = resolve.task_context(request, source, self.device, precision="fp32")
+        self.source, self.precision = source, devices.precision(order.get("precision", "fp32"), self.device)
+        context = resolve.task_context(request, source, self.device, precision=self.precision)
         torch.manual_seed(self.seed)
         problem = self.task.problem(self.budget, context)
         self.problem = problem if self.method.oracle else _replace(problem, oracle=None)
@@ -97,7 +100,7 @@ class Subject:
 
         seed = int.from_bytes(hashlib.sha256(f"{self.seed} {purpose}".encode()).digest()[:7], "big")
         torch.manual_seed(seed)
-        context = Context(self.device, "fp32", torch.Generator().manual_seed(seed), NoCheckpoints())
+        context = Context(self.device, self.precision, torch.Generator().manual_seed(seed), NoCheckpoints())
         context.progress = progress or context.progress
         context.cancelled = cancelled or context.cancelled
         context.compile = self.device.type == "cuda"
@@ -148,13 +151,44 @@ def peak_bytes(call: Any) -> tuple[Any, int]:
     return result, peak
 
 
-def durations(subject: Subject, clock: Any, seconds: float) -> dict[str, float]:
+def costs(subject: Subject, clock: Any, seconds: float) -> dict[str, Any]:
+    """What `durations` measures, of what exactly, and the memory that it took."""
+    import torch
+
+    from compbench import devices
+    from compbench.profiling import peak_memory
+
+    if subject.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(subject.device)
+    rows = SAMPLE_ROWS[subject.task.event.kind]
+    rows = max(rows, GPU_ROWS) if subject.device.type == "cuda" else rows
+    return {
+        "seconds": durations(subject, clock, seconds, rows),
+        "rows": rows,
+        "peak_memory_bytes": peak_memory(subject.device),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "spec": {
+            "task_version": subject.task.version,
+            "task_settings": subject.task.settings.model_dump(mode="json"),
+            "method_version": subject.method.version,
+            "settings": subject.settings.model_dump(mode="json"),
+            "budget": subject.budget.model_dump(mode="json"),
+            "device_class": devices.device_class(subject.device),
+            "precision": subject.precision,
+            "source": subject.source.kind,
+            "fingerprint": subject.source.fingerprint,
+        },
+    }
+
+
+def durations(subject: Subject, clock: Any, seconds: float, rows: int = 0) -> dict[str, float]:
     """Median seconds of a training step and of answering one request.  `train` is missing where a fit takes no time."""
     found = {}
     train = _train_seconds(subject, clock, seconds)
     if train is not None:
         found["train"] = train
-    model, request = subject.fit(2), subject.request(SAMPLE_ROWS[subject.task.event.kind])
+    model, request = subject.fit(2), subject.request(rows or SAMPLE_ROWS[subject.task.event.kind])
     times = _repeat(lambda: subject.sample(model, request), subject, clock, seconds)
     found["sample"] = statistics.median(times)
     return found
@@ -230,11 +264,13 @@ def main(text: str) -> dict[str, Any]:
     try:
         import torch
 
-        torch.set_num_threads(1)
+        torch.set_num_threads(order.get("threads", 1))
         subject = Subject(order)
         if order["kind"] == "facts":
             return facts(subject)
         clock = time.process_time if order["clock"] == "cpu" else time.perf_counter
+        if order["kind"] == "costs":
+            return costs(subject, clock, order["seconds"])
         return {"seconds": durations(subject, clock, order["seconds"])}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}

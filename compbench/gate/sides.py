@@ -58,7 +58,7 @@ class Side(NamedTuple):
         fixed = {"COMPBENCH_HOME": str(self.home), "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
         return {**kept, **MALLOC, **thread_variables(threads), **fixed}
 
-    def run(self, arguments: Sequence[str], *, seconds: float) -> Any:
+    def run(self, arguments: Sequence[str], *, seconds: float, threads: int = 1) -> Any:
         """Run its interpreter; the JSON on the last line of what it prints.  Raises Unable if there is none."""
         scratch = self.home / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ class Side(NamedTuple):
                 text=True,
                 errors="replace",
                 timeout=seconds,
-                env=self.environment(),
+                env=self.environment(threads),
                 cwd=scratch,
                 stdin=subprocess.DEVNULL,
                 check=False,
@@ -87,12 +87,14 @@ class Side(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """How cells are asked: on which device and data, by which clock, and for how long."""
+    """How cells are asked: on which device and data, by which clock, for how long, in which precision, with how many threads."""
 
     device: str = "cpu"
     source: str = "auto"
     clock: str = "wall"
     seconds: float = 1.0
+    precision: str = "fp32"
+    threads: int = 1
 
 
 class Facts(NamedTuple):
@@ -120,6 +122,11 @@ def durations(side: Side, cell: Cell, asked: Asked) -> dict[str, float]:
     return _probe(side, cell, asked, "time")["seconds"]
 
 
+def costs(side: Side, cell: Cell, asked: Asked) -> dict[str, Any]:
+    """What a fresh process measured of a cell, and of what exactly (`probe.costs`).  Raises Unable."""
+    return _probe(side, cell, asked, "costs")
+
+
 def _probe(side: Side, cell: Cell, asked: Asked, kind: str) -> dict[str, Any]:
     order = {
         "kind": kind,
@@ -132,7 +139,7 @@ def _probe(side: Side, cell: Cell, asked: Asked, kind: str) -> dict[str, Any]:
         "home": str(side.home),
         **asked._asdict(),
     }
-    answer = side.run([str(PROBE), json.dumps(order)], seconds=PROBE_SECONDS)
+    answer = side.run([str(PROBE), json.dumps(order)], seconds=PROBE_SECONDS, threads=asked.threads)
     if "error" in answer:
         raise Unable(answer["error"])
     return answer

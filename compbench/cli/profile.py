@@ -1,0 +1,120 @@
+"""profile."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from compbench.cli.options import PRESETS
+from compbench.errors import CompbenchError
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.option("--method", "methods", required=True, help="Names or patterns: factored,mono or 'f*'.")
+@click.option("--task", "tasks", required=True, help="Names or patterns: 'shapes3d-*'.")
+@click.option("--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="Whose batch and model sizes.")
+@click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="As for run.")
+@click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
+@click.option("--precision", type=click.Choice(["auto", "fp32", "bf16"]), default="auto", show_default=True)
+@click.option("--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True)
+@click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes all cores.")
+@click.option("--repetitions", default=5, show_default=True, type=click.IntRange(5, 1000), help="Fresh processes that count.")
+@click.option("--seconds", default=1.0, show_default=True, type=click.FloatRange(0.05, 600), help="Watched in each, twice.")
+@click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="A method that is not installed.")
+@click.option("--to", type=click.Path(path_type=Path, file_okay=False), help="Folder to write to: leaderboards/profiles.")
+@click.option("--force", is_flag=True, help="Measure again what was measured with this code on this machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print each profile as JSON on a line of its own.")
+@click.option("--quiet", is_flag=True, help="Do not say what is being measured.")
+def profile(**options: Any) -> None:
+    """Measure what a method costs on a task: seconds of a training step and of a request, and memory.
+
+    \b
+    compbench profile --method factored --task shapes3d-heavy
+    compbench profile --method 'f*' --task 'gauss2d-*' --to leaderboards/profiles
+
+    In fresh processes, after one that is not timed, and alone on the machine: leave it idle meanwhile.  Boards show these
+    figures, and `?` for what was not measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong usage or another
+    `compbench profile` is at work on this machine.
+    """
+    from compbench.cli.options import home_of_user
+    from compbench.gate import costs, sides
+
+    cells, asked = _cells(options), _asked(options)
+    home = home_of_user()
+    folder = options["to"] or home.profiles
+    say = (lambda line: None) if options["quiet"] or options["as_json"] else (lambda line: click.echo(line, err=True))
+    failed = 0
+    with costs.alone(), tempfile.TemporaryDirectory(prefix="compbench-profile-") as scratch:
+        side = sides.head_of(Path(scratch), home.data, tuple(path.resolve() for path in options["plugins"]))
+        for cell in cells:
+            try:
+                found, path = _measured(side, cell, asked, options, folder, say)
+            except sides.Unable as error:
+                failed += 1
+                click.echo(f"compbench: {cell.method} on {cell.task} could not be measured: {error}", err=True)
+                continue
+            click.echo(json.dumps(found.model_dump(mode="json"), sort_keys=True) if options["as_json"] else _words(found, path))
+    sys.exit(1 if failed else 0)
+
+
+def _cells(options: dict[str, Any]) -> list[Any]:
+    from compbench.gate.suite import Cell
+    from compbench.sweep.parse import names, parse_overrides
+
+    files = tuple(path.resolve() for path in options["plugins"])
+    more = {"preset": options["preset"], "seeds": "0", "set": parse_overrides(options["overrides"])}
+    return [
+        Cell(method=method, task=task, **more)
+        for task in names("tasks", options["tasks"], ())
+        for method in names("methods", options["methods"], files)
+    ]
+
+
+def _asked(options: dict[str, Any]) -> Any:
+    from compbench.devices import num_cores
+    from compbench.gate.sides import Asked
+
+    threads = options["threads"] or num_cores()
+    if threads > num_cores():
+        raise CompbenchError(f"--threads {threads}: this process may use {num_cores()} cores; ask for at most as many.")
+    return Asked(options["device"], options["source"], "wall", options["seconds"], options["precision"], threads)
+
+
+def _measured(side: Any, cell: Any, asked: Any, options: dict[str, Any], folder: Path, say: Any) -> tuple[Any, Path]:
+    """A measurement and its file: a new one, or one that is there and would be the same."""
+    from compbench.gate import costs
+    from compbench.store.profiles import read_profiles, write_profile
+
+    known = [] if options["force"] else read_profiles(folder)[0]
+    found = costs.measure(side, cell, asked, repetitions=options["repetitions"], known=known, listener=say)
+    if not found.alone:
+        others = "an unknown number of" if found.other_cores is None else f"up to {found.other_cores.high:.1f}"
+        click.echo(
+            f"compbench: other processes took {others} of {found.cores} cores meanwhile: these speeds are lower bounds. "
+            "Measure again (--force) when the machine is idle.",
+            err=True,
+        )
+    return found, write_profile(folder, found)
+
+
+def _words(found: Any, path: Path) -> str:
+    def measure(value: Any, unit: float, name: str) -> str:
+        return f"{value.median * unit:.3g} {name} ({value.low * unit:.3g} to {value.high * unit:.3g})"
+
+    train = measure(found.train_step_seconds, 1000, "ms") if found.train_step_seconds else "no training"
+    return "\n".join(
+        (
+            f"{found.spec.method} on {found.spec.task}, {found.spec.preset}, {found.hardware}",
+            f"  training step  {train}, batches of {found.spec.budget.batch_size}",
+            f"  request        {measure(found.request_seconds, 1000, 'ms')}, {found.request_rows} samples",
+            f"  peak memory    {measure(found.peak_memory_bytes, 2**-20, 'MiB')}",
+            f"  {path}",
+        )
+    )

@@ -1,0 +1,133 @@
+"""`compbench profile`: what a method costs on a task, by the gate's probe in fresh processes, alone on the machine.
+
+An untimed process first fills caches; then come the repetitions.  A lock of the whole machine keeps two measurements apart,
+and what other processes take of the cores meanwhile is measured too: it stands in the file, and boards say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import compbench
+from compbench.devices import core_ticks, cores_busy, cpu_name, num_cores
+from compbench.errors import CompbenchError
+from compbench.gate import sides
+from compbench.gate.sides import Asked, Side
+from compbench.gate.suite import Cell
+from compbench.registry import Registry
+from compbench.schemas import RunSpec
+from compbench.store.profiles import CostProfile, Measure
+
+MACHINE = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
+"""Where all users of a machine meet, whatever their TMPDIR."""
+LOCK = "compbench-profile.lock"
+
+
+@contextlib.contextmanager
+def alone(folder: Path = MACHINE) -> Iterator[None]:
+    """Hold the machine's lock of measurements; the kernel lets go of it when the process ends, however it ends.
+
+    Raises:
+        CompbenchError: another process of this machine is measuring.
+    """
+    path = folder / LOCK
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except PermissionError:  # another user's, in a folder where only the owner may name O_CREAT
+        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise CompbenchError("another `compbench profile` is measuring on this machine; wait until it is done.") from error
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def measure(
+    side: Side,
+    cell: Cell,
+    asked: Asked,
+    *,
+    repetitions: int,
+    known: Iterable[CostProfile] = (),
+    listener: Callable[[str], None] = lambda line: None,
+) -> CostProfile:
+    """Measure one cell, or find it among what is known: the same code with the same settings on the same hardware.
+
+    Args:
+        side: whose interpreter and home.
+        cell: method, task, preset, settings.
+        asked: device, data, precision, threads, and for how long each process watches training, and sampling.
+        repetitions: processes that count, at least `store.profiles.FEWEST`.
+        known: profiles; one of them is returned where nothing that it is of has changed.
+        listener: is given a line before each process.
+
+    Raises:
+        Unable: a process could not do it, and why.
+    """
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    listener(f"{cell.name}: warm-up")
+    first = sides.costs(side, cell, asked)
+    facts = {
+        "spec": _spec(cell, first["spec"], side),
+        "request_rows": first["rows"],
+        "cores": num_cores(),
+        "threads": first["threads"],
+        "cpu": cpu_name(),
+        "torch": first["torch"],
+        "compbench": compbench.__version__,
+    }
+    for profile in known:
+        if profile.alone and all(getattr(profile, name) == value for name, value in facts.items()):
+            listener(f"{cell.name}: measured already")
+            return profile
+    found: list[dict[str, Any]] = []
+    others: list[float] = []
+    for number in range(1, repetitions + 1):
+        listener(f"{cell.name}: repetition {number} of {repetitions}")
+        with _others() as taken:
+            found.append(sides.costs(side, cell, asked))
+        others += taken
+    trained = [each["seconds"].get("train") for each in found]
+    return CostProfile(
+        **facts,
+        train_step_seconds=None if None in trained else Measure.of(trained),
+        request_seconds=Measure.of(each["seconds"]["sample"] for each in found),
+        peak_memory_bytes=Measure.of(each["peak_memory_bytes"] for each in found),
+        other_cores=Measure.of(others) if len(others) == repetitions else None,
+        started=started,
+    )
+
+
+@contextlib.contextmanager
+def _others() -> Iterator[list[float]]:
+    """Leaves the mean number of cores that other processes than this one's children kept busy; empty if not known."""
+    taken: list[float] = []
+    before, start, cpu = core_ticks(), time.perf_counter(), _children_cpu()
+    yield taken
+    after, seconds = core_ticks(), time.perf_counter() - start
+    if before:
+        taken.append(round(max(0.0, cores_busy(before, after) - (_children_cpu() - cpu) / seconds), 2))
+
+
+def _children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _spec(cell: Cell, said: dict[str, Any], side: Side) -> RunSpec:
+    """The spec of the runs that this is the cost of, of seed 0; the code as a run's."""
+    code = Registry(side.plugins).entry("methods", cell.method).sha256
+    return RunSpec(task=cell.task, method=cell.method, preset=cell.preset, code=code, seed=0, **said)

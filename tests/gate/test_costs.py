@@ -1,0 +1,137 @@
+"""What `compbench profile` measures, and that two measurements never share a machine."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from compbench.cli.main import main
+from compbench.errors import CompbenchError
+from compbench.gate import costs, sides
+from compbench.gate.sides import Asked, Side
+from compbench.gate.suite import Cell
+from compbench.store.profiles import FEWEST
+
+SLEEPER = '''"""Sleeps 20 ms a step and 60 ms a request; its first request takes much longer."""
+import time
+import torch
+from compbench.errors import Cancelled
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Method, MethodSettings
+
+answered = []
+
+
+def fit(settings, problem, ctx):
+    for step in range(problem.budget.train_steps):
+        if ctx.cancelled():
+            raise Cancelled("stopped")
+        time.sleep(0.02)
+        ctx.progress(step + 1, problem.budget.train_steps)
+    return torch.nn.Linear(2, 2)
+
+
+def sample(settings, layer, request, ctx):
+    time.sleep(0.06 if answered else 1.0)
+    answered.append(1)
+    return request.x0
+
+
+@hookimpl
+def compbench_methods():
+    return (Method(name="sleeper", settings=MethodSettings, fit=fit, sample=sample),)
+'''
+CELL = Cell(method="sleeper", task="gmm-id", preset="quick", seeds="0")
+
+
+@pytest.fixture
+def side(tmp_path: Path) -> Side:
+    (tmp_path / "sleeper.py").write_text(SLEEPER)
+    return Side("head", Path(sys.executable), tmp_path / "home", (tmp_path / "sleeper.py",))
+
+
+@pytest.fixture
+def answer(side: Side) -> dict[str, Any]:
+    """What a real process says."""
+    return sides.costs(side, CELL, Asked(seconds=0.3, threads=1))
+
+
+def test_a_process_finds_the_known_seconds_of_a_step_and_a_request(answer: dict[str, Any]) -> None:
+    assert 0.02 <= answer["seconds"]["train"] < 0.04
+    assert 0.06 <= answer["seconds"]["sample"] < 0.12  # the long first one was warm-up
+    assert (answer["rows"], answer["threads"], answer["spec"]["source"]) == (1024, 1, "embedded")
+    assert answer["peak_memory_bytes"] > 2**26
+
+
+def test_a_profile_is_of_fresh_processes_after_one_that_does_not_count(side: Side, answer: dict, monkeypatch) -> None:
+    seconds = iter([9.0, 5.0, 1.0, 4.0, 2.0, 3.0])
+
+    def process(*_: object) -> dict[str, Any]:
+        return {**answer, "seconds": {"sample": next(seconds)}}
+
+    monkeypatch.setattr(costs.sides, "costs", process)
+    lines: list[str] = []
+    found = costs.measure(side, CELL, Asked(), repetitions=5, listener=lines.append)
+    assert found.request_seconds.values == (5.0, 1.0, 4.0, 2.0, 3.0)
+    assert (found.request_seconds.median, found.request_seconds.low, found.request_seconds.high) == (3.0, 1.0, 5.0)
+    assert found.train_step_seconds is None  # a fit without steps
+    assert (len(lines), found.spec.seed, found.spec.method) == (6, 0, "sleeper")
+    alone = found.model_copy(update={"other_cores": None, "spec": found.spec.model_copy(update={"device_class": "cpu"})})
+    assert not alone.alone  # unknown is not alone
+
+
+def test_what_was_measured_alone_is_not_measured_again_and_other_code_is(side: Side, answer: dict, monkeypatch) -> None:
+    count = []
+
+    def process(*_: object) -> dict[str, Any]:
+        count.append(1)
+        return answer
+
+    monkeypatch.setattr(costs.sides, "costs", process)
+    monkeypatch.setattr(costs, "cores_busy", lambda before, after: 0.0)
+    first = costs.measure(side, CELL, Asked(), repetitions=FEWEST)
+    assert first.alone
+    again = costs.measure(side, CELL, Asked(), repetitions=FEWEST, known=[first])
+    assert (again, len(count)) == (first, 2 + FEWEST)
+    side.plugins[0].write_text(SLEEPER.replace("0.06", "0.07"))
+    assert costs.measure(side, CELL, Asked(), repetitions=FEWEST, known=[first]) is not first
+    assert len(count) == 3 + 2 * FEWEST
+
+
+HOLDER = """
+import sys, pathlib
+from compbench.gate.costs import alone
+with alone(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_profiles_at_once_on_one_machine_are_refused_in_one_line(tmp_path: Path, monkeypatch) -> None:
+    words = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    other = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdout.readline() == b"held\n"
+    with pytest.raises(CompbenchError, match="another `compbench profile` is measuring"), costs.alone(tmp_path):
+        pass
+    monkeypatch.setattr(costs.alone.__wrapped__, "__defaults__", (tmp_path,))
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
+    result = CliRunner().invoke(main, ["profile", "--method", "mono", "--task", "gmm-id"])
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    other.kill()  # however it ends, the lock ends with it
+    other.communicate()
+    with costs.alone(tmp_path):
+        pass
+
+
+def test_a_method_that_fails_is_said_and_ends_with_status_1(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "broken.py").write_text("raise RuntimeError('planted')")
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(costs.alone.__wrapped__, "__defaults__", (tmp_path,))
+    words = ["profile", "--method", "broken", "--plugin", str(tmp_path / "broken.py"), "--task", "gmm-id", "--quiet"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 1
+    assert "broken on gmm-id could not be measured: " in result.output
+    assert not (tmp_path / "home" / "profiles").exists()
