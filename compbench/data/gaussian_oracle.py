@@ -61,6 +61,28 @@ class SourceOracle:
             return _mixture_scores(weights, laws)
         return _plain_scores(weights, laws)
 
+    def members(self, combinations: Sequence[Combination]) -> Callable[[Tensor, float, float], Tensor]:
+        """Scores of each combination by itself: (x (N, D), alpha, sigma) -> (C, N, D)."""
+        return self._each(combinations, lambda law, x: law.score(x.double()).to(x.dtype))
+
+    def log_densities(self, combinations: Sequence[Combination]) -> Callable[[Tensor, float, float], Tensor]:
+        """log p_t(x | combination) of each: (x (N, D), alpha, sigma) -> float64 (C, N)."""
+        return self._each(combinations, lambda law, x: law.log_density(x.double()))
+
+    def divergences(self, combinations: Sequence[Combination]) -> Callable[[Tensor, float, float], Tensor]:
+        """div grad log p_t(x | combination) of each: (x (N, D), alpha, sigma) -> (C, N)."""
+        return self._each(combinations, lambda law, x: law.divergence(x.double()).to(x.dtype))
+
+    def _each(
+        self, combinations: Sequence[Combination], value: Callable[[Mixture, Tensor], Tensor]
+    ) -> Callable[[Tensor, float, float], Tensor]:
+        laws = [self.law(combination) for combination in combinations]
+
+        def values(x: Tensor, alpha: float, sigma: float) -> Tensor:
+            return torch.stack([value(law.noised(alpha, sigma), x) for law in laws])
+
+        return values
+
 
 def _gaussian_scores(weights: Tensor, variances: Tensor) -> Callable[[Tensor, float, float], tuple[Tensor, Tensor]]:
     def scores(x: Tensor, alpha: float, sigma: float) -> tuple[Tensor, Tensor]:

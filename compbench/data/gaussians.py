@@ -40,6 +40,14 @@ class Mixture(NamedTuple):
         share = _log_members(self, x).softmax(1)  # (N, M)
         return share @ (self.means.to(x.dtype) * inverse) - x * (share @ inverse)
 
+    def divergence(self, x: Tensor) -> Tensor:
+        """div grad log p(x), (N, D) -> (N,): sum_m r_m (|s_m|^2 - tr V_m^-1) - |s|^2 with the members' responsibilities r_m."""
+        inverse = (1 / self.variances).to(x.dtype)
+        share = _log_members(self, x).softmax(1)  # (N, M)
+        each = (self.means.to(x.dtype) - x[:, None]) * inverse  # (N, M, D): s_m
+        bends = each.square().sum(-1) - inverse.sum(-1)  # (N, M)
+        return (share * bends).sum(1) - torch.einsum("nm,nmd->nd", share, each).square().sum(1)
+
     def noised(self, alpha: float, sigma: float) -> Mixture:
         """The law of alpha x1 + sigma x0, x0 ~ N(0, I)."""
         return Mixture(self.weights, alpha * self.means, alpha**2 * self.variances + sigma**2)

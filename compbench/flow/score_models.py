@@ -6,7 +6,7 @@ networks whose factors are masked at random, composed around NULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Generator, Tensor, nn
 
 from compbench.errors import Refused
-from compbench.factors import NULL
+from compbench.factors import NULL, Weighted
 from compbench.flow import scores
 from compbench.flow.compose import Guidance, GuidanceWeight, around_null
 from compbench.flow.nets import VelocityNet, monolithic_net
@@ -27,7 +27,7 @@ from compbench.flow.path import (
     point,
     target_velocity,
 )
-from compbench.flow.smc import Drawn, Settings, draw, mean_trace
+from compbench.flow.smc import Composed, Drawn, Settings, chunk, draw, mean_trace
 from compbench.flow.solver import Known
 from compbench.flow.train import flow_matching_loss, train
 from compbench.interfaces import MethodSettings
@@ -41,8 +41,15 @@ FIT_VERSION = 1
 LONGEST_TRACE = 50
 """Effective sample sizes that are noted, evenly spaced over the steps: a record stays small."""
 
+NOISE_EDGE = 1e-5
+"""On the variance-preserving path sigma is divided by: times stay this far from the ends."""
+
 VELOCITY_EDGE = 1e-3
 """On the linear path f is 1 / t and scores are divided by 1 - t: times stay this far from the ends."""
+
+
+MOST_PILOTS = 16
+"""Requests whose conditions pilots take, where each has its own."""
 
 
 class OracleModel(NamedTuple):
@@ -151,6 +158,72 @@ def composes_around_base(problem: Problem) -> bool:
     return bool(problem.base) and problem.event.kind == "vector"
 
 
+class Composition(NamedTuple):
+    """Some of a batch's requests and the composition that they mean.
+
+    Attributes:
+        rows: their positions in the batch.
+        members: scores of the composition at particles of these requests.
+        path: the path that the scores belong to.
+        edge: how far from 0 and 1 times have to stay.
+        pilots: the same composition for points of a sampler's own.
+        known: entries that are given to these requests.
+    """
+
+    rows: Tensor
+    members: scores.Members
+    path: GaussianPath
+    edge: float
+    pilots: scores.Pilots
+    known: Known | None = None
+
+
+Compose = Callable[[Tensor, Sequence[int]], list[Weighted]]
+"""(conditions (B, F), base) -> the composition that they mean."""
+
+
+def perturbations(model: nn.Module | OracleModel, weight: GuidanceWeight, ctx: Context) -> Compose:
+    """Each factor's perturbation of the base, or slice around NULL, with weight w or the task's, which is noted."""
+    weights = model.guidance.weights(weight, notes=ctx.notes)
+    return lambda condition, base: scores.composition(condition, base, weights)
+
+
+def compositions(
+    model: nn.Module | OracleModel, request: Request, ctx: Context, *, compose: Compose, num_particles: int = 1
+) -> Iterator[Composition]:
+    """The batch in parts that each are one composition, small enough for K particles a request to be in memory.
+
+    Args:
+        model: what `fit` or `oracle_of` gave.
+        request: conditions, x0 and what is given.
+        ctx: the stage's context, for its precision.
+        compose: what a condition means.
+        num_particles: K.
+    """
+    size = chunk(request.x0, num_particles)
+    if isinstance(model, NoiseNet | OracleModel):
+        path: GaussianPath = VariancePreservingPath()
+        base = model.sources[0] if isinstance(model, NoiseNet) else model.base
+        for alike in scores.like_conditions(request.condition):
+            for rows in alike.split(size):
+                weighted = [member for member in compose(request.condition[rows], base) if member.weight]
+                if isinstance(model, NoiseNet):
+                    members = _autocast(scores.of_noise_net(model, path, weighted), ctx)
+                else:
+                    members = scores.of_oracle(model.oracle, path, weighted)
+                yield Composition(rows, members, path, NOISE_EDGE, scores.Pilots(members, 1))
+        return
+    known = Known.of(request)
+    for rows in torch.arange(len(request.x0), device=request.x0.device).split(size):
+        members, few = (
+            _autocast(scores.of_velocity_net(model, compose(request.condition[some], ())), ctx)
+            for some in (rows, rows[:MOST_PILOTS])
+        )
+        given = known and Known(known.values[rows], known.mask[rows])
+        pilots = scores.Pilots(few, min(len(rows), MOST_PILOTS))
+        yield Composition(rows, members, LinearPath(), VELOCITY_EDGE, pilots, given)
+
+
 def draw_composition(
     model: nn.Module | OracleModel,
     request: Request,
@@ -166,31 +239,35 @@ def draw_composition(
         model: what `fit` or `oracle_of` gave.
         request: conditions and x0, which is each swarm's first particle.
         ctx: the stage's context; its notes receive the swarms' traces.
-        settings: clip, resampling and noise; steps are the model's, edge and excess the composition's.
+        settings: clip, resampling and noise; steps are the model's, edge the composition's.
         num_particles: K.
         weight: of each factor's perturbation (or slice), or "task".
 
     Raises:
         CompbenchError: the sampler diverged, or the composition is not a distribution.
     """
-    generator = _on_device(ctx.generator, request.x0.device)
+    generator = on_device(ctx.generator, request.x0.device)
     settings = settings._replace(num_steps=model.sample_steps)
-    weights = model.guidance.weights(weight, notes=ctx.notes)
-    if isinstance(model, NoiseNet | OracleModel):
-        drawn = _by_condition(model, request, ctx, generator, settings, num_particles, weights)
-    else:
-        members = scores.composition(request.condition, (), weights)
-
-        def composed(part: slice) -> scores.ComposedScore:
-            own = [member._replace(condition=member.condition[part]) for member in members]
-            return _autocast(scores.of_velocity_net(model, own), ctx)
-
-        settings = settings._replace(edge=VELOCITY_EDGE, last_noise=False)
-        drawn = draw(composed, LinearPath(), request.x0, num_particles, settings, generator, known=Known.of(request))
+    samples = torch.empty_like(request.x0)
+    traces, shares = [], []
+    for part in compositions(model, request, ctx, compose=perturbations(model, weight, ctx), num_particles=num_particles):
+        own = settings._replace(edge=part.edge, last_noise=not isinstance(part.path, LinearPath))
+        start = request.x0[part.rows]
+        composed = part.members.composed
+        drawn = draw(lambda _, composed=composed: composed, part.path, start, num_particles, own, generator, known=part.known)
+        samples[part.rows] = drawn.x
+        traces.append(drawn.trace)
+        shares.append(len(part.rows) / len(samples))
+    drawn = Drawn(samples, mean_trace(traces, shares))
     if num_particles > 1:
         every = -(-len(drawn.trace.ess) // LONGEST_TRACE)
         ctx.notes |= drawn.trace._replace(ess=tuple(round(size, 4) for size in drawn.trace.ess[::every]))._asdict()
     return drawn
+
+
+def path_of(problem: Problem) -> tuple[GaussianPath, float]:
+    """The path of a task's model, and how far from its ends times stay."""
+    return (VariancePreservingPath(), NOISE_EDGE) if composes_around_base(problem) else (LinearPath(), VELOCITY_EDGE)
 
 
 def num_members(problem: Problem) -> int:
@@ -198,42 +275,21 @@ def num_members(problem: Problem) -> int:
     return len(problem.space) + 1
 
 
-def _by_condition(
-    model: NoiseNet | OracleModel,
-    request: Request,
-    ctx: Context,
-    generator: Generator,
-    settings: Settings,
-    num_particles: int,
-    weights: Sequence[float],
-) -> Drawn:
-    """Requests with equal conditions together: their composition is then a handful of numbers."""
-    path: GaussianPath = VariancePreservingPath()
-    samples = torch.empty_like(request.x0)
-    traces, shares = [], []
-    for rows in scores.like_conditions(request.condition):
-        base = model.sources[0] if isinstance(model, NoiseNet) else model.base
-        members = [member for member in scores.composition(request.condition[rows], base, weights) if member.weight]
-        if isinstance(model, NoiseNet):
-            composed = _autocast(scores.of_noise_net(model, path, members), ctx)
-        else:
-            composed = scores.of_oracle(model.oracle, path, members)
-        drawn = draw(lambda part, composed=composed: composed, path, request.x0[rows], num_particles, settings, generator)
-        samples[rows] = drawn.x
-        traces.append(drawn.trace)
-        shares.append(len(rows) / len(samples))
-    return Drawn(samples, mean_trace(traces, shares))
+def _autocast(members: scores.Members, ctx: Context) -> scores.Members:
+    """Members whose networks run under the context's precision."""
 
-
-def _autocast(composed: scores.ComposedScore, ctx: Context) -> scores.ComposedScore:
-    def under_autocast(x: Tensor, t: float) -> scores.Composed:
+    def under_autocast(x: Tensor, t: float) -> Tensor:
         with ctx.autocast():
-            return composed(x, t)
+            return members.scores(x, t)
 
-    return under_autocast
+    def composed(x: Tensor, t: float) -> Composed:
+        with ctx.autocast():
+            return members.composed(x, t)
+
+    return members._replace(scores=under_autocast, composed=composed)
 
 
-def _on_device(generator: Generator, device: torch.device) -> Generator:
+def on_device(generator: Generator, device: torch.device) -> Generator:
     """The generator itself on a CPU; on a GPU one that it seeds."""
     if device.type == "cpu":
         return generator

@@ -1,4 +1,4 @@
-"""Composed scores for samplers that need more than their sum: S = sum_a w_a s_a and its gap |S|^2 - sum_a w_a |s_a|^2.
+"""Compositions prod_a p_a^w_a as their members' scores s_a, all in one batched forward; S = sum_a w_a s_a.
 
 From noise networks of a few sources, from velocity networks on the linear path, and from a task's oracle.
 """
@@ -6,7 +6,7 @@ From noise networks of a few sources, from velocity networks on the linear path,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from compbench.flow.noise import NoiseNet
 from compbench.flow.path import GaussianPath, LinearPath, velocity_to_score
 from compbench.flow.smc import Composed, ComposedScore
 from compbench.flow.transfer import numbers
+
+MemberValues = Callable[[Tensor, float], Tensor]
+"""(x (N, *D), t) -> a value, or a vector, of each member at each point: (C, N) or (C, N, *D)."""
 
 
 class Oracle(Protocol):
@@ -31,6 +34,53 @@ class Oracle(Protocol):
             CompbenchError: the composition is not integrable.
         """
         ...
+
+    def members(self, combinations: Sequence[tuple[int, ...]]) -> Callable[[Tensor, float, float], Tensor]:
+        """Of C combinations: (x (N, D), alpha, sigma) -> scores (C, N, D)."""
+        ...
+
+    def log_densities(self, combinations: Sequence[tuple[int, ...]]) -> Callable[[Tensor, float, float], Tensor]:
+        """Of C combinations: (x (N, D), alpha, sigma) -> log densities, float64 (C, N)."""
+        ...
+
+    def divergences(self, combinations: Sequence[tuple[int, ...]]) -> Callable[[Tensor, float, float], Tensor]:
+        """Of C combinations: (x (N, D), alpha, sigma) -> divergences of the scores, (C, N)."""
+        ...
+
+
+class Members(NamedTuple):
+    """A composition as functions of its C members, for requests that are rows of N = B K points (K particles side by side).
+
+    Attributes:
+        weights: w_a.
+        scores: (x (N, *D), t) -> s_a, (C, N, *D).
+        composed: S and its gap; from `scores`, or faster.
+        log_densities: (x (N, *D), t) -> log p_a, float64 (C, N); None where only scores are known.
+        divergences: (x (N, *D), t) -> div s_a, (C, N); None where they have to be estimated.
+    """
+
+    weights: tuple[float, ...]
+    scores: MemberValues
+    composed: ComposedScore
+    log_densities: MemberValues | None = None
+    divergences: MemberValues | None = None
+
+    @classmethod
+    def of(cls, scores: MemberValues, weights: Sequence[float]) -> Members:
+        """A composition of which only the scores are known."""
+        return cls(tuple(weights), scores, of_members(scores, weights))
+
+
+class Pilots(NamedTuple):
+    """A composition that belongs to no request in particular, for points that a sampler sends ahead.
+
+    Attributes:
+        members: of `rows` requests.
+        rows: how many; 1 where all requests ask for the same, whose pilots then are particles of one row.
+    """
+
+    members: Members
+    rows: int
 
 
 def around_base(condition: Tensor, base: Sequence[int], weights: Sequence[float]) -> list[Weighted]:
@@ -66,8 +116,8 @@ def like_conditions(condition: Tensor) -> list[Tensor]:
     return [(group == index).nonzero()[:, 0] for index in range(int(group.max()) + 1)]
 
 
-def of_members(members: Callable[[Tensor, float], Tensor], weights: Sequence[float]) -> ComposedScore:
-    """S and gap from the members' scores: (x (N, *D), t) -> (C, N, *D)."""
+def of_members(members: MemberValues, weights: Sequence[float]) -> ComposedScore:
+    """S and its gap |S|^2 - sum_a w_a |s_a|^2 from the members' scores."""
 
     def composed(x: Tensor, t: float) -> Composed:
         scores = members(x.flatten(0, 1), t)  # (C, B K, *D)
@@ -80,7 +130,17 @@ def of_members(members: Callable[[Tensor, float], Tensor], weights: Sequence[flo
     return composed
 
 
-def of_noise_net(net: NoiseNet, path: GaussianPath, members: Sequence[Weighted]) -> ComposedScore:
+def merged(members: Sequence[Weighted]) -> list[Weighted]:
+    """Members of equal conditions as one, for requests that share their conditions; those of weight 0 are left out."""
+    weights: dict[tuple[int, ...], float] = {}
+    for member in members:
+        cell = tuple(member.condition[0].tolist())
+        weights[cell] = weights.get(cell, 0.0) + member.weight
+    first = members[0].condition
+    return [Weighted(weight, first.new_tensor(cell).expand_as(first)) for cell, weight in weights.items() if weight]
+
+
+def of_noise_net(net: NoiseNet, path: GaussianPath, members: Sequence[Weighted]) -> Members:
     """Of a noise network, for requests that share their conditions: s_a = -eps_a / sigma."""
     sources = [net.position(tuple(member.condition[0].tolist())) for member in members]
 
@@ -88,10 +148,10 @@ def of_noise_net(net: NoiseNet, path: GaussianPath, members: Sequence[Weighted])
         sigma = float(path.at(torch.tensor(t, dtype=torch.float64)).sigma)
         return net.at_sources(x.flatten(1), t, sources).view(len(sources), *x.shape) / -sigma
 
-    return of_members(scores, [member.weight for member in members])
+    return Members.of(scores, [member.weight for member in members])
 
 
-def of_velocity_net(net: Callable[..., Tensor], members: Sequence[Weighted]) -> ComposedScore:
+def of_velocity_net(net: Callable[..., Tensor], members: Sequence[Weighted]) -> Members:
     """Of a velocity network on the linear path; each request has conditions of its own, its particles share them."""
     path = LinearPath()
     conditions = torch.stack([member.condition for member in members])  # (C, B, F)
@@ -102,16 +162,28 @@ def of_velocity_net(net: Callable[..., Tensor], members: Sequence[Weighted]) -> 
         velocities = stacked(net, x, times, repeated)
         return torch.stack([velocity_to_score(path, velocity.float(), x, times) for velocity in velocities])
 
-    return of_members(scores, [member.weight for member in members])
+    return Members.of(scores, [member.weight for member in members])
 
 
-def of_oracle(oracle: Oracle, path: GaussianPath, members: Sequence[Weighted]) -> ComposedScore:
-    """Of a task's analytic scores, for requests that share their conditions."""
-    truth = oracle.composed([(member.weight, tuple(member.condition[0].tolist())) for member in members])
+def of_oracle(oracle: Oracle, path: GaussianPath, members: Sequence[Weighted]) -> Members:
+    """Of a task's analytic scores, for requests that share their conditions; log densities and divergences are exact."""
+    weights = tuple(member.weight for member in members)
+    cells = [tuple(member.condition[0].tolist()) for member in members]
+    truth = oracle.composed(list(zip(weights, cells, strict=True)))
+
+    def at(t: float) -> tuple[float, float]:
+        c = path.at(torch.tensor(t, dtype=torch.float64))
+        return float(c.alpha), float(c.sigma)
 
     def composed(x: Tensor, t: float) -> Composed:
-        c = path.at(torch.tensor(t, dtype=torch.float64))
-        score, gap = truth(x.flatten(0, 1).flatten(1), float(c.alpha), float(c.sigma))
+        score, gap = truth(x.flatten(0, 1).flatten(1), *at(t))
         return Composed(score.reshape(x.shape), gap.view(x.shape[:2]))
 
-    return composed
+    each, densities, bends = oracle.members(cells), oracle.log_densities(cells), oracle.divergences(cells)
+    return Members(
+        weights,
+        lambda x, t: each(x.flatten(1), *at(t)).view(len(cells), *x.shape),
+        composed,
+        lambda x, t: densities(x.flatten(1), *at(t)),
+        lambda x, t: bends(x.flatten(1), *at(t)),
+    )

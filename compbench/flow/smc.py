@@ -338,9 +338,7 @@ def draw(
     Raises:
         CompbenchError: no particle, or the sampler diverged.
     """
-    if num_particles < 1:
-        raise CompbenchError(f"a swarm needs at least one particle, got {num_particles}.")
-    size = max(1, (CPU_CHUNK if x0.device.type == "cpu" else GPU_CHUNK) // (num_particles * max(1, math.prod(x0.shape[1:]))))
+    size = chunk(x0, num_particles)
     samples, traces, shares = [], [], []
     for first in range(0, len(x0), size):
         part = slice(first, min(first + size, len(x0)))
@@ -356,6 +354,13 @@ def draw(
         traces.append(trace)
         shares.append(len(start) / len(x0))
     return Drawn(torch.cat(samples), mean_trace(traces, shares))
+
+
+def chunk(x0: Tensor, num_particles: int) -> int:
+    """How many requests (B, *D) with K particles each go through at once.  Raises CompbenchError for no particle."""
+    if num_particles < 1:
+        raise CompbenchError(f"a swarm needs at least one particle, got {num_particles}.")
+    return max(1, (CPU_CHUNK if x0.device.type == "cpu" else GPU_CHUNK) // (num_particles * max(1, math.prod(x0.shape[1:]))))
 
 
 def _alpha_sigma(path: GaussianPath, time: float) -> tuple[float, float]:

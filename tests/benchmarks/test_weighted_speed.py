@@ -85,7 +85,7 @@ def test_the_oracle_sampler_is_at_least_five_times_the_plain_one(name: str, benc
     x = torch.randn(5000, 16, 2)
     generator = torch.Generator().manual_seed(0)
     slow = 5 * cpu_seconds(lambda: feynman_kac_plainly(plain, WEIGHTS, PATH, x, Settings(100, clip=15.0), generator), rounds=1)
-    composed = scores.of_oracle(SourceOracle(sources, torch.device("cpu")), PATH, MEMBERS)
+    composed = scores.of_oracle(SourceOracle(sources, torch.device("cpu")), PATH, MEMBERS).composed
 
     def fast() -> object:
         return draw(lambda part: composed, PATH, x[:, 0], 16, Settings(500, clip=15.0), generator)
@@ -125,7 +125,7 @@ def test_the_network_sampler_beats_one_forward_a_condition(precision: str, nets,
     net, layers = nets
     x, generator, settings = torch.randn(1000, 16, 2), torch.Generator().manual_seed(0), Settings(10, clip=15.0)
     plain = [plain_noise(layers, source) for source in (1, 2, 0)]
-    composed = scores.of_noise_net(net, PATH, MEMBERS)
+    composed = scores.of_noise_net(net, PATH, MEMBERS).composed
 
     def fast() -> object:
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
@@ -174,7 +174,7 @@ PROBE = """
 import resource, sys, time, torch
 torch.set_num_threads(1)
 from test_weighted_speed import MEMBERS, PATH, Settings, SourceOracle, draw, laws, scores
-composed = scores.of_oracle(SourceOracle(laws("gauss2d-nonfact-ood"), torch.device("cpu")), PATH, MEMBERS)
+composed = scores.of_oracle(SourceOracle(laws("gauss2d-nonfact-ood"), torch.device("cpu")), PATH, MEMBERS).composed
 start = time.process_time()
 draw(lambda part: composed, PATH, torch.randn(256, 2), int(sys.argv[1]), Settings(20), torch.Generator().manual_seed(0))
 print(time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

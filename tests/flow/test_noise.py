@@ -76,6 +76,6 @@ def test_a_composition_of_one_source_has_no_gap() -> None:
         Weighted(1.0, torch.tensor([[0, 0]])),
         Weighted(-1.0, torch.tensor([[0, 0]])),
     ]
-    found: Composed = of_noise_net(model, VariancePreservingPath(), members)(torch.randn(4, 3, 2), 0.5)
+    found: Composed = of_noise_net(model, VariancePreservingPath(), members).composed(torch.randn(4, 3, 2), 0.5)
     assert found.gap.abs().max() < 1e-4
     assert found.score.shape == (4, 3, 2)

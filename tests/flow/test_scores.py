@@ -46,7 +46,7 @@ def test_a_velocity_networks_scores_are_composed_row_by_row() -> None:
     condition = torch.tensor([[1, 1], [0, 1]])
     members = composition(condition, (), (1.0, 1.0))
     x, t = torch.randn(2, 3, 2), 0.4
-    found = of_velocity_net(net, members)(x, t)
+    found = of_velocity_net(net, members).composed(x, t)
     times = torch.full((1,), t)
     for b in range(2):
         for k in range(3):
