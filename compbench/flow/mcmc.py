@@ -26,6 +26,7 @@ from compbench.flow.path import GaussianPath, per_sample
 from compbench.flow.scores import Members, Pilots
 from compbench.flow.smc import ComposedScore, given
 from compbench.flow.solver import Known
+from compbench.flow.transfer import numbers
 
 Kernel = Literal["ula", "uhmc", "mala", "hmc"]
 
@@ -280,7 +281,7 @@ def _target(members: Members, composed: ComposedScore, time: float, settings: Se
     densities, weights = members.log_densities, members.weights
 
     def log_density(x: Tensor) -> Tensor:
-        return x.new_tensor(weights, dtype=torch.float64) @ densities(x, time)
+        return numbers(weights, x.device, torch.float64) @ densities(x, time)
 
     free = None if known is None else ~known.mask
     return Target(lambda x: composed(x, time).score, None if densities is None else log_density, settings.line_points, free)
