@@ -54,7 +54,8 @@ class Subject:
         self.budget = resolve.budget_of(request, self.task)
         source = self.task.source(Path(request.home) / "data", request.source)
         self.source, self.precision = source, devices.precision(order.get("precision", "fp32"), self.device)
-        context = resolve.task_context(request, source, self.device, precision=self.precision)
+        cache = Path(request.home) / "cache"
+        context = resolve.task_context(request, source, self.device, precision=self.precision, cache=cache)
         torch.manual_seed(self.seed)
         problem = self.task.problem(self.budget, context)
         self.problem = problem if self.method.oracle else _replace(problem, oracle=None)

@@ -7,8 +7,6 @@ its own; the parent publishes what is worth keeping.
 from __future__ import annotations
 
 import hashlib
-import math
-import re
 import statistics
 import sys
 from collections.abc import Callable
@@ -26,6 +24,7 @@ from compbench.registry import Registry
 from compbench.run.checkpoints import FileCheckpoints
 from compbench.run.fit_cache import FIT_FILE, facts_of_fit
 from compbench.run.messages import ContestantDescribed, Fit, Fitted, Measured, Open, Opened
+from compbench.run.notes import Notes
 from compbench.run.resolve import budget_of, settings_of, task_context, task_of
 from compbench.schemas import ExtensionProfile, RunRequest, Stage
 
@@ -367,34 +366,6 @@ class Contestant:
 
     def _keep(self, name: str, seconds: float, cpu_seconds: float) -> None:
         self.stages.append(Stage(name=name, seconds=seconds, cpu_seconds=cpu_seconds))
-
-
-class Notes:
-    """Means over the requests of a stream of what a method noted; numbers and short lists of them, nothing else."""
-
-    LONGEST, MOST = 1000, 64
-
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, list[float], bool]] = {}
-
-    def add(self, stream: str, rows: int, notes: dict[str, Any]) -> None:
-        """Take up the notes of a request of `rows` rows; what is no finite number is passed over."""
-        for name, value in notes.items():
-            many = isinstance(value, list | tuple)
-            values = [float(entry) for entry in (value if many else [value]) if isinstance(entry, int | float)]
-            key = re.sub(r"[^a-z0-9_ ]", "_", f"{stream} {name}".lower().strip())[:80]
-            known = self._sums.get(key)
-            fits = values and len(values) <= self.LONGEST and all(map(math.isfinite, values))
-            if not fits or (known is None and len(self._sums) >= self.MOST) or (known and len(known[1]) != len(values)):
-                continue
-            total, sums, _ = known or (0.0, [0.0] * len(values), many)
-            self._sums[key] = (total + rows, [a + rows * b for a, b in zip(sums, values, strict=True)], many)
-
-    def means(self) -> dict[str, Any]:
-        """Weighted by rows."""
-        return {
-            key: [value / total for value in sums] if many else sums[0] / total for key, (total, sums, many) in self._sums.items()
-        }
 
 
 def _hashes(model: Any) -> set[str]:

@@ -122,14 +122,14 @@ def test_a_lost_picture_is_told_and_is_a_problem_on_demand(tmp_path: Path) -> No
 def test_a_claim_whose_holder_died_is_left_over_and_one_that_was_given_back_is_not(tmp_path: Path) -> None:
     home = Home(tmp_path)
     store(home.records, 0.5)
-    take(home.claims / "given-back").release()
+    take(home.leases / "given-back").release()
     holder = (
         "import os, sys; from pathlib import Path; from compbench.store.lease import take; take(Path(sys.argv[1])); os._exit(0)"
     )
-    subprocess.run([sys.executable, "-c", holder, str(home.claims / "died")], check=True)
+    subprocess.run([sys.executable, "-c", holder, str(home.leases / "died")], check=True)
     (finding,) = verify(home.records).findings
-    assert (finding.name, finding.kind) == ("claims/died/claim.1", "left over")
-    claim = take(home.claims / "died")  # the next run takes it over
+    assert (finding.name, finding.kind) == ("leases/died/claim.1", "left over")
+    claim = take(home.leases / "died")  # the next run takes it over
     assert verify(home.records).findings == ()
     claim.release()
 
