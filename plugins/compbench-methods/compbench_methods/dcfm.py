@@ -49,7 +49,7 @@ class Settings(DecentralisedSettings):
 
 class PeerSettings(Settings):
     second_share: float = Field(
-        0.5, gt=0, lt=1, description="share of a silo's steps that the stage beside peers gets (not in the paper)"
+        0.25, gt=0, lt=1, description="share of a silo's steps beside its peers; experiments/dcfm_stages.py (not in the paper)"
     )
     peer_weight: float = Field(1.0, ge=0, le=20, description="w of the peer composition (eq. 11)")
     ask_strangers: bool = Field(
