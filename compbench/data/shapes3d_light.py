@@ -1,4 +1,4 @@
-"""Brightness of Shapes3D's surfaces, printed by `docs/fit_shapes3d_light.py` from 25 real images.
+"""Brightness of Shapes3D's surfaces, printed by `experiments/fit_shapes3d_light.py` from 25 real images.
 
 Quadratics in the order of `shapes3d_renderer.monomials`: of (column, row, camera angle) for floor and walls (back,
 right, left), of the normal in the camera's frame for the object.  1 is the pure hue; above 1 it is clipped.

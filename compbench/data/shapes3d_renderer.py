@@ -6,7 +6,7 @@ Geometry depends on (scale, shape, orientation) alone, 480 cases; hues only reco
 
 with 480 buffers light (5, 64, 64) kept on the device: any batch of images is one small batched matrix product.
 Geometry and hues follow the protocol (fitted to real images by the project); the light on each surface is a quadratic
-fitted to the 25 real images of the dataset's own notebook (`docs/fit_shapes3d_light.py` prints the coefficients).
+fitted to the 25 real images of the dataset's own notebook (`experiments/fit_shapes3d_light.py` prints the coefficients).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compare the embedded Shapes3D with real images: mean absolute differences, and a picture (real above, rendered below).
 
-python docs/compare_shapes3d.py ../shared/data/samples/3dshapes docs/shapes3d_real_vs_rendered.png
+python experiments/compare_shapes3d.py ../shared/data/samples/3dshapes docs/shapes3d_real_vs_rendered.png
 """
 
 import csv

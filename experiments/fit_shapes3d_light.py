@@ -1,6 +1,6 @@
 """Fit the light of the embedded Shapes3D to real images and print `compbench/data/shapes3d_light.py`.
 
-    python docs/fit_shapes3d_light.py ../shared/data/samples/3dshapes
+    python experiments/fit_shapes3d_light.py ../shared/data/samples/3dshapes
 
 The folder has recovered25_uint8_64x64.npy and recovered25_labels.csv.  Each surface gets a quadratic in three coordinates
 (column, row, camera angle; for the object its normal), by least squares on the channels that are neither clipped nor dark.
@@ -37,7 +37,7 @@ def main(folder: Path) -> None:
                 value = pixels[:, channel]
                 usable = mask & (value < 0.985) & (value > 0.02)
                 gathered[name].append((coordinates[usable], value[usable] / colour[channel]))
-    print('"""Brightness of Shapes3D\'s surfaces, printed by `docs/fit_shapes3d_light.py` from 25 real images.\n')
+    print('"""Brightness of Shapes3D\'s surfaces, printed by `experiments/fit_shapes3d_light.py` from 25 real images.\n')
     print("Quadratics in the order of `shapes3d_renderer.monomials`: of (column, row, camera angle) for floor and walls (back,")
     print('right, left), of the normal in the camera\'s frame for the object.  1 is the pure hue; above 1 it is clipped.\n"""\n')
     print("FLOOR =", _fit(gathered["floor"]))

@@ -1,6 +1,6 @@
 """Put the embedded MPI3D beside real pictures: for each factor, frames of the real animation above, rendered below.
 
-    python docs/compare_mpi3d.py ../shared/data/samples/mpi3d docs/mpi3d_real_vs_rendered.png
+    python experiments/compare_mpi3d.py ../shared/data/samples/mpi3d docs/mpi3d_real_vs_rendered.png
 
 The animation has seven 64 x 64 panels, one factor each; which axis positions its frames show is not published.
 """
