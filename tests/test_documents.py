@@ -1,0 +1,44 @@
+"""The documents: short where they promise it, and true where a machine can tell."""
+
+import re
+from pathlib import Path
+
+from click import Group
+
+from compbench.cli.main import main
+
+ROOT = Path(__file__).parents[1]
+COMMAND = re.compile(r"^pip install .*&&", re.MULTILINE)
+
+
+def test_the_readme_is_one_screen_after_another_and_no_wall() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 110
+    assert len(text.split()) <= 900
+    assert [line for line in text.splitlines() if len(line) > 100 and not COMMAND.match(line)] == []
+
+
+def test_contributing_is_seventy_lines() -> None:
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 70
+
+
+def test_every_link_of_a_document_leads_somewhere() -> None:
+    broken = [
+        f"{path.name}: {link}"
+        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+        for link in re.findall(r"\]\(([^)#]+)\)", path.read_text())
+        if not link.startswith("http") and not (path.parent / link).exists()
+    ]
+    assert broken == []
+
+
+def test_every_verb_that_the_readme_names_is_there_and_none_is_left_out() -> None:
+    table = (ROOT / "README.md").read_text().split("| to | verbs |")[1].split("\n\n")[0]
+    assert isinstance(main, Group)
+    named = set(re.findall(r"`([a-z]+)`", table))
+    assert named >= set(main.commands) - {"plugins", "merge"}
+    assert named - set(main.commands) <= {"doctor"}
+
+
+def test_docs_hold_text_and_pictures_only() -> None:
+    assert {path.suffix for path in (ROOT / "docs").rglob("*") if path.is_file()} <= {".md", ".png"}
