@@ -95,10 +95,10 @@ def spread(std: float, around: float) -> str:
 
 
 def count(value: float | None) -> str:
-    """Parameters and bytes: 1.52 M."""
+    """Parameters, bytes, operations: 1.52 M."""
     if value is None:
         return ""
-    for limit, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+    for limit, letter in ((1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= limit:
             return f"{value / limit:.2f}{letter}"
     return f"{value:.0f}"

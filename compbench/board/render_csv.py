@@ -16,8 +16,9 @@ ROW = ("kind", "task", "task_version", "preset", "source", "fingerprint", "metho
        "device", "precision", "rank", "rank_best", "rank_worst", "num_ok", "num_failed")  # fmt: skip
 SCORE = ("score", "split", "metric_version", "unit", "direction", "primary", "num_seeds", "mean", "std", "low", "high",
          "ceiling", "floor")  # fmt: skip
-COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_memory_bytes", "seconds", "timing",
-        "hardware", "parameters", "evaluations_per_sample", "level", "training_data")  # fmt: skip
+COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_memory_bytes", "timing", "hardware",
+        "seconds", "shared_fit", "train_flops", "flops_per_sample", "parameters",
+        "evaluations_per_sample", "level", "training_data")  # fmt: skip
 SILOS = ("num_silos", "silo_rounds", "silo_bytes_out", "silo_bytes_in", "silo_seconds", "slowest_silo_seconds")
 HEADER = (*ROW, *SCORE, *COST, *SILOS, "note")
 EMPTY = ("",) * len(SCORE)
@@ -76,15 +77,17 @@ def _score(column: str, cell: Cell, *, primary: bool) -> tuple[str, ...]:
 
 def _timing(timing: Timing | None) -> tuple[str, ...]:
     if timing is None:
-        return ("",) * 7
+        return ("",) * 10
     rates = (
         timing.sample_samples_per_second,
         timing.train_steps_per_second,
         timing.latency_p50_ms,
         timing.peak_memory_bytes,
-        timing.seconds,
     )
-    return (*map(exact, rates), "alone" if timing.clean else "shared machine: lower bound", text(timing.hardware))
+    how = ("alone" if timing.clean else "shared machine: lower bound") if timing.hardware else "not measured"
+    how += "" if timing.same_code or not timing.hardware else ", other code"
+    charged = exact(timing.seconds), "yes" if timing.shared else "", exact(timing.train_flops), exact(timing.sample_flops)
+    return (*map(exact, rates), how, text(timing.hardware), *charged)
 
 
 def _silos(timing: Timing | None) -> tuple[str, ...]:

@@ -35,9 +35,10 @@ Made by `compbench board` from records; do not edit. `board.csv` has every score
 
 Scores are means over seeds ± sample standard deviation. After a slash stands the ceiling: the same judge on *real*
 images. A rank such as 1 (1-3) is the rank of the mean, and the ranks that the 95 % intervals leave open. Distances have
-their noise floor in brackets. `≥` marks a speed measured while others shared the machine. Rows marked *paper* are the
-papers' own figures: official data, their protocol, their judge; they are not ranked. The level says who vouches for a
-row: *self-reported* is its author alone, *reproduced* somebody who ran the same specs anew and found the same scores.
+their noise floor in brackets. Speeds are those of
+`compbench profile`: `≥` marks one measured while others shared the machine, `?` what was not measured. Rows marked
+*paper* are the papers' own figures: official data, their protocol, their judge; they are not ranked. The level says who vouches
+for a row: *self-reported* is its author alone, *reproduced* somebody who ran the same specs anew and found the same scores.
 """
 
 
@@ -69,13 +70,25 @@ def _table(section: Section, rows: Sequence[BoardRow], figures: tuple[PaperFigur
     known = [column for column in columns(rows, [f for f in figures if f.task == section.task]) if not column.detail]
     shown = _shown([column for column in known if not column.reason])
     silos = SILOS if any(row.timing and row.timing.silos for row in rows) else ()
-    header = ["rank", "method", "seeds", *map(_header, shown), "samples/s", "steps/s", *silos, "parameters", "level", "notes"]
+    header = [
+        "rank",
+        "method",
+        "seeds",
+        *map(_header, shown),
+        "samples/s",
+        "steps/s",
+        "training FLOPs",
+        *silos,
+        "parameters",
+        "level",
+        "notes",
+    ]
     lines = [line(header), line(["---"] * len(header))]
     lines += [line(_row(row, shown, with_silos=bool(silos))) for row in rows]
     for (paper, method), own in papers.items():
         cells = [_paper(own.get(column.key)) for column in shown]
         if any(cells):
-            lines.append(line(["*paper*", escape(method), "", *cells, "", "", *("" for _ in silos), "", "", escape(paper)]))
+            lines.append(line(["*paper*", escape(method), "", *cells, "", "", "", *("" for _ in silos), "", "", escape(paper)]))
     missing = [f"{column.split}: {column.title} ({column.reason})" for column in known if column.reason]
     if missing:
         lines += ["", f"Not available: {escape(_shortened('; '.join(missing)))}"]
@@ -105,6 +118,7 @@ def _row(row: BoardRow, shown: Sequence[Column], *, with_silos: bool) -> list[st
         *(_score(row, column) for column in shown),
         _speed(row.timing, "sample_samples_per_second"),
         _speed(row.timing, "train_steps_per_second"),
+        count(row.timing and row.timing.train_flops) or "?",
         *(_silos(row.timing) if with_silos else ()),
         count(row.parameters),
         row.level,
@@ -125,7 +139,7 @@ def _score(row: BoardRow, column: Column) -> str:
 def _speed(timing: Timing | None, name: str) -> str:
     value = getattr(timing, name) if timing else None
     if timing is None or value is None:
-        return ""
+        return "?" if timing else ""
     return ("" if timing.clean else "≥ ") + number(value)
 
 

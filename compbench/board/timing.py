@@ -1,14 +1,17 @@
-"""What the runs of a row cost, on one machine type."""
+"""What a row costs: speeds from `compbench profile` alone, and what its runs were charged."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from compbench.board.statistics import mean
-from compbench.devices import SPARE_CORES
 from compbench.schemas import Record
+from compbench.store.profiles import CostProfile, profile_of_record
+
+NONE: Mapping[str, CostProfile] = MappingProxyType({})
 
 
 class SiloCosts(NamedTuple):
@@ -23,40 +26,86 @@ class SiloCosts(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Means over the runs on one machine type; if not `clean`, others shared the machine and speeds are lower bounds."""
+    """What a row costs.  Speeds, latency and memory are of a profile: None is unknown.
+
+    Attributes:
+        hardware: what the profile is of; "" if there is none.
+        clean: whether it was measured alone; if not, its speeds are lower bounds.
+        same_code: whether the profile is of the code of the row's runs.
+        num_runs: runs that `seconds` is the mean of: those of the machine type with the most runs.
+        latency_p50_ms: of one request, of as many samples as the profile says.
+        seconds: a whole run, with the whole cost of a fit that it shared with others.
+        shared: whether some of these runs loaded such a fit.
+        train_flops, sample_flops: of the whole fit, over all silos, and of one sample.
+        silos: what the silos sent, received and computed.
+    """
 
     hardware: str
     clean: bool
+    same_code: bool
     num_runs: int
     train_steps_per_second: float | None
     sample_samples_per_second: float | None
     latency_p50_ms: float | None
     peak_memory_bytes: float | None
     seconds: float
+    shared: bool
+    train_flops: float | None
+    sample_flops: float | None
     silos: SiloCosts | None = None
 
 
-def timing(ok: Sequence[Record]) -> Timing | None:
-    """Speeds of the machine type with the most clean runs (by name if equal): machine types are never averaged."""
+def timing(ok: Sequence[Record], profiles: Mapping[str, CostProfile] = NONE) -> Timing | None:
+    """What the successful runs of a row cost; None if there are none.
+
+    Args:
+        ok: the runs.
+        profiles: from `compbench.store.profiles.by_cost_key`.
+    """
     machines: dict[str, list[Record]] = defaultdict(list)
     for record in ok:
-        machines[_hardware(record)].append(record)
+        machines[_machine(record)].append(record)
     if not machines:
         return None
-    clean = {name: [run for run in runs if _undisturbed(run)] for name, runs in machines.items()}
-    hardware = min(machines, key=lambda name: (-len(clean[name]), -len(machines[name]), name))
-    runs = clean[hardware] or machines[hardware]
+    runs = machines[min(machines, key=lambda name: (-len(machines[name]), name))]
+    found = next((found for run in ok if (found := profile_of_record(run, profiles)) is not None), None)
     return Timing(
-        hardware=hardware,
-        clean=bool(clean[hardware]),
+        hardware=found.hardware if found else "",
+        clean=bool(found and found.alone),
+        same_code=bool(found and all(run.spec.code == found.spec.code for run in ok)),
         num_runs=len(runs),
-        train_steps_per_second=known_mean(run.profile.train_steps_per_second for run in runs),
-        sample_samples_per_second=known_mean(run.profile.sample_samples_per_second for run in runs),
-        latency_p50_ms=known_mean(run.profile.latency_p50_ms for run in runs),
-        peak_memory_bytes=known_mean(run.profile.peak_memory_bytes for run in runs),
-        seconds=mean([run.seconds for run in runs]),
+        train_steps_per_second=found and found.train_steps_per_second,
+        sample_samples_per_second=found and found.samples_per_second,
+        latency_p50_ms=found and found.latency_ms,
+        peak_memory_bytes=found and found.peak_memory_bytes.median,
+        seconds=mean([charged_seconds(run) for run in runs]),
+        shared=any(map(loaded_shared_fit, runs)),
+        train_flops=known_mean(map(train_flops, ok)),
+        sample_flops=known_mean(run.profile.flops_per_sample for run in ok),
         silos=silo_costs(runs),
     )
+
+
+def loaded_shared_fit(record: Record) -> bool:
+    """Whether a run took a fit that another run had made."""
+    return record.notes.get("fit shared") == 1.0
+
+
+def charged_seconds(record: Record) -> float:
+    """Seconds of a whole run; one that loaded a shared fit is charged what that fit took when it was made."""
+    return record.seconds + (record.profile.seconds("fit") if loaded_shared_fit(record) else 0.0)
+
+
+def train_flops(record: Record) -> float | None:
+    """Floating point operations of the whole fit, over all silos and stages; None where they were not counted.
+
+    Equal steps are not equal cost: FLOPs a step differ by method, and steps are counted a silo.
+    """
+    profile = record.profile
+    if profile.flops_per_train_step is None:
+        return None
+    steps = sum(silo.steps for silo in profile.silos) if profile.silos else record.spec.budget.train_steps
+    return profile.flops_per_train_step * steps if steps else None
 
 
 def silo_costs(runs: Sequence[Record]) -> SiloCosts | None:
@@ -78,21 +127,10 @@ def silo_costs(runs: Sequence[Record]) -> SiloCosts | None:
     )
 
 
-def _undisturbed(record: Record) -> bool:
-    """Whether neither another run nor, as far as is known, another process took what this one could have used."""
+def _machine(record: Record) -> str:
+    """What seconds may be averaged over: a GPU's name, or a CPU model with its number of threads."""
     where = record.environment
-    if where.slots > 1 or record.spec.device_class != "cpu" or where.other_cores is None:
-        return where.slots == 1
-    return where.threads + where.other_cores <= where.cores + SPARE_CORES
-
-
-def _hardware(record: Record) -> str:
-    """What speeds may be averaged over: a GPU's name, or a CPU model with its number of threads."""
-    where = record.environment
-    if record.spec.device_class != "cpu":
-        return record.spec.device_class
-    threads = f"{where.threads} thread{'' if where.threads == 1 else 's'}" if where.threads else ""
-    return ", ".join(part for part in (where.cpu or "cpu", threads) if part)
+    return record.spec.device_class if record.spec.device_class != "cpu" else f"{where.cpu}, {where.threads}"
 
 
 def known_mean(values: Iterable[float | None]) -> float | None:

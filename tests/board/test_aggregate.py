@@ -6,12 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from support.sample_records import CPU, record, score
+from support.sample_records import record, score
 
 from compbench.board.aggregate import rows
 from compbench.board.ranks import ranks
 from compbench.board.statistics import Interval, interval, resamples, sample_std
-from compbench.schemas import RECORD_FORMAT, Environment
+from compbench.schemas import RECORD_FORMAT
 from compbench.store.load import read_records
 from compbench.store.records import dump
 
@@ -144,39 +144,6 @@ def test_ranks_tie_where_intervals_overlap() -> None:
 def test_a_single_seed_leaves_its_rank_open() -> None:
     found = ranks([0.9, 0.5, 0.1], [None, Interval(0.4, 0.6), Interval(0.1, 0.1)], higher=True)
     assert [tuple(rank) for rank in found] == [(1, 1, 3), (2, 1, 2), (3, 2, 3)]
-
-
-def test_clean_timings_push_aside_those_of_a_shared_machine() -> None:
-    (row,) = rows([record(seed=0, slots=2, speed=10.0), record(seed=1, speed=100.0), record(seed=2, speed=300.0)])
-    assert (row.timing.sample_samples_per_second, row.timing.clean, row.timing.num_runs) == (200.0, True, 2)
-    (bound,) = rows([record(seed=0, slots=2, speed=10.0), record(seed=1, slots=2, speed=30.0)])
-    assert (bound.timing.sample_samples_per_second, bound.timing.clean) == (20.0, False)
-
-
-@pytest.mark.parametrize(
-    ("device", "threads", "other_cores", "clean"),
-    [
-        ("cpu", 2, None, True),  # not known
-        ("cpu", 2, 0.2, True),
-        ("cpu", 2, 0.9, False),
-        ("cpu", 1, 0.9, True),  # a core was left
-        ("cpu", 1, 1.5, False),
-        ("NVIDIA H200", 2, 1.5, True),
-    ],
-)
-def test_speeds_beside_other_processes_are_lower_bounds_where_cores_were_short(
-    device: str, threads: int, other_cores: float | None, clean: bool
-) -> None:
-    where = Environment(compbench="0.1", python="3.12", cores=2, threads=threads, other_cores=other_cores)
-    (row,) = rows([record(device_class=device, more={"environment": where})])
-    assert row.timing.clean is clean
-
-
-def test_speeds_of_different_processors_are_never_averaged() -> None:
-    (row,) = rows([record(seed=0, cpu="fast", speed=900.0), *(record(seed=s, speed=100.0) for s in (1, 2))])
-    assert row.timing.sample_samples_per_second == 100.0
-    assert row.timing.hardware == f"{CPU}, 2 threads"
-    assert row.scores["heldout_accuracy"].num_seeds == 3
 
 
 def test_rows_are_the_same_for_any_order_of_the_records() -> None:

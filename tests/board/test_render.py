@@ -8,6 +8,7 @@ import json
 import re
 
 import pytest
+from store.test_profiles import made as profile
 from support.sample_records import png, record, score
 
 from compbench.board.aggregate import BoardRow, rows
@@ -15,6 +16,8 @@ from compbench.board.notation import clean, columns, count, duration, number, sp
 from compbench.board.render_csv import HEADER, to_csv
 from compbench.board.render_html import Picture, embedded, to_html
 from compbench.board.render_markdown import escape, to_markdown
+from compbench.board.timing import timing
+from compbench.store.profiles import Measure, by_cost_key
 
 HOSTILE = (
     "=cmd|' /C calc'!A0",
@@ -106,11 +109,26 @@ def test_accuracy_and_ceiling_stand_side_by_side() -> None:
     assert cell == [0.412, "0.412", "", 0.981, "", 1]
 
 
+def measured(*others: float) -> tuple[BoardRow, ...]:
+    """The board of one run whose cost was measured while others took some cores."""
+    run = record(speed=1e9)
+    profiles = by_cost_key([profile(run, other_cores=Measure.of(others))])
+    return tuple(row._replace(timing=timing([run], profiles)) for row in rows([run]))
+
+
 def test_speeds_of_a_shared_machine_are_marked_as_bounds() -> None:
-    board = rows([record(slots=2, speed=100.0)])
-    assert "≥ 100" in to_markdown(board, [])
+    board = measured(0.0, 0.0, 1.0, 0.0, 0.0)
+    assert "≥ 64.0 | ≥ 50.0" in to_markdown(board, [])
     assert page_data(to_html(board, [], {}))[0]["rows"][0]["timing"]["clean"] is False
     assert "shared machine: lower bound" in to_csv(board, [])
+    assert "| 64.0 | 50.0 |" in to_markdown(measured(*[0.0] * 5), [])
+
+
+def test_speeds_that_were_not_measured_are_unknown_whatever_a_run_says() -> None:
+    board = rows([record(speed=1e9)])
+    assert "| ? | ? |" in to_markdown(board, [])
+    assert ",not measured," in to_csv(board, [])
+    assert page_data(to_html(board, [], {}))[0]["rows"][0]["timing"]["samples"] == [None, ""]
 
 
 def test_only_png_becomes_a_picture() -> None:

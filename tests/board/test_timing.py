@@ -1,0 +1,54 @@
+"""Cost columns: speeds of profiles and of nothing else, shared fits charged in full, FLOPs over all silos."""
+
+from typing import Any
+
+import pytest
+from store.test_profiles import made
+from support.sample_records import record
+
+from compbench.board.timing import charged_seconds, timing, train_flops
+from compbench.schemas import Profile, Record, SiloProfile, Stage
+from compbench.store.profiles import Measure, by_cost_key
+
+
+def with_profile(**facts: Any) -> Record:
+    notes = facts.pop("notes", {})
+    return record(more={"profile": Profile(**facts), "notes": notes})
+
+
+def test_the_speed_of_a_run_is_no_cost_and_that_of_a_profile_is() -> None:
+    run = record(speed=1e9)
+    bare = timing([run])
+    assert (bare.sample_samples_per_second, bare.train_steps_per_second, bare.clean, bare.hardware) == (None, None, False, "")
+    measured = timing([run, record(seed=1)], by_cost_key([made(run)]))
+    assert (measured.sample_samples_per_second, measured.train_steps_per_second) == (64.0, 50.0)
+    assert (measured.clean, measured.same_code, measured.hardware) == (True, True, "a processor, 2 threads")
+    assert (measured.latency_p50_ms, measured.peak_memory_bytes) == (500.0, 2**30)
+
+
+def test_a_profile_beside_others_or_of_other_code_says_so() -> None:
+    run = record()
+    busy = made(run, other_cores=Measure.of([0.0, 0.0, 0.9, 0.0, 0.0]))
+    assert timing([run], by_cost_key([busy])).clean is False
+    other = made(run).model_copy(update={"spec": run.spec.model_copy(update={"code": "b" * 64, "seed": 0})})
+    assert timing([run], by_cost_key([other])).same_code is False
+
+
+def test_a_run_that_loaded_a_shared_fit_is_charged_all_of_it() -> None:
+    stages = (Stage(name="fit", seconds=80.0), Stage(name="sample", seconds=5.0))
+    loaded = with_profile(stages=stages, notes={"fit shared": 1.0})
+    fitted = with_profile(stages=stages)
+    assert (charged_seconds(loaded), charged_seconds(fitted)) == (200.0, 120.0)
+    assert (timing([loaded]).seconds, timing([loaded]).shared, timing([fitted]).shared) == (200.0, True, False)
+
+
+@pytest.mark.parametrize(("silos", "total"), [(0, 1000 * 7.0), (3, 3 * 400 * 7.0)])
+def test_training_flops_are_those_of_all_silos(silos: int, total: float) -> None:
+    accounts = tuple(SiloProfile(name=f"silo {k}", size=10, steps=400) for k in range(silos))
+    assert train_flops(with_profile(flops_per_train_step=7.0, silos=accounts)) == total
+    assert train_flops(with_profile()) is None
+
+
+def test_runs_of_different_machines_are_not_averaged() -> None:
+    odd = record(cpu="fast", more={"seconds": 1.0})
+    assert timing([odd, record(seed=1), record(seed=2)]).seconds == 120.0
