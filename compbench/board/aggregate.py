@@ -1,8 +1,8 @@
 """Records -> board rows.  What must not be compared is never in one section, row or column.
 
-A section is (task, task version, preset, data source, fingerprint): scores are compared within it, and only between
-equal metric versions.  A row is one method with one set of settings on one device class; its speeds come from one
-machine type.  Failed runs stay visible, with their reason.
+A section is one task under one protocol: preset, data, task settings and budget.  Scores are compared within it, and only
+between equal metric versions.  A row is one method with one set of settings on one device class; its speeds come from one
+machine type.  One row of each method competes, by its default settings.  Failed runs stay visible, with their reason.
 """
 
 from __future__ import annotations
@@ -11,46 +11,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from compbench.board.decomposition import ORACLE, Parts, decompose
-from compbench.board.groups import Group, group_of, variants
-from compbench.board.ranks import Rank, ranks
-from compbench.board.statistics import Interval, interval, mean, sample_std
-from compbench.board.timing import Timing, known_mean, timing
-from compbench.interfaces import PRESETS, Score
+from compbench.board.catalogue import Catalogue
+from compbench.board.cells import Cell, cells
+from compbench.board.decomposition import Parts, decomposed
+from compbench.board.discriminability import Discriminability, discriminability
+from compbench.board.groups import Group, Method, Section, default_settings, group_of, section_of, variants
+from compbench.board.ranking import Rank, ranks
+from compbench.board.timing import NONE, Timing, timing
 from compbench.schemas import Record
+from compbench.store.profiles import CostProfile
 from compbench.store.verification import Standing
 
-Kind = Literal["run", "reference"]
-
-
-class Section(NamedTuple):
-    """What scores may be compared within."""
-
-    task: str
-    task_version: int
-    preset: str
-    source: str
-    fingerprint: str
-
-
-class Cell(NamedTuple):
-    """One score of a row: mean over seeds, sample standard deviation, means of ceiling and floor.
-
-    Of the primary score only: `interval`, the 95 % bootstrap interval of the mean, and `values`, by seed.
-    """
-
-    name: str
-    split: str
-    metric_version: int
-    unit: str
-    direction: str
-    mean: float
-    std: float
-    num_seeds: int
-    ceiling: float | None
-    floor: float | None
-    interval: Interval | None = None
-    values: tuple[tuple[int, float], ...] = ()
+Kind = Literal["run", "ablation", "reference"]
+"""`run` competes; `ablation` is a method under other settings, of an older version or on another device than that row."""
 
 
 class Failure(NamedTuple):
@@ -63,8 +36,8 @@ class BoardRow(NamedTuple):
     """A method under one protocol on one device class.
 
     Attributes:
-        variant: what sets the row apart from others of its method: changed budget, differing settings, version.
-        kind: "reference" for oracles, pooled silos and other training data, which do not compete.
+        variant: what sets the row apart from others of its method: differing settings, version, precision.
+        kind: see `Kind`; "reference" for oracles, pooled silos and other training data, which do not compete.
         seeds: of the successful runs.
         statuses: how many runs ended how.
         scores: by column: the score's name, or name@vN for a metric version that the section has outgrown.
@@ -109,27 +82,68 @@ class BoardRow(NamedTuple):
         return f"{self.method} ({self.variant})" if self.variant else self.method
 
 
-def rows(records: Iterable[Record | Mapping[str, Any]], standings: Mapping[str, Standing] | None = None) -> tuple[BoardRow, ...]:
-    """All rows, by section, then rank; those that do not compete, and failures, come last.
+class Board(NamedTuple):
+    """All rows, by section, then rank, and how well each section tells its methods apart, where that is known."""
+
+    rows: tuple[BoardRow, ...]
+    discriminability: Mapping[Section, Discriminability]
+
+
+def aggregate(
+    records: Iterable[Record | Mapping[str, Any]],
+    standings: Mapping[str, Standing] | None = None,
+    catalogue: Catalogue | None = None,
+    profiles: Mapping[str, CostProfile] = NONE,
+) -> Board:
+    """The board of records, the same for any order of them.
 
     Args:
         records: in any order, as records or as their JSON objects.  Of several attempts at one run the latest
             successful one counts, a reproduced one before others, else the latest; of several runs of one seed (the
             method's file changed), likewise.
         standings: what the levels of records come to, by their names; without one a record is self-reported.
+        catalogue: default settings of the tasks.
+        profiles: what methods cost, from `compbench.store.profiles.by_cost_key`.
 
     Returns:
-        rows with ranks; the same for any order of the records.
+        rows with ranks; those that do not compete, and failures, come last.
     """
     checked = (record if isinstance(record, Record) else Record.model_validate(record) for record in records)
-    sections: dict[Section, dict[Group, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    attempts: dict[Section, dict[Group, list[Record]]] = defaultdict(lambda: defaultdict(list))
     known = standings or {}
     for record in _latest(checked, known):
-        spec = record.spec
-        section = Section(spec.task, spec.task_version, spec.preset, spec.source, spec.fingerprint)
-        sections[section][group_of(record)].append(record)
-    ordered = sorted(sections, key=lambda s: (s.task, s.task_version, PRESETS.index(s.preset), s.source, s.fingerprint))
-    return tuple(row for section in ordered for row in _section_rows(section, sections[section], known))
+        attempts[section_of(record, catalogue or {})][group_of(record)].append(record)
+    kept = {
+        section: {group: _by_seed(own, known) for group, own in attempts[section].items()}
+        for section in sorted(attempts, key=lambda section: section.place)
+    }
+    defaults = default_settings(kept)
+    primaries = {section: _primary(groups) for section, groups in kept.items()}
+    parts = decomposed(kept, primaries)
+    rows: list[BoardRow] = []
+    found: dict[Section, Discriminability] = {}
+    for section, groups in kept.items():
+        made = _section_rows(section, groups, primaries[section], known)
+        made = [
+            row._replace(parts=parts.get((section, row.group)), timing=timing(_successful(groups[row.group]), profiles))
+            for row in _competing(made, defaults)
+        ]
+        made = [_with_parts(row) for row in made]
+        told = _discriminability(made)
+        if told is not None:
+            found[section] = told
+        rows += sorted(made if told and not told.ranks else _ranked(made), key=_place)
+    return Board(tuple(rows), found)
+
+
+def rows(
+    records: Iterable[Record | Mapping[str, Any]],
+    standings: Mapping[str, Standing] | None = None,
+    catalogue: Catalogue | None = None,
+    profiles: Mapping[str, CostProfile] = NONE,
+) -> tuple[BoardRow, ...]:
+    """The rows of `aggregate` alone."""
+    return aggregate(records, standings, catalogue, profiles).rows
 
 
 def _by_seed(records: Iterable[Record], standings: Mapping[str, Standing]) -> list[Record]:
@@ -169,22 +183,22 @@ def _bytes(record: Record) -> str:
     return record.model_dump_json()
 
 
+def _primary(groups: Mapping[Group, Sequence[Record]]) -> str:
+    """The column that a section ranks by: the one that most runs call primary."""
+    return _most(score.name for records in groups.values() for r in _successful(records) for score in r.scores if score.primary)
+
+
 def _section_rows(
-    section: Section, attempts: Mapping[Group, Sequence[Record]], standings: Mapping[str, Standing]
+    section: Section, groups: Mapping[Group, Sequence[Record]], primary: str, standings: Mapping[str, Standing]
 ) -> list[BoardRow]:
-    groups = {group: _by_seed(records, standings) for group, records in attempts.items()}
-    ok = [record for group in groups.values() for record in group if record.status == "ok"]
-    scores = [score for record in ok for score in record.scores]
     newest: dict[str, int] = {}
-    for score in scores:
-        if score.metric_version > newest.get(score.name, 0):
-            newest[score.name] = score.metric_version
-    primary = _most(score.name for score in scores if score.primary)
+    for records in groups.values():
+        for score in (score for record in _successful(records) for score in record.scores):
+            if score.metric_version > newest.get(score.name, 0):
+                newest[score.name] = score.metric_version
     said = variants(groups)
-    made = [_row(section, group, said[group], records, newest, primary) for group, records in groups.items()]
-    parts = _decomposed(groups, primary)
-    made = [_vouched(_with_parts(row, parts.get(group)), standings) for row, group in zip(made, groups, strict=True)]
-    return sorted(_ranked(made), key=_place)
+    made = (_row(section, group, said[group], records, newest, primary) for group, records in groups.items())
+    return [_vouched(row, standings) for row in made]
 
 
 def _most(names: Iterable[str]) -> str:
@@ -193,31 +207,35 @@ def _most(names: Iterable[str]) -> str:
     return min(counted, key=lambda name: (-counted[name], name), default="")
 
 
-def _decomposed(groups: Mapping[Group, Sequence[Record]], primary: str) -> dict[Group, Parts]:
-    """The parts of the primary score of every row whose method also ran on exact scores."""
-    exact = {group: _successful(records) for group, records in groups.items() if group.method.endswith(ORACLE)}
-    found = {}
-    for group, records in groups.items():
-        for oracle, own in exact.items():
-            if oracle.method == group.method + ORACLE and (
-                parts := decompose(group.knobs, oracle.knobs, _successful(records), own, primary)
-            ):
-                found[group] = parts
-    return found
+def _competing(rows: Sequence[BoardRow], defaults: Mapping[Method, str]) -> list[BoardRow]:
+    """The rows, with all but one of each method marked as ablations: its newest version, at default settings, of most seeds."""
+    first: dict[tuple[str, str], BoardRow] = {}
+    for row in rows:
+        group = row.group
+        if row.kind == "run" and defaults[group.method, group.distribution, group.method_version] == group.settings:
+            name = group.method, group.distribution
+            if name not in first or _seniority(row) < _seniority(first[name]):
+                first[name] = row
+    chosen = {id(row) for row in first.values()}
+    return [row if row.kind == "reference" or id(row) in chosen else row._replace(kind="ablation") for row in rows]
 
 
-def _with_parts(row: BoardRow, parts: Parts | None) -> BoardRow:
-    """The row with inference-time and estimation error as two more columns beside the primary."""
-    whole = row.scores.get(row.primary)
+def _seniority(row: BoardRow) -> tuple[object, ...]:
+    return -row.method_version, -len(row.seeds), row.device, row.precision
+
+
+def _with_parts(row: BoardRow) -> BoardRow:
+    """The row with inference-time and estimation error as two more columns beside the primary, where they are known."""
+    whole, parts = row.scores.get(row.primary), row.parts
     if parts is None or whole is None:
-        return row
+        return row._replace(parts=None)
     bare = whole._replace(num_seeds=parts.num_seeds, ceiling=None, floor=None, interval=None, values=())
     terms = {"inference_time_error": (parts.inference, 0.0), "estimation_error": (parts.estimation, parts.spread)}
     own = {
         f"{whole.split}_{term}": bare._replace(name=f"{whole.split}_{term}", mean=value, std=std)
         for term, (value, std) in terms.items()
     }
-    return row._replace(scores={**row.scores, **own}, parts=parts)
+    return row._replace(scores={**row.scores, **own})
 
 
 def _vouched(row: BoardRow, standings: Mapping[str, Standing]) -> BoardRow:
@@ -236,14 +254,17 @@ def _successful(records: Sequence[Record]) -> list[Record]:
 
 def _place(row: BoardRow) -> tuple[Any, ...]:
     rank = row.rank.rank if row.rank else 1 << 30
-    return row.kind != "run", rank, not row.scores, row.method, row.variant, row.device, row.precision, row.records
+    aside = ("run", "ablation", "reference").index(row.kind)
+    cell = row.scores.get(row.primary)
+    merit = 0.0 if cell is None else -cell.mean if cell.direction == "higher" else cell.mean
+    return aside, rank, cell is None, not row.scores, merit, row.method, row.variant, row.device, row.precision, row.records
 
 
 def _row(
     section: Section, group: Group, variant: str, kept: Sequence[Record], newest: Mapping[str, int], primary: str
 ) -> BoardRow:
     ok = _successful(kept)
-    cells, unavailable = _cells(ok, newest, primary)
+    scores, unavailable = cells(ok, newest, primary)
     return BoardRow(
         section=section,
         method=group.method,
@@ -254,10 +275,10 @@ def _row(
         kind="reference" if any(record.oracle or record.pooled_silos for record in kept) else "run",
         seeds=tuple(record.spec.seed for record in ok),
         statuses=dict(sorted(Counter(record.status for record in kept).items())),
-        scores=cells,
+        scores=scores,
         unavailable=unavailable,
         primary=primary,
-        timing=timing(ok),
+        timing=None,
         parameters=next((p for record in ok if (p := record.profile.parameters) is not None), None),
         evaluations=next((e for record in ok if (e := record.profile.evaluations_per_sample) is not None), None),
         failures=_failures(kept),
@@ -265,41 +286,6 @@ def _row(
         records=tuple(record.name for record in kept),
         group=group,
         pooled=any(record.pooled_silos for record in kept),
-    )
-
-
-def _cells(ok: Sequence[Record], newest: Mapping[str, int], primary: str) -> tuple[dict[str, Cell], dict[str, str]]:
-    found: dict[str, dict[int, Score]] = defaultdict(dict)
-    unavailable: dict[str, str] = {}
-    for record in ok:
-        for score in record.scores:
-            old = score.metric_version != newest[score.name]
-            column = f"{score.name}@v{score.metric_version}" if old else score.name
-            if score.value is None:
-                unavailable.setdefault(column, score.reason)
-            else:
-                found[column][record.spec.seed] = score
-    cells = {column: _cell(scores, primary=column == primary) for column, scores in sorted(found.items())}
-    return cells, {column: reason for column, reason in sorted(unavailable.items()) if column not in cells}
-
-
-def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
-    by_seed = [(seed, score.value) for seed, score in scores.items() if score.value is not None]
-    values = [value for _, value in by_seed]
-    first, centre = next(iter(scores.values())), mean(values)
-    return Cell(
-        name=first.name,
-        split=first.split,
-        metric_version=first.metric_version,
-        unit=first.unit,
-        direction=first.direction,
-        mean=centre,
-        std=sample_std(values, centre),
-        num_seeds=len(values),
-        ceiling=known_mean([score.ceiling for score in scores.values()]),
-        floor=known_mean([score.floor for score in scores.values()]),
-        interval=interval(values) if primary else None,
-        values=tuple(by_seed) if primary else (),
     )
 
 
@@ -312,12 +298,36 @@ def _failures(kept: Iterable[Record]) -> tuple[Failure, ...]:
     return tuple(Failure(*end, tuple(sorted(found))) for end, found in sorted(seeds.items()))
 
 
-def _ranked(section: Sequence[BoardRow]) -> list[BoardRow]:
-    """Rank what competes by the primary score; the rest keeps none."""
-    running = [row for row in section if row.kind == "run" and row.primary in row.scores]
-    if not running:
-        return list(section)
+def failed_seeds(row: BoardRow) -> tuple[int, ...]:
+    """Seeds whose run failed, in its own time or memory too; what was stopped by hand or refused did not."""
+    return tuple(seed for entry in row.failures if entry.status not in ("killed", "refused") for seed in entry.seeds)
+
+
+def _contest(rows: Sequence[BoardRow]) -> tuple[list[BoardRow], list[dict[int, float]], int]:
+    """The rows that compete, their primary scores by seed as shares of the whole, and of how many trials a share is."""
+    running = [row for row in rows if row.kind == "run" and len(row.seeds) > 1 and row.primary in row.scores]
     cells = [row.scores[row.primary] for row in running]
-    placed = ranks([c.mean for c in cells], [c.interval for c in cells], higher=_most(c.direction for c in cells) == "higher")
-    found = {id(row): rank for row, rank in zip(running, placed, strict=True)}
-    return [row._replace(rank=found.get(id(row))) for row in section]
+    if not cells:
+        return [], [], 0
+    values = [{seed: value / cell.whole for seed, value in cell.values} for cell in cells]
+    return running, values, min(cell.trials for cell in cells)
+
+
+def _discriminability(rows: Sequence[BoardRow]) -> Discriminability | None:
+    _, values, trials = _contest(rows)
+    return discriminability(values, trials=trials) if values else None
+
+
+def _ranked(rows: Sequence[BoardRow]) -> list[BoardRow]:
+    """Rank what competes with two seeds or more by the primary score; the rest keeps none.
+
+    A failed seed counts as the worst run of the section, and as nothing at all where higher is better.
+    """
+    running, values, trials = _contest(rows)
+    if not running:
+        return list(rows)
+    higher = _most(row.scores[row.primary].direction for row in running) == "higher"
+    worst = 0.0 if higher else max(value for own in values for value in own.values())
+    values = [own | dict.fromkeys(failed_seeds(row), worst) for row, own in zip(running, values, strict=True)]
+    found = {id(row): rank for row, rank in zip(running, ranks(values, higher=higher, trials=trials), strict=True)}
+    return [row._replace(rank=found.get(id(row))) for row in rows]

@@ -4,80 +4,85 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from compbench.board.aggregate import BoardRow, Section, rows
-from compbench.board.overall import contests
+from compbench.board.aggregate import BoardRow, aggregate
+from compbench.board.catalogue import Catalogue
+from compbench.board.families import contests
+from compbench.board.groups import Section
 from compbench.board.papers import read
 from compbench.board.render_csv import to_csv
+from compbench.board.render_families import families_csv, families_markdown, tasks_csv
 from compbench.board.render_html import Picture, to_html
 from compbench.board.render_markdown import to_markdown
-from compbench.board.render_overall import overall_csv, overall_html, overall_markdown, pairs_csv
-from compbench.board.render_svg import profiles, to_svg
+from compbench.board.render_svg import to_svg
 from compbench.files import write_atomically
 from compbench.interfaces import PRESETS
 from compbench.schemas import Record
 from compbench.store.load import collector_paused
+from compbench.store.profiles import CostProfile
 from compbench.store.verification import Standing
 
 CHART = "decomposition.svg"
 """Inference-time and estimation error; written where some method also ran on exact scores."""
 
-PROFILES = "profiles.svg"
-"""Performance profiles; written where two tasks or more share a preset and a data source."""
-
 PictureOf = Callable[[Record], Picture | None]
 Standings = Mapping[str, Standing]
 
 
-def build(
-    records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
-) -> tuple[Path, ...]:
-    """Write board.csv, board.md, index.html, overall.csv, pairs.csv and the charts that show something, each whole or not at all.
+class Material(NamedTuple):
+    """What a board is made of.
 
-    Args:
+    Attributes:
         records: in any order.
-        destination: folder; made if need be.
         papers: the papers' figures (`papers.csv`), or None.
         pictures: record -> its sample grid, if it has one.
         standings: what the levels of records come to, by their names.
+        catalogue: what is known of tasks beside their records.
+        profiles: what methods cost, by `cost_key`.
+    """
+
+    records: Sequence[Record]
+    papers: Path | None = None
+    pictures: PictureOf = lambda record: None
+    standings: Standings = {}
+    catalogue: Catalogue = {}
+    profiles: Mapping[str, CostProfile] = {}
+
+
+def build(material: Material, destination: Path) -> tuple[Path, ...]:
+    """Write the board's files into a folder, each whole or not at all; the folder is made if need be.
 
     Returns:
         the files written.
     """
-    files = contents(records, papers=papers, pictures=pictures, standings=standings)
+    files = contents(material)
     for name, content in files.items():
         write_atomically(destination / name, content)
     return tuple(destination / name for name in files)
 
 
-def stale(
-    records: Sequence[Record], destination: Path, *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
-) -> list[Path]:
+def stale(material: Material, destination: Path) -> list[Path]:
     """The files of a board that differ from what the records give, or are not there; nothing is written."""
-    files = contents(records, papers=papers, pictures=pictures, standings=standings)
-    paths = {destination / name: content for name, content in files.items()}
+    paths = {destination / name: content for name, content in contents(material).items()}
     return [path for path, content in paths.items() if not path.is_file() or path.read_bytes() != content]
 
 
-def contents(
-    records: Sequence[Record], *, papers: Path | None, pictures: PictureOf, standings: Standings | None = None
-) -> Mapping[str, bytes]:
-    """The bytes of the board's files, by name."""
-    figures = read(papers)
+def contents(material: Material) -> Mapping[str, bytes]:
+    """The bytes of the board's files, by name: tables, the page, and the chart if it shows something."""
+    figures = read(material.papers)
     with collector_paused():
-        board = rows(records, standings)
-        overall = contests(board)
-        charts = {CHART: to_svg(board), PROFILES: profiles(overall)}
-        drawn = {name: name if chart else "" for name, chart in charts.items()}
-        own = overall_markdown(overall, chart=drawn[PROFILES])
-        grids = sample_grids(board, records, pictures)
+        board = aggregate(material.records, material.standings, material.catalogue, material.profiles)
+        found = contests(board)
+        chart = to_svg(board.rows)
+        grids = sample_grids(board.rows, material.records, material.pictures)
         files = {
-            "board.csv": to_csv(board, figures),
-            "board.md": to_markdown(board, figures, overall=own, chart=drawn[CHART]),
-            "index.html": to_html(board, figures, grids, overall=overall_html(overall), chart=charts[CHART]),
-            "overall.csv": overall_csv(overall),
-            "pairs.csv": pairs_csv(overall),
-            **{name: chart for name, chart in charts.items() if chart},
+            "board.csv": to_csv(board.rows, figures),
+            "families.csv": families_csv(found),
+            "tasks.csv": tasks_csv(board),
+            "board.md": to_markdown(board, figures, overall=families_markdown(found), chart=CHART if chart else ""),
+            "index.html": to_html(board, figures, grids, chart=chart),
+            **({CHART: chart} if chart else {}),
         }
         return {name: content.encode() for name, content in files.items()}
 

@@ -8,9 +8,11 @@ Compositional Generation, section 2, argues for this sum and measures none of it
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from compbench.board.groups import Group, Section
 from compbench.board.statistics import mean, sample_std
 from compbench.schemas import Record
 
@@ -27,6 +29,34 @@ class Parts(NamedTuple):
     inference: float
     estimation: float
     spread: float
+
+
+Attempts = Mapping[Section, Mapping[Group, Sequence[Record]]]
+
+
+def decomposed(attempts: Attempts, primaries: Mapping[Section, str]) -> dict[tuple[Section, Group], Parts]:
+    """The parts of the primary score of every row whose method also ran on exact scores, on whatever number of points.
+
+    Args:
+        attempts: records of each row of each section.
+        primaries: each section's primary score.
+    """
+    exact: dict[tuple[object, ...], list[tuple[Group, list[Record]]]] = defaultdict(list)
+    for section, groups in attempts.items():
+        for group, records in groups.items():
+            if group.method.endswith(ORACLE):
+                exact[section[:5], group.method].append((group, _successful(records)))
+    found = {}
+    for section, groups in attempts.items():
+        for group, records in groups.items():
+            for oracle, own in exact.get((section[:5], group.method + ORACLE), ()):
+                if parts := decompose(group.knobs, oracle.knobs, _successful(records), own, primaries[section]):
+                    found[section, group] = parts
+    return found
+
+
+def _successful(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record.status == "ok"]
 
 
 def decompose(knobs: str, oracle_knobs: str, learned: Sequence[Record], exact: Sequence[Record], primary: str) -> Parts | None:

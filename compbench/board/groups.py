@@ -1,67 +1,127 @@
-"""What the seeds of a board's row have in common, and how a row says what sets it apart."""
+"""Which records belong together: a section holds what may be ranked, a row what may be averaged; and how each is called."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from compbench.board.catalogue import Catalogue, TaskFacts
+from compbench.interfaces import PRESETS
 from compbench.schemas import Record
 
 LONGEST, LONGEST_VARIANT = 120, 600
 """Characters of a setting in a row's variant, and of all of them."""
 
 
+class Section(NamedTuple):
+    """What scores may be ranked within: one task under one protocol.
+
+    `changed` names what differs from the task's own settings and its preset's budget, as in ("size=16", "train_steps=1000").
+    """
+
+    task: str
+    task_version: int
+    preset: str
+    source: str
+    fingerprint: str
+    changed: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Sorts sections: by task, the unchanged protocol first."""
+        return self.task, self.task_version, PRESETS.index(self.preset), self.source, self.fingerprint, self.changed
+
+
 class Group(NamedTuple):
     """What the seeds of one row have in common; `knobs` is JSON of all settings, budget and task settings.
 
-    `distribution` is what the method came with: another's method of the same name is another row.
+    `settings` is JSON of the method's settings alone; `distribution` is what the method came with: another's method of the
+    same name is another row.
     """
 
     method: str
     distribution: str
     method_version: int
+    settings: str
     knobs: str
-    changed: tuple[str, ...]
     device: str
     precision: str
+
+
+def section_of(record: Record, catalogue: Catalogue) -> Section:
+    """The section that a record belongs to.  Of a task that is not installed no setting is known to be the default."""
+    spec = record.spec
+    settings = spec.model_dump_json(include={"task_settings"}) if spec.task_settings else ""
+    changed = _changed_settings(settings, catalogue.get(spec.task)) if settings else ()
+    if spec.budget_changed:
+        changed += tuple(f"{name}={_short(_written(getattr(spec.budget, name)))}" for name in sorted(spec.budget_changed))
+    return Section(spec.task, spec.task_version, spec.preset, spec.source, spec.fingerprint, changed)
+
+
+def _changed_settings(settings: str, facts: TaskFacts | None) -> tuple[str, ...]:
+    defaults = facts.settings if facts else {}
+    own = json.loads(settings)["task_settings"]
+    return tuple(
+        f"{name}={_short(_written(value))}"
+        for name, value in sorted(own.items())
+        if name not in defaults or _written(defaults[name]) != _written(value)
+    )
 
 
 def group_of(record: Record) -> Group:
     """The row that a record belongs to, within its section."""
     spec = record.spec
-    knobs = _knobs(spec.model_dump_json(include={"settings", "budget", "task_settings"}))
-    changed = tuple(sorted(f"budget.{name}" for name in spec.budget_changed))
-    return Group(spec.method, record.plugin.distribution, spec.method_version, knobs, changed, spec.device_class, spec.precision)
+    settings, knobs = _knobs(spec.model_dump_json(include={"settings", "budget", "task_settings"}))
+    return Group(spec.method, record.plugin.distribution, spec.method_version, settings, knobs, spec.device_class, spec.precision)
 
 
 @lru_cache(maxsize=10_000)
-def _knobs(parts: str) -> str:
-    """One object of settings, budget and task settings, with sorted keys.  Runs that differ in their seed share it."""
+def _knobs(parts: str) -> tuple[str, str]:
+    """The settings, and one object of settings, budget and task settings, with sorted keys.  Runs of other seeds share it."""
     known = json.loads(parts)
     budget = {f"budget.{name}": value for name, value in known["budget"].items()}
     task = {f"task.{name}": value for name, value in known["task_settings"].items()}
-    return json.dumps({**known["settings"], **budget, **task}, sort_keys=True)
+    whole = {**known["settings"], **budget, **task}
+    return json.dumps(known["settings"], sort_keys=True), json.dumps(whole, sort_keys=True)
+
+
+Method = tuple[str, str, int]
+"""Name, distribution, version."""
+
+
+def default_settings(sections: Mapping[Section, Iterable[Group]]) -> dict[Method, str]:
+    """Settings that stand for each method: those under which it ran most tasks, then most sections.
+
+    A record does not say which of its settings were given by hand, and ablations are run on fewer tasks than a method itself.
+    """
+    found: dict[Method, dict[str, set[Section]]] = defaultdict(lambda: defaultdict(set))
+    for section, groups in sections.items():
+        for group in groups:
+            found[group.method, group.distribution, group.method_version][group.settings].add(section)
+
+    def place(item: tuple[str, set[Section]]) -> tuple[object, ...]:
+        settings, own = item
+        return -len({section.task for section in own}), -len(own), settings
+
+    return {method: min(known.items(), key=place)[0] for method, known in found.items()}
 
 
 def variants(groups: Iterable[Group]) -> dict[Group, str]:
-    """What a row says beside its method's name: changed budgets always, settings where rows of the method differ."""
+    """What a row says beside its method's name: version, settings and origin where rows of the method differ."""
     by_method: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
         by_method[group.method].append(group)
     said = {}
     for siblings in by_method.values():
-        knobs = {group: json.loads(group.knobs) for group in siblings}
+        knobs = {group: json.loads(group.settings) for group in siblings}
         names = {name for known in knobs.values() for name in known}
-        differing = set()
-        if len(siblings) > 1:
-            differing = {name for name in names if len({_written(known.get(name)) for known in knobs.values()}) > 1}
+        differing = {name for name in names if len({_written(known.get(name)) for known in knobs.values()}) > 1}
         for group, known in knobs.items():
-            shown = sorted((differing | set(group.changed)) & known.keys())
             parts = [f"v{group.method_version}"] if len({g.method_version for g in siblings}) > 1 else []
-            parts += [_short(f"{name}={_written(known[name])}") for name in shown]
+            parts += [_short(f"{name}={_written(known[name])}") for name in sorted(differing & known.keys())]
             parts += [f"from {_short(group.distribution)}"] if len({g.distribution for g in siblings}) > 1 else []
             parts += [group.precision] if len({g.precision for g in siblings}) > 1 else []
             said[group] = _short(", ".join(parts), LONGEST_VARIANT)

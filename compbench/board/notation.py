@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from compbench.board.aggregate import BoardRow, Failure, Section
+from compbench.board.aggregate import BoardRow, Failure
+from compbench.board.discriminability import Discriminability
+from compbench.board.families import Standing
+from compbench.board.groups import Section
 from compbench.board.papers import PaperFigure
+from compbench.board.ranking import Rank
 from compbench.store.text import clean
 
 SPLITS = ("heldout", "all", "seen", "none")
@@ -112,11 +116,30 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
-def rank_range(row: BoardRow) -> str:
-    """The ranks that the intervals leave open, as in 1-3; one number if they leave none."""
-    if row.rank is None:
+def open_ranks(rank: Rank | None) -> str:
+    """The ranks that the comparisons leave open, as in 1-3; one number if they leave none; "" without a rank."""
+    if rank is None:
         return ""
-    return str(row.rank.best) if row.rank.best == row.rank.worst else f"{row.rank.best}-{row.rank.worst}"
+    return str(rank.best) if rank.best == rank.worst else f"{rank.best}-{rank.worst}"
+
+
+def standing_words(found: Standing, num_tasks: int) -> str:
+    """0.71 (0.66 to 0.75), and of an incomplete one how much it ran: 0.71 on 3 of 6."""
+    text = f"{found.mean:.2f}"
+    if found.num_tasks < num_tasks:
+        return f"{text} on {found.num_tasks} of {num_tasks}"
+    if found.interval is None:
+        return f"{text} (one seed)" if found.state == "one seed" else text
+    return f"{text} ({found.interval.low:.2f} to {found.interval.high:.2f})"
+
+
+def discriminability_words(told: Discriminability | None) -> str:
+    """How well a task tells methods apart, as a sentence."""
+    if told is None:
+        return "Not known yet how well this task tells methods apart: it takes two methods at two seeds."
+    share = f"{told.share:.2f} ({told.low:.2f} to {told.high:.2f})"
+    of = f"of the variance is between methods ({told.num_methods} methods, {told.num_seeds} seeds)"
+    return f"{share} {of}." if told.ranks else f"Does not rank at this preset: {share} {of}."
 
 
 def failure(entry: Failure) -> str:
@@ -137,21 +160,28 @@ def notes(row: BoardRow) -> tuple[str, ...]:
         why = "trained on other data too" if row.training == "external" else "an oracle"
         why = "had the data of all silos in one place" if row.pooled else why
         found.append(f"{reference(row)}: {why}; does not compete")
+    if row.kind == "run" and not row.rank and len(row.seeds) == 1:
+        found.append("one seed: not ranked")
     if row.codes > 1:
         found.append(f"runs of {row.codes} versions of the method's file")
     return tuple(found)
 
 
 def heading(section: Section, among: Sequence[Section]) -> str:
-    """The section in words; version and fingerprint only where they tell it from another."""
+    """The section in words, with everything that was changed; version and fingerprint only where they tell it from another."""
     parts = [section.task]
     versions = {other.task_version for other in among if other.task == section.task}
     if versions - {1}:
         parts[0] += f" v{section.task_version}"
-    parts += [section.preset, f"{section.source} data"]
-    if any(other[:4] == section[:4] and other != section for other in among):
+    parts += [protocol(section), f"{section.source} data"]
+    if any(other != section and other._replace(fingerprint="") == section._replace(fingerprint="") for other in among):
         parts.append(clean(section.fingerprint))
     return ", ".join(parts)
+
+
+def protocol(section: Section) -> str:
+    """The preset, and what was changed of it: a changed preset is not called by its name alone."""
+    return f"{section.preset} with {', '.join(map(clean, section.changed))}" if section.changed else section.preset
 
 
 def by_section(rows: Sequence[BoardRow]) -> dict[Section, list[BoardRow]]:

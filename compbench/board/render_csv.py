@@ -12,8 +12,8 @@ from compbench.board.papers import PaperFigure
 from compbench.board.timing import Timing
 from compbench.store.text import text
 
-ROW = ("kind", "task", "task_version", "preset", "source", "fingerprint", "method", "method_version", "variant",
-       "device", "precision", "rank", "rank_best", "rank_worst", "num_ok", "num_failed")  # fmt: skip
+ROW = ("kind", "task", "task_version", "preset", "source", "fingerprint", "changed", "method", "method_version", "variant",
+       "device", "precision", "rank", "rank_best", "rank_worst", "group", "num_ok", "num_failed")  # fmt: skip
 SCORE = ("score", "split", "metric_version", "unit", "direction", "primary", "num_seeds", "mean", "std", "low", "high",
          "ceiling", "floor")  # fmt: skip
 COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_memory_bytes", "timing", "hardware",
@@ -38,10 +38,11 @@ def to_csv(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> str:
 
 def _lines(row: BoardRow) -> list[tuple[str, ...]]:
     num_ok = row.statuses.get("ok", 0)
-    rank = tuple(map(str, row.rank)) if row.rank else ("", "", "")
+    rank = tuple(map(str, row.rank)) if row.rank else ("",) * 4
     head = (
         row.kind,
-        *(text(part) if isinstance(part, str) else str(part) for part in row.section),
+        *(text(part) if isinstance(part, str) else str(part) for part in row.section[:5]),
+        text(", ".join(row.section.changed)),
         text(row.method),
         str(row.method_version),
         text(row.variant),

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compbench.board.aggregate import BoardRow, Cell, Section
+from compbench.board.aggregate import Board, BoardRow
+from compbench.board.cells import Cell
+from compbench.board.groups import Section
 from compbench.board.notation import (
     SPLIT_TITLES,
     Column,
@@ -20,12 +22,14 @@ from compbench.board.notation import (
     clean,
     columns,
     count,
+    discriminability_words,
     duration,
     failure,
     heading,
     notes,
     number,
-    rank_range,
+    open_ranks,
+    protocol,
     reference,
     spread,
 )
@@ -60,33 +64,33 @@ Pictures = Mapping[tuple[Section, str], Picture]
 """By section and method."""
 
 
-def to_html(
-    rows: Sequence[BoardRow], figures: Sequence[PaperFigure], pictures: Pictures, *, overall: str = "", chart: str = ""
-) -> str:
+def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, *, chart: str = "") -> str:
     """The whole page.
 
     Args:
-        rows: as `aggregate.rows` gives them.
+        board: as `aggregate` gives it.
         figures: the papers'.
         pictures: sample grids; what is no PNG is left out.
-        overall: the overall boards, as HTML made by us.
         chart: the decomposition chart as SVG, made by us; "" for none.
     """
     import jinja2
     import markupsafe
 
-    sections = by_section(rows)
-    boards = [_board(section, own, list(sections), tuple(figures), pictures) for section, own in sections.items()]
+    sections = by_section(board.rows)
+    told = board.discriminability
+    boards = [
+        _board(section, own, list(sections), tuple(figures), pictures) | {"told": discriminability_words(told.get(section))}
+        for section, own in sections.items()
+    ]
     environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    runs = sum(sum(row.statuses.values()) for row in rows)
+    runs = sum(sum(row.statuses.values()) for row in board.rows)
     return template.render(
         data=embedded(boards),
         linked=any(picture.address for picture in pictures.values()),
         num_boards=len(boards),
-        num_rows=len(rows),
+        num_rows=len(board.rows),
         num_runs=runs,
-        overall=markupsafe.Markup(overall),
         chart=markupsafe.Markup(chart),
     )
 
@@ -116,6 +120,7 @@ def _board(
         "task": section.task,
         "title": title,
         "preset": section.preset,
+        "protocol": protocol(section),
         "source": section.source,
         "fingerprint": clean(section.fingerprint),
         "version": section.task_version,
@@ -160,7 +165,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Any]:
         "device": clean(row.device),
         "precision": row.precision,
         "rank": row.rank.rank if row.rank else None,
-        "range": rank_range(row),
+        "range": open_ranks(row.rank),
         "seeds": len(row.seeds),
         "runs": sum(row.statuses.values()),
         "cells": [_cell(row.scores.get(c.key), row.unavailable.get(c.key)) for c in shown],

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from compbench.board.aggregate import BoardRow, Section
+from compbench.board.aggregate import Board, BoardRow
+from compbench.board.groups import Section
 from compbench.board.notation import (
     SPLIT_TITLES,
     Column,
@@ -13,12 +14,13 @@ from compbench.board.notation import (
     clean,
     columns,
     count,
+    discriminability_words,
     duration,
     failure,
     heading,
     notes,
     number,
-    rank_range,
+    open_ranks,
     spread,
 )
 from compbench.board.papers import PaperFigure, rows_of
@@ -31,32 +33,34 @@ LONGEST = 200
 
 PREAMBLE = """# Board
 
-Made by `compbench board` from records; do not edit. `board.csv` has every score, `index.html` sorts, filters and plots.
+Made by `compbench board` from records; do not edit. `board.csv` has every score, `families.csv` the first tables, `tasks.csv`
+how well each task tells methods apart, `index.html` sorts, filters and plots.
 
 Scores are means over seeds ± sample standard deviation. After a slash stands the ceiling: the same judge on *real*
-images. A rank such as 1 (1-3) is the rank of the mean, and the ranks that the 95 % intervals leave open. Distances have
-their noise floor in brackets. Speeds are those of
-`compbench profile`: `≥` marks one measured while others shared the machine, `?` what was not measured. Rows marked
-*paper* are the papers' own figures: official data, their protocol, their judge; they are not ranked. The level says who vouches
-for a row: *self-reported* is its author alone, *reproduced* somebody who ran the same specs anew and found the same scores.
+images. A rank such as 1 (1-3) is the rank of the mean, and the ranks that paired comparisons leave open. Distances have
+their noise floor in brackets. Speeds are those of `compbench profile`: `≥` marks one measured while others shared the
+machine, `?` what was not measured. Rows marked *paper* are the papers' own figures: official data, their protocol, their
+judge; they are not ranked. *Ablations* are methods under other than their default settings. The level says who vouches for
+a row: *self-reported* is its author alone, *reproduced* somebody who ran the same specs again and found the same scores.
 """
 
 
-def to_markdown(rows: Sequence[BoardRow], figures: Sequence[PaperFigure], *, overall: str = "", chart: str = "") -> str:
+def to_markdown(board: Board, figures: Sequence[PaperFigure], *, overall: str = "", chart: str = "") -> str:
     """The whole board: the primary score's split in full, other splits by the primary's metric alone.
 
     Args:
-        rows: as `aggregate.rows` gives them.
+        board: as `aggregate` gives it.
         figures: the papers'.
-        overall: the overall boards, as Markdown; they come first.
+        overall: the tables over all families, as Markdown; they come first.
         chart: file of the decomposition chart; "" for none.
     """
-    sections = by_section(rows)
+    sections = by_section(board.rows)
     parts = [PREAMBLE] + [overall] * bool(overall)
     if not sections:
         parts.append("There are no records yet.\n")
     for section, own in sections.items():
         parts.append(f"## {escape(heading(section, list(sections)))}\n")
+        parts.append(f"{discriminability_words(board.discriminability.get(section))}\n")
         parts.append(_table(section, own, tuple(figures)))
     if chart:
         parts.append(
@@ -108,11 +112,11 @@ def _header(column: Column) -> str:
 
 
 def _row(row: BoardRow, shown: Sequence[Column], *, with_silos: bool) -> list[str]:
-    rank = "" if row.rank is None else f"{row.rank.rank} ({rank_range(row)})"
+    rank = "" if row.rank is None else f"{row.rank.rank} ({open_ranks(row.rank)})"
     seeds = f"{len(row.seeds)}/{sum(row.statuses.values())}"
     remarks = [*notes(row), *map(failure, row.failures)]
     return [
-        "*ref*" if row.kind == "reference" else rank,
+        {"reference": "*ref*", "ablation": "*ablation*"}.get(row.kind, rank),
         escape(row.label) + ("" if row.device == "cpu" else f" on {escape(row.device)}"),
         seeds,
         *(_score(row, column) for column in shown),

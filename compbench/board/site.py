@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from compbench.store.records import Problem, Store
 
 if TYPE_CHECKING:
+    from compbench.board.build import Material
     from compbench.board.render_html import Picture
     from compbench.schemas import Record
 
 PAPERS = "papers.csv"
+PROFILES = "profiles"
+"""Folder beside that of the records: what `compbench profile` measured."""
 
 
 def rebuild(records: Path, output: Path, *, link: bool = False) -> tuple[tuple[Path, ...], list[Problem]]:
@@ -21,7 +24,7 @@ def rebuild(records: Path, output: Path, *, link: bool = False) -> tuple[tuple[P
 
     Args:
         records: folder of records, with their pictures beside them.
-        output: where board.csv, board.md and index.html go.
+        output: where the board's files go.
         link: the page refers to the pictures beside the records instead of holding them.
 
     Returns:
@@ -29,23 +32,31 @@ def rebuild(records: Path, output: Path, *, link: bool = False) -> tuple[tuple[P
     """
     from compbench.board.build import build
 
-    facts, problems = _read(records, output if link else None)
-    return build(destination=output, **facts), problems
+    material, problems = read(records, linked_from=output if link else None)
+    return build(material, output), problems
 
 
 def stale(records: Path, output: Path, *, link: bool = False) -> list[Path]:
     """The files of a board that differ from what the records give."""
     from compbench.board import build
 
-    facts, _ = _read(records, output if link else None)
-    return build.stale(destination=output, **facts)
+    material, _ = read(records, linked_from=output if link else None)
+    return build.stale(material, output)
 
 
-def _read(records: Path, linked_from: Path | None) -> tuple[dict[str, Any], list[Problem]]:
-    """What a board is made of, as arguments of `build`, and what was passed over."""
+def read(records: Path, *, linked_from: Path | None = None) -> tuple[Material, list[Problem]]:
+    """What a board is made of, and what was passed over.
+
+    Args:
+        records: folder of records, with their pictures beside them.
+        linked_from: folder of a page that refers to the pictures; None if it is to hold them.
+    """
+    from compbench.board.build import Material
+    from compbench.board.catalogue import catalogue
     from compbench.board.render_html import Picture
     from compbench.store import verification
     from compbench.store.load import read_records
+    from compbench.store.profiles import by_cost_key, read_profiles
     from compbench.store.scrutiny import plausible
 
     store = Store(records)
@@ -60,8 +71,10 @@ def _read(records: Path, linked_from: Path | None) -> tuple[dict[str, Any], list
             return None
         return Picture(record.spec.seed, content, quote(f"{way}/{grid.name}") if way else "")
 
-    facts = {"records": found, "papers": papers_beside(records), "pictures": picture, "standings": standings}
-    return facts, [*problems, *odd, *more]
+    tasks = catalogue(record.spec.task for record in found)
+    costs, bad = read_profiles(records.parent / PROFILES)
+    material = Material(found, papers_beside(records), picture, standings, tasks, by_cost_key(costs))
+    return material, [*problems, *odd, *more, *bad]
 
 
 def papers_beside(records: Path) -> Path | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from compbench.board.cells import known_mean
 from compbench.board.statistics import mean
 from compbench.schemas import Record
 from compbench.store.profiles import CostProfile, profile_of_record
@@ -68,7 +69,7 @@ def timing(ok: Sequence[Record], profiles: Mapping[str, CostProfile] = NONE) -> 
     if not machines:
         return None
     runs = machines[min(machines, key=lambda name: (-len(machines[name]), name))]
-    found = next((found for run in ok if (found := profile_of_record(run, profiles)) is not None), None)
+    found = next((found for run in ok if profiles and (found := profile_of_record(run, profiles)) is not None), None)
     return Timing(
         hardware=found.hardware if found else "",
         clean=bool(found and found.alone),
@@ -131,8 +132,3 @@ def _machine(record: Record) -> str:
     """What seconds may be averaged over: a GPU's name, or a CPU model with its number of threads."""
     where = record.environment
     return record.spec.device_class if record.spec.device_class != "cpu" else f"{where.cpu}, {where.threads}"
-
-
-def known_mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return mean(known) if known else None

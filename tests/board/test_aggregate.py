@@ -9,9 +9,10 @@ import pytest
 from support.sample_records import record, score
 
 from compbench.board.aggregate import rows
-from compbench.board.ranks import ranks
-from compbench.board.statistics import Interval, interval, resamples, sample_std
-from compbench.schemas import RECORD_FORMAT
+from compbench.board.catalogue import TaskFacts
+from compbench.board.notation import heading
+from compbench.board.statistics import sample_std
+from compbench.schemas import RECORD_FORMAT, Record
 from compbench.store.load import read_records
 from compbench.store.records import dump
 
@@ -21,7 +22,7 @@ def test_a_row_has_the_mean_and_sample_deviation_of_its_seeds() -> None:
     (row,) = rows(record(score(value=v, ceiling=0.9, floor=None), seed=s) for s, v in enumerate(values))
     cell = row.scores["heldout_accuracy"]
     assert (cell.mean, cell.std, cell.num_seeds, cell.ceiling) == (0.5, 0.25, 3, 0.9)
-    assert cell.interval == (0.25, 0.75)
+    assert cell.interval == pytest.approx((0.0, 1.0))  # 0.5 -/+ 4.3 * 0.25 / sqrt(3), within a share's bounds
     assert row.seeds == (0, 1, 2)
 
 
@@ -45,12 +46,15 @@ def test_ceilings_and_floors_are_means_too() -> None:
         {"fingerprint": "renderer-2"},
         {"task_version": 2},
         {"task": "shapes3d-light"},
+        {"budget": {"train_steps": 2000}, "budget_changed": ("train_steps",)},
+        {"task_settings": {"judge": "pooled"}},
     ],
 )
 def test_what_must_not_be_compared_is_in_another_section(change: dict) -> None:
     one, two = rows([record(), record(seed=1, **change)])
     assert one.section != two.section
-    assert (one.rank.worst, two.rank.worst) == (1, 1)
+    found = rows([*seeds("a", 0.5, 0.6), *seeds("b", 0.7, 0.8, **change)])
+    assert [row.rank for row in found] == [(1, 1, 1, 1)] * 2
 
 
 @pytest.mark.parametrize(
@@ -60,8 +64,6 @@ def test_what_must_not_be_compared_is_in_another_section(change: dict) -> None:
         {"method_version": 2},
         {"settings": {"hidden": 128}},
         {"precision": "bf16"},
-        {"budget": {"train_steps": 2000}, "budget_changed": ("train_steps",)},
-        {"task_settings": {"judge": "pooled"}},
     ],
 )
 def test_other_settings_and_devices_are_another_row_of_the_section(change: dict) -> None:
@@ -70,9 +72,17 @@ def test_other_settings_and_devices_are_another_row_of_the_section(change: dict)
     assert (one.label, one.device) != (two.label, two.device)
 
 
-def test_a_changed_budget_is_said_even_where_no_row_differs() -> None:
-    (row,) = rows([record(budget={"train_steps": 2000}, budget_changed=("train_steps",))])
-    assert row.label == "factored (budget.train_steps=2000)"
+def test_a_changed_budget_or_task_is_said_by_the_title_even_where_no_row_differs() -> None:
+    changed = record(budget={"train_steps": 700}, budget_changed=("train_steps",), task_settings={"size": 16, "sigma": 1.0})
+    (row,) = rows([changed], catalogue={"shapes3d-heavy": TaskFacts("", {"size": 28, "sigma": 1.0})})
+    assert heading(row.section, [row.section]) == "shapes3d-heavy, quick with size=16, train_steps=700, embedded data"
+    (plain,) = rows([record(task_settings={"size": 28})], catalogue={"shapes3d-heavy": TaskFacts("", {"size": 28})})
+    assert heading(plain.section, [plain.section]) == "shapes3d-heavy, quick, embedded data"
+
+
+def test_of_a_task_that_is_not_installed_every_setting_is_said() -> None:
+    (row,) = rows([record(task_settings={"size": 16})])
+    assert row.section.changed == ("size=16",)
 
 
 def test_settings_are_said_only_where_rows_differ() -> None:
@@ -82,11 +92,12 @@ def test_settings_are_said_only_where_rows_differ() -> None:
 
 def test_metric_versions_are_never_averaged_and_only_the_newest_ranks() -> None:
     old, new = score(value=0.9, metric_version=1), score(value=0.5, metric_version=2)
-    both, stale = rows([record(old), record(new, seed=1), record(old, method="mono")])
+    both, stale = rows(
+        [record(old), record(new, seed=1), record(new, seed=2), record(old, method="mono"), record(old, method="mono", seed=1)]
+    )
     assert both.scores["heldout_accuracy"].mean == 0.5
     assert both.scores["heldout_accuracy@v1"].mean == 0.9
-    assert stale.rank is None
-    assert both.rank == (1, 1, 1)
+    assert (both.rank, stale.rank) == ((1, 1, 1, 1), None)
 
 
 def test_the_latest_successful_attempt_counts() -> None:
@@ -119,8 +130,8 @@ def test_an_unavailable_score_keeps_its_reason() -> None:
 
 @pytest.mark.parametrize("mark", ["oracle", "pooled_silos"])
 def test_oracles_and_pooled_silos_are_references_and_do_not_rank(mark: str) -> None:
-    own, reference = rows([record(score(value=0.2)), record(score(value=0.9), method="best", more={mark: True})])
-    assert (own.kind, own.rank) == ("run", (1, 1, 1))
+    own, reference = rows([*seeds("factored", 0.2, 0.3), *seeds("best", 0.9, 0.95, more={mark: True})])
+    assert (own.kind, own.rank) == ("run", (1, 1, 1, 1))
     assert (reference.kind, reference.rank) == ("reference", None)
 
 
@@ -130,20 +141,47 @@ def test_lower_is_better_where_the_primary_score_says_so() -> None:
     assert [row.method for row in rows(made)] == ["near", "far"]
 
 
-def test_ranks_tie_where_intervals_overlap() -> None:
-    spans = {"best": (0.9, 0.92), "wide": (0.6, 0.8), "narrow": (0.65, 0.7), "worst": (0.1, 0.12)}
-    made = [record(score(value=v), method=m, seed=s) for m, pair in spans.items() for s, v in enumerate(pair)]
-    assert {row.method: tuple(row.rank) for row in rows(made)} == {
-        "best": (1, 1, 1),
-        "wide": (2, 2, 3),
-        "narrow": (3, 2, 3),
-        "worst": (4, 4, 4),
-    }
+def seeds(method: str, *values: float, **facts) -> list[Record]:
+    return [record(score(value=value), method=method, seed=seed, **facts) for seed, value in enumerate(values)]
 
 
-def test_a_single_seed_leaves_its_rank_open() -> None:
-    found = ranks([0.9, 0.5, 0.1], [None, Interval(0.4, 0.6), Interval(0.1, 0.1)], higher=True)
-    assert [tuple(rank) for rank in found] == [(1, 1, 3), (2, 1, 2), (3, 2, 3)]
+def test_one_seed_is_shown_and_not_ranked() -> None:
+    board = rows([*seeds("twice", 0.5, 0.6), *seeds("thrice", 0.7, 0.71, 0.72), *seeds("once", 0.99)])
+    assert {row.method: row.rank and row.rank.rank for row in board} == {"thrice": 1, "twice": 2, "once": None}
+
+
+def test_two_rows_of_one_mean_share_a_rank() -> None:
+    board = rows(
+        [*seeds("a", 0.1, 0.2, 0.3), *seeds("b", 0.3, 0.2, 0.1), *seeds("c", 0.8, 0.81, 0.82), *seeds("d", 0.9, 0.91, 0.95)]
+    )
+    assert {row.method: row.rank.rank for row in board} == {"d": 1, "c": 2, "a": 3, "b": 3}
+
+
+def test_methods_compete_by_their_default_settings_newest_version_and_one_device() -> None:
+    usual = {"settings": {"w": 1.5}}
+    made = [
+        *seeds("cfg", 0.5, 0.52, 0.51, **usual),
+        *seeds("cfg", 0.5, 0.52, 0.51, task="shapes3d-light", **usual),
+        *seeds("cfg", 0.9, 0.92, 0.91, settings={"w": 3.0}),
+        *seeds("cfg", 0.9, 0.92, device_class="NVIDIA H200", **usual),
+        *seeds("mono", 0.1, 0.12, 0.11, method_version=1),
+        *seeds("mono", 0.2, 0.22, 0.21, method_version=2),
+    ]
+    board = [row for row in rows(made) if row.section.task == "shapes3d-heavy"]
+    assert [(row.label, row.kind, row.rank and row.rank.rank) for row in board if row.device == "cpu"] == [
+        ("cfg (w=1.5)", "run", 1),
+        ("mono (v2)", "run", 2),
+        ("cfg (w=3.0)", "ablation", None),
+        ("mono (v1)", "ablation", None),
+    ]
+    assert [row.kind for row in board if row.device != "cpu"] == ["ablation"]
+
+
+def test_a_failed_seed_counts_as_the_worst_in_the_ranks() -> None:
+    lame = [*seeds("lame", 0.90, 0.91), record(status="oom", method="lame", seed=2)]
+    board = {row.method: row for row in rows([*lame, *seeds("sound", 0.85, 0.86, 0.87), *seeds("low", 0.1, 0.11, 0.12)])}
+    assert (board["sound"].rank.rank, board["lame"].rank.rank) == (1, 2)
+    assert board["lame"].scores["heldout_accuracy"].mean == pytest.approx(0.905)
 
 
 def test_rows_are_the_same_for_any_order_of_the_records() -> None:
@@ -153,30 +191,6 @@ def test_rows_are_the_same_for_any_order_of_the_records() -> None:
     for seed in range(5):
         random.Random(seed).shuffle(made)
         assert rows(made) == first
-
-
-def test_interval_of_two_values_is_their_span() -> None:
-    assert interval([1.0, 0.0]) == (0.0, 1.0)  # means 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4
-    assert interval([0.3]) is None
-
-
-def test_interval_of_four_values_drops_the_extreme_resamples() -> None:
-    # Of 256 resamples of (0, 0, 0, 4), the mean is k with probability C(4, k) 3^(4-k) / 256: 4 has 1/256, 3 has 12/256.
-    assert interval([0.0, 0.0, 0.0, 4.0]) == (0.0, 3.0)
-
-
-def test_interval_of_many_values_is_seeded_and_near_the_normal_one() -> None:
-    values = [random.Random(1).gauss(0, 1) for _ in range(1)] + [i / 50 for i in range(50)]
-    assert interval(values) == interval(values[::-1])
-    low, high = interval([i / 99 for i in range(100)])
-    assert (low, high) == (pytest.approx(0.5 - 1.96 * 0.029, abs=0.01), pytest.approx(0.5 + 1.96 * 0.029, abs=0.01))
-
-
-@pytest.mark.parametrize("n", [2, 3, 6])
-def test_resamples_have_probability_one(n: int) -> None:
-    plan = resamples(n)
-    assert sum(plan.probability) == pytest.approx(1)
-    assert all(sum(counts) == n for counts in plan.counts)
 
 
 def test_sample_std_divides_by_n_minus_one() -> None:

@@ -8,19 +8,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from store.test_profiles import made as measured
 from support.sample_records import png, record, score, with_picture
 
 from compbench.board.aggregate import rows
-from compbench.board.build import build, sample_grids, stale
+from compbench.board.build import Material, build, sample_grids, stale
 from compbench.board.render_html import Picture
 from compbench.board.site import rebuild
 from compbench.board.site import stale as site_is_stale
 from compbench.errors import CompbenchError
 from compbench.schemas import Record
+from compbench.store.profiles import write_profile
 from compbench.store.records import Store
 
 PAPERS = Path(__file__).parents[2] / "leaderboards" / "papers.csv"
-NAMES = ["board.csv", "board.md", "index.html", "overall.csv", "pairs.csv"]
+NAMES = ["board.csv", "families.csv", "tasks.csv", "board.md", "index.html"]
 
 
 def picture(found: Record) -> Picture | None:
@@ -40,18 +42,18 @@ def many() -> list[Record]:
 
 def test_any_order_of_the_records_gives_the_same_bytes(tmp_path: Path) -> None:
     made = many()
-    first = [path.read_bytes() for path in build(made, tmp_path / "first", papers=PAPERS, pictures=picture)]
+    first = [path.read_bytes() for path in build(Material(made, PAPERS, picture), tmp_path / "first")]
     for seed in range(3):
         random.Random(seed).shuffle(made)
-        found = build(made, tmp_path / str(seed), papers=PAPERS, pictures=picture)
+        found = build(Material(made, PAPERS, picture), tmp_path / str(seed))
         assert [path.read_bytes() for path in found] == first
 
 
 def test_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
-        "from pathlib import Path; from board.test_build import PAPERS, build, many, picture\n"
-        "build(many(), Path(sys.argv[1]), papers=PAPERS, pictures=picture)"
+        "from pathlib import Path; from board.test_build import PAPERS, Material, build, many, picture\n"
+        "build(Material(many(), PAPERS, picture), Path(sys.argv[1]))"
     )
     for seed in ("1", "2"):
         command = [sys.executable, "-c", script, str(tmp_path / seed), str(Path(__file__).parents[1])]
@@ -62,30 +64,30 @@ def test_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
 
 def test_stale_names_what_differs_and_writes_nothing(tmp_path: Path) -> None:
     made = many()
-    assert [path.name for path in stale(made, tmp_path, papers=PAPERS, pictures=picture)] == NAMES
+    assert [path.name for path in stale(Material(made, PAPERS, picture), tmp_path)] == NAMES
     assert list(tmp_path.iterdir()) == []
-    build(made, tmp_path, papers=PAPERS, pictures=picture)
-    assert stale(made[::-1], tmp_path, papers=PAPERS, pictures=picture) == []
+    build(Material(made, PAPERS, picture), tmp_path)
+    assert stale(Material(made[::-1], PAPERS, picture), tmp_path) == []
     (tmp_path / "board.md").write_text("touched")
-    assert stale(made, tmp_path, papers=PAPERS, pictures=picture) == [tmp_path / "board.md"]
+    assert stale(Material(made, PAPERS, picture), tmp_path) == [tmp_path / "board.md"]
 
 
 def test_no_records_give_a_board_that_says_so(tmp_path: Path) -> None:
-    table, text, page, _, _ = build([], tmp_path, papers=None, pictures=picture)
+    table, _, _, text, page = build(Material([], None, picture), tmp_path)
     assert len(table.read_text().splitlines()) == 1
     assert "no records yet" in text.read_text()
     assert "0 runs" in page.read_text()
 
 
 def test_nothing_half_written_is_left_behind(tmp_path: Path) -> None:
-    build(many(), tmp_path, papers=PAPERS, pictures=picture)
-    assert sorted(path.name for path in tmp_path.iterdir()) == NAMES
+    build(Material(many(), PAPERS, picture), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NAMES)
 
 
 def test_a_destination_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "board.csv").mkdir()
     with pytest.raises(CompbenchError, match="could not write"):
-        build([], tmp_path, papers=None, pictures=picture)
+        build(Material([], None, picture), tmp_path)
 
 
 def test_a_method_shows_one_picture_a_task_of_the_longest_preset_and_smallest_seed() -> None:
@@ -112,6 +114,14 @@ def test_a_linked_page_refers_to_the_records_pictures_and_holds_none(tmp_path: P
 
 def test_boards_import_nothing_heavy() -> None:
     modules = "compbench.board.build, compbench.store.load, compbench.board.site"
-    script = f"import sys, {modules}; print({{'torch', 'numpy', 'pandas', 'jinja2', 'matplotlib'}} & set(sys.modules))"
+    script = f"import sys, {modules}; print({{'torch', 'numpy', 'pandas', 'jinja2', 'matplotlib', 'scipy'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=PAPERS.parents[1])
     assert done.stdout.strip() == "set()"
+
+
+def test_profiles_beside_the_records_are_the_cost_columns(tmp_path: Path) -> None:
+    found = record()
+    Store(tmp_path / "records").write(found)
+    write_profile(tmp_path / "profiles", measured(found))
+    rebuild(tmp_path / "records", tmp_path / "board")
+    assert "| 64.0 | 50.0 |" in (tmp_path / "board" / "board.md").read_text()

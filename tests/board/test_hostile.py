@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from support.sample_boards import whole
 from support.sample_records import png, record, score
 
 from compbench.board.aggregate import rows
@@ -178,8 +179,8 @@ def test_a_picture_of_a_million_pixels_a_side_is_not_shown() -> None:
     header = struct.pack(">IIBBBBB", 10**6, 10**6, 8, 2, 0, 0, 0)
     bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + header + struct.pack(">I", zlib.crc32(b"IHDR" + header))
     (row,) = rows(HONEST)
-    assert "data:image/png" in to_html([row], (), {(row.section, row.method): Picture(0, png())})
-    assert "data:image/png" not in to_html([row], (), {(row.section, row.method): Picture(0, bomb)})
+    assert "data:image/png" in to_html(whole([row]), (), {(row.section, row.method): Picture(0, png())})
+    assert "data:image/png" not in to_html(whole([row]), (), {(row.section, row.method): Picture(0, bomb)})
 
 
 def test_a_limit_holds_for_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:

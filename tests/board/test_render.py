@@ -9,6 +9,7 @@ import re
 
 import pytest
 from store.test_profiles import made as profile
+from support.sample_boards import whole
 from support.sample_records import png, record, score
 
 from compbench.board.aggregate import BoardRow, rows
@@ -43,7 +44,7 @@ def page_data(page: str) -> list[dict]:
 
 @pytest.mark.parametrize("evil", HOSTILE)
 def test_hostile_text_stays_text_on_the_page(evil: str) -> None:
-    harmless, page = to_html(failed("x"), [], {}), to_html(failed(evil), [], {})
+    harmless, page = to_html(whole(failed("x")), [], {}), to_html(whole(failed(evil)), [], {})
     assert page.count("<") == harmless.count("<")
     assert page.count("</script>") == 2
     assert page_data(page)[0]["rows"][0]["failures"] == [f"failed (seed 0): {clean(evil)}"]
@@ -51,7 +52,7 @@ def test_hostile_text_stays_text_on_the_page(evil: str) -> None:
 
 @pytest.mark.parametrize("evil", HOSTILE)
 def test_hostile_text_stays_in_its_markdown_cell(evil: str) -> None:
-    lines = to_markdown(failed(evil), []).splitlines()
+    lines = to_markdown(whole(failed(evil)), []).splitlines()
     (line,) = [line for line in lines if "failed (seed 0)" in line]
     head = next(line for line in lines if line.startswith("| rank"))
     assert re.sub(r"\\\\|\\\|", "", line).count("|") == head.count("|")
@@ -89,7 +90,7 @@ def test_embedded_json_is_json_that_cannot_end_its_element() -> None:
 
 
 def test_the_page_fetches_nothing() -> None:
-    page = to_html(rows([record()]), [], {})
+    page = to_html(whole(rows([record()])), [], {})
     assert "http:" not in page
     assert "https:" not in page
     assert not re.search(r"""(src|href|url|import|fetch)\s*[=(]\s*["'(]?\s*//""", page)
@@ -97,15 +98,15 @@ def test_the_page_fetches_nothing() -> None:
 
 
 def test_an_address_in_a_record_is_plain_text_on_the_page() -> None:
-    page = to_html(failed("see https://example.org"), [], {})
+    page = to_html(whole(failed("see https://example.org")), [], {})
     assert [m.start() for m in re.finditer("https:", page)] == [page.index("https://example.org")]
     assert "see https://example.org" in page_data(page)[0]["rows"][0]["failures"][0]
 
 
 def test_accuracy_and_ceiling_stand_side_by_side() -> None:
     board = rows([record(score(value=0.412, ceiling=0.981))])
-    assert "**0.412** / 0.981" in to_markdown(board, [])
-    (cell,) = page_data(to_html(board, [], {}))[0]["rows"][0]["cells"]
+    assert "**0.412** / 0.981" in to_markdown(whole(board), [])
+    (cell,) = page_data(to_html(whole(board), [], {}))[0]["rows"][0]["cells"]
     assert cell == [0.412, "0.412", "", 0.981, "", 1]
 
 
@@ -118,23 +119,23 @@ def measured(*others: float) -> tuple[BoardRow, ...]:
 
 def test_speeds_of_a_shared_machine_are_marked_as_bounds() -> None:
     board = measured(0.0, 0.0, 1.0, 0.0, 0.0)
-    assert "≥ 64.0 | ≥ 50.0" in to_markdown(board, [])
-    assert page_data(to_html(board, [], {}))[0]["rows"][0]["timing"]["clean"] is False
+    assert "≥ 64.0 | ≥ 50.0" in to_markdown(whole(board), [])
+    assert page_data(to_html(whole(board), [], {}))[0]["rows"][0]["timing"]["clean"] is False
     assert "shared machine: lower bound" in to_csv(board, [])
-    assert "| 64.0 | 50.0 |" in to_markdown(measured(*[0.0] * 5), [])
+    assert "| 64.0 | 50.0 |" in to_markdown(whole(measured(*[0.0] * 5)), [])
 
 
 def test_speeds_that_were_not_measured_are_unknown_whatever_a_run_says() -> None:
     board = rows([record(speed=1e9)])
-    assert "| ? | ? |" in to_markdown(board, [])
+    assert "| ? | ? |" in to_markdown(whole(board), [])
     assert ",not measured," in to_csv(board, [])
-    assert page_data(to_html(board, [], {}))[0]["rows"][0]["timing"]["samples"] == [None, ""]
+    assert page_data(to_html(whole(board), [], {}))[0]["rows"][0]["timing"]["samples"] == [None, ""]
 
 
 def test_only_png_becomes_a_picture() -> None:
     board = rows([record()])
     key = (board[0].section, "factored")
-    good, bad = (to_html(board, [], {key: Picture(0, content)}) for content in (png(), b"<svg onload=alert(1)>"))
+    good, bad = (to_html(whole(board), [], {key: Picture(0, content)}) for content in (png(), b"<svg onload=alert(1)>"))
     assert page_data(good)[0]["pictures"][0]["uri"].startswith("data:image/png;base64,")
     assert page_data(bad)[0]["pictures"] == []
 
@@ -153,8 +154,8 @@ def test_the_primary_column_comes_first_and_single_factors_are_details() -> None
 
 def test_a_score_that_no_row_has_is_named_below_the_table() -> None:
     board = rows([record(score(), score("heldout_fid", None, reason="no weights"))])
-    assert "Not available: heldout: fid (no weights)" in to_markdown(board, [])
-    assert page_data(to_html(board, [], {}))[0]["missing"] == [["held-out combinations: fid", "no weights"]]
+    assert "Not available: heldout: fid (no weights)" in to_markdown(whole(board), [])
+    assert page_data(to_html(whole(board), [], {}))[0]["missing"] == [["held-out combinations: fid", "no weights"]]
 
 
 @pytest.mark.parametrize(

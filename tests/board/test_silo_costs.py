@@ -7,6 +7,7 @@ import io
 
 import pytest
 from board.test_render import page_data
+from support.sample_boards import whole
 from support.sample_records import record
 
 from compbench.board.aggregate import BoardRow, rows
@@ -26,7 +27,7 @@ def metered(*, seed: int = 0, more: int = 0, cpu: str = "one") -> Record:
 
 
 def both() -> tuple[BoardRow, ...]:
-    return rows([metered(), record(method="factored", more={"pooled_silos": True})])
+    return rows([metered(), metered(seed=1), record(method="factored", more={"pooled_silos": True})])
 
 
 def test_costs_are_means_over_silos_and_runs() -> None:
@@ -54,17 +55,17 @@ def test_the_csv_has_the_costs_and_the_mark() -> None:
 
 
 def test_the_markdown_has_the_columns_where_a_row_has_silos_and_nowhere_else() -> None:
-    header, _, own, pooled = [line for line in to_markdown(both(), []).splitlines() if line.startswith("|")]
+    header, _, own, pooled = [line for line in to_markdown(whole(both()), []).splitlines() if line.startswith("|")]
     assert "| sent/silo | received/silo | compute/silo |" in header
     assert "| 2.00 kB | 1.00 kB | 4.0 s |" in own
     assert "|  |  |  |" in pooled
     assert "centralised reference" in pooled
-    assert "sent/silo" not in to_markdown(rows([record()]), [])
+    assert "sent/silo" not in to_markdown(whole(rows([record()])), [])
 
 
 @pytest.mark.parametrize("part", ["words", "sent", "received", "compute"])
 def test_the_page_has_costs_and_mark(part: str) -> None:
-    own, pooled = page_data(to_html(both(), [], {}))[0]["rows"]
+    own, pooled = page_data(to_html(whole(both()), [], {}))[0]["rows"]
     expected = {
         "words": "2 silos, 3 rounds each; the slowest computed 6.0 s",
         "sent": [2000.0, "2.00 kB"],

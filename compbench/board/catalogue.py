@@ -1,0 +1,53 @@
+"""What a board knows of tasks beside their records: defaults, the question, the lattice.  Read from what is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from compbench.registry import Registry
+
+
+class TaskFacts(NamedTuple):
+    """A task as it is by default.
+
+    Attributes:
+        summary: one sentence: what it asks.
+        settings: default of each of its settings, as JSON values.
+        factors: names and sizes of the factors that the holdout is about.
+        cells: held-out cells of those factors.
+        silos: number of silos; 1 is centralised.
+        citation: the paper that it comes from.
+    """
+
+    summary: str
+    settings: Mapping[str, Any]
+    factors: tuple[tuple[str, int], ...] = ()
+    cells: tuple[tuple[int, ...], ...] = ()
+    silos: int = 1
+    citation: str = ""
+
+
+Catalogue = Mapping[str, TaskFacts]
+"""By the task's name; a task that is not installed is not in it."""
+
+
+def catalogue(names: Iterable[str], registry: Registry | None = None) -> dict[str, TaskFacts]:
+    """The facts of those of the named tasks that are installed and load."""
+    registry = registry or Registry()
+    known = {entry.name: entry for entry in registry.entries("tasks")}
+    found = {}
+    for name in sorted(set(names) & known.keys()):
+        loaded = registry.attempt(known[name])
+        if loaded.state == "ok":
+            task = loaded.value
+            pattern = task.holdout.pattern_space.factors if task.holdout.factors else ()
+            found[name] = TaskFacts(
+                summary=task.summary,
+                settings=task.settings.model_dump(mode="json"),
+                factors=tuple((factor.name, factor.size) for factor in pattern),
+                cells=tuple(task.holdout.cells),
+                silos=task.silos,
+                citation=task.citation,
+            )
+    return found

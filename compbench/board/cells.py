@@ -1,0 +1,106 @@
+"""One score of a row: mean over seeds, spread, interval, and whether it is a share of trials."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from compbench.board.statistics import Interval, interval, mean, sample_std
+from compbench.interfaces import Score
+from compbench.schemas import Record
+
+PERCENT = 100.0
+
+
+class Cell(NamedTuple):
+    """One score of a row: mean over seeds, sample standard deviation, means of ceiling and floor.
+
+    Of the primary score only: `interval`, the 95 % interval of the mean, and `values`, by seed.
+
+    Attributes:
+        trials: of each run, if every value is a whole number of its trials over their number; else 0.
+    """
+
+    name: str
+    split: str
+    metric_version: int
+    unit: str
+    direction: str
+    mean: float
+    std: float
+    num_seeds: int
+    ceiling: float | None
+    floor: float | None
+    interval: Interval | None = None
+    values: tuple[tuple[int, float], ...] = ()
+    trials: int = 0
+
+    @property
+    def whole(self) -> float:
+        """What stands for all trials: 100 of a percentage, else 1."""
+        return PERCENT if self.unit == "%" else 1.0
+
+
+def cells(ok: Sequence[Record], newest: Mapping[str, int], primary: str) -> tuple[dict[str, Cell], dict[str, str]]:
+    """Cells and reasons of unavailable scores of a row's successful records, by column.
+
+    Args:
+        newest: version of each score's metric that the section compares by; older ones have columns of their own.
+        primary: the section's primary column.
+    """
+    found: dict[str, dict[int, Score]] = defaultdict(dict)
+    unavailable: dict[str, str] = {}
+    for record in ok:
+        for score in record.scores:
+            old = score.metric_version != newest[score.name]
+            column = f"{score.name}@v{score.metric_version}" if old else score.name
+            if score.value is None:
+                unavailable.setdefault(column, score.reason)
+            else:
+                found[column][record.spec.seed] = score
+    made = {column: _cell(scores, primary=column == primary) for column, scores in sorted(found.items())}
+    return made, {column: reason for column, reason in sorted(unavailable.items()) if column not in made}
+
+
+def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
+    by_seed = [(seed, score.value) for seed, score in scores.items() if score.value is not None]
+    values = [value for _, value in by_seed]
+    first, centre = next(iter(scores.values())), mean(values)
+    cell = Cell(
+        name=first.name,
+        split=first.split,
+        metric_version=first.metric_version,
+        unit=first.unit,
+        direction=first.direction,
+        mean=centre,
+        std=sample_std(values, centre),
+        num_seeds=len(values),
+        ceiling=known_mean([score.ceiling for score in scores.values()]),
+        floor=known_mean([score.floor for score in scores.values()]),
+    )
+    if not primary:
+        return cell
+    trials = _trials(scores.values(), cell.whole)
+    found = interval([value / cell.whole for value in values], trials)
+    span = found and Interval(found.low * cell.whole, found.high * cell.whole)
+    return cell._replace(interval=span, values=tuple(by_seed), trials=trials)
+
+
+def _trials(scores: Iterable[Score], whole: float) -> int:
+    """The fewest trials of a run, if all values are shares of trials that succeeded, to float32's precision; else 0."""
+    fewest = 0
+    for score in scores:
+        if score.value is None or score.n < 1 or score.direction != "higher" or not 0 <= score.value <= whole * (1 + 1e-6):
+            return 0
+        successes = score.value / whole * score.n
+        if abs(successes - round(successes)) > 1e-6 * score.n + 1e-6:
+            return 0
+        fewest = min(fewest or score.n, score.n)
+    return fewest
+
+
+def known_mean(values: Iterable[float | None]) -> float | None:
+    """Mean of those that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return mean(known) if known else None

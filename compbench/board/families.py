@@ -1,0 +1,178 @@
+"""Methods by families of tasks: who may be ranked over a family, and what each attained there.
+
+A method is ranked over a family if it ran all of the family's tasks at default settings; a failed run counts, as nothing
+attained.  What nobody ran is blank.  A task that does not tell methods apart is no part of it, nor is one that no method ran.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from compbench.board.aggregate import Board, BoardRow, failed_seeds
+from compbench.board.groups import Section
+from compbench.board.ranking import Rank, ranks
+from compbench.board.scale import Scale, scale_of
+from compbench.board.statistics import Interval, interval, mean
+from compbench.interfaces import PRESETS
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "images": ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy", "mpi3d-medium", "dsprites"),
+    "plane": ("gauss2d-fact-id", "gauss2d-nonfact-id", "gauss2d-fact-ood", "gauss2d-nonfact-ood", "gmm-id", "gmm-ood"),
+    "bumps": ("bump-center", "bump-corner"),
+    "silos": ("blobs-noniid", "cmnist-noniid"),
+    "planning": ("planning-noniid",),
+}
+"""The core tasks of each family; others have boards of their own only."""
+
+State = Literal["ranked", "one seed", "incomplete", "reference"]
+
+
+class Standing(NamedTuple):
+    """What a method attained over a family.
+
+    Attributes:
+        state: `ranked`; `one seed` ran all tasks with too few seeds in common; `incomplete` ran some; `reference` does not rank.
+        shares: mean share attained over the tasks that it ran, by the seeds that all of these have.
+        mean, interval: of the shares; of the tasks' means without a seed in common, and then no interval.
+        num_tasks: how many of the family's tasks it ran.
+        left_out: tasks that it did not run, and why.
+        rows: of the tasks that it ran.
+    """
+
+    state: State
+    shares: tuple[tuple[int, float], ...]
+    mean: float
+    interval: Interval | None
+    num_tasks: int
+    left_out: tuple[str, ...]
+    rows: tuple[BoardRow, ...]
+    rank: Rank | None = None
+
+
+class Family(NamedTuple):
+    """A family of tasks at one preset.
+
+    Attributes:
+        sections: of the tasks that count, with their scales.
+        aside: the family's other tasks, and why they do not count.
+        standings: by method and distribution.
+    """
+
+    name: str
+    sections: tuple[tuple[Section, Scale], ...]
+    aside: tuple[tuple[str, str], ...]
+    standings: Mapping[tuple[str, str], Standing]
+
+
+class Contest(NamedTuple):
+    """All families at one preset; `methods` (name, distribution) in the order in which they are shown."""
+
+    preset: str
+    families: tuple[Family, ...]
+    methods: tuple[tuple[str, str], ...]
+
+
+def contests(board: Board) -> tuple[Contest, ...]:
+    """One contest for each preset at which some core task was run under its own protocol, the longest preset first.
+
+    Each task counts with one data source, the same for all methods: that on which most of them ran.
+    """
+    found: dict[str, dict[str, dict[Section, list[BoardRow]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    core = {task for names in FAMILIES.values() for task in names}
+    for row in board.rows:
+        if row.section.task in core and not row.section.changed:
+            found[row.section.preset][row.section.task][row.section].append(row)
+    return tuple(_contest(preset, found[preset], board) for preset in sorted(found, key=PRESETS.index, reverse=True))
+
+
+def _contest(preset: str, tasks: Mapping[str, Mapping[Section, list[BoardRow]]], board: Board) -> Contest:
+    newest = {task: min(sections.items(), key=_seniority) for task, sections in tasks.items()}
+    made = [_family(name, names, newest, board) for name, names in FAMILIES.items()]
+    families = tuple(family for family in made if family.sections or family.aside)
+    methods = {method for family in families for method in family.standings}
+    return Contest(preset, families, tuple(sorted(methods, key=lambda method: _place(method, families))))
+
+
+def _seniority(item: tuple[Section, list[BoardRow]]) -> tuple[object, ...]:
+    """Of a task's sections the newest version first, then that with most methods, then official data."""
+    section, rows = item
+    many = len({row.method for row in rows if row.kind == "run"})
+    return -section.task_version, -many, section.source != "official", section.fingerprint
+
+
+def _family(name: str, names: Sequence[str], tasks: Mapping[str, tuple[Section, list[BoardRow]]], board: Board) -> Family:
+    counted: list[tuple[Section, Scale, list[BoardRow]]] = []
+    aside = []
+    for task in names:
+        if task not in tasks or not any(row.kind == "run" and row.seeds for row in tasks[task][1]):
+            aside.append((task, "no method ran it"))
+            continue
+        section, rows = tasks[task]
+        told, scale = board.discriminability.get(section), scale_of(rows)
+        if told is not None and not told.ranks:
+            aside.append((task, f"does not rank at this preset: {told.share:.2f} of the variance is between methods"))
+        elif scale is None:
+            aside.append((task, "its score has no scale; experiments/board_scales.py measures one"))
+        else:
+            counted.append((section, scale, rows))
+    if all(why == "no method ran it" for _, why in aside) and not counted:
+        aside = []
+    methods = {(row.method, row.group.distribution) for _, _, rows in counted for row in rows if row.kind != "ablation"}
+    standings = {method: found for method in sorted(methods) if (found := _standing(method, counted)) is not None}
+    return Family(name, tuple((section, scale) for section, scale, _ in counted), tuple(aside), _ranked(standings))
+
+
+def _standing(method: tuple[str, str], tasks: Sequence[tuple[Section, Scale, list[BoardRow]]]) -> Standing | None:
+    """What a method attained over a family; None where it only refused."""
+    ran: list[tuple[BoardRow, dict[int, float]]] = []
+    left_out = []
+    for section, scale, rows in tasks:
+        row = next((row for row in rows if (row.method, row.group.distribution) == method and row.kind != "ablation"), None)
+        shares = _shares(row, scale) if row else {}
+        if row is None or not shares:
+            why = "; ".join(f"{entry.status}: {entry.reason}" for entry in row.failures) if row else "not run"
+            left_out.append(f"{section.task} ({why})")
+        else:
+            ran.append((row, shares))
+    if not ran:
+        return None
+    common = sorted(set.intersection(*(set(shares) for _, shares in ran)))
+    by_seed = tuple((seed, mean([shares[seed] for _, shares in ran])) for seed in common)
+    state: State = "ranked"
+    if any(row.kind == "reference" for row, _ in ran):
+        state = "reference"
+    elif left_out:
+        state = "incomplete"
+    elif len(common) < 2:
+        state = "one seed"
+    values = [share for _, share in by_seed]
+    centre = mean(values) if values else mean([mean(list(shares.values())) for _, shares in ran])
+    span = interval(values) if len(values) > 1 else None
+    return Standing(state, by_seed, centre, _within(span), len(ran), tuple(left_out), tuple(row for row, _ in ran))
+
+
+def _shares(row: BoardRow, scale: Scale) -> dict[int, float]:
+    """Share attained by seed; a failed seed attained nothing."""
+    cell = row.scores.get(row.primary)
+    found = {seed: scale.share(value) for seed, value in cell.values} if cell else {}
+    return found | dict.fromkeys(failed_seeds(row), 0.0)
+
+
+def _within(span: Interval | None) -> Interval | None:
+    return span and Interval(max(0.0, span.low), min(1.0, span.high))
+
+
+def _ranked(standings: Mapping[tuple[str, str], Standing]) -> dict[tuple[str, str], Standing]:
+    running = {method: found for method, found in standings.items() if found.state == "ranked"}
+    placed = ranks([dict(found.shares) for found in running.values()], higher=True) if running else []
+    return {**standings, **{m: f._replace(rank=rank) for (m, f), rank in zip(running.items(), placed, strict=True)}}
+
+
+def _place(method: tuple[str, str], families: Sequence[Family]) -> tuple[object, ...]:
+    """Methods that are ranked somewhere first, by the first family in which they are; then competitors, then references."""
+    own = [(index, family.standings[method]) for index, family in enumerate(families) if method in family.standings]
+    places = [(index, found.rank.rank) for index, found in own if found.rank]
+    competes = any(found.state != "reference" for _, found in own)
+    return not places, places, not competes, -sum(found.num_tasks for _, found in own), method

@@ -1,0 +1,170 @@
+"""Ranks of the rows of a table: which of them the seeds tell apart, and what ranks that leaves open.
+
+Runs of one seed share data order, noise and judge, so two rows are compared by their differences at equal seeds, by a t test
+with n - 1 degrees of freedom.  Three seeds alone say little of a difference's variance, so it borrows from the table's other
+pairs as far as these agree (the moderated t of Smyth 2004): with s_p^2 the variance of pair p on d_p degrees of freedom,
+
+    s~_p^2 = (d_0 s_0^2 + d_p s_p^2) / (d_0 + d_p)        t_p = mean difference / (s~_p / sqrt(n)) on d_0 + d_p degrees
+
+d_0 and s_0^2 are those of the scaled inverse chi-squared law that the table's variances look drawn from: d_0 is large where all
+rows scatter alike, and near 0 where they do not.  Holm's correction holds the whole table at 5 %.
+
+Before this, shares of trials become arcsin sqrt(p), whose binomial variance 1 / 4n is known and is the least that a run
+can have; positive scores without an upper end, such as distances, become logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from compbench.board.statistics import digamma, holm, mean, sample_std, t_tail, trigamma
+
+SAME = 1e-9
+"""Means that differ by less than this share of themselves are equal: float noise makes no rank."""
+
+BySeed = Mapping[int, float]
+
+
+class Rank(NamedTuple):
+    """1 is best; equal means share a rank.
+
+    Attributes:
+        best, worst: the ranks that the comparisons leave open.
+        group: rows of one group are not told apart from the group's first; the groups of a table are 1, 2, ...
+    """
+
+    rank: int
+    best: int
+    worst: int
+    group: int
+
+
+class Pair(NamedTuple):
+    """Differences of two rows at equal seeds: their number, mean, variance, and the least variance that they can have."""
+
+    num_seeds: int
+    difference: float
+    variance: float
+    least: float
+
+
+class Prior(NamedTuple):
+    """What the variances of a table look drawn from: `degrees` d_0 (infinite if they all look equal) and `variance` s_0^2."""
+
+    degrees: float
+    variance: float
+
+
+def ranks(rows: Sequence[BySeed], *, higher: bool, trials: int = 0) -> list[Rank]:
+    """Rank each row among all.
+
+    Args:
+        rows: values by seed, at least one row; a row's mean is over all of its seeds.
+        higher: whether higher is better.
+        trials: of each run, where values are shares of trials; else 0.
+    """
+    sign = 1.0 if higher else -1.0
+    means = [sign * mean(list(row.values())) for row in rows]
+    better, worse = [0] * len(rows), [0] * len(rows)
+    apart = told_apart(rows, trials=trials)
+    for i, j in apart:
+        first, second = (i, j) if means[i] > means[j] else (j, i)
+        worse[first] += 1
+        better[second] += 1
+    places = [1 + sum(_clearly_above(other, own) for other in means) for own in means]
+    groups = _groups(places, apart)
+    return [
+        Rank(place, 1 + ahead, len(rows) - behind, group)
+        for place, ahead, behind, group in zip(places, better, worse, groups, strict=True)
+    ]
+
+
+def told_apart(rows: Sequence[BySeed], *, trials: int = 0) -> set[tuple[int, int]]:
+    """The pairs of rows that differ, as positions (i, j) with i < j; of equal rows none, in 95 % of tables."""
+    least = 1 / (4 * trials) if trials else 0.0
+    changed = stabilised(rows, trials=trials)
+    pairs = {
+        (i, j): pair for i, j in combinations(range(len(rows)), 2) if (pair := _pair(changed[i], changed[j], least)) is not None
+    }
+    found = list(pairs.values())
+    prior = _prior(found, rows)
+    fallen = holm([_p_value(pair, prior) for pair in found])
+    return {place for place, falls in zip(pairs, fallen, strict=True) if falls}
+
+
+def stabilised(rows: Sequence[BySeed], *, trials: int = 0) -> list[dict[int, float]]:
+    """Values on a scale on which rows scatter alike: arcsin sqrt of shares, log of positive scores, else as they are."""
+    if trials:
+        return [{seed: math.asin(math.sqrt(min(1.0, max(0.0, value)))) for seed, value in row.items()} for row in rows]
+    if all(value > 0 for row in rows for value in row.values()):
+        return [{seed: math.log(value) for seed, value in row.items()} for row in rows]
+    return [dict(row) for row in rows]
+
+
+def _clearly_above(one: float, other: float) -> bool:
+    return one - other > SAME * max(abs(one), abs(other))
+
+
+def _groups(places: Sequence[int], apart: set[tuple[int, int]]) -> list[int]:
+    """From the best row down: a group holds its first row and all rows without a group that are not told apart from it."""
+    groups = [0] * len(places)
+    for leader in sorted(range(len(places)), key=lambda row: (places[row], row)):
+        if not groups[leader]:
+            number = 1 + max(groups)
+            for row in range(len(places)):
+                if not groups[row] and (min(leader, row), max(leader, row)) not in apart:
+                    groups[row] = number
+    return groups
+
+
+def _pair(one: BySeed, other: BySeed, least: float) -> Pair | None:
+    """The pair's differences; None with fewer than two seeds in common."""
+    seeds = sorted(one.keys() & other.keys())
+    if len(seeds) < 2:
+        return None
+    differences = [one[seed] - other[seed] for seed in seeds]
+    return Pair(len(seeds), mean(differences), sample_std(differences) ** 2, 2 * least)
+
+
+def _p_value(pair: Pair, prior: Prior) -> float:
+    """Two-sided, of "the rows are equal"."""
+    own = pair.num_seeds - 1
+    degrees = own + prior.degrees
+    variance = pair.variance if not prior.degrees else (own * pair.variance + prior.degrees * prior.variance) / degrees
+    variance = max(variance, pair.least)
+    if variance == 0:
+        return 1.0 if pair.difference == 0 else 0.0
+    return 2 * t_tail(abs(pair.difference) / math.sqrt(variance / pair.num_seeds), degrees)
+
+
+def _prior(pairs: Sequence[Pair], rows: Sequence[BySeed]) -> Prior:
+    """Moments of log variance, as in Smyth 2004, section 6.2: its spread beyond that of chi-squared gives d_0.
+
+    The pairs of M rows are not independent: d_0 is at most what the rows' residuals have, and (M - 2) / M of it counts, which
+    keeps tables of three and four rows at 5 % (`experiments/interval_coverage.py`).
+    """
+    known = [pair for pair in pairs if pair.variance > 0]
+    if len(rows) < 3 or len(known) < 2:
+        return Prior(0.0, 0.0)
+    degrees = [pair.num_seeds - 1 for pair in known]
+    logs = [math.log(pair.variance) - digamma(d / 2) + math.log(d / 2) for pair, d in zip(known, degrees, strict=True)]
+    excess = sample_std(logs) ** 2 - mean([trigamma(d / 2) for d in degrees])
+    own = sorted(len(row) - 1 for row in rows)
+    most = sum(own[:-1]) - min(degrees)
+    counted = (len(rows) - 2) / len(rows)
+    if excess <= 0 or 2 * _trigamma_inverse(excess) >= most:
+        return Prior(counted * most, sum(d * p.variance for d, p in zip(degrees, known, strict=True)) / sum(degrees))
+    prior = 2 * _trigamma_inverse(excess)
+    return Prior(counted * prior, math.exp(mean(logs) + digamma(prior / 2) - math.log(prior / 2)))
+
+
+def _trigamma_inverse(value: float) -> float:
+    """x with trigamma(x) = value > 0, by bisection of the falling function."""
+    low, high = 1e-8, 1e8
+    while high / low > 1 + 1e-9:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if trigamma(middle) > value else (low, middle)
+    return math.sqrt(low * high)

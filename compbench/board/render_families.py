@@ -1,0 +1,112 @@
+"""The matrix of methods by families, as CSV and Markdown; and how well each task tells methods apart, as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compbench.board.aggregate import Board
+from compbench.board.families import Contest, Standing
+from compbench.board.notation import by_section, open_ranks, standing_words
+from compbench.board.render_csv import exact
+from compbench.board.render_markdown import escape, line
+from compbench.board.scale import scale_of
+from compbench.store.text import text
+
+FAMILIES = ("preset", "family", "method", "distribution", "state", "rank", "rank_best", "rank_worst", "group",
+            "share_attained", "low", "high", "num_seeds", "num_tasks", "of_tasks", "left_out")  # fmt: skip
+TASKS = ("task", "task_version", "preset", "source", "fingerprint", "changed", "discriminability", "low", "high", "num_methods",
+         "num_seeds", "ranks", "primary", "chance", "real")  # fmt: skip
+
+PREAMBLE = """Each number is the mean *share attained* over a family's tasks: 0 is the score of a model that ignores what it is
+asked for, 1 that of real data; then its 95 % interval, and the ranks that the comparisons leave open. Bold are the best and what
+is not told apart from them. A method is
+ranked over a family only if it ran all of its tasks at default settings, with two seeds or more; a failed run counts 0, and what
+nobody ran is blank.
+"""
+
+
+def families_csv(contests: Sequence[Contest]) -> str:
+    """One line for each method and family that it ran anything of."""
+    lines = []
+    for contest in contests:
+        for family in contest.families:
+            for method, distribution in contest.methods:
+                found = family.standings.get((method, distribution))
+                if found is not None:
+                    head = {"preset": contest.preset, "family": family.name}
+                    head |= {"method": text(method), "distribution": text(distribution), "of_tasks": len(family.sections)}
+                    lines.append(head | _standing(found))
+    return _csv(FAMILIES, lines)
+
+
+def _standing(found: Standing) -> dict[str, Any]:
+    rank = dict(zip(("rank", "rank_best", "rank_worst", "group"), found.rank, strict=True)) if found.rank else {}
+    low, high = found.interval or (None, None)
+    return rank | {
+        "state": found.state,
+        "share_attained": exact(found.mean),
+        "low": exact(low),
+        "high": exact(high),
+        "num_seeds": len(found.shares),
+        "num_tasks": found.num_tasks,
+        "left_out": text("; ".join(found.left_out)),
+    }
+
+
+def tasks_csv(board: Board) -> str:
+    """One line a section: whether it ranks, and the scale of its shares."""
+    lines = []
+    for section, rows in by_section(board.rows).items():
+        told, scale = board.discriminability.get(section), scale_of(rows)
+        known = {"changed": text(", ".join(section.changed)), "primary": rows[0].primary}
+        if told is not None:
+            known |= dict(zip(("discriminability", "low", "high"), map(exact, told[:3]), strict=True))
+            known |= {"num_methods": told.num_methods, "num_seeds": told.num_seeds, "ranks": "yes" if told.ranks else "no"}
+        if scale is not None:
+            known |= {"chance": exact(scale.chance), "real": exact(scale.real)}
+        where = dict(zip(TASKS, section[:5], strict=False))
+        lines.append({**where, "fingerprint": text(section.fingerprint), **known})
+    return _csv(TASKS, lines)
+
+
+def _csv(header: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
+    output = io.StringIO()
+    writer = csv.DictWriter(output, header, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return output.getvalue()
+
+
+def families_markdown(contests: Sequence[Contest]) -> str:
+    """A table a contest: methods down, families across; "" without one."""
+    parts = []
+    for contest in contests:
+        families = [family for family in contest.families if family.sections]
+        if not families:
+            continue
+        parts.append(f"## All families: {contest.preset}\n")
+        header = ["method", *(f"{family.name} ({len(family.sections)})" for family in families)]
+        lines = [line(header), line(["---"] * len(header))]
+        for method in contest.methods:
+            cells = [_cell(family.standings.get(method), len(family.sections)) for family in families]
+            if any(cells):
+                lines.append(line([escape(method[0]), *cells]))
+        official = [section.task for family in families for section, _ in family.sections if section.source == "official"]
+        if official:
+            lines += ["", f"On official data: {escape(', '.join(official))}; the others on embedded data."]
+        left = [f"{task}: {why}" for family in contest.families for task, why in family.aside]
+        parts.append("\n".join([*lines, ""]) + (f"\nNot counted: {escape('; '.join(left))}.\n" if left else ""))
+    return "\n".join([PREAMBLE, *parts]) if parts else ""
+
+
+def _cell(found: Standing | None, num_tasks: int) -> str:
+    if found is None:
+        return ""
+    words = standing_words(found, num_tasks)
+    if found.rank is None:
+        return f"{words} *{'reference' if found.state == 'reference' else 'unranked'}*"
+    shown = f"**{words}**" if found.rank.group == 1 else words
+    return f"{shown}, rank {open_ranks(found.rank)}"

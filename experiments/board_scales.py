@@ -1,0 +1,112 @@
+"""The scales of the board's shares, measured: `python experiments/board_scales.py` writes `compbench/board/scales.json`.
+
+For each core task the primary score of a model that ignores what it is asked for (`chance`), and of real data (`real`):
+
+    accuracies    chance: a uniformly random cell of the lattice answers the request; real: the judge's ceiling, from the records
+    distances     chance: the distance of the seen data to the target; real: that of two samples of the target; means over many
+                  pairs of samples of one size, so that they depend on no run
+    planning      chance: a plan that does nothing
+
+Only tasks that are not stored yet are measured, unless `--all` is given; `--check` measures with few draws and compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Collection
+from typing import Any
+
+import numpy
+import torch
+
+from compbench.board.families import FAMILIES
+from compbench.board.scale import FILE
+from compbench.data.gaussians import Mixture, base_composition, product_of_gaussians
+from compbench.interfaces import SamplePair
+from compbench.registry import Registry
+
+NUM_POINTS, NUM_DRAWS = 5000, 100
+
+
+def distance_scale(task: Any, draws: int) -> tuple[float, float]:
+    """Mean SW2 of seen data to the target, and of the target to itself, over pairs of samples of `NUM_POINTS`."""
+    from compbench.tasks.gaussian import distributions
+
+    sources = distributions(task.name, task.settings)
+    metric = Registry().load("metrics", "sw2")
+    chance, real = [], []
+    for draw in range(draws):
+        generator = torch.Generator().manual_seed(draw)
+        one, other = (target(sources, generator) for _ in range(2))
+        seen = torch.cat([law.sample(-(-NUM_POINTS // len(sources)), generator) for law in sources.values()])[:NUM_POINTS]
+        for values, generated in ((chance, seen), (real, other)):
+            pair = SamplePair(one, generated, other, no_features)
+            values.append(metric.compute(pair, numpy.random.default_rng(draw)).value)
+    return sum(chance) / draws, sum(real) / draws
+
+
+def target(sources: dict[tuple[int, int], Mixture], generator: torch.Generator) -> torch.Tensor:
+    parts = [sources[cell] for cell in ((1, 0), (0, 1), (0, 0))]
+    if all(len(part.weights) == 1 for part in parts):
+        return product_of_gaussians(parts, (1.0, 1.0, -1.0)).sample(NUM_POINTS, generator)
+    return base_composition(*parts, NUM_POINTS, generator)
+
+
+def no_features(extractor: str, which: str) -> numpy.ndarray:
+    raise KeyError(extractor)
+
+
+def scale(task: Any, family: str, draws: int) -> dict[str, Any]:
+    known = {"score": task.primary, "metric_version": None, "real": None}
+    if family == "plane":
+        chance, real = distance_scale(task, draws)
+        version = Registry().load("metrics", "sw2").version
+        return known | {"chance": rounded(chance), "real": rounded(real), "metric_version": version}
+    cells = task.holdout.pattern_space.num_combinations
+    return known | {"chance": 0.0 if family == "planning" else rounded(1 / cells)}
+
+
+def rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def measure(draws: int, known: Collection[str] = ()) -> dict[str, Any]:
+    """Scales of all installed core tasks but those that are known."""
+    registry = Registry()
+    installed = set(registry.names("tasks")) - set(known)
+    return {
+        name: scale(registry.load("tasks", name), family, draws)
+        for family, names in FAMILIES.items()
+        for name in names
+        if name in installed
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare with what is stored, to a tenth, and write nothing")
+    parser.add_argument("--all", action="store_true", help="measure those again that are stored")
+    options = parser.parse_args()
+    stored = json.loads(FILE.read_text())["tasks"]
+    if not options.check:
+        found = measure(NUM_DRAWS, () if options.all else stored)
+        how = f"experiments/board_scales.py: {NUM_DRAWS} pairs of samples of {NUM_POINTS} points"
+        FILE.write_text(json.dumps({"made_by": how, "tasks": {**stored, **found}}, indent=1, sort_keys=True) + "\n")
+        return
+    found = measure(10)
+    wrong = [name for name in found if name not in stored or differs(found[name], stored[name])]
+    print(f"stale: {', '.join(wrong)}" if wrong else "the stored scales are right")
+    sys.exit(bool(wrong))
+
+
+def differs(found: dict[str, Any], stored: dict[str, Any]) -> bool:
+    if {key: found[key] for key in ("score", "metric_version")} != {key: stored[key] for key in ("score", "metric_version")}:
+        return True
+    pairs = [(found[key], stored[key]) for key in ("chance", "real")]
+    return any((one is None) != (other is None) or abs((one or 0) - (other or 0)) > 0.1 * abs(other or 0) for one, other in pairs)
+
+
+if __name__ == "__main__":
+    main()

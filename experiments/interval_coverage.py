@@ -1,0 +1,150 @@
+"""Whether the board's intervals hold what they say: `python -m experiments.interval_coverage` or run the file.
+
+Equal and unequal methods are simulated, a few seeds each, and go through the very functions that a board uses.  Three claims:
+
+    coverage      how often a "95 %" interval of a row's mean holds the true mean           at least 93 %
+    false         how often a table of equal methods tells any two of them apart           at most 5 %
+    found         how often a table tells apart two methods that differ by so many run standard deviations
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+
+import numpy
+
+from compbench.board.ranking import told_apart
+from compbench.board.statistics import interval
+
+Draw = Callable[[numpy.random.Generator, int, int], tuple[numpy.ndarray, float]]
+"""(generator, rows, seeds) -> values (rows, seeds) of equal methods, and their true mean."""
+
+TRIALS = 300
+
+
+def normal(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
+    return 5 + rng.normal(size=(rows, seeds)) * 0.5, 5.0
+
+
+def uniform(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
+    return rng.uniform(1, 2, size=(rows, seeds)), 1.5
+
+
+def heavy(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
+    return 20 + rng.standard_t(5, size=(rows, seeds)), 20.0
+
+
+def lognormal(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
+    return numpy.exp(0.2 * rng.normal(size=(rows, seeds))), math.exp(0.02)
+
+
+def binomial(share: float) -> Draw:
+    """Runs of `TRIALS` trials with one probability: the only error is binomial."""
+
+    def draw(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
+        return rng.binomial(TRIALS, share, size=(rows, seeds)) / TRIALS, share
+
+    return draw
+
+
+def trained(share: float, spread: float) -> Draw:
+    """Each run has its own probability, beta distributed with a standard deviation, and its binomial error."""
+
+    def draw(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
+        total = share * (1 - share) / spread**2 - 1
+        own = rng.beta(share * total, (1 - share) * total, size=(rows, seeds))
+        return rng.binomial(TRIALS, own) / TRIALS, share
+
+    return draw
+
+
+def shared_seeds(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
+    """Seeds that help or harm all methods alike, as a judge does: only pairing sees past them."""
+    return 10 + rng.normal(size=(rows, seeds)) + 3 * rng.normal(size=(1, seeds)), 10.0
+
+
+def uneven(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
+    """Rows of which each scatters differently, by a factor of three either way."""
+    return 50 + rng.normal(size=(rows, seeds)) * numpy.exp(rng.uniform(-1.1, 1.1, size=(rows, 1))), 50.0
+
+
+def outlier(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
+    """Two rows scatter ten times as much as the others."""
+    spread = numpy.where(numpy.arange(rows) < 2, 10.0, 1.0)[:, None]
+    return 100 + rng.normal(size=(rows, seeds)) * spread, 100.0
+
+
+LAWS: dict[str, tuple[Draw, int]] = {
+    "normal": (normal, 0),
+    "uniform": (uniform, 0),
+    "Student's t, 5 degrees": (heavy, 0),
+    "lognormal, sigma 0.2": (lognormal, 0),
+    "binomial, p = 0.5": (binomial(0.5), TRIALS),
+    "binomial, p = 0.03": (binomial(0.03), TRIALS),
+    "beta 0.5 +- 0.05, binomial": (trained(0.5, 0.05), TRIALS),
+    "beta 0.9 +- 0.03, binomial": (trained(0.9, 0.03), TRIALS),
+    "a seed's effect on all rows": (shared_seeds, 0),
+    "rows that scatter unevenly": (uneven, 0),
+    "two rows that scatter tenfold": (outlier, 0),
+}
+
+
+DEPENDENT = (shared_seeds, uneven, outlier)
+"""Laws whose rows are no independent draws of one law, as coverage counts them."""
+
+
+def coverage(draw: Draw, seeds: int, *, trials: int, repeats: int, seed: int = 0) -> float:
+    """Share of the intervals of a row's mean that hold the true mean."""
+    values, truth = draw(numpy.random.default_rng(seed), repeats, seeds)
+    spans = [interval(row.tolist(), trials) for row in values]
+    return sum(span is not None and span.low <= truth <= span.high for span in spans) / repeats
+
+
+def false_tables(draw: Draw, rows: int, seeds: int, *, trials: int, repeats: int, seed: int = 0) -> float:
+    """Share of the tables of equal methods that tell any two apart."""
+    rng = numpy.random.default_rng(seed)
+    return sum(bool(told_apart(_by_seed(draw(rng, rows, seeds)[0]), trials=trials)) for _ in range(repeats)) / repeats
+
+
+def found(distance: float, rows: int, seeds: int, *, repeats: int, seed: int = 0) -> float:
+    """Share of the tables that tell the first row from the last, which is better by `distance` run standard deviations."""
+    rng = numpy.random.default_rng(seed)
+    hits = 0
+    for _ in range(repeats):
+        values = 100 + rng.normal(size=(rows, seeds))
+        values[-1] += distance
+        hits += (0, rows - 1) in told_apart(_by_seed(values))
+    return hits / repeats
+
+
+def _by_seed(values: numpy.ndarray) -> Sequence[dict[int, float]]:
+    return [dict(enumerate(row)) for row in values.tolist()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=2000)
+    repeats = parser.parse_args().repeats
+    print(f"{'law':32}{'n':>3}{'coverage':>10}" + "".join(f"{f'false, {rows} rows':>16}" for rows in (2, 3, 6, 12)))
+    for name, (draw, trials) in LAWS.items():
+        for seeds in (2, 3, 5):
+            held = (
+                coverage(draw, seeds, trials=trials, repeats=5 * repeats) if draw not in (shared_seeds, uneven, outlier) else None
+            )
+            wrong = [false_tables(draw, rows, seeds, trials=trials, repeats=repeats // (1 + rows // 6)) for rows in (2, 3, 6, 12)]
+            first = "         -" if held is None else f"{held:>10.3f}"
+            print(f"{name:32}{seeds:>3}{first}" + "".join(f"{share:>16.3f}" for share in wrong), flush=True)
+    print("\nhow often a difference of so many standard deviations is found")
+    print(f"{'rows':>6}{'n':>4}" + "".join(f"{d:>8}" for d in (2, 3, 4, 6, 10)))
+    for rows in (2, 6, 12):
+        for seeds in (3, 5):
+            print(
+                f"{rows:>6}{seeds:>4}" + "".join(f"{found(d, rows, seeds, repeats=200):>8.2f}" for d in (2, 3, 4, 6, 10)),
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

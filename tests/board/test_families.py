@@ -1,0 +1,159 @@
+"""The matrix of methods by families: who is ranked, what is blank, and what a share is."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Mapping
+
+import board_scales
+import pytest
+from support.sample_records import record, score
+
+from compbench.board.aggregate import aggregate
+from compbench.board.families import FAMILIES, Contest, Standing, contests
+from compbench.board.render_families import families_csv, families_markdown, tasks_csv
+from compbench.board.scale import Scale, scale_of, scales
+from compbench.registry import Registry
+from compbench.schemas import Record
+
+TASKS = ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy")
+GOOD, POOR = (0.80, 0.82, 0.81), (0.40, 0.41, 0.43)
+
+
+def runs(method: str, values: tuple[float, ...], *tasks: str, **facts) -> list[Record]:
+    return [
+        record(score(value=value, ceiling=1.0), method=method, task=task, seed=seed, **facts)
+        for task in tasks or TASKS
+        for seed, value in enumerate(values)
+    ]
+
+
+def contest_of(*records: Record) -> Contest:
+    (found,) = contests(aggregate(records))
+    return found
+
+
+def images(*records: Record) -> Mapping[str, Standing]:
+    (family,) = contest_of(*records).families
+    return {method: found for (method, _), found in family.standings.items()}
+
+
+def test_a_method_that_ran_all_of_a_family_is_ranked_and_others_stand_below() -> None:
+    made = [*runs("factored", GOOD), *runs("mono", POOR), *runs("part", GOOD, "shapes3d-light", "shapes3d-heavy")]
+    found = images(*made)
+    assert [found[name].state for name in ("factored", "mono", "part")] == ["ranked", "ranked", "incomplete"]
+    assert [found[name].rank and found[name].rank.rank for name in ("factored", "mono", "part")] == [1, 2, None]
+    assert found["part"].left_out == ("shapes3d-medium (not run)",)
+    assert found["part"].num_tasks == 2
+    assert contest_of(*made).methods == (("factored", ""), ("mono", ""), ("part", ""))
+
+
+def test_what_nobody_ran_is_blank_and_not_nothing_attained() -> None:
+    plane = [
+        record(
+            score("heldout_sw2", 0.5 + 0.01 * s + len(m) / 20, direction="lower", primary=True), task="gmm-id", method=m, seed=s
+        )
+        for m in ("fkc", "naive-sde")
+        for s in range(3)
+    ]
+    found = contest_of(*runs("factored", GOOD), *runs("mono", POOR), *plane)
+    by_name = {family.name: family.standings for family in found.families}
+    assert ("factored", "") not in by_name["plane"]
+    assert ("fkc", "") not in by_name["images"]
+    text = next(line for line in families_markdown([found]).splitlines() if line.startswith("| factored"))
+    assert text.endswith("|  |")
+
+
+def test_a_failed_run_counts_as_nothing_attained_and_a_refused_task_as_not_run() -> None:
+    failed = [*runs("weak", GOOD, *TASKS[:2]), *runs("weak", GOOD[:2], TASKS[2])]
+    failed.append(record(status="oom", method="weak", task=TASKS[2], seed=2))
+    refused = [*runs("narrow", GOOD, *TASKS[:2])]
+    refused += [record(status="refused", method="narrow", task=TASKS[2], seed=s, more={"reason": "no"}) for s in range(3)]
+    found = images(*runs("factored", GOOD), *runs("mono", POOR), *failed, *refused)
+    assert found["weak"].state == "ranked"
+    assert dict(found["weak"].shares)[2] < 0.7 < dict(found["weak"].shares)[0]
+    assert found["narrow"].left_out == ("shapes3d-heavy (refused: no)",)
+
+
+def test_one_seed_is_shown_and_not_ranked() -> None:
+    found = images(*runs("factored", GOOD), *runs("mono", POOR), *runs("once", GOOD[:1]))
+    assert (found["once"].state, found["once"].rank, found["once"].interval) == ("one seed", None, None)
+    assert found["once"].mean == pytest.approx((0.8 - 0.025) / 0.975)
+
+
+def test_settings_variants_and_references_do_not_compete() -> None:
+    ablation = runs("factored", (0.9, 0.91, 0.92), TASKS[0], settings={"hidden": 128})
+    pooled = runs("pooled", (0.95,) * 3, more={"pooled_silos": True})
+    found = images(*runs("factored", GOOD), *runs("mono", POOR), *ablation, *pooled)
+    assert found["factored"].mean == pytest.approx((sum(GOOD) / 3 - 0.025) / 0.975)
+    assert (found["pooled"].state, found["pooled"].rank) == ("reference", None)
+
+
+def test_a_changed_task_or_budget_is_no_part_of_a_family() -> None:
+    short = runs("short", GOOD, budget={"train_steps": 7}, budget_changed=("train_steps",))
+    assert set(images(*runs("factored", GOOD), *runs("mono", POOR), *short)) == {"factored", "mono"}
+
+
+def test_a_task_that_does_not_tell_methods_apart_counts_nowhere_and_says_so() -> None:
+    noise = {"factored": (0.3, 0.6, 0.5), "mono": (0.6, 0.3, 0.52), "third": (0.5, 0.5, 0.4)}
+    made = [*itertools.chain(*(runs(m, v, TASKS[0]) for m, v in noise.items()))]
+    made += [*runs("factored", GOOD, *TASKS[1:]), *runs("mono", POOR, *TASKS[1:]), *runs("third", POOR, *TASKS[1:])]
+    board = aggregate(made)
+    (found,) = contests(board)
+    (family,) = found.families
+    assert [section.task for section, _ in family.sections] == ["shapes3d-medium", "shapes3d-heavy"]
+    assert dict(family.aside)["shapes3d-light"].startswith("does not rank at this preset")
+    assert all(row.rank is None for row in board.rows if row.section.task == TASKS[0])
+    (line,) = [line for line in csv.DictReader(io.StringIO(tasks_csv(board))) if line["task"] == TASKS[0]]
+    assert line["ranks"] == "no"
+
+
+def test_presets_are_never_mixed() -> None:
+    found = contests(aggregate([*runs("factored", GOOD), *runs("mono", POOR), *runs("factored", GOOD, preset="paper")]))
+    assert [contest.preset for contest in found] == ["paper", "quick"]
+
+
+def test_the_share_of_a_better_score_is_never_lower() -> None:
+    values = [0.5 * step for step in range(20)]
+    for scale in (Scale(2.2, 0.066), Scale(0.025, 0.99)):
+        shares = [scale.share(value) for value in values]
+        assert shares == sorted(shares, reverse=scale.real < scale.chance)
+        assert (scale.share(scale.chance), scale.share(scale.real)) == (0.0, 1.0)
+
+
+def test_rows_of_other_seeds_and_sizes_have_the_same_scale() -> None:
+    def distance(method: str, value: float, seed: int, n: int, floor: float) -> Record:
+        own = score("heldout_sw2", value, direction="lower", primary=True, floor=floor, n=n)
+        return record(own, task="gmm-id", method=method, seed=seed)
+
+    made = [distance("factored", 1.199, 0, 2000, 0.069), distance("naive-sde", 1.240, 2, 5000, 0.179)]
+    board = aggregate(made)
+    scale = scale_of(board.rows)
+    shares = {row.method: scale.share(row.scores["heldout_sw2"].mean) for row in board.rows}
+    assert shares["factored"] > shares["naive-sde"] > 0
+
+
+def test_every_installed_core_task_has_a_stored_scale() -> None:
+    registry = Registry()
+    installed = set(registry.names("tasks"))
+    core = {task for names in FAMILIES.values() for task in names}
+    assert core & installed <= scales().keys(), "run experiments/board_scales.py"
+    for task in core & installed:
+        assert scales()[task]["score"] == registry.load("tasks", task).primary
+
+
+def test_the_stored_scale_of_a_distance_is_what_a_few_draws_give() -> None:
+    chance, real = board_scales.distance_scale(Registry().load("tasks", "gmm-id"), draws=2)
+    stored = scales()["gmm-id"]
+    assert (chance, real) == (pytest.approx(stored["chance"], rel=0.1), pytest.approx(stored["real"], rel=0.7))
+
+
+def test_the_csv_has_a_line_for_each_method_and_family_that_it_ran() -> None:
+    found = contest_of(*runs("factored", GOOD), *runs("mono", POOR))
+    lines = list(csv.DictReader(io.StringIO(families_csv([found]))))
+    assert [(line["method"], line["family"], line["state"], line["rank"]) for line in lines] == [
+        ("factored", "images", "ranked", "1"),
+        ("mono", "images", "ranked", "2"),
+    ]

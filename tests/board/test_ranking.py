@@ -1,0 +1,91 @@
+"""Ranks: ties, pairing, the error over a table, and what the simulation in `experiments` promises."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from interval_coverage import LAWS, coverage, false_tables, found
+
+from compbench.board.discriminability import discriminability
+from compbench.board.ranking import ranks, told_apart
+
+
+def table(*rows: list[float]) -> list[dict[int, float]]:
+    return [dict(enumerate(row)) for row in rows]
+
+
+def test_equal_means_share_a_rank_float_noise_or_not() -> None:
+    one, other = [0.1, 0.2, 0.3], [0.3, 0.2, 0.1]
+    noisy = [value + 1e-13 for value in other]
+    found = ranks(table(one, noisy, [0.9, 0.95, 0.91]), higher=True)
+    assert [rank.rank for rank in found] == [2, 2, 1]
+
+
+def test_pairs_of_one_seed_are_compared_so_a_seed_that_helps_all_hides_nothing() -> None:
+    helped = [1.0, 5.0, 9.0]
+    better = [value * (1.1 + 0.002 * seed) for seed, value in enumerate(helped)]
+    assert told_apart(table(helped, better)) == {(0, 1)}
+    shuffled = [dict(zip((0, 1, 2), helped, strict=True)), dict(zip((1, 2, 0), better, strict=True))]
+    assert told_apart(shuffled) == set()
+
+
+def test_rows_without_two_seeds_in_common_are_not_told_apart() -> None:
+    assert told_apart([{0: 1.0, 1: 1.01}, {2: 9.0, 3: 9.01}, {1: 5.0, 2: 5.1}]) == set()
+
+
+def test_runs_that_agree_by_chance_are_not_certain() -> None:
+    same = [15 / 100] * 3
+    assert told_apart(table(same, [17 / 100] * 3), trials=100) == set()
+    assert told_apart(table(same, [75 / 100] * 3), trials=100) == {(0, 1)}
+
+
+def test_ranges_and_groups_follow_the_comparisons() -> None:
+    rows = table([0.90, 0.91, 0.92], [0.89, 0.93, 0.905], [0.50, 0.51, 0.52], [0.10, 0.11, 0.12])
+    assert [tuple(rank) for rank in ranks(rows, higher=True)] == [(1, 1, 2, 1), (2, 1, 2, 1), (3, 3, 3, 2), (4, 4, 4, 3)]
+    assert [rank.rank for rank in ranks(rows, higher=False)] == [4, 3, 2, 1]
+
+
+def test_a_single_row_is_first() -> None:
+    assert ranks(table([0.3, 0.4]), higher=True) == [(1, 1, 1, 1)]
+
+
+@pytest.mark.parametrize("law", ["normal", "uniform", "binomial, p = 0.03", "beta 0.9 +- 0.03, binomial"])
+def test_intervals_of_three_seeds_cover(law: str) -> None:
+    draw, trials = LAWS[law]
+    assert coverage(draw, 3, trials=trials, repeats=3000) >= 0.93 - 0.01  # two standard errors of the simulation
+
+
+@pytest.mark.parametrize(("law", "rows"), [("normal", 3), ("normal", 8), ("beta 0.5 +- 0.05, binomial", 6)])
+def test_equal_methods_are_told_apart_in_at_most_one_board_of_twenty(law: str, rows: int) -> None:
+    draw, trials = LAWS[law]
+    assert false_tables(draw, rows, 3, trials=trials, repeats=600) <= 0.05 + 0.018  # two standard errors
+
+
+def test_large_differences_are_found_with_three_seeds() -> None:
+    assert found(6, rows=6, seeds=3, repeats=100) > 0.9
+
+
+def test_discriminability_is_the_share_of_variance_between_methods() -> None:
+    rng = numpy.random.default_rng(0)
+    methods, seeds = 200, 5
+    values = 100 + 2 * rng.normal(size=(methods, 1)) + 5 * rng.normal(size=(1, seeds)) + rng.normal(size=(methods, seeds))
+    told = discriminability(table(*values.tolist()))
+    assert told.share == pytest.approx(4 / 5, abs=0.04)
+    assert told.low < 0.8 < told.high
+    assert told.ranks
+
+
+def test_equal_methods_have_no_discriminability() -> None:
+    rng = numpy.random.default_rng(1)
+    told = discriminability(table(*(10 + rng.normal(size=(30, 4))).tolist()))
+    assert told.share < 0.2
+    assert not told.ranks
+
+
+def test_discriminability_of_one_method_or_one_seed_is_not_known() -> None:
+    assert discriminability(table([1.0, 2.0])) is None
+    assert discriminability(table([1.0], [2.0])) is None
+
+
+def test_runs_of_few_trials_that_agree_do_not_prove_that_methods_differ() -> None:
+    assert not discriminability(table([0.10] * 3, [0.12] * 3, [0.11] * 3), trials=100).ranks
