@@ -89,7 +89,7 @@ def values(records: list[Record], score: str) -> dict[int, float]:
 
 
 def cell(found: list[float]) -> str:
-    """Mean and 95 % bootstrap interval."""
+    """Mean and 95 % interval of the mean."""
     if not found:
         return "-"
     spread = interval(found)

@@ -61,7 +61,7 @@ def over_blank(made: Tensor, truth: Tensor, cells: Tensor) -> float:
 
 
 def cell(found: list[float]) -> str:
-    """Mean and 95 % bootstrap interval."""
+    """Mean and 95 % interval of the mean."""
     spread = interval(found)
     return f"{mean(found):.3f}" + (f" [{spread.low:.3f}, {spread.high:.3f}]" if spread else "")
 
