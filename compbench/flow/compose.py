@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from compbench.factors import NULL, Weighted
+from compbench.flow.memory import in_parts, rows_at_once
 
 if TYPE_CHECKING:
     from compbench.interfaces import Problem
@@ -102,7 +103,7 @@ def compose_plainly(velocity: ConditionalVelocity, x: Tensor, t: Tensor, composi
 
 
 def stacked(velocity: ConditionalVelocity, x: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
-    """v(x, t | c_k) for K conditions in one forward.
+    """v(x, t | c_k) for K conditions in one forward, or in as few as a GPU has memory for.
 
     Args:
         velocity: conditional velocity.
@@ -113,11 +114,15 @@ def stacked(velocity: ConditionalVelocity, x: Tensor, t: Tensor, conditions: Ten
     Returns:
         velocities, (K, B, *D).
     """
-    if hasattr(velocity, "stacked"):
-        return velocity.stacked(x, t, conditions)
-    count = len(conditions)
-    rows = velocity(x.repeat(count, *[1] * (x.ndim - 1)), t.repeat(count), conditions.flatten(0, 1))  # (K B, *D)
-    return rows.unflatten(0, (count, len(x)))
+
+    def together(x: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
+        if hasattr(velocity, "stacked"):
+            return velocity.stacked(x, t, conditions)
+        count = len(conditions)
+        rows = velocity(x.repeat(count, *[1] * (x.ndim - 1)), t.repeat(count), conditions.flatten(0, 1))  # (K B, *D)
+        return rows.unflatten(0, (count, len(x)))
+
+    return in_parts(together, rows_at_once(velocity, len(conditions)), x, t, conditions, dim=1)
 
 
 def around_null(condition: Tensor, weights: Sequence[float]) -> list[Weighted]:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from compbench.flow.memory import in_parts, rows_at_once
+
 State = Mapping[str, Tensor]
 
 
@@ -84,7 +86,12 @@ class Experts(nn.Module):
 
     def everywhere(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
         """v_a(x_t, t | c_k) of every expert for K conditions: (B, *D), (B,), (K, B, F) -> (n, K, B, *D)."""
-        return self(x_t, t, conditions.expand(len(self), *conditions.shape))
+
+        def all_of(x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
+            return self(x_t, t, conditions.expand(len(self), *conditions.shape))
+
+        size = rows_at_once(self._template[0], len(self) * len(conditions))
+        return in_parts(all_of, size, x_t, t, conditions, dim=2)
 
     def chosen(self, indices: Tensor) -> Experts:
         """The experts at some indices (R,), with repetitions, as R experts; weights are gathered on the device."""

@@ -66,6 +66,11 @@ class VelocityNet(nn.Module):
         self.prediction = prediction
         self.guidance: Guidance | None = None  # of the task, where samples may be composed
 
+    @property
+    def numbers_per_row(self) -> int:
+        """Float32 numbers that a forward without gradients holds at most for one row and condition."""
+        return self.backbone.numbers_per_row
+
     def forward(self, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
         """v(x_t, t | c).
 
@@ -126,6 +131,7 @@ class UNet(nn.Module):
         if height % patch or side % patch:
             raise CompbenchError(f"patch {patch} does not divide images of {height} x {side}; choose one that does.")
         self.patch = patch
+        self.numbers_per_row = 10 * width * height * side // patch**2  # the widest stage: skip, both halves, norm, activation
         self.mid_channels = MULTIPLIERS[-1] * width
         stages = [multiplier * width for multiplier in MULTIPLIERS]
         self.enter = nn.Conv2d(channels * patch**2, width, 3, padding=1)
@@ -186,6 +192,7 @@ class MLP(nn.Module):
         super().__init__()
         size = math.prod(shape)
         self.shape, self.mid_channels = tuple(shape), width
+        self.numbers_per_row = 24 * width  # time's scales and shifts of four layers, and a layer
         self.enter = nn.Linear(size, width)
         self.before = nn.ModuleList(ResidualLayer(width) for _ in range(2))
         self.after = nn.ModuleList(ResidualLayer(width) for _ in range(2))

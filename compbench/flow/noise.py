@@ -17,6 +17,7 @@ from torch import Generator, Tensor, nn
 
 from compbench.errors import CompbenchError
 from compbench.flow.compose import Guidance
+from compbench.flow.memory import rows_at_once
 from compbench.flow.path import GaussianPath, VariancePreservingPath, per_sample, point
 from compbench.flow.train import train
 from compbench.flow.transfer import numbers
@@ -59,6 +60,11 @@ class NoiseNet(nn.Module):
             layers = [nn.Linear(size_in, size_out) for _ in range(count)]
             self.weights.append(torch.stack([layer.weight.detach() for layer in layers]))  # (E, out, in)
             self.biases.append(torch.stack([layer.bias.detach() for layer in layers]))  # (E, out)
+
+    @property
+    def numbers_per_row(self) -> int:
+        """Float32 numbers that a forward holds for a row and source: a layer before and after its product, and a copy in fp32."""
+        return 4 * self.weights[0].shape[1]
 
     def position(self, combination: tuple[int, ...]) -> int:
         """Where a combination stands among the sources.  Raises CompbenchError if it is none."""
@@ -120,7 +126,7 @@ class NoiseNet(nn.Module):
         if not self.experts:
             start = start + first[0, :, 1 + self.dimension :].T.index_select(0, rows)  # (C, width)
         spatial = first[:, :, 1 : 1 + self.dimension].mT  # (C or 1, D, width)
-        size = CHUNK_ROWS if x.device.type == "cpu" else len(x)
+        size = CHUNK_ROWS if x.device.type == "cpu" else rows_at_once(self, len(members))
         parts = []
         for part in x.split(max(size, 1)):
             with torch.autocast(x.device.type, enabled=False):

@@ -68,6 +68,7 @@ class MarginalExperts(nn.Module):
         super().__init__()
         self.nets = nn.ModuleList(nets)
         self.sample_steps, self.guidance = nets[0].sample_steps, nets[0].guidance
+        self.numbers_per_row = nets[0].numbers_per_row
 
     def stacked(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
         """v_k(x_t, t | c_k) of each expert, (F + 1, B, F) conditions -> (F + 1, B, *D)."""

@@ -56,6 +56,7 @@ class TemporalUNet(nn.Module):
             nn.init.zeros_(last.weight)
         self.splits = [2 * block.channels for block in [*self.down_blocks, self.middle, *self.up_blocks]]
         self.splits = [2 * whole, *self.splits, 2 * whole]
+        self.numbers_per_row = 10 * width * (frames // patch) + 6 * whole + 2 * sum(self.splits)
         self.time = TimeEmbedding(4 * width, sum(self.splits))
 
     def encode(self, x_t: Tensor, t: Tensor) -> Trunk:

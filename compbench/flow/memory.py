@@ -1,0 +1,42 @@
+"""How much of a batch a network is asked for at once on a GPU, so that the largest request fits beside the referee."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FORWARD_NUMBERS = 1 << 32
+"""Float32 numbers that one forward without gradients may hold: 16 GiB."""
+
+
+def rows_at_once(net: Any, copies: int) -> int:
+    """Rows of which a forward with `copies` conditions (or experts times conditions) each stays within `FORWARD_NUMBERS`.
+
+    Args:
+        net: has `numbers_per_row`, what its forward holds at most for one row and condition; without it nothing is split.
+        copies: rows of the forward for each row of the batch.
+    """
+    each = getattr(net, "numbers_per_row", 0) * copies
+    return max(1, FORWARD_NUMBERS // each) if each else 1 << 62
+
+
+def in_parts(
+    call: Callable[[Tensor, Tensor, Tensor], Tensor], size: int, x: Tensor, t: Tensor, conditions: Tensor, *, dim: int
+) -> Tensor:
+    """call(x, t, conditions) by `size` rows at a time, on a GPU and where no gradient is wanted; elsewhere in one.
+
+    Args:
+        call: keeps rows apart; rows are axis `dim` of what it gives.
+        size: rows at once.
+        x: points, (B, *D).
+        t: times, (B,).
+        conditions: (K, B, F).
+        dim: where B stands in the result.
+    """
+    if x.device.type != "cuda" or torch.is_grad_enabled() or len(x) <= size:
+        return call(x, t, conditions)
+    parts = [slice(first, first + size) for first in range(0, len(x), size)]
+    return torch.cat([call(x[part], t[part], conditions[:, part]) for part in parts], dim=dim)

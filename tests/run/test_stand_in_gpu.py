@@ -1,0 +1,41 @@
+"""Whole runs on a GPU in name only: task, contestant, referee, judge, metrics and profile keep to the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import stand_in
+
+from compbench import profiling
+from compbench.run.runner import run
+from compbench.schemas import RunRequest
+
+QUICK = [("low-rank", "bump-center"), ("stripes", "bump-scaling"), ("naive-ode", "gmm-id")]
+SLOW = [
+    *(("fkc", "gauss2d-nonfact-ood"), ("fkc-oracle", "gmm-ood"), ("dcfm-a", "blobs-noniid"), ("mono", "rotation")),
+    *(("factored", "shapes3d-light"), ("factored", "shapes3d-extend"), ("slice-cfg", "mpi3d-light"), ("ddm", "cmnist-noniid")),
+    *(("mono", "bump-corner"), ("mono", "planning-noniid")),
+]
+
+
+def check(method: str, task: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "measured_peak", lambda *_: 1e12)
+    request = RunRequest(method=method, task=task, preset="smoke", home=str(home), device="cuda", precision="fp32")
+    with stand_in.gpu():
+        record = run(request, in_process=True).record
+    assert record.status == "ok", record.reason
+    assert record.spec.device_class == "stand-in"
+
+
+@pytest.mark.parametrize(("method", "task"), QUICK)
+def test_a_run_keeps_to_the_device(method: str, task: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(method, task, home, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "task"), SLOW)
+def test_a_longer_run_keeps_to_the_device(method: str, task: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if task.startswith("planning"):
+        pytest.importorskip("ogbench")
+    check(method, task, home, monkeypatch)
