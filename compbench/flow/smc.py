@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
 from compbench.errors import CompbenchError
 from compbench.flow.path import GaussianPath, diffusion
+from compbench.flow.resampling import Scheme, ancestors_at, ess_of, positions, relative_weights, resample, temper
 from compbench.flow.solver import Known, towards_known
-
-Scheme = Literal["systematic", "stratified", "multinomial"]
 
 LARGEST_KICK = 0.2
 """e^2 dt is not taken larger: where a path's diffusion is infinite (a linear path's start) Euler's steps would explode."""
+
+RESOLUTION = 1e-3
+"""How near to the trigger an effective sample size counts as on it: tempered weights stop there."""
 
 CPU_CHUNK, GPU_CHUNK = 1 << 18, 1 << 24
 """Numbers of one chunk of swarms: bounds memory whatever K is, and keeps a step's tensors in a CPU's cache."""
@@ -74,6 +76,8 @@ class Settings(NamedTuple):
         scheme: how positions are drawn; all are unbiased, systematic has the least variance.
         noise: whether particles diffuse (e = g) or flow (e = 0).
         last_noise: whether the last step adds noise too, as the authors' does; else it follows the probability flow.
+        last_weight: whether the last step is weighted too; where scores are had from velocities, sigma = 0 divides them there.
+        ess_floor: each step's weights are tempered, w^lambda with the largest lambda <= 1 that keeps ESS >= this share of K.
         excess: sum_a w_a - 1.
         edge: times handed to the schedule and the scores stay this far from 0 and 1.
     """
@@ -84,6 +88,8 @@ class Settings(NamedTuple):
     scheme: Scheme = "systematic"
     noise: bool = True
     last_noise: bool = True
+    last_weight: bool = True
+    ess_floor: float = 0.0
     excess: float = 0.0
     edge: float = 1e-5
 
@@ -94,12 +100,14 @@ class Trace(NamedTuple):
     Attributes:
         clipped: share of particle-steps whose rate was clipped.
         distinct_ancestors: particles of the start that still have descendants, 1 ... K.
+        tempered: mean power of the steps' weights, 1 where none was tempered.
         ess: effective sample size after each step's weighting, before resampling, (num_steps,).
     """
 
     clipped: float
     distinct_ancestors: float
     ess: tuple[float, ...]
+    tempered: float = 1.0
 
 
 class Drawn(NamedTuple):
@@ -107,52 +115,6 @@ class Drawn(NamedTuple):
 
     x: Tensor
     trace: Trace
-
-
-def ess(log_weights: Tensor) -> Tensor:
-    """Effective sample size, 1 / sum_k W_k^2 for normalised W: K if weights are equal, 1 if one particle has all.
-
-    Args:
-        log_weights: unnormalised log-weights, (B, K).
-
-    Returns:
-        effective sample size, (B,), float64 in [1, K].
-    """
-    return _ess(_weights(log_weights))
-
-
-def positions(count: int, num_particles: int, generator: Generator, scheme: Scheme = "systematic") -> Tensor:
-    """Increasing positions in [0, 1) that resampling looks up in the cumulative weights.
-
-    Systematic: (i + u) / K with one u a swarm; stratified: a u for each i; multinomial: K sorted uniforms.
-
-    Args:
-        count: swarms, B.
-        num_particles: K.
-        generator: on the device where positions are wanted.
-        scheme: one of the three.
-
-    Returns:
-        float64 (B, K).
-    """
-    columns = 1 if scheme == "systematic" else num_particles
-    u = torch.rand(count, columns, generator=generator, device=generator.device, dtype=torch.float64)
-    if scheme == "multinomial":
-        return u.sort(dim=-1).values
-    return (torch.arange(num_particles, device=u.device) + u) / num_particles
-
-
-def resample(log_weights: Tensor, at: Tensor) -> Tensor:
-    """Ancestors at positions of the cumulative weights: E[copies of k] = K W_k; a particle of zero weight is never one.
-
-    Args:
-        log_weights: unnormalised, (B, K).
-        at: increasing positions in [0, 1), float64 (B, J).
-
-    Returns:
-        indices 0 ... K - 1, (B, J).
-    """
-    return _ancestors(_weights(log_weights), at)
 
 
 def move(x: Tensor, score: Tensor, at: Coefficient, dt: float, generator: Generator | None) -> Tensor:
@@ -222,7 +184,7 @@ def feynman_kac(
     log_weights = torch.zeros(count, num_particles, dtype=torch.float64, device=x.device)
     ancestors = torch.arange(num_particles, device=x.device).expand(count, num_particles)
     offset = (torch.arange(count, device=x.device) * num_particles)[:, None]  # of each swarm in the flat batch
-    clipped = torch.zeros((), dtype=torch.float64, device=x.device)
+    clipped, powers = torch.zeros((2,), dtype=torch.float64, device=x.device)
     sizes = torch.full((settings.num_steps,), float(num_particles), dtype=torch.float64, device=x.device)
     diverged = torch.full((), settings.num_steps + 1, device=x.device)
     noise0, alongside = x, known and Known(known.values[:, None], known.mask[:, None])
@@ -245,15 +207,21 @@ def feynman_kac(
         if settings.clip < math.inf:
             clipped += (rate.abs() > settings.clip).sum()
             rate = rate.clamp(-settings.clip, settings.clip)
-        log_weights = log_weights.add(rate, alpha=dt)
+        if last and not settings.last_weight:
+            rate = torch.zeros_like(rate)
+        gained = rate.double() * dt
+        if settings.ess_floor > 0:
+            power = temper(log_weights, gained, settings.ess_floor * num_particles)  # (B, 1)
+            gained, powers = power * gained, powers + power.mean()
+        log_weights = log_weights + gained
         diverged = torch.where(log_weights.sum().isfinite(), diverged, diverged.clamp(max=step))
-        weights = _weights(log_weights)
-        sizes[step] = (size := _ess(weights)).mean()
+        weights = relative_weights(log_weights)
+        sizes[step] = (size := ess_of(weights)).mean()
         if settings.resample_below <= 0:
             continue
-        chosen = _ancestors(weights, positions(count, num_particles, generator, settings.scheme))  # (B, K)
+        chosen = ancestors_at(weights, positions(count, num_particles, generator, settings.scheme))  # (B, K)
         if settings.resample_below < 1:
-            tired = (size <= settings.resample_below * num_particles)[:, None]
+            tired = (size <= settings.resample_below * num_particles + RESOLUTION)[:, None]
             chosen = torch.where(tired, chosen, torch.arange(num_particles, device=x.device))
             log_weights = torch.where(tired, 0.0, log_weights)
         else:
@@ -272,6 +240,7 @@ def feynman_kac(
         clipped=float(clipped) / (count * num_particles * settings.num_steps),
         distinct_ancestors=float(alive.sum(1).double().mean()),
         ess=tuple(sizes.tolist()),
+        tempered=float(powers) / settings.num_steps if settings.ess_floor > 0 and num_particles > 1 else 1.0,
     )
     return Swarm(x, log_weights, ancestors), trace
 
@@ -368,20 +337,6 @@ def _alpha_sigma(path: GaussianPath, time: float) -> tuple[float, float]:
     return float(c.alpha), float(c.sigma)
 
 
-def _weights(log_weights: Tensor) -> Tensor:
-    """exp(log_weights) over the largest of each swarm, float64 (B, K)."""
-    return (log_weights.double() - log_weights.amax(dim=-1, keepdim=True)).exp_()
-
-
-def _ess(weights: Tensor) -> Tensor:
-    return weights.sum(-1).square() / weights.square().sum(-1)
-
-
-def _ancestors(weights: Tensor, at: Tensor) -> Tensor:
-    cumulative = weights.cumsum(-1)  # (B, K); its last entry is the total, so no position falls behind it
-    return torch.searchsorted(cumulative, at * cumulative[:, -1:], right=True).clamp_(max=weights.shape[1] - 1)
-
-
 def _take(x: Tensor, flat: Tensor) -> Tensor:
     return x.flatten(0, 1).index_select(0, flat).view_as(x)
 
@@ -393,4 +348,5 @@ def mean_trace(traces: list[Trace], shares: list[float]) -> Trace:
         clipped=sum(share * trace.clipped for share, trace in zip(shares, traces, strict=True)),
         distinct_ancestors=sum(share * trace.distinct_ancestors for share, trace in zip(shares, traces, strict=True)),
         ess=tuple(sum(share * value for share, value in zip(shares, step, strict=True)) for step in ess_of),
+        tempered=sum(share * trace.tempered for share, trace in zip(shares, traces, strict=True)),
     )

@@ -3,13 +3,14 @@
 fkc         Feynman-Kac correction: K weighted particles follow the composed score and are resampled towards the composition.
 fkc-oracle  Feynman-Kac correction on the task's analytic scores: what is left is the inference-time error.
 
-Catastrophic Compositional Generation, section 3.2 and appendix C, after Skreta et al. 2025; defaults are those of the
-authors' code.  One particle is naive-sde.
+Catastrophic Compositional Generation, section 3.2 and appendix C, after Skreta et al. 2025.  On vectors the defaults are
+those of the authors' code; on images and trajectories a bound made for the plane would decide the weights, so there they
+are tempered instead.  One particle is naive-sde.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -20,13 +21,33 @@ from compbench.flow.smc import Settings as Swarms
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
 
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+PLANAR = {"g_clip": 15.0, "resample_below": 1.0, "ess_floor": 0.0}
+"""What 'auto' means on vectors: the authors' code."""
+
+LARGE = {"g_clip": "off", "resample_below": 0.5, "ess_floor": 0.5}
+"""What it means on images and trajectories: the rate grows with the dimension, so 15 binds on most particle-steps and gives
+all one weight, and no bound leaves one ancestor of 16.  Found on seen combinations (experiments/guidance_weights.py)."""
+
 
 class Swarm(MethodSettings):
     num_particles: int = Field(16, ge=1, le=1 << 16, description="K: particles of one sample's swarm")
-    g_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["off"] = Field(
-        15.0, description="bound of the log-weights' rate, before the step is multiplied in; 'off' for none"
+    g_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto", "off"] = Field(
+        "auto",
+        description="bound of the log-weights' rate, before the step is multiplied in; 'off' for none; "
+        "'auto' is the authors' 15 on vectors and none on images and trajectories",
     )
-    resample_below: float = Field(1.0, ge=0, le=1, description="resample where ESS <= this share of K; 1: every step, 0: never")
+    resample_below: Share | Literal["auto"] = Field(
+        "auto",
+        description="resample where ESS <= this share of K; 1: every step, 0: never; "
+        "'auto' is every step on vectors, as the authors do, and 0.5 elsewhere",
+    )
+    ess_floor: Share | Literal["auto"] = Field(
+        "auto",
+        description="temper each step's weights so that ESS stays at this share of K; 0: never; "
+        "'auto' is never on vectors and 0.5 elsewhere (not in the paper)",
+    )
     scheme: Literal["systematic", "stratified", "multinomial"] = Field(
         "systematic", description="how resampling positions are drawn"
     )
@@ -43,16 +64,24 @@ class Settings(Swarm, score_models.ModelSettings):
 @torch.no_grad()
 def sample(settings: OracleSettings | Settings, model: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """One particle of each request's swarm, drawn by weight after the last step."""
+    auto = PLANAR if request.x0.ndim == 2 else LARGE
+    g_clip, resample_below, ess_floor = (auto[name] if value == "auto" else value for name, value in _chosen(settings).items())
     swarms = Swarms(
         num_steps=0,  # the budget's, which the model carries
-        clip=float("inf") if settings.g_clip == "off" else settings.g_clip,
-        resample_below=settings.resample_below,
+        clip=float("inf") if g_clip == "off" else g_clip,
+        resample_below=resample_below,
+        ess_floor=ess_floor,
+        last_weight=auto is PLANAR,  # elsewhere a network's error over sigma = 0 would choose the sample
         scheme=settings.scheme,
     )
     drawn = score_models.draw_composition(
         model, request, ctx, settings=swarms, num_particles=settings.num_particles, weight=settings.weight
     )
     return drawn.x
+
+
+def _chosen(settings: Swarm) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in PLANAR}
 
 
 def evaluations(settings: Swarm, problem: Problem) -> int:
@@ -71,6 +100,7 @@ def compbench_methods() -> tuple[Method, ...]:
             build=score_models.build,
             evaluations=evaluations,
             shared_fit=score_models.fit_facts,
+            version=2,
         ),
         Method(
             name="fkc-oracle",

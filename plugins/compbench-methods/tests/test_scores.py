@@ -64,9 +64,10 @@ def test_the_trace_is_noted() -> None:
     problem = perturbed(sample_steps=20)
     settings = found.settings(num_particles=8)
     found.sample(settings, found.fit(settings, problem, ctx), asked(100), ctx)
-    assert set(ctx.notes) == {"clipped", "distinct_ancestors", "ess", "guidance_weight"}
+    assert set(ctx.notes) == {"clipped", "distinct_ancestors", "ess", "tempered", "guidance_weight"}
     assert len(ctx.notes["ess"]) == 20
     assert 1 <= ctx.notes["distinct_ancestors"] <= 8
+    assert ctx.notes["tempered"] == 1  # on vectors the authors' weights stay as they are
 
 
 @pytest.mark.parametrize("experts", [False, True])
