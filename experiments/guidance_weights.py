@@ -2,14 +2,18 @@
 
     python experiments/guidance_weights.py --task cmnist-iid --method centralised
     python experiments/guidance_weights.py --task shapes3d-medium --method slice-cfg
+    python experiments/guidance_weights.py --task cmnist-iid --method fkc \
+        --settings '{"g_clip": 15, "resample_below": 1, "ess_floor": 0}' '{"ess_floor": 0}' '{}'
 
-One model is fitted and asked for seen combinations at each weight; held-out ones are never asked for.  The smallest weight
-whose seen score is within one standard error of the best is what the task declares (`Task.guidance_weights`).
+One model is fitted and asked for seen combinations at each weight (or under each of some settings of sampling); held-out ones
+are never asked for.  Where a judge ranks, the smallest weight whose seen score is within one standard error of the best is what
+the task declares (`Task.guidance_weights`); on vectors w = 1 is, the composition itself, which any other weight makes another.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import tempfile
 from dataclasses import replace
@@ -33,31 +37,42 @@ def main() -> None:
     parser.add_argument("--method", required=True, help="one that composes: centralised, slice-cfg, naive-ode ...")
     parser.add_argument("--preset", default="quick")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=0, help="training steps instead of the preset's")
     parser.add_argument("--weights", default=",".join(map(str, WEIGHTS)))
+    parser.add_argument("--settings", nargs="+", type=json.loads, help="JSON of sampling settings, instead of weights")
     asked = parser.parse_args()
     registry = Registry()
     task, method = registry.load("tasks", asked.task), registry.load("methods", asked.method)
     with tempfile.TemporaryDirectory() as cache:
         ctx = context_of(task, registry, asked.preset, asked.seed, Path(cache))
-        problem = task.problem(task.budgets[asked.preset], ctx)
+        budget = task.budgets[asked.preset]
+        problem = task.problem(budget.model_copy(update={"train_steps": asked.steps or budget.train_steps}), ctx)
         torch.manual_seed(asked.seed)
         model = method.fit(method.settings(), problem, stage(asked.seed))
         task.prepare(asked.preset, ctx)
-        found = {}
-        for weight in map(float, asked.weights.split(",")):
-            found[weight] = seen_scores(task, asked.preset, ctx, SeenOnly(method, model, problem, weight, asked.seed))
-            print(f"{task.name} {method.name} w = {weight:g}: {words(found[weight])}", flush=True)
-    name = task.primary.replace("heldout", "seen")
-    print(f"{task.name}: w = {choose({weight: scores[name] for weight, scores in found.items()}):g} by {name}")
+        name = "holdout_weight" if "holdout_weight" in method.settings.model_fields else "weight"
+        weights = [float(weight) for weight in asked.weights.split(",")]
+        found = []
+        for settings in asked.settings or [{name: weight} for weight in weights]:
+            sampler = SeenOnly(method, model, problem, settings, asked.seed)
+            found.append(seen_scores(task, asked.preset, ctx, sampler))
+            print(f"{task.name} {method.name} {settings}: {words(found[-1])} {sampler.notes}", flush=True)
+    if not asked.settings:
+        ranks = task.primary.replace("heldout", "seen")
+        chosen = choose({weight: scores[ranks] for weight, scores in zip(weights, found, strict=True)})
+        print(f"{task.name}: w = {chosen:g} by {ranks}")
 
 
 class SeenOnly:
-    """A sampler at one weight that draws seen combinations; for any other it gives back zeros, and no model is asked."""
+    """A sampler under some settings that draws seen combinations; for any other it gives back zeros, and no model is asked.
 
-    def __init__(self, method: Method, model: object, problem: Problem, weight: float, seed: int) -> None:
-        name = "holdout_weight" if "holdout_weight" in method.settings.model_fields else "weight"
-        self.method, self.model, self.settings = method, model, method.settings(**{name: weight})
+    `notes` are those of the last batch, without lists: how many ancestors survived, say.
+    """
+
+    def __init__(self, method: Method, model: object, problem: Problem, settings: dict[str, object], seed: int) -> None:
+        self.method, self.model, self.settings = method, model, method.settings(**settings)
         self.shape, self.seed = problem.event.shape, seed
+        self.notes: dict[str, float] = {}
 
     def __call__(self, condition: Tensor, *, stream: str, **known: Tensor | None) -> Tensor:
         if not stream.startswith("seen"):
@@ -66,7 +81,9 @@ class SeenOnly:
         parts = []
         for rows in torch.arange(len(condition)).split(BATCH):
             given = {name: value[rows] for name, value in known.items() if value is not None}
-            parts.append(self.method.sample(self.settings, self.model, Request(condition[rows], x0[rows], **given), stage(2)))
+            ctx = stage(self.seed + 2 + int(rows[0]))
+            parts.append(self.method.sample(self.settings, self.model, Request(condition[rows], x0[rows], **given), ctx))
+            self.notes = {name: round(value, 3) for name, value in ctx.notes.items() if isinstance(value, float)}
         return torch.cat(parts)
 
 
