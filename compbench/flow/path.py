@@ -139,6 +139,14 @@ def score_to_denoised(path: GaussianPath, score: Tensor, x_t: Tensor, t: Tensor)
     return (x_t + c.sigma.square() * score) / c.alpha
 
 
+def noise_side(count: int, generator: Generator) -> Tensor:
+    """Times u^2, u uniform: half of them below 1/4, on the generator's device, (count,).
+
+    What a factor's values look like is decided early, where little but noise is seen; logit-normal times are hardly there.
+    """
+    return torch.rand(count, generator=generator, device=generator.device).square()
+
+
 def logit_normal(count: int, generator: Generator) -> Tensor:
     """Times 1 / (1 + exp(-z)), z ~ N(0, 1), on the generator's device, (count,).  Esser et al. 2024, section 3.1."""
     return torch.randn(count, generator=generator, device=generator.device).sigmoid()

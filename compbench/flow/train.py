@@ -29,20 +29,23 @@ LOSS_WINDOW = 50
 """Steps between looks at the loss: each look makes the host wait for the device."""
 
 
-def flow_matching_loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
+def flow_matching_loss(
+    net: Callable[..., Tensor], batch: Batch, generator: Generator, *, times: Callable[[int, Generator], Tensor] = logit_normal
+) -> Tensor:
     """E || v(x_t, t | c) - (x1 - x0) ||^2, x_t = (1 - t) x0 + t x1, t logit-normal; the mean over entries.
 
     Args:
         net: (x_t (B, *D), t (B,), condition (B, F)) -> velocity (B, *D).
         batch: x1 and conditions.
         generator: draws x0 and t, on the batch's device.
+        times: (count, generator) -> t, if it is not logit-normal.
 
     Returns:
         scalar loss, float32.
     """
     path, x1 = LinearPath(), batch.x1
     x0 = torch.randn(x1.shape, generator=generator, device=x1.device)  # (B, *D)
-    t = logit_normal(len(x1), generator)  # (B,)
+    t = times(len(x1), generator)  # (B,)
     velocity = net(point(path, x0, x1, t), t, batch.condition)
     return (velocity.float() - target_velocity(path, x0, x1, t)).square().mean()
 

@@ -75,9 +75,11 @@ class ImageReferee:
         sizes: Sizes,
         dataset: str,
         ctx: TaskContext,
+        added: str = "",
     ) -> None:
+        """`added` is the factor that an extension task adds, whose accuracy then ranks; "" is none."""
         self.real, self.space, self.holdout = real, space, holdout
-        self.settings, self.sizes, self.dataset, self.ctx = judge, sizes, dataset, ctx
+        self.settings, self.sizes, self.dataset, self.ctx, self.added = judge, sizes, dataset, ctx, added
 
     def prepare(self) -> None:
         """Train both judges, or find them in the cache."""
@@ -132,10 +134,11 @@ class ImageReferee:
                 judge.predict(block.to(self.ctx.device)).cpu()[:, positions] == target for block in (generated, real)
             )
         name = f"{split}_accuracy{suffix}"
-        joint = self._score(name, "accuracy", split, right.all(1), ceiling.all(1), primary=not suffix and split != "seen")
+        ranks = not suffix and split != "seen"
+        joint = self._score(name, "accuracy", split, right.all(1), ceiling.all(1), primary=ranks and not self.added)
         each = [
-            self._score(f"{name}_{_slug(self.space.names[position])}", "accuracy", split, right[:, k], ceiling[:, k])
-            for k, position in enumerate(positions)
+            self._score(f"{name}_{_slug(own)}", "accuracy", split, right[:, k], ceiling[:, k], primary=own == self.added)
+            for k, own in enumerate(self.space.names[position] for position in positions)
         ]
         return [joint, *each]
 

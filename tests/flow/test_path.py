@@ -9,6 +9,7 @@ from compbench.flow.path import (
     denoised_to_velocity,
     diffusion,
     logit_normal,
+    noise_side,
     per_sample,
     point,
     score_to_denoised,
@@ -85,6 +86,12 @@ def test_velocity_to_score_holds_at_pure_noise() -> None:
 
 def test_per_sample_broadcasts_over_all_axes_of_a_sample() -> None:
     assert per_sample(torch.rand(4), torch.rand(4, 3, 8, 8)).shape == (4, 1, 1, 1)
+
+
+def test_half_of_the_noise_side_times_are_below_a_quarter() -> None:
+    t = noise_side(20_000, torch.Generator().manual_seed(0))
+    assert (t < 0.25).float().mean().item() == pytest.approx(0.5, abs=0.02)
+    assert 0 <= t.min() <= t.max() < 1
 
 
 def test_logit_normal_has_median_one_half() -> None:

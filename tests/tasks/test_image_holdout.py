@@ -4,8 +4,10 @@ import torch
 from compbench.data.lattices import MPI3D, SHAPES3D
 from compbench.errors import CompbenchError
 from compbench.factors import identifiability
+from compbench.interfaces import TaskContext
 from compbench.registry import Registry
-from compbench.tasks.image_evaluation import grid, to_uint8
+from compbench.tasks import image_evaluation
+from compbench.tasks.image_evaluation import ImageReferee, Sizes, grid, to_uint8
 from compbench.tasks.image_holdout import Settings, condition_space, fine_space, make_task, to_condition, to_fine
 
 
@@ -76,6 +78,51 @@ def test_the_paper_preset_is_the_papers_table_4() -> None:
     assert make_task(SHAPES3D, "heavy").guidance_weights["paper"] == 3
     assert (paper.ema_decay, paper.gradient_clip, paper.sample_steps) == (0.999, 1.0, 100)
     assert make_task(SHAPES3D, "extend").budgets["paper"].extend_steps == 30 * 480_000 // 256
+
+
+class Labelled:
+    """Images that are their own labels: the first pixels hold the condition."""
+
+    shape = (1, 1, 6)
+
+    def of(self, condition, generator):
+        return condition[:, None, None].to(torch.uint8)
+
+
+class Reader:
+    def predict(self, images):
+        return images[:, 0, 0].long()
+
+    def embed_all(self, images):
+        return images[:, 0, 0].float()
+
+
+def test_an_extension_is_ranked_by_the_factor_that_it_adds(monkeypatch) -> None:
+    """Right in all but floor hue: the old factors' accuracies are 1, the joint and the new one are 0."""
+    task = make_task(SHAPES3D, "extend")
+    context = TaskContext(torch.device("cpu"), "fp32", 0, None, None, None)
+    referee = ImageReferee(
+        real=Labelled(),
+        space=task.space,
+        holdout=task.holdout,
+        judge=None,
+        sizes=Sizes(50, 0, 0),
+        dataset="",
+        ctx=context,
+        added=task.extends,
+    )
+    monkeypatch.setattr(referee, "_judge", lambda seen_only: Reader())
+    monkeypatch.setattr(image_evaluation, "grid", lambda real, made: None)
+
+    def sampler(condition, stream):
+        wrong = condition.clone()
+        wrong[:, task.space.index("floor hue")] += 1
+        return wrong[:, None, None].float() / 127.5 - 1
+
+    scores = {score.name: score for score in referee.evaluate(sampler).scores}
+    assert [name for name, score in scores.items() if score.primary] == [task.primary] == ["all_accuracy_floor_hue"]
+    assert scores[task.primary].value == scores["all_accuracy"].value == 0
+    assert scores["all_accuracy_wall_hue"].value == 1
 
 
 def test_to_uint8_clips_and_rounds() -> None:

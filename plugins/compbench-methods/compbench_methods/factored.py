@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import re
+from functools import partial
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -16,15 +18,24 @@ from torch import Tensor, nn
 from compbench.errors import CompbenchError
 from compbench.flow.encode import centred_one_hot
 from compbench.flow.nets import VelocityNet, backbone, head, head_hidden, velocity_net
+from compbench.flow.path import logit_normal, noise_side
 from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
 
+TIMES = {"noise-side": noise_side, "logit-normal": logit_normal}
+
 
 class Settings(MethodSettings):
     head_width: float = Field(
         1.0, gt=0, le=8, description="hidden units of each head over the protocol's C (256 at the paper's width)"
+    )
+
+    extension_times: Literal["noise-side", "logit-normal"] = Field(
+        "noise-side",
+        description="times that a new head is trained on: u^2 (a deviation: few steps hardly learn it otherwise), "
+        "or the paper's logit-normal",
     )
 
 
@@ -94,7 +105,8 @@ def extend(settings: Settings, net: VelocityNet, factor: str, problem: Problem, 
     extended.conditioning.heads[_key(factor)] = FactorHead(frequencies, hidden=hidden, channels=net.backbone.mid_channels)
     extended.conditioning.names = problem.space.names
     budget = problem.budget.model_copy(update={"train_steps": max(problem.budget.extend_steps, 1)})
-    train(extended, flow_matching_loss, problem.federation.pooled(), budget, ctx)
+    loss = partial(flow_matching_loss, times=TIMES[settings.extension_times])
+    train(extended, loss, problem.federation.pooled(), budget, ctx)
     return extended
 
 
@@ -130,5 +142,6 @@ def compbench_methods() -> tuple[Method, ...]:
             extend=extend,
             build=build,
             evaluations=evaluations,
+            version=2,
         ),
     )

@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 from compbench.errors import Cancelled, CompbenchError
 from compbench.factors import NULL, Holdout
 from compbench.federation import Federation
-from compbench.flow.nets import count_parameters
+from compbench.flow.nets import VelocityNet, count_parameters
 from compbench.interfaces import Budget, Event, Method, Problem, Request
 
 METHODS = {module.__name__.rsplit(".", 1)[-1]: module for module in (mono, factored, slice_cfg)}
@@ -155,6 +155,16 @@ def test_extension_leaves_the_frozen_weights_alone_and_learns_the_new_factor() -
     condition = torch.cartesian_prod(torch.arange(2), torch.arange(2)).repeat(64, 1)
     x = sample_with(factored, extended, condition, (2,))
     assert ((x > 0).long() == condition).float().mean() > 0.95
+
+
+@pytest.mark.parametrize(("times", "low", "high"), [("noise-side", 0.2, 0.4), ("logit-normal", 0.0, 0.03)])
+def test_a_new_head_is_trained_on_times_when_its_factor_is_decided(monkeypatch, times: str, low: float, high: float) -> None:
+    """A quarter of the times are below 0.08, where a Shapes3D's floor is still open; of logit-normal ones not one in 100."""
+    base = factored.build(factored.Settings(), one_factor_problem())
+    seen, forward = [], VelocityNet.forward
+    monkeypatch.setattr(VelocityNet, "forward", lambda net, x, t, c: (seen.append(t), forward(net, x, t, c))[1])
+    factored.extend(factored.Settings(extension_times=times), base, "top-bottom", vector_problem(), context())
+    assert low < (torch.cat(seen) < 0.08).float().mean() < high
 
 
 def test_extension_follows_the_order_of_the_larger_space() -> None:
