@@ -92,6 +92,7 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         evaluate=lambda sampler, preset, ctx: family(ctx).referee(preset).evaluate(sampler),
         primary="heldout_success_rate",
         silos=2,
+        guidance_weights=dict.fromkeys(BUDGETS, 1.0),
         settings=settings,
         configure=lambda changed: make_task(split, changed),
         citation=CITATION + ", section 6.2 and table 2",
