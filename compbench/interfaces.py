@@ -276,7 +276,7 @@ class TaskContext:
         seed, preset: the run's; the referee derives its own generators from the seed.
         cache: folder for what is costly and reusable (judges, reference statistics), named by content hash.
         data: folder of official data files.
-        source, metrics: what `Task.source` answered, and the registered metrics by name.
+        source, metrics: what `Task.source` answered, and the metrics that the task scores by, by name.
     """
 
     device: torch.device
@@ -310,6 +310,7 @@ class Task:
         citation: the paper and table that it comes from.
         guidance_weights: `Problem.guidance_weight` of each preset; 1 where there is none.
         notes: what a reader of its scores should know.
+        metrics: names of the registered metrics that it scores by: part of a run's identity.  None: all of its event's kind.
         paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
         truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
     """
@@ -334,5 +335,6 @@ class Task:
     citation: str = ""
     guidance_weights: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    metrics: tuple[str, ...] | None = None
     paper_notes: Sequence[str] = ()
     truth: Callable[[Tensor], Tensor] | None = None

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compbench.interfaces import LARGEST, Budget, Presets, Score
 
-RECORD_FORMAT = 5
-"""Goes up when a record's fields change; `compbench.store.records` migrates older ones.  2: the file has a digest of itself."""
+RECORD_FORMAT = 6
+"""Goes up when a record's fields change; `compbench.store.format` migrates older ones.  2: the file has a digest of itself.
+6: `spec.code` is a hash of meaning, and the record says which commit it was."""
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
 MOST = 10**6
@@ -32,7 +33,7 @@ class RunSpec(Frozen):
     task_settings: dict[str, Any] = Field(default_factory=dict, description="settings of the task")
     method: str = Field(pattern=NAME, description="name of the method")
     method_version: int = Field(ge=1, le=MOST, description="goes up when the method's numbers change")
-    code: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the method's file")
+    code: str = Field(pattern=r"^[0-9a-f]{64}$", description="hash of what the code means (compbench.store.meaning)")
     settings: dict[str, Any] = Field(description="the method's settings, every one resolved")
     budget: Budget = Field(description="the task's budget under the preset, with what --set changed")
     budget_changed: tuple[str, ...] = Field((), description="names of budget entries that --set changed")
@@ -42,7 +43,7 @@ class RunSpec(Frozen):
     precision: Literal["fp32", "bf16"] = Field(description="bf16 means autocast")
     source: Literal["official", "embedded"] = Field(description="where the data came from")
     fingerprint: str = Field(max_length=80, description="hash of the data, or the renderer's version")
-    metrics: dict[str, int] = Field(default_factory=dict, description="metrics that were asked for, with versions")
+    metrics: dict[str, int] = Field(default_factory=dict, description="metrics that the task scores by, with versions")
 
     def canonical(self) -> str:
         """JSON with sorted keys and no spaces: the same bytes for the same spec on every machine."""
@@ -162,7 +163,7 @@ class Environment(Frozen):
         le=LARGEST,
         description="runs that the same processes had done before: imports were warm, peak memory is theirs too",
     )
-    fence: Literal["", "landlock", "none", "off"] = Field("", description="what stood around the contestant")
+    sandbox: Literal["", "landlock", "none", "off"] = Field("", description="what stood around the contestant")
     packages: dict[Line, Line] = Field(default_factory=dict, max_length=1000)
 
 
@@ -173,6 +174,25 @@ class Plugin(Frozen):
     version: Line = ""
     module: Line = ""
     file_sha256: Line = ""
+
+
+class Checkout(Frozen):
+    """The git commit that some code was of; no path and no name of a user or a repository."""
+
+    commit: str = Field("", pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})?$", description="empty where the code is in no repository")
+    clean: bool | None = Field(None, description="whether the code's folder had no change beside the commit; null if not known")
+
+
+class Code(Frozen):
+    """Where the code of a run came from.  `RunSpec.code` is the hash of it all; records before format 6 know nothing more."""
+
+    parts: dict[Line, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(
+        default_factory=dict,
+        max_length=20,
+        description="meaning of each part: method, flow, task, data, metrics, core",
+    )
+    compbench: Checkout = Checkout()
+    plugin: Checkout = Checkout()
 
 
 class Artifact(Frozen):
@@ -196,6 +216,7 @@ class Record(Frozen):
     profile: Profile = Profile()
     environment: Environment
     plugin: Plugin = Plugin()
+    code: Code = Code()
     notes: dict[str, float | tuple[float, ...]] = Field(
         default_factory=dict, max_length=1000, description="what the method says of itself, by stream; unverified"
     )
@@ -212,6 +233,11 @@ class Record(Frozen):
         """File name without suffix: unique for each attempt."""
         spec = self.spec
         return f"{spec.task}.{spec.method}.{spec.preset}.s{spec.seed}.{self.identity[:12]}.{self.attempt}"
+
+    @property
+    def has_meaning(self) -> bool:
+        """Whether `spec.code` is a hash of meaning; in older records it is one of the method's file, and says less."""
+        return bool(self.code.parts)
 
     def score(self, name: str) -> Score | None:
         """The score of a name, or None."""

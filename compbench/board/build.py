@@ -19,8 +19,8 @@ from compbench.board.render_svg import to_svg
 from compbench.files import write_atomically
 from compbench.interfaces import PRESETS
 from compbench.schemas import Record
-from compbench.store.load import collector_paused
 from compbench.store.profiles import CostProfile
+from compbench.store.records import collector_paused
 from compbench.store.verification import Standing
 
 CHART = "decomposition.svg"

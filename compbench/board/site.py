@@ -55,13 +55,11 @@ def read(records: Path, *, linked_from: Path | None = None) -> tuple[Material, l
     from compbench.board.catalogue import catalogue
     from compbench.board.render_html import Picture
     from compbench.store import verification
-    from compbench.store.load import read_records
     from compbench.store.profiles import by_cost_key, read_profiles
-    from compbench.store.scrutiny import plausible
+    from compbench.store.records import read_published
 
     store = Store(records)
-    found, problems = read_records(store.paths())  # the fast reader: boards are built from thousands
-    found, odd = plausible(found, records)
+    found, problems = read_published(records)
     standings, more = verification.read(verification.beside(records), found, records)
     way = linked_from and os.path.relpath(records.resolve(), linked_from.resolve()).replace(os.sep, "/")
 
@@ -74,7 +72,7 @@ def read(records: Path, *, linked_from: Path | None = None) -> tuple[Material, l
     tasks = catalogue(record.spec.task for record in found)
     costs, bad = read_profiles(records.parent / PROFILES)
     material = Material(found, papers_beside(records), picture, standings, tasks, by_cost_key(costs))
-    return material, [*problems, *odd, *more, *bad]
+    return material, [*problems, *more, *bad]
 
 
 def papers_beside(records: Path) -> Path | None:

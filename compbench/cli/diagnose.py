@@ -32,12 +32,12 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     from compbench.diagnose.diagnosis import diagnose as examine
     from compbench.diagnose.report import write_report
     from compbench.diagnose.subject import load_subject
-    from compbench.store.records import Store, parse
+    from compbench.store.records import Store, read_record
 
     home = home_of_user()
     path = Store(home.records).find(record)
     try:
-        found = parse(path.read_bytes())
+        found = read_record(path)
     except CompbenchError as error:
         raise CompbenchError(f"{path} {error}") from error
     if found.status != "ok":

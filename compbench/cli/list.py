@@ -78,7 +78,7 @@ def plugins(plugins: tuple[Path, ...], as_json: bool) -> None:
 def show(record: str | None, as_json: bool) -> None:
     """Show a record by path, name or identity; without one, list the records."""
     from compbench.cli import output
-    from compbench.store.records import Store, parse
+    from compbench.store.records import Store, read_record
 
     store = Store(home_of_user().records)
     if record is None:
@@ -87,7 +87,7 @@ def show(record: str | None, as_json: bool) -> None:
         return
     path = store.find(record)
     try:
-        found = parse(path.read_bytes())
+        found = read_record(path)
     except CompbenchError as error:
         raise CompbenchError(f"{path} {error}") from error
     if as_json:

@@ -63,6 +63,7 @@ for verb in (
     submit.submit,
     submit.reproduce,
     store.verify,
+    store.sign,
     store.merge,
     store.export,
 ):

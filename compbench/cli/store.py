@@ -1,4 +1,4 @@
-"""verify, merge, export: whole stores of records."""
+"""verify, sign, merge, export: whole stores of records."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ FOLDER = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("store", required=False, type=FOLDER)
+@click.option("--against", default="", metavar="COMMIT", help="Also: no file was changed or written over since this git commit.")
 @click.option("--pictures", is_flag=True, help="A picture that a record names and that is not there is a problem too.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-def verify(store: Path | None, pictures: bool, as_json: bool) -> None:
-    """Check a folder of records (default: those of COMPBENCH_HOME): hashes, schema, orphans, what killed runs left.
+def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> None:
+    """Check a folder of records (default: those of COMPBENCH_HOME): form, place, sense, orphans, what killed runs left.
 
     Each problem is listed with how to mend it; nothing is changed.  Exit status: 0 all sound, 1 problems, 2 no such folder.
     """
+    from compbench.store.history import overwritten
     from compbench.store.text import clean
     from compbench.store.verify import Finding
     from compbench.store.verify import verify as check
@@ -31,6 +33,8 @@ def verify(store: Path | None, pictures: bool, as_json: bool) -> None:
     folder = store or home_of_user().records
     report = check(folder)
     findings = list(report.findings)
+    if against:
+        findings += overwritten(folder, against)
     if pictures:
         mend = "restore it from a copy, or run again with --force"
         findings += [Finding(name, "artifact", "is missing, and its record is here", mend) for name in report.absent]
@@ -47,6 +51,22 @@ def verify(store: Path | None, pictures: bool, as_json: bool) -> None:
             f"{folder}: {len(report.records)} sound records{away}; " + (f"problems: {counts}" if counts else "no problems")
         )
     sys.exit(1 if findings else 0)
+
+
+@click.command()
+@click.argument("store", type=FOLDER)
+def sign(store: Path) -> None:
+    """Give every record of format 1 in STORE a digest, once; later formats are born with one, and those without are refused.
+
+    Only for files that are what was written, as in a git history that you trust: commit the result by itself.
+    """
+    from compbench.store import verification
+    from compbench.store.sign import sign as sign_all
+
+    if not store.is_dir():
+        raise CompbenchError(f"there is no store {store}: name a folder of records.")
+    signed = sign_all(store, verification.beside(store))
+    click.echo(f"{store}: {len(signed)} records have a digest now, and say what they said")
 
 
 @click.command()
@@ -74,8 +94,7 @@ def merge(stores: tuple[Path, ...], destination: Path) -> None:
 def export(store: Path | None, destination: Path) -> None:
     """Write a folder of records (default: those of COMPBENCH_HOME) as flat rows, one a score: CSV, or parquet with pyarrow."""
     from compbench.store.export import export as export_records
-    from compbench.store.load import read_records
-    from compbench.store.records import Store
+    from compbench.store.records import Store, read_records
 
     folder = store or home_of_user().records
     if not folder.is_dir():

@@ -18,6 +18,7 @@ from compbench.files import publish, read_limited, remove_tree
 from compbench.home import FROM_DATA, Home
 from compbench.registry import Registry
 from compbench.run.audit import plugin_of, profile_of, scope_of
+from compbench.run.checkout import origin_of
 from compbench.run.environment import environment_of
 from compbench.run.fit_cache import FIT_FILE, SharedFit
 from compbench.run.messages import (
@@ -32,10 +33,12 @@ from compbench.run.messages import (
     RefereeDescribed,
 )
 from compbench.run.processes import Ended
+from compbench.run.resolve import check_same
 from compbench.run.signals import uninterrupted
 from compbench.schemas import Profile, Record, RunRequest, RunSpec, Status
 from compbench.store.lease import Busy, Claim, take
-from compbench.store.records import MAX_PICTURE_BYTES, Store, Taken, parse
+from compbench.store.records import MAX_PICTURE_BYTES, Store, Taken, read_record
+from compbench.store.validate import check_scores
 
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,120}\.safetensors")
 CHECKPOINT_SECONDS = 1.0
@@ -269,8 +272,12 @@ class Attempt:
                 record = self._written_down(
                     Ending("failed", f"the contestant says of itself what fits no record: {why}", self.pair.log())
                 )
+            try:
+                check_scores(record)
+            except CompbenchError as error:
+                record = self._written_down(Ending("failed", f"the task scored what cannot be: it {error}"))
             path = self._write(record, self.artifacts if record.status == "ok" else {})
-            return Outcome(parse(path.read_bytes()), path, reused=False)  # as it stands on disk, artifacts named
+            return Outcome(read_record(path), path, reused=False)  # as it stands on disk, artifacts named
 
     def _written_down(self, ending: Ending) -> Record:
         return Record(
@@ -290,6 +297,7 @@ class Attempt:
                 sandboxed=not self.in_process,
             ),
             plugin=self.plugin,
+            code=self.code,
             pooled_silos=bool(self.facts.get("pooled_silos", False)),
             oracle=self.contestant.oracle,
             in_process=self.in_process,
@@ -316,13 +324,14 @@ class Attempt:
             )
         if (contestant.budget, contestant.task_settings) != (referee.budget, referee.task_settings):
             raise CompbenchError(f"'{request.method}' resolves the task or its budget otherwise than the referee does.")
+        digest, self.code = origin_of(request, self.registry, referee.metrics)
         return RunSpec(
             task=request.task,
             task_version=referee.task_version,
             task_settings=referee.task_settings,
             method=request.method,
             method_version=contestant.method_version,
-            code=self.plugin.file_sha256,
+            code=digest,
             settings=contestant.settings,
             budget=referee.budget,
             budget_changed=referee.budget_changed,
@@ -334,21 +343,6 @@ class Attempt:
             fingerprint=referee.source.fingerprint,
             metrics=referee.metrics,
         )
-
-
-def check_same(here: RunSpec, expected: RunSpec) -> None:
-    """Raise CompbenchError naming what of an expected spec is not so here; further metrics do not matter."""
-    found, wanted = here.model_dump(mode="json"), expected.model_dump(mode="json")
-    found["metrics"] = {name: found["metrics"].get(name) for name in wanted["metrics"]}
-    for name, value in wanted.items():
-        if found[name] != value:
-            if name == "code":
-                raise CompbenchError(
-                    f"this spec cannot be run here: the method's file had SHA-256 {value[:12]}, here it has {found[name][:12]}; "
-                    "install the plugin as it was then, or run the method as it is now for a record of its own."
-                )
-            was, now = str(value)[:100], str(found[name])[:100]
-            raise CompbenchError(f"this spec cannot be run here: {name.replace('_', ' ')} was {was}, here it is {now}.")
 
 
 @contextlib.contextmanager

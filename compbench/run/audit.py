@@ -6,7 +6,6 @@ before the plugin was loaded; they are dropped where the parent's or the referee
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from compbench.errors import CompbenchError
 from compbench.registry import Registry
 from compbench.run.messages import Evaluated, FitCost
 from compbench.schemas import Plugin, Profile, RunRequest, Stage
+from compbench.store.meaning import meaning
 
 SLACK_SECONDS, SLACK_SHARE = 5.0, 0.5
 """How much less than ours a contestant's clock may say: messages, imports and a busy machine take time too."""
@@ -50,14 +50,15 @@ def plugin_of(request: RunRequest, registry: Registry) -> Plugin:
 
 
 def scope_of(request: RunRequest, registry: Registry) -> str:
-    """Hash of the code of all methods of the request's distribution: fits are shared among them and with no one else."""
+    """Hash of the code that a shared fit may run: the task's, and that of all methods of the request's distribution.
+
+    Fits are shared among these methods and with no one else.
+    """
     own = registry.entry("methods", request.method)
-    hashes = []
-    for entry in registry.entries("methods"):
-        if entry.distribution == own.distribution:
-            with contextlib.suppress(OSError, CompbenchError):
-                hashes.append(entry.sha256)
-    return hashlib.sha256(" ".join([own.distribution, *sorted(hashes)]).encode()).hexdigest()
+    siblings = [entry for entry in registry.entries("methods") if entry.distribution == own.distribution and not entry.problem]
+    task = registry.entry("tasks", request.task)
+    code = meaning(("task", task), *(("method", entry) for entry in siblings))
+    return hashlib.sha256(f"{own.distribution} {code.digest}".encode()).hexdigest()
 
 
 def profile_of(measured: dict[str, Any], refereed: Evaluated, *, fit_seconds: float, shared: FitCost | None = None) -> Profile:

@@ -26,7 +26,7 @@ def environment_of(
         device=device,
         slots=request.slots,
         other_cores=facts.get("other_cores"),
-        fence=sandbox.kind() if sandboxed else "off",
+        sandbox=sandbox.kind() if sandboxed else "off",
         predecessors=predecessors,
         packages={str(name): str(version) for name, version in dict(facts.get("packages", {})).items()},
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,12 @@ class SharedFit:
     Args:
         cache: folder.
         facts: all that the fit depends on, as the contestant has it.
-        scope: hash of the code of the method's distribution, by the parent: no other distribution's fit is ever found.
+        scope: hash of the code that a fit may run (`audit.scope_of`): no other distribution's fit is ever found.
         alarm: called while another run holds the place; what it raises ends the waiting.
     """
 
     def __init__(self, cache: Path, facts: dict[str, Any], scope: str, alarm: Callable[[], None]) -> None:
-        text = json.dumps({"facts": facts, "scope": scope, "flow": code_of_flow()}, sort_keys=True, allow_nan=False)
+        text = json.dumps({"facts": facts, "scope": scope}, sort_keys=True, allow_nan=False)
         self.path = cache / f"fit-{hashlib.sha256(text.encode()).hexdigest()[:24]}.safetensors"
         self.lock = held(self.path, waiting=alarm)
 
@@ -78,12 +77,3 @@ def file_sha256(path: Path) -> str:
     """SHA-256 of a file, read a piece at a time."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@cache
-def code_of_flow() -> str:
-    """Hash of `compbench.flow`: after a change there shared fits are made again."""
-    digest = hashlib.sha256()
-    for path in sorted((Path(__file__).parents[1] / "flow").glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()

@@ -16,7 +16,7 @@ from compbench.home import Home
 from compbench.interfaces import Evaluation, Event, Request, Source
 from compbench.registry import Registry
 from compbench.run.messages import Evaluated, RefereeDescribed, SourceUsed
-from compbench.run.resolve import budget_of, task_context, task_of
+from compbench.run.resolve import budget_of, metrics_of, task_context, task_of
 from compbench.schemas import RunRequest, Stage
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ class Referee:
         self.precision = devices.precision(self.request.precision, self.device)
         self.source: Source = self.task.source(Path(self.request.home) / "data", self.request.source)
         references = Home(Path(self.request.home)).references
+        metrics = metrics_of(self.task, self.registry)
         context = task_context(
-            self.request, self.source, self.device, precision=self.precision, cache=references, registry=self.registry
+            self.request, self.source, self.device, precision=self.precision, cache=references, metrics=metrics
         )
         self.context = replace(context, progress=self.progress)
         budget = budget_of(self.request, self.task)

@@ -14,7 +14,7 @@ from compbench.interfaces import Score
 from compbench.registry import Registry
 from compbench.run.runner import Listener, run
 from compbench.schemas import Record, RunRequest, RunSpec
-from compbench.store.load import read_records
+from compbench.store.records import read_record
 from compbench.store.verification import Compared
 
 RELATIVE = 0.05
@@ -51,10 +51,10 @@ def reproduce(
     Raises:
         CompbenchError: not a record of a successful run, or its spec is not what would be run here, and why.
     """
-    records, problems = read_records([path])
-    if problems:
-        raise CompbenchError(f"{path.name} {problems[0].reason}")
-    (record,) = records
+    try:
+        record = read_record(path)
+    except CompbenchError as error:
+        raise CompbenchError(f"{path.name} {error}") from error
     if record.status != "ok":
         raise CompbenchError(f"{path.name} is of a run that ended as '{record.status}'; there are no scores to reproduce.")
     registry = Registry()

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from compbench.errors import CompbenchError, suggest
-from compbench.interfaces import Budget, Method, MethodSettings, Source, Task, TaskContext
+from compbench.interfaces import Budget, Method, MethodSettings, Metric, Source, Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
 
     from compbench.registry import Registry
-    from compbench.schemas import RunRequest
+    from compbench.schemas import RunRequest, RunSpec
+
+OF_THE_CODE = frozenset({"code", "method_version", "task_version", "metrics"})
+"""Fields of a spec that say with which code it was run, not what was asked for."""
 
 
 def task_of(request: RunRequest, registry: Registry) -> Task:
@@ -40,6 +43,16 @@ def settings_of(request: RunRequest, method: Method) -> MethodSettings:
     return _updated(method.settings(), own, f"method '{method.name}'", "")
 
 
+def metrics_of(task: Task, registry: Registry) -> dict[str, Metric]:
+    """The metrics that a task scores by: those that it names, else all of its event's kind; what does not load is left out.
+
+    Metrics of other kinds, installed or not, are no part of its runs.
+    """
+    named = [entry for entry in registry.entries("metrics") if task.metrics is None or entry.name in task.metrics]
+    loaded = [attempt.value for attempt in map(registry.attempt, named) if attempt.state == "ok"]
+    return {metric.name: metric for metric in loaded if task.metrics is not None or task.event.kind in metric.kinds}
+
+
 def task_context(
     request: RunRequest,
     source: Source,
@@ -47,14 +60,10 @@ def task_context(
     *,
     precision: str,
     cache: Path,
-    registry: Registry | None = None,
+    metrics: dict[str, Metric] | None = None,
 ) -> TaskContext:
-    """What the harness gives a task; `registry` for the referee alone, which needs the metrics."""
+    """What the harness gives a task; `metrics` for the referee alone, which scores by them."""
     home = Path(request.home)
-    metrics = {}
-    if registry is not None:
-        attempts = [registry.attempt(entry) for entry in registry.entries("metrics")]
-        metrics = {loaded.value.name: loaded.value for loaded in attempts if loaded.state == "ok"}
     return TaskContext(
         device=device,
         precision="bf16" if precision == "bf16" else "fp32",
@@ -63,8 +72,24 @@ def task_context(
         data=home / "data",
         source=source,
         preset=request.preset,
-        metrics=metrics,
+        metrics=metrics or {},
     )
+
+
+def check_same(here: RunSpec, expected: RunSpec) -> None:
+    """Raise CompbenchError naming what of an expected spec is asked for otherwise here.
+
+    Code and versions may be others, and there may be settings that the expected spec did not have: `reproduce` says which.
+    """
+    found, wanted = here.model_dump(mode="json"), expected.model_dump(mode="json")
+    for name, was in wanted.items():
+        now = found[name]
+        if isinstance(was, dict):
+            was = {key: value for key, value in was.items() if now.get(key) != value}
+            now = {key: now.get(key) for key in was}
+        if name not in OF_THE_CODE and was != now:
+            what = name.replace("_", " ")
+            raise CompbenchError(f"this spec cannot be run here: {what} was {str(was)[:200]}, here it is {str(now)[:200]}.")
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -44,7 +44,7 @@ def run(
         force: run again even if there is a finished record.
         resume: go on from the last checkpoint of the same spec.
         in_process: everything in this process, for debuggers; no time limit, no protection.
-        expected: the spec that the request must resolve to here, further metrics apart.
+        expected: the spec that the request must resolve to here, up to the version of the code (`check_same`).
         processes: those that runs follow each other in; none for processes of its own.
         listener: called with (stage, done, total).
         alarm: called twice a second; may raise KeyboardInterrupt, which ends the run as Ctrl-C does.
@@ -84,20 +84,25 @@ def run(
         return outcome
 
 
-def look_up(request: RunRequest, processes: Processes, *, alarm: Callable[[], None] = lambda: None) -> Outcome | None:
-    """The finished record of a request, or None; nothing is run.  The processes stay for the next: they only read plugins.
+def look_up(
+    request: RunRequest, processes: Processes, *, alarm: Callable[[], None] = lambda: None
+) -> tuple[RunSpec, Outcome | None]:
+    """What a request resolves to, and its finished record if there is one; nothing is run.
+
+    The processes stay for the next: they only read plugins.
 
     Raises:
         CompbenchError: the request itself is wrong.
     """
     pair = ProcessPair(request, processes, lambda stage, done, total: None, alarm)
+    attempt = Attempt(request, Home(Path(request.home)), pair, force=False, resume=False, in_process=False)
     try:
-        found = Attempt(request, Home(Path(request.home)), pair, force=False, resume=False, in_process=False).find()
+        found = attempt.find()
     except BaseException:
         processes.close(gracefully=False)
         raise
     processes.release()
-    return found
+    return attempt.spec, found
 
 
 @contextlib.contextmanager

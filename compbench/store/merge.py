@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from compbench.errors import CompbenchError
 from compbench.schemas import Artifact, Record
-from compbench.store.records import dump
+from compbench.store.format import dump
 from compbench.store.verify import verify
 
 

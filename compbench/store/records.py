@@ -3,64 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import glob
 import hashlib
-import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from pydantic import ValidationError
+from typing import NamedTuple
 
 from compbench.errors import CompbenchError, Unwritable
 from compbench.files import read_limited, write_atomically
-from compbench.schemas import RECORD_FORMAT, Artifact, Record, RunRequest
-
-MAX_RECORD_BYTES = 4 * 2**20
-"""A record is some kilobytes; anything larger is not one."""
+from compbench.schemas import Artifact, Record, RunRequest
+from compbench.store.format import MAX_RECORD_BYTES, dump, parse
+from compbench.store.validate import check_known, check_place, check_scores
 
 SAMPLES = "samples.png"
 """How the name of a sample grid ends."""
 
 MAX_PICTURE_BYTES = 8 * 2**20
 """A sample grid is some hundred kilobytes, and is embedded in the board's page."""
-
-DIGEST = b'\n "digest": "'
-"""How the line with the digest begins.  No string of a record holds a line break, and nested names stand deeper."""
-
-
-def _with_digest(raw: dict[str, Any]) -> dict[str, Any]:
-    """Format 1 had no digest of the file; nothing else differs, and what was never written down is not made up."""
-    return {**raw, "format": 2}
-
-
-def _with_fence(raw: dict[str, Any]) -> dict[str, Any]:
-    """Format 2 did not say what stood around the contestant, nor why speeds were dropped: nothing did, none were."""
-    return {**raw, "format": 3}
-
-
-def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
-    """Format 3 counted no weight of stacked experts, so how many parameters their mixtures had is not known."""
-    profile, method = raw.get("profile"), (raw.get("spec") or {}).get("method")
-    if method in ("ddm", "dfd", "dcfm-a") and isinstance(profile, dict):
-        raw = {**raw, "profile": {**profile, "parameters": None}}
-    return {**raw, "format": 4}
-
-
-def _with_other_cores(raw: dict[str, Any]) -> dict[str, Any]:
-    """Format 4 did not say what other processes took of the machine: not known."""
-    return {**raw, "format": 5}
-
-
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: _with_digest,
-    2: _with_fence,
-    3: _with_experts_counted,
-    4: _with_other_cores,
-}
-"""format -> function that turns a record of that format into the next."""
-
 
 RESERVED = ".reserved"
 """Suffix of the empty dot-file that keeps an attempt's name while its files are being written."""
@@ -77,77 +38,68 @@ class Problem(NamedTuple):
     reason: str
 
 
-def parse(content: bytes) -> Record:
-    """A record from its bytes, migrated to the present format.
+def read_record(path: Path) -> Record:
+    """The record in a file; every other way to one leads through here.
 
     Raises:
-        CompbenchError: not a record of a format that this version reads, and what is wrong with it; or not what was
-            written: the digest is another.
+        CompbenchError: it is not what compbench wrote there, and why: not whole or changed, of another place or with a forged
+            identity, or with scores that cannot be.
     """
-    if len(content) > MAX_RECORD_BYTES:
-        raise CompbenchError(f"is {len(content)} bytes long; a record has at most {MAX_RECORD_BYTES}.")
     try:
-        raw = json.loads(content)
-        if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
-            raise CompbenchError("is not a record: it has no format number.")
-        if raw["format"] >= 2:
-            _check_digest(content, raw)
-        return Record.model_validate(_migrated(raw))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise CompbenchError(f"is not a record: {where}: {first['msg']}.") from error
-    except (ValueError, RecursionError) as error:
-        raise CompbenchError(f"is not JSON: {str(error)[:120]}.") from error
+        record = parse(read_limited(path, MAX_RECORD_BYTES))
+        check_place(record, path)
+        check_scores(record)
+    except RecursionError as error:
+        raise CompbenchError("is nested without end.") from error
+    except CompbenchError as error:
+        raise CompbenchError(" ".join(str(error).split())) from error
+    return record
 
 
-def _check_digest(content: bytes, raw: dict[str, Any]) -> None:
-    """Takes the digest out of an object; other spacing, as of a formatter, is no other record."""
-    digest = raw.pop("digest", None)
-    if raw["format"] <= RECORD_FORMAT and digest not in (_digest(undigested(content)[0]), _digest(_lines(raw))):
-        found = "has no digest, and records have one since format 2" if digest is None else "was changed: its digest is another's"
-        raise CompbenchError(f"{found}; take the file as it was written.")
+def read_records(paths: Iterable[Path]) -> tuple[list[Record], list[Problem]]:
+    """All records among some files, and what is none; a bad file never hides the good ones.
 
+    Ten thousand are read and checked in some seconds of CPU time.
 
-def undigested(content: bytes) -> tuple[bytes, str]:
-    """A record's bytes without the line of its digest, and the digest; "" if there is none."""
-    start = content.find(DIGEST)
-    end = content.find(b"\n", start + 1)
-    if start < 0 or end < 0:
-        return content, ""
-    return content[:start] + content[end:], content[start + len(DIGEST) : end].rstrip(b'",').decode(errors="replace")
+    Args:
+        paths: record files, in any order.
 
-
-def is_whole(content: bytes, digest: str) -> bool:
-    """Whether bytes from `undigested` are those that were written."""
-    return _digest(content) == digest
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _migrated(raw: dict[str, Any]) -> dict[str, Any]:
-    if raw["format"] > RECORD_FORMAT:
-        raise CompbenchError(f"has format {raw['format']}; this compbench reads up to {RECORD_FORMAT}: update it.")
-    while raw["format"] < RECORD_FORMAT:
-        if raw["format"] not in MIGRATIONS:
-            raise CompbenchError(f"has format {raw['format']}, which there never was.")
-        raw = MIGRATIONS[raw["format"]](raw)
-    return raw
-
-
-def dump(record: Record) -> bytes:
-    """The bytes of a record: indented JSON with sorted keys, so that diffs read well.
-
-    `digest` is the SHA-256 of all other lines.  It tells a flipped bit or an edited score; it is no signature.
+    Returns:
+        records and problems, each sorted by path; a problem's reason is one line.
     """
-    raw = record.model_dump(mode="json")
-    return _lines({**raw, "digest": _digest(_lines(raw))})
+    records, problems = [], []
+    with collector_paused():
+        for path in sorted(paths, key=str):
+            try:
+                records.append(read_record(path))
+            except CompbenchError as error:
+                problems.append(Problem(path, str(error)))
+    return records, problems
 
 
-def _lines(raw: dict[str, Any]) -> bytes:
-    return (json.dumps(raw, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+def read_published(folder: Path) -> tuple[list[Record], list[Problem]]:
+    """What a board may show of a folder: records that also contradict nothing that is known of our tasks and metrics."""
+    found, problems = read_records(Store(folder).paths())
+    kept = []
+    for record in found:
+        try:
+            check_known(record)
+            kept.append(record)
+        except CompbenchError as error:
+            problems.append(Problem(folder / f"{record.name}.json", str(error)))
+    return kept, problems
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Records have no cycles, and looking for some in ten thousand of them took up to half of a board's time."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 class Store:
@@ -163,23 +115,12 @@ class Store:
 
     def read(self) -> tuple[list[Record], list[Problem]]:
         """All records, and what lies among them that is none; a bad file never hides the good ones."""
-        records, problems = [], []
-        for path in self.paths():
-            try:
-                records.append(parse(read_limited(path, MAX_RECORD_BYTES)))
-            except CompbenchError as error:
-                problems.append(Problem(path, str(error)))
-        return records, problems
+        return read_records(self.paths())
 
     def attempts(self, identity: str) -> Iterator[Record]:
         """Records of one run, oldest first.  Bad files are passed over (`board` reports them)."""
-        found = []
-        for path in self.folder.glob(f"*.{identity[:12]}.*.json"):
-            with contextlib.suppress(CompbenchError):
-                record = parse(read_limited(path, MAX_RECORD_BYTES))
-                if record.identity == identity:
-                    found.append(record)
-        return iter(sorted(found, key=lambda record: record.attempt))
+        found, _ = read_records(path for path in self.folder.glob(f"*.{identity[:12]}.*.json") if not path.name.startswith("."))
+        return iter(sorted((one for one in found if one.identity == identity), key=lambda record: record.attempt))
 
     def finished(self, identity: str) -> Record | None:
         """The latest successful record of a run."""

@@ -6,18 +6,18 @@ Everything is checked before anything is written, and nothing that is there alre
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from compbench.errors import CompbenchError
 from compbench.files import read_limited, write_atomically
-from compbench.registry import Entry, Registry
+from compbench.registry import Registry
 from compbench.schemas import Record
 from compbench.store import verification
-from compbench.store.load import read_records
-from compbench.store.records import MAX_PICTURE_BYTES
+from compbench.store.meaning import differing
+from compbench.store.records import MAX_PICTURE_BYTES, read_record
+from compbench.store.validate import check_costs, check_known
 
 PNG = b"\x89PNG\r\n\x1a\n"
 RESULTS = ("ok", "failed", "timeout", "oom")
@@ -25,11 +25,12 @@ RESULTS = ("ok", "failed", "timeout", "oom")
 
 
 class Submission(NamedTuple):
-    """One record and its files, checked."""
+    """One record and its files, checked; and which parts of its code are others today (`meaning.differing`)."""
 
     path: Path
     record: Record
     files: dict[str, bytes]
+    differing: tuple[str, ...] = ()
 
 
 class LaidOut(NamedTuple):
@@ -47,17 +48,16 @@ def checked(path: Path, registry: Registry) -> Submission:
     """
     try:
         files = {path.name: read_limited(path, MAX_PICTURE_BYTES)}
-        records, problems = read_records([path])
-        if problems:
-            raise CompbenchError(problems[0].reason)
-        (record,) = records
+        record = read_record(path)
+        check_costs(record)
+        check_known(record)
         _check_run(record)
         _check_plugin(record, registry)
         _check_protocol(record, registry)
         files |= _artifacts(record, path.parent)
     except CompbenchError as error:
         raise CompbenchError(f"{path.name} {error}") from error
-    return Submission(path, record, files)
+    return Submission(path, record, files, differing(record, registry))
 
 
 def lay_out(
@@ -93,41 +93,25 @@ def _check_run(record: Record) -> None:
         raise CompbenchError(f"is of a run that was {record.status}: that is no result.")
     if record.in_process:
         raise CompbenchError("was run --in-process, where nothing is protected; run it again without.")
-    if record.environment.fence == "off":
-        raise CompbenchError("was run with COMPBENCH_SANDBOX=off; run it again behind the fence.")
+    if record.environment.sandbox == "off":
+        raise CompbenchError("was run with COMPBENCH_SANDBOX=off; run it again in the sandbox.")
     if record.status == "ok" and not any(score.primary and score.value is not None for score in record.scores):
         raise CompbenchError("went well, but has no primary score.")
 
 
 def _check_plugin(record: Record, registry: Registry) -> None:
-    """The method must be what is installed here, unchanged since the run, in a version that others can get."""
+    """The method must be one that others can get as it was; whether it has changed since, the board says."""
     plugin, name = record.plugin, record.spec.method
     if not plugin.distribution or plugin.version == "file":
         raise CompbenchError(f"is of a method from a file (--plugin); make a plugin of it: compbench new {name}.")
-    if plugin.file_sha256 != record.spec.code:
-        raise CompbenchError("names two different files as its method's.")
     entry = registry.entry("methods", name)
     if entry.problem:
         raise CompbenchError(f"is of method '{name}', which is broken here: {entry.problem}")
-    if (entry.distribution, entry.version) != (plugin.distribution, plugin.version):
-        raise CompbenchError(
-            f"is of '{name}' from {plugin.distribution} {plugin.version}; installed is {entry.distribution} {entry.version}."
-        )
-    if entry.sha256 != record.spec.code:
-        raise CompbenchError(f"was made by another version of {entry.file}, which has changed since; run it again.")
-    if _is_dirty(entry):
-        raise CompbenchError(f"was made by {entry.file}, which has changes that are not committed: commit them first.")
-
-
-def _is_dirty(entry: Entry) -> bool:
-    """Whether the method's file lies in a git checkout and is not committed there."""
-    assert entry.file is not None
-    command = ["git", "-C", str(entry.file.parent), "status", "--porcelain", "--untracked-files=all", "--", entry.file.name]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return False  # no git: nothing to tell by
-    return done.returncode == 0 and bool(done.stdout.strip())
+    if entry.distribution != plugin.distribution:
+        raise CompbenchError(f"is of '{name}' from {plugin.distribution}; installed is that of {entry.distribution}.")
+    for what, checkout in ((plugin.distribution, record.code.plugin), ("compbench", record.code.compbench)):
+        if checkout.clean is False:
+            raise CompbenchError(f"was made by {what} with changes that are not committed: commit them and run it again.")
 
 
 def _check_protocol(record: Record, registry: Registry) -> None:

@@ -13,7 +13,8 @@ from compbench.errors import CompbenchError
 from compbench.home import Home
 from compbench.schemas import Artifact, Record
 from compbench.store.lease import Watch
-from compbench.store.load import read_records
+from compbench.store.records import read_record
+from compbench.store.validate import check_costs, check_known
 
 WRITING_SECONDS = 60.0
 """A file that is being written gets its name within this time; what is older was left by a process that was killed."""
@@ -51,7 +52,7 @@ class Report(NamedTuple):
 
 
 def verify(folder: Path) -> Report:
-    """Check every file of a store: schema, digest, identity, name, artifacts' hashes, orphans, and what killed writers left.
+    """Check every file of a store: form, place, sense, artifacts' hashes, orphans, and what killed writers left.
 
     Raises:
         CompbenchError: there is no such folder.
@@ -63,13 +64,15 @@ def verify(folder: Path) -> Report:
     named: set[str] = set()
     paths = sorted(folder.iterdir())
     for path in (path for path in paths if _is_record(path)):
-        found, problems = read_records([path])
-        if problems:
+        try:
+            record = read_record(path)
+            check_costs(record)
+            check_known(record)
+        except CompbenchError as error:
             mend = "restore the file from a copy, or delete it and run again"
-            findings.append(Finding(path.name, "record", problems[0].reason, mend))
+            findings.append(Finding(path.name, "record", str(error), mend))
             named.update(other.name for other in paths if other.name.startswith(f"{path.stem}."))  # whose, is not known
             continue
-        (record,) = found
         wrong = [finding for artifact in record.artifacts if (finding := _artifact(folder, record, artifact))]
         findings += wrong
         named |= {path.name, *(artifact.name for artifact in record.artifacts)}

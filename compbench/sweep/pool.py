@@ -127,7 +127,7 @@ class _Pool:
             for index in share:
                 request = self._placed(self.requests[index], slot)
                 with contextlib.suppress(CompbenchError):  # the run will say what is wrong
-                    if (outcome := look_up(request, processes, alarm=self._alarm)) is not None:
+                    if (outcome := look_up(request, processes, alarm=self._alarm)[1]) is not None:
                         self._keep(index, _result(request, outcome), slot)
                         continue
                 self._waiting.put(index)

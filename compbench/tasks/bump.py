@@ -133,6 +133,7 @@ def make_task(name: str, settings: Settings) -> Task:
         prepare=lambda preset, ctx: None,
         evaluate=evaluate,
         primary="heldout_shape_accuracy",
+        metrics=(),
         settings=settings,
         configure=lambda changed: make_task(name, changed),
         citation=CITATION,

@@ -90,6 +90,7 @@ def make_task(settings: Settings) -> Task:
         prepare=lambda preset, ctx: None,
         evaluate=evaluate,
         primary="heldout_accuracy",
+        metrics=(),
         version=2,
         settings=settings,
         configure=make_task,

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from support.sample_records import record, score
 
-from compbench.store.records import dump
+from compbench.store.format import dump
 
 METRICS = ("accuracy", "accuracy_floor_hue", "accuracy_seen_judge", "fd_judge", "fid", "kid", "precision", "recall")
 BOARD = """
 import sys, time
 from pathlib import Path
 from compbench.board.build import build
-from compbench.store.load import read_records
+from compbench.store.records import read_records
 folder, output = map(Path, sys.argv[1:])
 records, problems = read_records(folder.glob("*.json"))
 assert len(records) == 10_000 and not problems

@@ -13,8 +13,8 @@ from compbench.board.catalogue import TaskFacts
 from compbench.board.notation import heading
 from compbench.board.statistics import sample_std
 from compbench.schemas import RECORD_FORMAT, Record
-from compbench.store.load import read_records
-from compbench.store.records import dump
+from compbench.store.format import dump
+from compbench.store.records import read_records
 
 
 def test_a_row_has_the_mean_and_sample_deviation_of_its_seeds() -> None:

@@ -113,7 +113,7 @@ def test_a_linked_page_refers_to_the_records_pictures_and_holds_none(tmp_path: P
 
 
 def test_boards_import_nothing_heavy() -> None:
-    modules = "compbench.board.build, compbench.store.load, compbench.board.site"
+    modules = "compbench.board.build, compbench.store.records, compbench.board.site"
     script = f"import sys, {modules}; print({{'torch', 'numpy', 'pandas', 'jinja2', 'matplotlib', 'scipy'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=PAPERS.parents[1])
     assert done.stdout.strip() == "set()"

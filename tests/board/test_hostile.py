@@ -18,7 +18,8 @@ from compbench.board.render_html import Picture, to_html
 from compbench.board.site import rebuild
 from compbench.files import read_limited
 from compbench.schemas import Record
-from compbench.store.records import MAX_RECORD_BYTES, Store, dump
+from compbench.store.format import MAX_RECORD_BYTES, dump
+from compbench.store.records import Store
 from compbench.store.verification import beside
 
 HONEST = [record(score(value=0.5 + seed / 100), seed=seed) for seed in range(3)]
@@ -38,22 +39,27 @@ def board(folder: Path) -> tuple[dict[str, bytes], list[str]]:
     return {page.name: page.read_bytes() for page in pages}, [problem.reason for problem in problems]
 
 
-def as_format_1(own: Record) -> dict:
-    """The JSON object of a record in the format that has no digest, which a forger need not renew."""
-    raw = {**json.loads(dump(own)), "format": 1}
+def undigested(own: Record) -> dict:
+    """The JSON object of a record, whose digest a forger renews when he is done."""
+    raw = json.loads(dump(own))
     del raw["digest"]
     return raw
 
 
+def digested(raw: dict) -> str:
+    lines = json.dumps(raw, sort_keys=True, indent=1) + "\n"
+    return json.dumps({**raw, "digest": hashlib.sha256(lines.encode()).hexdigest()}, sort_keys=True, indent=1) + "\n"
+
+
 def forge(folder: Path, change) -> None:
     """Put a record of another seed into the store, changed, with an identity and a file name that fit the change."""
-    raw = as_format_1(record(seed=7))
+    raw = undigested(record(seed=7))
     change(raw)
     spec = raw["spec"]
     if raw["identity"] == record(seed=7).identity:
         raw["identity"] = hashlib.sha256(json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     stem = f"{spec['task']}.{spec['method']}.{spec['preset']}.s{spec['seed']}.{raw['identity'][:12]}.{raw['attempt']}"
-    (folder / f"{stem.replace('/', '_')}.json").write_text(json.dumps(raw))
+    (folder / f"{stem.replace('/', '_')}.json").write_text(digested(raw))
 
 
 def test_the_forger_of_these_tests_is_good_enough(folder: Path) -> None:
@@ -96,8 +102,8 @@ def nested(depth: int) -> object:
         put("scores.0.n", 10**4000),
         put("scores.0.name", "heldout <b>"),
         put("scores.0.unit", "x" * 41),
-        put("scores", [as_format_1(HONEST[0])["scores"][0]] * 2),
-        put("scores", [as_format_1(HONEST[0])["scores"][0]] * 1000),
+        put("scores", [undigested(HONEST[0])["scores"][0]] * 2),
+        put("scores", [undigested(HONEST[0])["scores"][0]] * 1000),
         put("profile.parameters", 10**300),
         put("profile.sample_samples_per_second", 1e300),
         put("seconds", float("inf")),
@@ -222,7 +228,16 @@ def test_anothers_method_of_the_same_name_is_another_row() -> None:
 
 
 def test_enormous_numbers_within_bounds_still_make_a_board(folder: Path) -> None:
-    large = [record(score(value=1e18), score("heldout_kid", -1e18), seed=seed, method="large", speed=1e18) for seed in range(3)]
+    large = [
+        record(
+            score("heldout_fd_judge", value=1e18, primary=True),
+            score("heldout_kid", -1e18),
+            seed=seed,
+            method="large",
+            speed=1e18,
+        )
+        for seed in range(3)
+    ]
     for own in large:
         Store(folder).write(own)
     pages, problems = board(folder)

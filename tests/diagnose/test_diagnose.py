@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli.main import main
-from compbench.store.records import dump, parse
+from compbench.store.format import dump, parse
 
 SMALL = ["--set", "task.size=8", "--set", "task.first=3", "--set", "task.last=5", "--set", "budget.train_steps=3"]
 

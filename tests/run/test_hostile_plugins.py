@@ -98,7 +98,7 @@ def test_a_plugin_reads_no_references_writes_no_records_and_finds_nothing_of_its
     for number in (1, 2):
         record = attempt(home, file, force=number > 1)
         assert record.status == "ok", record.reason
-        assert (record.attempt, record.environment.fence) == (number, "landlock")
+        assert (record.attempt, record.environment.sandbox) == (number, "landlock")
         assert record.notes
         assert set(record.notes.values()) == {0.0}
     assert (home / "records" / "secret.txt").read_text() == "secret"

@@ -14,7 +14,8 @@ import pytest
 from support.sample_records import record
 
 from compbench.errors import CompbenchError
-from compbench.run.attempt import check_same, exclusive
+from compbench.run.attempt import exclusive
+from compbench.run.resolve import check_same
 from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest
 from compbench.store.records import Store
@@ -159,8 +160,10 @@ def test_two_runs_of_one_spec_at_once_are_told_apart(home: Path, tmp_path: Path)
 
 def test_what_of_a_spec_is_not_so_here_is_named() -> None:
     wanted = record().spec
-    with pytest.raises(CompbenchError, match="the method's file had SHA-256 .*; install the plugin as it was then"):
-        check_same(wanted.model_copy(update={"code": "0" * 64}), wanted)
+    check_same(wanted.model_copy(update={"code": "0" * 64, "task_version": 9, "metrics": {"more": 1}}), wanted)
+    check_same(wanted.model_copy(update={"settings": {**wanted.settings, "newer": 1}}), wanted)
+    with pytest.raises(CompbenchError, match=r"settings was \{'hidden': 64\}, here it is \{'hidden': 65\}"):
+        check_same(wanted.model_copy(update={"settings": {"hidden": 65}}), wanted)
     with pytest.raises(CompbenchError, match="precision was fp32, here it is bf16"):
         check_same(wanted.model_copy(update={"precision": "bf16"}), wanted.model_copy(update={"precision": "fp32"}))
 

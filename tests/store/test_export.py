@@ -21,7 +21,9 @@ from compbench.store.records import Store
 
 def made() -> list[Record]:
     silos = (SiloProfile(name="left", size=3, bytes_out=7),)
-    good = record(score(value=1 / 3), score("heldout_fid", None, reason="no weights"), more={"profile": Profile(silos=silos)})
+    good = record(
+        score(value=1 / 3, n=999), score("heldout_fid", None, reason="no weights"), more={"profile": Profile(silos=silos)}
+    )
     return [good, record(status="failed", seed=1, more={"reason": "=1+1"})]
 
 

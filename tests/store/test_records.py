@@ -8,8 +8,9 @@ from support.sample_records import record, score
 from compbench.errors import CompbenchError
 from compbench.files import write_atomically
 from compbench.schemas import RECORD_FORMAT
-from compbench.store.load import read_records
-from compbench.store.records import MIGRATIONS, Store, dump, parse
+from compbench.store.format import MIGRATIONS, dump, parse
+from compbench.store.records import Store, read_records
+from compbench.store.sign import sign
 
 FORMATS = Path(__file__).parent / "fixtures" / "records"
 """A real record as each format wrote it; files here are never rewritten."""
@@ -31,8 +32,8 @@ def test_identity_is_the_hash_of_the_canonical_spec_whatever_the_order_of_settin
         (b"{", "not JSON"),
         (b"[]", "no format number"),
         (b'{"format": 99}', "update it"),
-        (b'{"format": 0}', "never was"),
-        (b'{"format": 1}', "not a record"),
+        (b'{"format": -1}', "has no digest"),
+        (b'{"format": 1}', "has no digest"),
         (b'{"format": 2}', "no digest"),
         (b"x" * (5 * 2**20), "bytes long"),
     ],
@@ -45,7 +46,7 @@ def test_parse_says_what_is_wrong_in_one_line(content: bytes, message: str) -> N
 def test_parse_rejects_nan() -> None:
     raw = {**record().model_dump(mode="json"), "format": 1, "seconds": float("nan")}
     with pytest.raises(CompbenchError, match="seconds"):
-        parse(json.dumps(raw).encode())
+        parse(json.dumps(raw).encode(), unsigned=True)
 
 
 def test_the_digest_is_the_hash_of_all_other_lines() -> None:
@@ -77,18 +78,20 @@ def test_a_formatter_does_not_spoil_a_record() -> None:
         ("format-3.json", 0.03333333507180214, 4),
         ("format-4.json", 0.03333333507180214, 4),
         ("format-5.json", 0.03333333507180214, 4),
+        ("format-6.json", 0.03333333507180214, 4),
     ],
 )
 def test_a_stored_record_of_each_format_says_to_both_readers_what_it_said(
     name: str, accuracy: float, num_evaluations: int, tmp_path: Path
 ) -> None:
-    found = parse((FORMATS / name).read_bytes())
+    found = parse((FORMATS / name).read_bytes(), unsigned=True)
     assert (found.format, found.identity, found.status) == (RECORD_FORMAT, found.spec.identity, "ok")
     assert (found.spec.task, found.spec.method) == ("shapes3d-heavy", "factored")
     assert found.score("heldout_accuracy").value == accuracy
     assert found.profile.evaluations_per_sample == num_evaluations
     path = tmp_path / f"{found.name}.json"
     path.write_bytes((FORMATS / name).read_bytes())
+    sign(tmp_path, tmp_path / "levels")
     assert read_records([path]) == ([found], [])
 
 

@@ -1,6 +1,5 @@
 """What may be handed in.  The record is of the first-party method `mono`, as installed here."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,24 +10,23 @@ from compbench.cli.main import main
 from compbench.errors import CompbenchError
 from compbench.registry import Registry
 from compbench.run.reproduce import compare, request_of, tolerated
-from compbench.schemas import Environment, Plugin, Record
+from compbench.schemas import Checkout, Code, Environment, Plugin, Record
+from compbench.store.meaning import code_of
 from compbench.store.records import Store
-from compbench.store.submit import _is_dirty, checked, lay_out
+from compbench.store.submit import checked, lay_out
 
 REGISTRY = Registry()
 ENTRY = REGISTRY.entry("methods", "mono")
-
-
-@pytest.fixture
-def clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a method is being worked on here, its file is dirty; these tests are of the other checks."""
-    monkeypatch.setattr("compbench.store.submit._is_dirty", lambda entry: False)
+COMMITTED, EDITED = (Checkout(commit="c" * 40, clean=clean) for clean in (True, False))
 
 
 def honest(*scores, more: dict | None = None, **facts) -> Record:
-    facts = {"method": "mono", "code": ENTRY.sha256, "metrics": {"accuracy": 1}, **facts}
-    plugin = Plugin(distribution=ENTRY.distribution, version=ENTRY.version, module=ENTRY.module, file_sha256=facts["code"])
-    return record(*scores, more={"plugin": plugin, **(more or {})}, **facts)
+    code = code_of(REGISTRY, method="mono", task="shapes3d-heavy", metrics=["accuracy"])
+    version = REGISTRY.load("tasks", "shapes3d-heavy").version
+    facts = {"method": "mono", "code": code.digest, "metrics": {"accuracy": 1}, "task_version": version, **facts}
+    plugin = Plugin(distribution=ENTRY.distribution, version=ENTRY.version, module=ENTRY.module, file_sha256=ENTRY.sha256)
+    known = {"plugin": plugin, "code": Code(parts=code.parts, compbench=COMMITTED, plugin=COMMITTED)}
+    return record(*scores, more={**known, **(more or {})}, **facts)
 
 
 def stored(folder: Path, own: Record) -> Path:
@@ -41,7 +39,7 @@ def leaderboards(tmp_path: Path) -> Path:
     return tmp_path / "leaderboards"
 
 
-def test_a_submission_lays_out_record_picture_and_declaration(clean, tmp_path: Path, leaderboards: Path) -> None:
+def test_a_submission_lays_out_record_picture_and_declaration(tmp_path: Path, leaderboards: Path) -> None:
     path = stored(tmp_path, honest())
     found = lay_out([checked(path, REGISTRY)], leaderboards, training_data="seen")
     assert sorted(p.name for p in leaderboards.rglob("*.*")) == sorted(p.name for p in found.written)
@@ -51,7 +49,7 @@ def test_a_submission_lays_out_record_picture_and_declaration(clean, tmp_path: P
     assert len(again.known) == 2
 
 
-def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(clean, tmp_path: Path, leaderboards: Path) -> None:
+def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(tmp_path: Path, leaderboards: Path) -> None:
     theirs = stored(leaderboards, honest(score(value=0.7))).read_bytes()
     path = stored(tmp_path, honest())
     with pytest.raises(CompbenchError, match="there already with other content"):
@@ -64,11 +62,12 @@ def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(clean
     ("facts", "reason"),
     [
         ({"more": {"in_process": True}}, "run --in-process"),
-        ({"more": {"environment": Environment(compbench="0.1", python="3.12", fence="off")}}, "COMPBENCH_SANDBOX=off"),
+        ({"more": {"environment": Environment(compbench="0.1", python="3.12", sandbox="off")}}, "COMPBENCH_SANDBOX=off"),
         ({"more": {"plugin": Plugin()}}, "compbench new mono"),
         ({"more": {"plugin": Plugin(distribution="mono.py", version="file")}}, "compbench new mono"),
-        ({"more": {"plugin": Plugin(distribution="other", version="2", file_sha256=ENTRY.sha256)}}, "from other 2; installed is"),
-        ({"code": "b" * 64}, "which has changed since"),
+        ({"more": {"plugin": Plugin(distribution="other", version="2")}}, "from other; installed is"),
+        ({"more": {"code": Code(plugin=EDITED)}}, "by compbench-methods with changes that are not committed"),
+        ({"more": {"code": Code(compbench=EDITED)}}, "by compbench with changes that are not committed"),
         ({"task_version": 99}, "version 99 of 'shapes3d-heavy'"),
         ({"metrics": {"accuracy": 99}}, "version 99 of metric 'accuracy'"),
         ({"task": "no-such-task"}, "no task named"),
@@ -78,12 +77,12 @@ def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(clean
         ({"more": {"identity": "0" * 64}}, "not the hash of its spec"),
     ],
 )
-def test_what_may_not_be_handed_in_is_refused_with_the_reason(clean, tmp_path: Path, facts: dict, reason: str) -> None:
+def test_what_may_not_be_handed_in_is_refused_with_the_reason(tmp_path: Path, facts: dict, reason: str) -> None:
     with pytest.raises(CompbenchError, match=reason):
         checked(stored(tmp_path, honest(**facts)), REGISTRY)
 
 
-def test_a_file_that_is_not_as_it_was_written_is_refused(clean, tmp_path: Path) -> None:
+def test_a_file_that_is_not_as_it_was_written_is_refused(tmp_path: Path) -> None:
     path = stored(tmp_path, honest())
     copy = path.with_name("copy.json")
     copy.write_bytes(path.read_bytes())
@@ -99,18 +98,12 @@ def test_a_file_that_is_not_as_it_was_written_is_refused(clean, tmp_path: Path) 
             checked(file, REGISTRY)
 
 
-def test_a_method_with_changes_that_are_not_committed_is_dirty(tmp_path: Path) -> None:
-    entry = ENTRY._replace(file=tmp_path / "mine.py")
-    entry.file.write_text("x = 1\n")
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
-    assert not _is_dirty(entry)  # in no checkout at all
-    subprocess.run([*git, "init", "-q"], check=True)
-    assert _is_dirty(entry)
-    subprocess.run([*git, "add", "mine.py"], check=True)
-    subprocess.run([*git, "commit", "-q", "-m", "mine"], check=True)
-    assert not _is_dirty(entry)
-    entry.file.write_text("x = 2\n")
-    assert _is_dirty(entry)
+def test_older_code_is_not_refused_and_named(tmp_path: Path) -> None:
+    assert checked(stored(tmp_path / "same", honest()), REGISTRY).differing == ()
+    known = honest().code
+    older = Code(parts={**known.parts, "flow": "0" * 64}, compbench=COMMITTED, plugin=COMMITTED)
+    assert checked(stored(tmp_path / "older", honest(code="b" * 64, more={"code": older})), REGISTRY).differing == ("flow",)
+    assert checked(stored(tmp_path / "oldest", honest(code="b" * 64, more={"code": Code()})), REGISTRY).differing == ("unknown",)
 
 
 def test_external_training_data_wants_a_note(tmp_path: Path, leaderboards: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,13 +11,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.sample_records import record, score
 from support.stored import store
 
 from compbench.cli.main import main
 from compbench.errors import CompbenchError
 from compbench.home import Home
+from compbench.schemas import Profile, Stage
+from compbench.store.format import dump, parse
 from compbench.store.lease import take
-from compbench.store.records import dump, parse
+from compbench.store.records import Store
 from compbench.store.verify import verify
 
 
@@ -150,6 +154,56 @@ def test_a_folder_that_is_not_there_is_an_error_of_its_own(tmp_path: Path) -> No
     with pytest.raises(CompbenchError, match="there is no store"):
         verify(tmp_path / "nothing")
     assert CliRunner().invoke(main, ["verify", str(tmp_path / "nothing")]).exit_code == 2
+
+
+FIT = (Stage(name="fit", seconds=20.0),)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"scores": (score(value=0.98765432, n=330),)}, "heldout_accuracy of 0.98765432, which no count of 330 samples gives"),
+        ({"scores": (score(value=1.5, n=2),)}, "heldout_accuracy of 1.5, and a share lies between 0 and 1"),
+        ({"scores": (score(value=0.5, ceiling=1.01),)}, "ceiling of heldout_accuracy of 1.01"),
+        ({"scores": (score("heldout_success_rate", 31.0, n=72, unit="%"),)}, "success_rate of 31, which no count of 72"),
+        ({"profile": Profile(share_of_peak_sampling=1.44)}, "share of peak sampling of 1.44"),
+        (
+            {"profile": Profile(train_steps_per_second=5e3, stages=FIT)},
+            "5000 training steps/s, and 1000 steps in a fit of 20 s",
+        ),
+        (
+            {"profile": Profile(train_steps_per_second=1.0, stages=FIT)},
+            "1 training steps/s, and 1000 steps in a fit of 20 s",
+        ),
+        ({"profile": Profile(stages=(*FIT, Stage(name="score", seconds=110.0)))}, "stages of 130 s"),
+        ({"spec": record(task_version=10**6).spec, "identity": record(task_version=10**6).identity}, "which is at"),
+    ],
+)
+def test_what_cannot_be_is_found_though_its_digest_is_right(tmp_path: Path, change: dict, problem: str) -> None:
+    folder = tmp_path / "records"
+    Store(folder).write(record(speed=None).model_copy(update=change))
+    (finding,) = verify(folder).findings
+    assert problem in finding.problem
+    assert "\n" not in finding.problem
+
+
+def test_a_fit_of_another_run_is_no_part_of_the_whole(tmp_path: Path) -> None:
+    stages = Profile(stages=(Stage(name="fit", seconds=500.0), Stage(name="score", seconds=30.0)))
+    Store(tmp_path / "records").write(record().model_copy(update={"profile": stages, "notes": {"fit shared": 1.0}}))
+    assert verify(tmp_path / "records").findings == ()
+
+
+def test_a_downgraded_format_is_refused_by_every_reader(tmp_path: Path) -> None:
+    folder = store(tmp_path / "records", 0.5)
+    raw = json.loads(record_of(folder).read_bytes())
+    del raw["digest"], raw["code"]
+    raw["environment"]["fence"] = raw["environment"].pop("sandbox")
+    raw["scores"][0]["value"] = 0.99
+    record_of(folder).write_text(json.dumps({**raw, "format": 1}))
+    assert "has no digest" in verify(folder).findings[0].problem
+    assert Store(folder).read()[0] == []
+    assert Store(folder).finished(raw["identity"]) is None
+    assert "has no digest" in CliRunner().invoke(main, ["export", str(folder), "--to", str(tmp_path / "all.csv")]).output
 
 
 def test_the_projects_own_records_are_sound() -> None:

@@ -1,0 +1,166 @@
+"""A record as bytes: the digest that tells when they were changed, and the way from every older format to the present one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import ValidationError
+
+from compbench.errors import CompbenchError
+from compbench.schemas import RECORD_FORMAT, Record
+
+MAX_RECORD_BYTES = 4 * 2**20
+"""A record is some kilobytes; anything larger is not one."""
+
+DIGEST = b'\n "digest": "'
+"""How the line with the digest begins.  No string of a record holds a line break, and nested names stand deeper."""
+
+UNSIGNED = 1
+"""The last format without a digest.  Such files are refused, or whoever drops the digest could change what he likes."""
+
+
+def _with_digest(raw: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 had no digest of the file; nothing else differs, and what was never written down is not made up."""
+    return {**raw, "format": 2}
+
+
+def _with_sandbox(raw: dict[str, Any]) -> dict[str, Any]:
+    """Format 2 did not say what stood around the contestant, nor why speeds were dropped: nothing did, none were."""
+    return {**raw, "format": 3}
+
+
+def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
+    """Format 3 counted no weight of stacked experts, so how many parameters their mixtures had is not known."""
+    profile, method = raw.get("profile"), (raw.get("spec") or {}).get("method")
+    if method in ("ddm", "dfd", "dcfm-a") and isinstance(profile, dict):
+        raw = {**raw, "profile": {**profile, "parameters": None}}
+    return {**raw, "format": 4}
+
+
+def _with_other_cores(raw: dict[str, Any]) -> dict[str, Any]:
+    """Format 4 did not say what other processes took of the machine: not known."""
+    return {**raw, "format": 5}
+
+
+def _with_code(raw: dict[str, Any]) -> dict[str, Any]:
+    """Format 5 hashed the bytes of the method's file only, and knew no commit; the meaning of its code is not known.
+
+    Its peak was measured once, beside others: a share above 1 shows that it was none, and is dropped.  What stood around the
+    contestant was called a fence.
+    """
+    environment, profile = raw.get("environment"), raw.get("profile")
+    if isinstance(environment, dict) and "fence" in environment:
+        known = {name: value for name, value in environment.items() if name != "fence"}
+        raw = {**raw, "environment": {**known, "sandbox": environment["fence"]}}
+    if isinstance(profile, dict):
+        shares = [name for name in ("share_of_peak_training", "share_of_peak_sampling") if _above_one(profile.get(name))]
+        raw = {**raw, "profile": {**profile, **dict.fromkeys([*shares, *(["peak_flops_per_second"] if shares else [])])}}
+    return {**raw, "format": 6}
+
+
+def _above_one(value: Any) -> bool:
+    return isinstance(value, int | float) and value > 1
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: _with_digest,
+    2: _with_sandbox,
+    3: _with_experts_counted,
+    4: _with_other_cores,
+    5: _with_code,
+}
+"""format -> function that turns a record of that format into the next."""
+
+
+def parse(content: bytes, *, unsigned: bool = False) -> Record:
+    """A record from its bytes, migrated to the present format.
+
+    Args:
+        content: of the file.
+        unsigned: take format 1, which has no digest, too.
+
+    Raises:
+        CompbenchError: not a record of a format that this version reads, and what is wrong with it; or not what was
+            written: the digest is another.
+    """
+    if len(content) > MAX_RECORD_BYTES:
+        raise CompbenchError(f"is {len(content)} bytes long; a record has at most {MAX_RECORD_BYTES}.")
+    try:
+        if (record := _of_present_format(content)) is not None:
+            return record
+        raw = json.loads(content)
+        if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
+            raise CompbenchError("is not a record: it has no format number.")
+        if raw["format"] > UNSIGNED:
+            _check_digest(content, raw)
+        elif not unsigned:
+            raise CompbenchError(
+                "has no digest, and records have one since format 2; take the file as it was written. "
+                "Files of format 1 that you trust get one by `compbench sign`."
+            )
+        return Record.model_validate(_migrated(raw))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CompbenchError(f"is not a record: {where}: {first['msg']}.") from error
+    except (ValueError, RecursionError) as error:
+        raise CompbenchError(f"is not JSON: {str(error)[:120]}.") from error
+
+
+def dump(record: Record) -> bytes:
+    """The bytes of a record: indented JSON with sorted keys, so that diffs read well.
+
+    `digest` is the SHA-256 of all other lines.  It tells a flipped bit or an edited score; it is no signature.
+    """
+    raw = record.model_dump(mode="json")
+    return _lines({**raw, "digest": _digest(_lines(raw))})
+
+
+def _of_present_format(content: bytes) -> Record | None:
+    """The fast way, straight from bytes as `dump` wrote them; None for anything else, which the other way explains."""
+    bare, digest = _undigested(content)
+    if not digest or _digest(bare) != digest:
+        return None
+    try:
+        record = Record.model_validate_json(bare)
+    except ValidationError:
+        return None
+    return record if record.format == RECORD_FORMAT and "format" in record.model_fields_set else None
+
+
+def _check_digest(content: bytes, raw: dict[str, Any]) -> None:
+    """Takes the digest out of an object; other spacing, as of a formatter, is no other record."""
+    digest = raw.pop("digest", None)
+    if raw["format"] <= RECORD_FORMAT and digest not in (_digest(_undigested(content)[0]), _digest(_lines(raw))):
+        found = "has no digest, and records have one since format 2" if digest is None else "was changed: its digest is another's"
+        raise CompbenchError(f"{found}; take the file as it was written.")
+
+
+def _undigested(content: bytes) -> tuple[bytes, str]:
+    """A record's bytes without the line of its digest, and the digest; "" if there is none."""
+    start = content.find(DIGEST)
+    end = content.find(b"\n", start + 1)
+    if start < 0 or end < 0:
+        return content, ""
+    return content[:start] + content[end:], content[start + len(DIGEST) : end].rstrip(b'",').decode(errors="replace")
+
+
+def _migrated(raw: dict[str, Any]) -> dict[str, Any]:
+    if raw["format"] > RECORD_FORMAT:
+        raise CompbenchError(f"has format {raw['format']}; this compbench reads up to {RECORD_FORMAT}: update it.")
+    while raw["format"] < RECORD_FORMAT:
+        if raw["format"] not in MIGRATIONS:
+            raise CompbenchError(f"has format {raw['format']}, which there never was.")
+        raw = MIGRATIONS[raw["format"]](raw)
+    return raw
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _lines(raw: dict[str, Any]) -> bytes:
+    return (json.dumps(raw, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()

@@ -1,0 +1,234 @@
+"""What the code of a run means, as a hash: the definitions that its numbers depend on, and nothing of how they are written.
+
+    code = SHA-256 of the set { hash(definition, hashes of what it refers to) }
+
+The definitions are those of the method's file, of the task's module and of the metrics that the task scores by, and all of
+ours (compbench, and the plugin's own package) that these refer to, through imports inside functions too.  Comments,
+docstrings, formatting, annotations of functions, the words of errors and descriptions of settings count for nothing, nor do
+the names of modules and files: what was moved or documented is the same code.  Modules of `HARNESS` are left out: they start,
+check, time and write down, and no sample and no score depends on them.  Other people's libraries are not followed; a record
+names their versions.
+
+Sources are only parsed, never imported, so the parent process can do it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import compbench
+from compbench.errors import CompbenchError
+from compbench.registry import Entry, Registry
+from compbench.schemas import Record
+from compbench.store.syntax import Chain, Module, Target, parse
+
+_ROOMS = "board check cli diagnose gate new run store sweep testing"
+_GROUND_FLOOR = "closures context devices errors files home hookspecs interfaces profiling registry schemas"
+_FILES_AND_PICTURES = "data.download data.pictures data.sources metrics.pictures metrics.unavailable tasks.planning_picture"
+HARNESS = frozenset(f"{_ROOMS} {_GROUND_FLOOR} {_FILES_AND_PICTURES}".split())
+"""Modules below `compbench` on which no number depends: the harness, what finds and checks data files (their content is the
+spec's fingerprint), and pictures."""
+
+PARTS = {"flow": "flow", "tasks": "task", "data": "data", "metrics": "metrics"}
+"""Folder below `compbench` -> the part of the code that it is reported as; what lies elsewhere is "core"."""
+
+SCHEME = "meaning 1"
+"""Goes up when the same code gets another hash."""
+
+MOST_MODULES = 2000
+"""Modules that stay parsed in one process."""
+
+LONGEST_WAY = 50
+"""A name is not handed on from module to module more often."""
+
+
+class Code(NamedTuple):
+    """The code of a run.
+
+    Attributes:
+        digest: SHA-256 of all its definitions, 64 hex digits: part of a run's identity.
+        parts: the same of its parts by name ("method", "flow", "task", "data", "metrics", "core"), to say what differs.
+    """
+
+    digest: str
+    parts: dict[str, str]
+
+
+class Hashed(NamedTuple):
+    """One definition: hashes of its own text, and of that with the definitions that it refers to; and these."""
+
+    own: str
+    linked: str
+    onwards: tuple[Target, ...]
+
+
+def code_of(registry: Registry, *, method: str, task: str, metrics: Iterable[str]) -> Code:
+    """The code of a method on a task that scores by some metrics.
+
+    Raises:
+        CompbenchError: an unknown name, or a file that cannot be read or parsed.
+    """
+    known = set(registry.names("metrics"))
+    scoring = [registry.entry("metrics", name) for name in sorted(set(metrics) & known)]
+    roots = [("method", registry.entry("methods", method)), ("task", registry.entry("tasks", task))]
+    return meaning(*roots, *(("metrics", entry) for entry in scoring))
+
+
+def meaning(*roots: tuple[str, Entry]) -> Code:
+    """The code that some entries' files depend on; each comes with the part that its own package is reported as.
+
+    All of a method's file counts.  Of tasks and metrics, many of which share a file, what their hook leads to does.
+    """
+    sources = _Sources([entry for _, entry in roots])
+    linked: set[str] = set()
+    own: dict[str, set[str]] = {}
+    for part, entry in roots:
+        name = sources.name_of(entry)
+        hooks = [target for target in sources.all_of(name) if part != "method" and target.name.startswith("compbench_")]
+        for target in sources.reached(hooks or sources.all_of(name)):
+            hashed = sources.hashed(target)
+            linked.add(hashed.linked)
+            own.setdefault(sources.part_of(target.module, part), set()).add(hashed.own)
+    return Code(_digest(linked), {part: _digest(hashes) for part, hashes in sorted(own.items())})
+
+
+UNKNOWN = "unknown"
+"""What differs of a record that was made before records knew."""
+
+
+def differing(record: Record, registry: Registry) -> tuple[str, ...]:
+    """The parts of a record's code that mean something else today; () if the code is the same.
+
+    A record before format 6 says no parts: ("unknown",).
+
+    Raises:
+        CompbenchError: its method or task is not installed here.
+    """
+    if not record.has_meaning:
+        return (UNKNOWN,)
+    spec = record.spec
+    today = code_of(registry, method=spec.method, task=spec.task, metrics=spec.metrics)
+    if today.digest == spec.code:
+        return ()
+    known = record.code.parts
+    return tuple(sorted(name for name in known.keys() | today.parts.keys() if known.get(name) != today.parts.get(name)))
+
+
+def _digest(hashes: Iterable[str], *, in_order: bool = False) -> str:
+    return hashlib.sha256("\n".join([SCHEME, *(hashes if in_order else sorted(hashes))]).encode()).hexdigest()
+
+
+class _Sources:
+    """The source files of compbench and of some plugins' packages, by dotted module name."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._roots = {"compbench": Path(compbench.__file__).parents[1]}
+        self._files: dict[str, Path] = {}
+        for entry in entries:
+            if entry.file is None:
+                raise CompbenchError(f"'{entry.name}' cannot be used: {entry.problem or 'its source file was not found.'}")
+            name = self.name_of(entry)
+            self._files[name] = entry.file
+            if entry.version != "file":
+                depth = len(name.split(".")) - (entry.file.name != "__init__.py")
+                self._roots.setdefault(name.split(".")[0], entry.file.parents[depth])
+        self._modules: dict[str, Module | None] = {}
+        self._hashed: dict[Target, Hashed] = {}
+
+    def name_of(self, entry: Entry) -> str:
+        """The module's dotted name; a file given by --plugin is a package of its own."""
+        return entry.module if entry.version != "file" else f"plugin {entry.module}"
+
+    def part_of(self, module: str, own: str) -> str:
+        package, _, rest = module.partition(".")
+        return PARTS.get(rest.partition(".")[0], "core") if package == "compbench" else own
+
+    def all_of(self, name: str) -> list[Target]:
+        """Every definition of a module."""
+        module = self._module(name)
+        return [Target(name, definition) for definition in module.definitions] if module else []
+
+    def reached(self, start: Iterable[Target]) -> set[Target]:
+        """Some definitions and all that they refer to, however far."""
+        found: set[Target] = set()
+        waiting = list(start)
+        while waiting:
+            target = waiting.pop()
+            if target not in found:
+                found.add(target)
+                waiting += [*self.hashed(target).onwards, Target(target.module, "")]
+        return found
+
+    def hashed(self, target: Target) -> Hashed:
+        """One definition; "" is what a module does beside defining."""
+        if target not in self._hashed:
+            local, chains = self._local(target)
+            own, linked, onwards = [local], [local], []
+            for found, label in map(self._resolved, chains):
+                own.append(label)
+                linked += [*(self._local(one)[0] for one in found), label]
+                onwards += found
+            self._hashed[target] = Hashed(_digest(own, in_order=True), _digest(linked, in_order=True), tuple(onwards))
+        return self._hashed[target]
+
+    def _local(self, target: Target) -> tuple[str, tuple[Chain, ...]]:
+        module = self._module(target.module)
+        assert module is not None
+        return module.local(target.name)
+
+    def _resolved(self, chain: Chain) -> tuple[list[Target], str]:
+        """The definitions of ours that a dotted name stands for, and what is left of it: all, of another's library."""
+        name, rest = chain
+        for _ in range(LONGEST_WAY):
+            if name.partition(".")[0] not in self._roots and name not in self._files:
+                return [], ".".join([name, *rest])
+            deepest = next((k for k in range(len(rest), 0, -1) if self._module(".".join([name, *rest[:k]]))), 0)
+            name, rest = ".".join([name, *rest[:deepest]]), rest[deepest:]
+            module = self._module(name)
+            if module is None:
+                return [], ".".join(rest)
+            if not rest:
+                return self.all_of(name), ""
+            if rest[0] in module.definitions:
+                return [Target(name, rest[0])], ".".join(rest[1:])
+            if rest[0] not in module.imports:
+                return [], ".".join(rest)
+            start, further = module.imports[rest[0]]
+            name, rest = start, (*further, *rest[1:])
+        raise CompbenchError(f"{chain[0]} imports '{'.'.join(chain[1])}' in a circle.")
+
+    def _module(self, name: str) -> Module | None:
+        if name not in self._modules:
+            file = self._file(name)
+            self._modules[name] = _parsed(file, name) if file else None
+        return self._modules[name]
+
+    def _file(self, name: str) -> Path | None:
+        if name in self._files:
+            return self._files[name]
+        package, _, rest = name.partition(".")
+        if package not in self._roots or (package == "compbench" and (not rest or _is_harness(rest))):
+            return None
+        path = self._roots[package].joinpath(*name.split("."))
+        return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+def _is_harness(name: str) -> bool:
+    return any(name == own or name.startswith(f"{own}.") for own in HARNESS)
+
+
+def _parsed(file: Path, name: str) -> Module:
+    try:
+        facts = file.stat()
+        return _parse(file, name, facts.st_mtime_ns, facts.st_size)
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
+        raise CompbenchError(f"{file} cannot be read as Python: {str(error)[:200]}.") from error
+
+
+@lru_cache(maxsize=MOST_MODULES)
+def _parse(file: Path, name: str, mtime: int, size: int) -> Module:
+    return parse(file.read_text("utf-8"), name, is_package=file.name == "__init__.py")
