@@ -290,6 +290,22 @@ class TaskContext:
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None
 
 
+class OpenTask(Protocol):
+    """A task with its data open: the contestant's side asks for the problem, the referee's prepares and evaluates."""
+
+    def problem(self, budget: Budget) -> Problem:
+        """What a method may know: seen data only."""
+        ...
+
+    def prepare(self) -> None:
+        """Render, train and keep judges and references, before any fit."""
+        ...
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        """Ask for samples and score them."""
+        ...
+
+
 @dataclass(frozen=True)
 class Task:
     """A task: a lattice with held-out cells, its data, and its referee.
@@ -301,9 +317,7 @@ class Task:
         space, holdout, event: the lattice of conditions, its held-out cells, kind and shape of a sample.
         budgets: one budget a preset.
         source: (data folder, "auto" / "official" / "embedded") -> which data it will use.
-        problem: (budget, ctx) -> Problem, seen data only.
-        prepare: (preset, ctx) -> None; renders, trains and caches judges and references before the fit.
-        evaluate: (sampler, preset, ctx) -> Evaluation.
+        open: ctx -> the task with its data open, once a process.
         primary: name of the score that the board ranks by.
         silos, extends: number of silos (1 is centralised), and the factor that an extension task adds; "" if none.
         settings: the task's own settings (`--set task.NAME=VALUE`), and `configure` the task under others.
@@ -322,9 +336,7 @@ class Task:
     event: Event
     budgets: Mapping[str, Budget]
     source: Callable[[Path, str], Source]
-    problem: Callable[[Budget, TaskContext], Problem]
-    prepare: Callable[[str, TaskContext], None]
-    evaluate: Callable[[Sampler, str, TaskContext], Evaluation]
+    open: Callable[[TaskContext], OpenTask]
     primary: str
     version: int = 1
     silos: int = 1

@@ -24,7 +24,7 @@ from torch import Generator, Tensor
 
 from compbench.context import NoCheckpoints
 from compbench.home import Home
-from compbench.interfaces import Context, Method, Problem, Request, Score, Task, TaskContext
+from compbench.interfaces import Context, Method, OpenTask, Problem, Request, Score, Task, TaskContext
 from compbench.registry import Registry
 
 BATCH = 64
@@ -46,16 +46,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         ctx = context_of(task, registry, asked.preset, asked.seed, Path(cache))
         budget = task.budgets[asked.preset]
-        problem = task.problem(budget.model_copy(update={"train_steps": asked.steps or budget.train_steps}), ctx)
+        opened = task.open(ctx)
+        problem = opened.problem(budget.model_copy(update={"train_steps": asked.steps or budget.train_steps}))
         torch.manual_seed(asked.seed)
         model = method.fit(method.settings(), problem, stage(asked.seed))
-        task.prepare(asked.preset, ctx)
+        opened.prepare()
         name = "holdout_weight" if "holdout_weight" in method.settings.model_fields else "weight"
         weights = [float(weight) for weight in asked.weights.split(",")]
         found = []
         for settings in asked.settings or [{name: weight} for weight in weights]:
             sampler = SeenOnly(method, model, problem, settings, asked.seed)
-            found.append(seen_scores(task, asked.preset, ctx, sampler))
+            found.append(seen_scores(opened, sampler))
             print(f"{task.name} {method.name} {settings}: {words(found[-1])} {sampler.notes}", flush=True)
     if not asked.settings:
         ranks = task.primary.replace("heldout", "seen")
@@ -95,8 +96,8 @@ def choose(scores: dict[float, Score]) -> float:
     return min(weight for weight, score in scores.items() if sign * (best.value - score.value) <= slack)
 
 
-def seen_scores(task: Task, preset: str, ctx: TaskContext, sampler: SeenOnly) -> dict[str, Score]:
-    found = task.evaluate(sampler, preset, ctx).scores
+def seen_scores(opened: OpenTask, sampler: SeenOnly) -> dict[str, Score]:
+    found = opened.evaluate(sampler).scores
     return {score.name: score for score in found if score.split == "seen" and score.value is not None}
 
 

@@ -34,7 +34,7 @@ def heldout_errors(task_name: str, seeds: range, steps: int, weights: tuple[floa
     budget = task.budgets["quick"]
     budget = budget.model_copy(update={"train_steps": steps, "learning_rate": RATE_FACTOR * budget.learning_rate})
     cpu = torch.device("cpu")
-    silo = task.problem(budget, TaskContext(cpu, "fp32", 0, None, None, None)).federation.pooled()  # type: ignore[arg-type]
+    silo = task.open(TaskContext(cpu, "fp32", 0, None, None, None)).problem(budget).federation.pooled()  # type: ignore[arg-type]
     nets = []
     for seed in seeds:
         torch.manual_seed(seed)

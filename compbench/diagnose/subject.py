@@ -146,9 +146,8 @@ def load_subject(record: Record, home: Home, *, plugins: tuple[Path, ...] = (), 
         raise CompbenchError(f"'{task.name}' is an extension task; diagnose takes tasks with a holdout.")
     settings = settings_of(request, method)
     source = task.source(home.data, spec.source)
-    problem = task.problem(
-        spec.budget, task_context(request, source, torch.device("cpu"), precision="fp32", cache=Path(request.home) / "cache")
-    )
+    context = task_context(request, source, torch.device("cpu"), precision="fp32", cache=Path(request.home) / "cache")
+    problem = task.open(context).problem(spec.budget)
     model = method.build(settings, problem)
     tensors, _ = load_tensors(path)
     try:

@@ -57,7 +57,7 @@ class Subject:
         cache = Path(request.home) / "cache"
         context = resolve.task_context(request, source, self.device, precision=self.precision, cache=cache)
         torch.manual_seed(self.seed)
-        problem = self.task.problem(self.budget, context)
+        problem = self.task.open(context).problem(self.budget)
         self.problem = problem if self.method.oracle else _replace(problem, oracle=None)
 
     def fit(self, steps: int, *, progress: Any = None, cancelled: Any = None) -> Any:

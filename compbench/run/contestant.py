@@ -110,7 +110,7 @@ class Contestant:
         source = Source(**order.source.model_dump())
         context = task_context(self.request, source, self.device, precision=self.precision, cache=self.own / "cache")
         with profiling.timed(self.device) as clock:
-            problem = self.task.problem(self.budget, context)
+            problem = self.task.open(context).problem(self.budget)
         self.problem = problem if self.oracle else replace(problem, oracle=None)
         self._keep("data", clock.wall[0], clock.cpu[0])
         if self.device.type == "cuda":

@@ -73,7 +73,8 @@ class Referee:
     def prepare(self) -> None:
         """Render, train and cache what the evaluation needs, before the contestant's clock runs."""
         with profiling.timed(self.device) as clock:
-            self.task.prepare(self.request.preset, self.context)
+            self.opened = self.task.open(self.context)
+            self.opened.prepare()
         self.stages.append(Stage(name="prepare", seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))
 
     def evaluate(self, answer: Callable[[Request, str], Tensor]) -> Evaluated:
@@ -87,7 +88,7 @@ class Referee:
         """
         sampler = CheckedSampler(answer, self.task.event, self.request, batch=self._batch(), progress=self.progress)
         start = time.perf_counter()
-        found: Evaluation = self.task.evaluate(sampler, self.request.preset, self.context)
+        found: Evaluation = self.opened.evaluate(sampler)
         total = time.perf_counter() - start
         self.stages.append(Stage(name="sample", seconds=sampler.seconds))
         self.stages.append(Stage(name="score", seconds=max(0.0, total - sampler.seconds)))

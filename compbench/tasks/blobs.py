@@ -8,13 +8,14 @@ Decentralized Compositional Flow Matching (DCFM), section 4, figures 2 and 3.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from compbench.data.blobs import HOLDOUT, SPACE, Settings, centre
 from compbench.errors import CompbenchError
 from compbench.federation import Federation
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Event, Problem, Source, Task, TaskContext
+from compbench.interfaces import Budget, Evaluation, Event, Problem, Sampler, Source, Task, TaskContext
 
 CITATION = "Decentralized Compositional Flow Matching"
 
@@ -52,9 +53,7 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         event=EVENT,
         budgets=BUDGETS,
         source=_source,
-        problem=lambda budget, ctx: _problem(split, settings, budget, ctx),
-        prepare=lambda preset, ctx: None,
-        evaluate=lambda sampler, preset, ctx: _referee(settings, preset, ctx).evaluate(sampler),
+        open=partial(OpenBlobs, split, settings),
         primary="heldout_mode_share",
         version=2,
         silos=2,
@@ -85,25 +84,35 @@ def _source(folder: object, asked: str) -> Source:
     return Source("embedded", "exact sampler", "blobs-1")
 
 
-def _problem(split: str, settings: Settings, budget: Budget, ctx: TaskContext) -> Problem:
-    import torch
+class OpenBlobs:
+    """The task for one seed, device and preset."""
 
-    from compbench.data.silos import TensorSilo
+    def __init__(self, split: str, settings: Settings, ctx: TaskContext) -> None:
+        self.split, self.settings, self.ctx = split, settings, ctx
 
-    generator = torch.Generator().manual_seed(ctx.seed * 1_000_003 + 29)
-    silos = []
-    for number, cells in enumerate(SILOS[split]):
-        condition = torch.tensor(cells).repeat_interleave(settings.points, 0)
-        centres = torch.tensor([centre(cell, settings) for cell in cells]).repeat_interleave(settings.points, 0)
-        x1 = centres + settings.std * torch.randn(centres.shape, generator=generator)
-        silos.append(TensorSilo(f"silo {number + 1}", x1.to(ctx.device), condition.to(ctx.device)))
-    return Problem(SPACE, EVENT, Federation(silos), budget, HOLDOUT, composed=(0, 1))
+    def problem(self, budget: Budget) -> Problem:
+        """Points of the modes that each silo has, from the run's seed."""
+        import torch
 
+        from compbench.data.silos import TensorSilo
 
-def _referee(settings: Settings, preset: str, ctx: TaskContext) -> object:
-    from compbench.tasks.blobs_evaluation import BlobsReferee
+        settings, device = self.settings, self.ctx.device
+        generator = torch.Generator().manual_seed(self.ctx.seed * 1_000_003 + 29)
+        silos = []
+        for number, cells in enumerate(SILOS[self.split]):
+            condition = torch.tensor(cells).repeat_interleave(settings.points, 0)
+            centres = torch.tensor([centre(cell, settings) for cell in cells]).repeat_interleave(settings.points, 0)
+            x1 = centres + settings.std * torch.randn(centres.shape, generator=generator)
+            silos.append(TensorSilo(f"silo {number + 1}", x1.to(device), condition.to(device)))
+        return Problem(SPACE, EVENT, Federation(silos), budget, HOLDOUT, composed=(0, 1))
 
-    return BlobsReferee(settings, preset, ctx)
+    def prepare(self) -> None:
+        """Nothing: references are drawn exactly."""
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        from compbench.tasks.blobs_evaluation import BlobsEvaluation
+
+        return BlobsEvaluation(self.settings, self.ctx).evaluate(sampler)
 
 
 @hookimpl

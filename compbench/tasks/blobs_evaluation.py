@@ -25,11 +25,11 @@ PANEL, DRAWN = 240, 400
 COLOURS = {(0, 0): (31, 119, 180), (0, 1): (44, 160, 44), (1, 1): (148, 103, 189), (1, 0): (214, 39, 40)}
 
 
-class BlobsReferee:
+class BlobsEvaluation:
     """Judges samples of the missing mode (held out) and of the three others (seen)."""
 
-    def __init__(self, settings: Settings, preset: str, ctx: TaskContext) -> None:
-        self.settings, self.ctx, self.count = settings, ctx, NUM_SAMPLES[preset]
+    def __init__(self, settings: Settings, ctx: TaskContext) -> None:
+        self.settings, self.ctx, self.count = settings, ctx, NUM_SAMPLES[ctx.preset]
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         """Share in the mode and distances, each split, and a panel of samples by mode."""

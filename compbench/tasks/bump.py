@@ -10,7 +10,8 @@ Forced rendering, sections 2 and 4.  Deterministic: a condition has one image.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -18,7 +19,7 @@ from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
+from compbench.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,30 +98,6 @@ def make_task(name: str, settings: Settings) -> Task:
     event = Event("image", (1, settings.size, settings.size))
     presets = budgets(settings.size)
 
-    def problem(budget: Budget, ctx: TaskContext) -> Problem:
-        from compbench.data.bumps import TableSilo, all_stripes
-
-        draws = settings.draws
-        if draws < 0:
-            draws = PAPER_DRAWS if ctx.preset == "paper" else 0
-        places = training_places(holdout, draws, ctx.seed).to(ctx.device)
-        stripes = all_stripes(settings.size).to(ctx.device)
-        return Problem(
-            space=space,
-            event=event,
-            federation=Federation([TableSilo("bumps", images(places, settings), places)]),
-            budget=budget,
-            holdout=holdout,
-            composed=holdout.factors,
-            singles=TableSilo("stripes", images(stripes, settings), stripes),
-            deterministic=True,
-        )
-
-    def evaluate(sampler: Any, preset: str, ctx: TaskContext) -> Any:
-        from compbench.tasks.bump_evaluation import evaluate as judge
-
-        return judge(sampler, holdout, size=settings.size, sigma=settings.sigma)
-
     return Task(
         name=name,
         summary=f"a bump on {settings.size} x {settings.size} pixels, positions {settings.first} to {settings.last} held out",
@@ -129,9 +106,7 @@ def make_task(name: str, settings: Settings) -> Task:
         event=event,
         budgets=presets,
         source=embedded,
-        problem=problem,
-        prepare=lambda preset, ctx: None,
-        evaluate=evaluate,
+        open=partial(OpenBumps, settings, space, holdout),
         primary="heldout_shape_accuracy",
         metrics=(),
         settings=settings,
@@ -146,6 +121,42 @@ def make_task(name: str, settings: Settings) -> Task:
         ),
         paper_notes=paper_notes(name),
     )
+
+
+class OpenBumps:
+    """The task for one seed, device and preset."""
+
+    def __init__(self, settings: Settings, space: FactorSpace, holdout: Holdout, ctx: TaskContext) -> None:
+        self.settings, self.space, self.holdout, self.ctx = settings, space, holdout, ctx
+
+    def problem(self, budget: Budget) -> Problem:
+        """Bumps at the seen places, and the stripes of single factors."""
+        from compbench.data.bumps import TableSilo, all_stripes
+
+        settings, device = self.settings, self.ctx.device
+        draws = settings.draws
+        if draws < 0:
+            draws = PAPER_DRAWS if self.ctx.preset == "paper" else 0
+        places = training_places(self.holdout, draws, self.ctx.seed).to(device)
+        stripes = all_stripes(settings.size).to(device)
+        return Problem(
+            space=self.space,
+            event=Event("image", (1, settings.size, settings.size)),
+            federation=Federation([TableSilo("bumps", images(places, settings), places)]),
+            budget=budget,
+            holdout=self.holdout,
+            composed=self.holdout.factors,
+            singles=TableSilo("stripes", images(stripes, settings), stripes),
+            deterministic=True,
+        )
+
+    def prepare(self) -> None:
+        """Nothing: true images are a formula."""
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        from compbench.tasks.bump_evaluation import evaluate
+
+        return evaluate(sampler, self.holdout, size=self.settings.size, sigma=self.settings.sigma)
 
 
 def paper_notes(name: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ Decentralized Compositional Flow Matching (DCFM), section 6.1 and table 1.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,13 +19,14 @@ from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.flow.transfer import send
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
+from compbench.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
     from torch import Generator, Tensor
 
     from compbench.data.coloured_digits import Digits
+    from compbench.tasks.image_evaluation import ImageEvaluation
 
 CITATION = "Decentralized Compositional Flow Matching"
 PALETTE = {
@@ -118,7 +119,6 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
     settings = settings or Settings()
     holdout = holdout_of(settings)
     how = "shared out evenly" if split == "iid" else f"pairs by Dirichlet({settings.concentration:g})"
-    family = partial(_Family, split, settings, holdout)
     return Task(
         name=f"cmnist-{split}",
         summary=f"coloured digits in {settings.silos} silos, {how}; half of the pairs never seen",
@@ -127,9 +127,7 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         event=EVENT,
         budgets=BUDGETS,
         source=choose,
-        problem=lambda budget, ctx: family(ctx).problem(budget),
-        prepare=lambda preset, ctx: family(ctx).referee(preset).prepare(),
-        evaluate=lambda sampler, preset, ctx: family(ctx).referee(preset).evaluate(sampler),
+        open=partial(OpenDigits, split, settings, holdout),
         primary="heldout_accuracy",
         silos=settings.silos,
         version=3,
@@ -161,7 +159,7 @@ def choose(folder: Path, asked: str) -> Source:
     return Source("embedded", "scikit-learn digits", "digits-coloured-1")
 
 
-class _Family:
+class OpenDigits:
     """A task with its digits read."""
 
     def __init__(self, split: str, settings: Settings, holdout: Holdout, ctx: TaskContext) -> None:
@@ -194,16 +192,24 @@ class _Family:
         check_marginals([silo.condition for silo in silos], SPACE)
         return Problem(SPACE, EVENT, federation, budget, self.holdout, composed=(0, 1), guidance_weight=GUIDANCE)
 
-    def referee(self, preset: str) -> object:
-        from compbench.tasks.image_evaluation import ImageReferee
+    def prepare(self) -> None:
+        self.evaluation.prepare()
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        return self.evaluation.evaluate(sampler)
+
+    @cached_property
+    def evaluation(self) -> ImageEvaluation:
+        """Judges and scores; made when first asked for, which a contestant never does."""
+        from compbench.tasks.image_evaluation import ImageEvaluation
         from compbench.tasks.image_presets import DIGIT_SIZES, JUDGES
 
-        return ImageReferee(
+        return ImageEvaluation(
             real=_ColouredDigits(self.train, self.reference, self.holdout, self.ctx.device),
             space=SPACE,
             holdout=self.holdout,
-            judge=replace(JUDGES["cmnist", preset], architecture=self.settings.judge),
-            sizes=DIGIT_SIZES[preset],
+            judge=replace(JUDGES["cmnist", self.ctx.preset], architecture=self.settings.judge),
+            sizes=DIGIT_SIZES[self.ctx.preset],
             dataset="cmnist",
             ctx=self.ctx,
         )

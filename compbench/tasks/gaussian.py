@@ -24,7 +24,7 @@ from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.flow.transfer import send
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Batch, Budget, Event, MethodSettings, Problem, Source, Task, TaskContext
+from compbench.interfaces import Batch, Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -156,9 +156,7 @@ def make_task(name: str, settings: Settings | None = None) -> Task:
         event=EVENT,
         budgets=BUDGETS,
         source=_source,
-        problem=lambda budget, ctx: _problem(name, settings, budget, ctx),
-        prepare=lambda preset, ctx: None,
-        evaluate=lambda sampler, preset, ctx: _referee(name, settings, preset, ctx).evaluate(sampler),
+        open=partial(OpenGaussian, name, settings),
         primary="heldout_sw2",
         base=(0, 0),
         guidance_weights=dict.fromkeys(BUDGETS, 1.0),
@@ -207,26 +205,33 @@ def _source(folder: Path, asked: str) -> Source:
     return Source("embedded", "exact sampler", "gaussians-1")
 
 
-def _problem(name: str, settings: Settings, budget: Budget, ctx: TaskContext) -> Problem:
-    from compbench.data.gaussian_oracle import SourceOracle
+class OpenGaussian:
+    """The task with its sources at hand."""
 
-    sources = distributions(name, settings)
-    return Problem(
-        space=SPACE,
-        event=EVENT,
-        federation=Federation([PooledSource(sources, settings.train_points, ctx)]),
-        budget=budget,
-        holdout=HOLDOUT,
-        base=(0, 0),
-        composed=(0, 1),
-        oracle=SourceOracle(sources, ctx.device),
-    )
+    def __init__(self, name: str, settings: Settings, ctx: TaskContext) -> None:
+        self.sources, self.settings, self.ctx = distributions(name, settings), settings, ctx
 
+    def problem(self, budget: Budget) -> Problem:
+        from compbench.data.gaussian_oracle import SourceOracle
 
-def _referee(name: str, settings: Settings, preset: str, ctx: TaskContext) -> object:
-    from compbench.tasks.gaussian_evaluation import GaussianReferee
+        return Problem(
+            space=SPACE,
+            event=EVENT,
+            federation=Federation([PooledSource(self.sources, self.settings.train_points, self.ctx)]),
+            budget=budget,
+            holdout=HOLDOUT,
+            base=(0, 0),
+            composed=(0, 1),
+            oracle=SourceOracle(self.sources, self.ctx.device),
+        )
 
-    return GaussianReferee(distributions(name, settings), preset, ctx)
+    def prepare(self) -> None:
+        """Nothing: references are drawn exactly."""
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        from compbench.tasks.gaussian_evaluation import GaussianEvaluation
+
+        return GaussianEvaluation(self.sources, self.ctx).evaluate(sampler)
 
 
 @hookimpl

@@ -21,11 +21,11 @@ NUM_SAMPLES = {"smoke": 200, "quick": 2000, "paper": 5000}
 PICTURE_SIDE = 160
 
 
-class GaussianReferee:
+class GaussianEvaluation:
     """Judges samples of the target (held out) and of the three sources (seen)."""
 
-    def __init__(self, sources: Mapping[tuple[int, int], Mixture], preset: str, ctx: TaskContext) -> None:
-        self.sources, self.ctx, self.count = sources, ctx, NUM_SAMPLES[preset]
+    def __init__(self, sources: Mapping[tuple[int, int], Mixture], ctx: TaskContext) -> None:
+        self.sources, self.ctx, self.count = sources, ctx, NUM_SAMPLES[ctx.preset]
         parts = [sources[cell] for cell in ((1, 0), (0, 1), (0, 0))]
         self.parts = parts
         self.closed = product_of_gaussians(parts, (1.0, 1.0, -1.0)) if all(len(p.weights) == 1 for p in parts) else None

@@ -62,7 +62,7 @@ class RealImages(Protocol):
         ...
 
 
-class ImageReferee:
+class ImageEvaluation:
     """Judges and scores of one image task under one preset."""
 
     def __init__(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -29,13 +29,14 @@ from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.flow.transfer import send
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Event, Extension, MethodSettings, Problem, Task, TaskContext
+from compbench.interfaces import Budget, Evaluation, Event, Extension, MethodSettings, Problem, Sampler, Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
     from torch import Generator, Tensor
 
     from compbench.data.lattices import Images
+    from compbench.tasks.image_evaluation import ImageEvaluation
 
 CITATION = "Compositional Flow Matching with Factored Velocity Fields"
 SHAPES = ("cube", "cylinder", "sphere", "capsule")
@@ -138,7 +139,6 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
     space = condition_space(lattice, settings.axis_bins)
     extend = pattern == "extend"
     holdout = Holdout.empty(space) if extend else Holdout.by_rule(space, PAIRS[lattice.name], PATTERNS[pattern])
-    family = partial(_Family, lattice, pattern, settings, space, holdout)
     found = budgets(lattice.name, extend=extend)
     notes = ["the pattern splits the seen graph in two: even and odd values never meet"] if pattern == "medium" else []
     if extend:
@@ -154,9 +154,7 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
         event=Event("image", (3, 64, 64)),
         budgets=found,
         source=lambda folder, asked: choose_source(lattice, folder, asked),
-        problem=lambda budget, ctx: family(ctx).problem(budget),
-        prepare=lambda preset, ctx: family(ctx).referee(preset).prepare(),
-        evaluate=lambda sampler, preset, ctx: family(ctx).referee(preset).evaluate(sampler),
+        open=partial(OpenImages, lattice, pattern, settings, space, holdout),
         primary=f"all_accuracy_{ADDED[lattice.name].replace(' ', '_')}" if extend else "heldout_accuracy",
         version=2,
         extends=ADDED[lattice.name] if extend else "",
@@ -191,7 +189,7 @@ def _paper_notes(lattice: Lattice, *, extend: bool) -> list[str]:
     return notes
 
 
-class _Family:
+class OpenImages:
     """A task with its data opened."""
 
     def __init__(
@@ -227,16 +225,24 @@ class _Family:
             guidance_weight=GUIDANCE if holdout.factors else 1.0,
         )
 
-    def referee(self, preset: str) -> object:
-        from compbench.tasks.image_evaluation import ImageReferee
+    def prepare(self) -> None:
+        self.evaluation.prepare()
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        return self.evaluation.evaluate(sampler)
+
+    @cached_property
+    def evaluation(self) -> ImageEvaluation:
+        """Judges and scores; made when first asked for, which a contestant never does."""
+        from compbench.tasks.image_evaluation import ImageEvaluation
         from compbench.tasks.image_presets import JUDGES, SIZES
 
-        return ImageReferee(
+        return ImageEvaluation(
             real=_LatticeImages(self.images, self.fine, self.lattice, self.space, self.ctx.device),
             space=self.space,
             holdout=self.holdout,
-            judge=replace(JUDGES[self.lattice.name, preset], architecture=self.settings.judge),
-            sizes=SIZES[preset],
+            judge=replace(JUDGES[self.lattice.name, self.ctx.preset], architecture=self.settings.judge),
+            sizes=SIZES[self.ctx.preset],
             dataset=self.lattice.name,
             added=ADDED[self.lattice.name] if self.pattern == "extend" else "",
             ctx=self.ctx,

@@ -9,18 +9,19 @@ Decentralized Compositional Flow Matching (DCFM), section 6.2, appendix B and ta
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Event, Problem, Source, Task, TaskContext
+from compbench.interfaces import Budget, Evaluation, Event, Problem, Sampler, Source, Task, TaskContext
 from compbench.tasks.planning_settings import Settings
 
 if TYPE_CHECKING:
     from compbench.data.cube_segments import Segments
+    from compbench.tasks.planning_evaluation import PlanningEvaluation
 
 CITATION = "Decentralized Compositional Flow Matching"
 QUADRANTS = ("TL", "TR", "BL", "BR")
@@ -78,7 +79,6 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
     """A task of the family."""
     settings = settings or Settings()
     how = "segments shared out evenly" if split == "iid" else "each has other moves"
-    family = partial(_Family, split, settings)
     return Task(
         name=f"planning-{split}",
         summary=f"plans of a robot arm, two silos ({how}); diagonal moves never seen",
@@ -87,9 +87,7 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         event=Event("trajectory", (NUM_CHANNELS, WINDOW // settings.stride)),
         budgets=BUDGETS,
         source=_source,
-        problem=lambda budget, ctx: family(ctx).problem(budget),
-        prepare=lambda preset, ctx: family(ctx).referee(preset).prepare(),
-        evaluate=lambda sampler, preset, ctx: family(ctx).referee(preset).evaluate(sampler),
+        open=partial(OpenPlanning, split, settings),
         primary="heldout_success_rate",
         silos=2,
         guidance_weights=dict.fromkeys(BUDGETS, 1.0),
@@ -124,8 +122,8 @@ def _source(folder: Path, asked: str) -> Source:
     return choose(folder, asked)
 
 
-class _Family:
-    """Segments of one context, for the problem and for the referee."""
+class OpenPlanning:
+    """The task with its segments read."""
 
     def __init__(self, split: str, settings: Settings, ctx: TaskContext) -> None:
         import torch
@@ -175,10 +173,18 @@ class _Family:
             composed=(0, 1),
         )
 
-    def referee(self, preset: str) -> object:
-        from compbench.tasks.planning_evaluation import PlanningReferee
+    def prepare(self) -> None:
+        self.evaluation.prepare()
 
-        return PlanningReferee(self.segments, self.settings, HOLDOUT, preset, self.ctx)
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        return self.evaluation.evaluate(sampler)
+
+    @cached_property
+    def evaluation(self) -> PlanningEvaluation:
+        """Judges and scores; made when first asked for, which a contestant never does."""
+        from compbench.tasks.planning_evaluation import PlanningEvaluation
+
+        return PlanningEvaluation(self.segments, self.settings, HOLDOUT, self.ctx)
 
 
 @hookimpl

@@ -67,11 +67,11 @@ class TrialResults(NamedTuple):
     outcomes: dict[str, list[Outcome | Failed | None]]
 
 
-class PlanningReferee:
+class PlanningEvaluation:
     """Judges plans of the seen and the held-out pairs."""
 
-    def __init__(self, segments: Segments, settings: Settings, holdout: Holdout, preset: str, ctx: TaskContext) -> None:
-        self.segments, self.settings, self.holdout, self.preset, self.ctx = segments, settings, holdout, preset, ctx
+    def __init__(self, segments: Segments, settings: Settings, holdout: Holdout, ctx: TaskContext) -> None:
+        self.segments, self.settings, self.holdout, self.preset, self.ctx = segments, settings, holdout, ctx.preset, ctx
         self.cells = {"heldout": holdout.cells, "seen": holdout.seen_cells}
 
     def prepare(self) -> None:

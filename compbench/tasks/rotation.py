@@ -8,7 +8,7 @@ interpolates can help.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Score, Source, Task, TaskContext
+from compbench.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Score, Source, Task, TaskContext
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,19 +65,6 @@ def make_task(settings: Settings) -> Task:
     holdout = Holdout.by_rule(space, ("angle",), lambda angle: first <= angle <= last)
     event = Event("image", (1, SIDE, SIDE))
 
-    def problem(budget: Budget, ctx: TaskContext) -> Problem:
-        import torch
-
-        from compbench.data.bumps import TableSilo
-
-        images = all_images(ctx.data, ctx.source.kind)
-        angles = torch.tensor(holdout.seen_cells)
-        silo = TableSilo("rotations", (2 * images[angles[:, 0], None] - 1).to(ctx.device), angles.to(ctx.device))
-        return Problem(space, event, Federation([silo]), budget, holdout, composed=(0,), deterministic=True)
-
-    def evaluate(sampler: Any, preset: str, ctx: TaskContext) -> Evaluation:
-        return judge(sampler, all_images(ctx.data, ctx.source.kind), settings)
-
     return Task(
         name="rotation",
         summary=f"a digit turned by whole degrees, {first} to {last} held out",
@@ -86,9 +73,7 @@ def make_task(settings: Settings) -> Task:
         event=event,
         budgets=BUDGETS,
         source=choose,
-        problem=problem,
-        prepare=lambda preset, ctx: None,
-        evaluate=evaluate,
+        open=partial(OpenRotation, settings, space, holdout),
         primary="heldout_accuracy",
         metrics=(),
         version=2,
@@ -112,6 +97,32 @@ def make_task(settings: Settings) -> Task:
             "chosen: accuracy by the nearest true image; the paper shows pictures and MSE alone.",
         ),
     )
+
+
+class OpenRotation:
+    """The task with its digit turned to every degree."""
+
+    def __init__(self, settings: Settings, space: FactorSpace, holdout: Holdout, ctx: TaskContext) -> None:
+        self.settings, self.space, self.holdout, self.ctx = settings, space, holdout, ctx
+        self.images = all_images(ctx.data, ctx.source.kind)
+
+    def problem(self, budget: Budget) -> Problem:
+        """The images outside of the arc."""
+        import torch
+
+        from compbench.data.bumps import TableSilo
+
+        angles = torch.tensor(self.holdout.seen_cells)
+        x1 = (2 * self.images[angles[:, 0], None] - 1).to(self.ctx.device)
+        federation = Federation([TableSilo("rotations", x1, angles.to(self.ctx.device))])
+        event = Event("image", (1, SIDE, SIDE))
+        return Problem(self.space, event, federation, budget, self.holdout, composed=(0,), deterministic=True)
+
+    def prepare(self) -> None:
+        """Nothing: true images are at hand."""
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        return judge(sampler, self.images, self.settings)
 
 
 def choose(data: Path, source: str) -> Source:

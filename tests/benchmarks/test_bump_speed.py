@@ -75,7 +75,7 @@ def net_of(kind: str, *, plain: bool) -> nn.Module:
 def plain_seconds(kind: str, steps: int) -> float:
     """CPU seconds a step of a plain loop: DataLoader, AdamW, fp32."""
     net = net_of(kind, plain=True)
-    places = task().problem(task().budgets["quick"], context()).federation.pooled().condition
+    places = task().open(context()).problem(task().budgets["quick"]).federation.pooled().condition
     optimiser = torch.optim.AdamW(net.parameters(), lr=1e-3)
     done, start = 0, 0.0
     while done < steps + 3:
@@ -99,7 +99,7 @@ def our_seconds(kind: str, steps: int) -> float:
     """CPU seconds a step of our loop, in the precision that a run takes on this machine, compiled where `regress` does it."""
     net = net_of(kind, plain=False)
     budget = task().budgets["quick"].model_copy(update={"train_steps": steps + 3})
-    silo = task().problem(budget, context()).federation.pooled()
+    silo = task().open(context()).problem(budget).federation.pooled()
     stamps = []
     precision = devices.precision("auto", torch.device("cpu"))
     ctx = Context(torch.device("cpu"), precision, torch.Generator().manual_seed(0), NoCheckpoints())
@@ -135,7 +135,7 @@ def many_seconds(count: int, steps: int) -> float:
     """CPU seconds a step and network of low-rank, `count` at once."""
     nets, weights = [net_of("low-rank", plain=False) for _ in range(count)], torch.tensor([[0.1, 0.01]] * count)
     budget = task().budgets["quick"].model_copy(update={"train_steps": steps + 3})
-    silos = [task().problem(budget, context()).federation.pooled()] * count
+    silos = [task().open(context()).problem(budget).federation.pooled()] * count
     stamps = []
     precision = devices.precision("auto", torch.device("cpu"))
     ctx = Context(torch.device("cpu"), precision, torch.Generator(), NoCheckpoints())

@@ -19,7 +19,7 @@ def test_the_paper_budget_trains_its_first_steps(benchmark, tmp_path) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     source = task.source(tmp_path, "embedded")
     budget = task.budgets["paper"].model_copy(update={"train_steps": STEPS})
-    problem: Problem = task.problem(budget, TaskContext(device, "bf16", 0, tmp_path, tmp_path, source))
+    problem: Problem = task.open(TaskContext(device, "bf16", 0, tmp_path, tmp_path, source)).problem(budget)
 
     def fit() -> torch.nn.Module:
         ctx = Context(device, "bf16", torch.Generator().manual_seed(0), NoCheckpoints(), compile=device.type == "cuda")

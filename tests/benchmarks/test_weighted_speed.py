@@ -144,7 +144,7 @@ def test_the_training_step_beats_the_plain_one(precision: str, benchmark) -> Non
     """The paper's batch of 510 and width of 512; plain is float32, eager, unfused."""
     task = make_task("gauss2d-nonfact-id")
     ctx = TaskContext(torch.device("cpu"), "fp32", 0, None, None, Source("embedded", "exact sampler", "gaussians-1"))
-    problem = task.problem(task.budgets["paper"].model_copy(update={"train_steps": 40}), ctx)
+    problem = task.open(ctx).problem(task.budgets["paper"].model_copy(update={"train_steps": 40}))
 
     def fit(*, fast: bool) -> object:
         torch.manual_seed(0)

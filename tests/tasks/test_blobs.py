@@ -17,7 +17,7 @@ from compbench.tasks.blobs_evaluation import panel
 def ctx(tmp_path) -> TaskContext:
     metrics = {metric.name: metric for metric in vector.compbench_metrics()}
     source = Source("embedded", "exact sampler", "blobs-1")
-    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, metrics=metrics)
+    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, "smoke", metrics=metrics)
 
 
 def exact(condition: torch.Tensor, stream: str) -> torch.Tensor:
@@ -26,7 +26,7 @@ def exact(condition: torch.Tensor, stream: str) -> torch.Tensor:
 
 
 def scores(sampler, ctx) -> dict[str, float]:
-    return {score.name: score.value for score in make_task("noniid").evaluate(sampler, "smoke", ctx).scores}
+    return {score.name: score.value for score in make_task("noniid").open(ctx).evaluate(sampler).scores}
 
 
 def test_right_is_right_and_top_is_top() -> None:
@@ -37,7 +37,7 @@ def test_right_is_right_and_top_is_top() -> None:
 @pytest.mark.parametrize(("split", "modes"), [("iid", [3, 3]), ("noniid", [2, 2])])
 def test_no_silo_has_the_missing_mode_and_together_they_have_the_rest(split, modes, ctx) -> None:
     task = make_task(split)
-    problem = task.problem(BUDGETS["smoke"], ctx)
+    problem = task.open(ctx).problem(BUDGETS["smoke"])
     everything = set()
     for silo, count in zip(problem.federation._silos, modes, strict=True):
         cells = set(map(tuple, silo.condition.tolist()))

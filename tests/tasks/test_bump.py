@@ -32,10 +32,10 @@ def test_blank_levels_are_the_protocols() -> None:
 def test_the_squares_hold_out_289_cells_and_no_whole_row(name: str) -> None:
     task = make_task(name, SQUARES[name])
     assert len(task.holdout.cells) == 289
-    problem = task.problem(task.budgets["quick"], context())
+    problem = task.open(context()).problem(task.budgets["quick"])
     assert problem.federation.sizes == (495,)
     assert problem.singles.size == 56
-    assert task.problem(task.budgets["paper"], context("paper")).federation.sizes == (2000,)
+    assert task.open(context("paper")).problem(task.budgets["paper"]).federation.sizes == (2000,)
     batch = problem.federation.pooled().batch(4000, torch.Generator().manual_seed(0))
     assert not task.holdout.contains(batch.condition).any()
     assert [len(batch.condition[:, k].unique()) for k in range(2)] == [28, 28]
@@ -46,7 +46,7 @@ def test_a_changed_gradient_clip_changes_no_training_set(preset: str, examples: 
     task = make_task("bump-center", SQUARES["bump-center"])
     for clip in (1.0, 1e9):
         budget = task.budgets[preset].model_copy(update={"gradient_clip": clip})
-        assert task.problem(budget, context(preset)).federation.sizes == (examples,)
+        assert task.open(context(preset)).problem(budget).federation.sizes == (examples,)
 
 
 def test_true_bumps_score_full_marks_and_blank_images_the_blank_level() -> None:
@@ -56,7 +56,7 @@ def test_true_bumps_score_full_marks_and_blank_images_the_blank_level() -> None:
         def sampler(c, stream, image=image):
             return image(c) if image else -torch.ones(len(c), 1, 28, 28)
 
-        found = task.evaluate(sampler, "quick", context())
+        found = task.open(context()).evaluate(sampler)
         scores = {score.name: score for score in found.scores}
         for split in ("heldout", "seen"):
             assert scores[f"{split}_strict_accuracy"].value == accuracy

@@ -11,14 +11,24 @@ from compbench.errors import CompbenchError
 from compbench.factors import identifiability
 from compbench.interfaces import Source, TaskContext
 from compbench.metrics import image
-from compbench.tasks.cmnist import BUDGETS, NUM_VALUES, SPACE, Settings, _ColouredDigits, _Family, choose, holdout_of, make_task
+from compbench.tasks.cmnist import (
+    BUDGETS,
+    NUM_VALUES,
+    SPACE,
+    OpenDigits,
+    Settings,
+    _ColouredDigits,
+    choose,
+    holdout_of,
+    make_task,
+)
 
 
 @pytest.fixture
 def ctx(tmp_path) -> TaskContext:
     metrics = {metric.name: metric for metric in image.compbench_metrics()}
     source = Source("embedded", "scikit-learn digits", "digits-coloured-1")
-    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, metrics=metrics)
+    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, "smoke", metrics=metrics)
 
 
 def test_half_of_the_pairs_are_seen_and_every_value_has_five() -> None:
@@ -36,7 +46,7 @@ def test_the_band_connects_the_seen_pairs_and_parity_splits_them() -> None:
 
 @pytest.mark.parametrize(("split", "spread"), [("iid", (0.9, 1.1)), ("noniid", (0.0, 1e9))])
 def test_ten_silos_share_the_seen_pairs_once_each_image(split, spread, ctx) -> None:
-    problem = make_task(split).problem(BUDGETS["smoke"], ctx)
+    problem = make_task(split).open(ctx).problem(BUDGETS["smoke"])
     silos = problem.federation._silos
     sizes = torch.tensor([silo.size for silo in silos]).float()
     assert len(silos) == 10
@@ -53,7 +63,7 @@ def test_ten_silos_share_the_seen_pairs_once_each_image(split, spread, ctx) -> N
 
 
 def test_a_silos_pixels_have_the_colour_of_their_condition(ctx) -> None:
-    batch = make_task("noniid").problem(BUDGETS["smoke"], ctx).federation._silos[0].batch(64, Generator().manual_seed(0))
+    batch = make_task("noniid").open(ctx).problem(BUDGETS["smoke"]).federation._silos[0].batch(64, Generator().manual_seed(0))
     assert batch.x1.shape == (64, 3, 28, 28)
     assert (batch.x1.min(), batch.x1.max()) == (-1, 1)
     palette = torch.tensor([[255, 40, 40], [255, 140, 0], [255, 240, 40], [130, 255, 60], [0, 150, 70],
@@ -65,7 +75,7 @@ def test_a_silos_pixels_have_the_colour_of_their_condition(ctx) -> None:
 
 
 def test_real_images_have_what_was_asked_and_nobody_trained_on_them(ctx) -> None:
-    family = _Family("iid", Settings(), holdout_of(Settings()), ctx)
+    family = OpenDigits("iid", Settings(), holdout_of(Settings()), ctx)
     real = _ColouredDigits(family.train, family.reference, family.holdout, ctx.device)
     conditions = torch.tensor(family.holdout.cells).repeat(2, 1)
     images = real.of(conditions, Generator().manual_seed(0))
@@ -99,7 +109,7 @@ def test_a_value_that_no_silo_has_is_named(tmp_path, ctx) -> None:
     task = make_task("iid", Settings(silos=1))
     official = TaskContext(ctx.device, "fp32", 0, ctx.data, ctx.data, choose(ctx.data, "official"))
     with pytest.raises(CompbenchError, match="no silo has 'digit' = 1"):
-        task.problem(BUDGETS["smoke"], official)
+        task.open(official).problem(BUDGETS["smoke"])
 
 
 def test_space_names_its_colours() -> None:

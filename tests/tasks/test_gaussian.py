@@ -18,7 +18,7 @@ def context(tmp_path) -> TaskContext:
     registry = Registry()
     metrics = {name: registry.load("metrics", name) for name in ("sw2", "mmd2", "mmd2_fixed", "mean_error", "covariance_error")}
     source = Source("embedded", "exact sampler", "gaussians-1")
-    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, metrics=metrics)
+    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, "smoke", metrics=metrics)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -50,7 +50,7 @@ def test_training_points_are_drawn_once(context: TaskContext) -> None:
 
 def test_the_oracle_is_the_problems(context: TaskContext) -> None:
     task = make_task("gauss2d-nonfact-id")
-    problem = task.problem(task.budgets["smoke"], context)
+    problem = task.open(context).problem(task.budgets["smoke"])
     assert problem.oracle.law((1, 1)).variances.flatten().tolist() == pytest.approx([20 / 21] * 2)
 
 
@@ -58,7 +58,7 @@ def test_the_oracle_is_the_problems(context: TaskContext) -> None:
 def test_exact_samples_score_at_the_noise_floor(name: str, context: TaskContext) -> None:
     task = make_task(name)
     laws = distributions(name, task.settings)
-    oracle = task.problem(task.budgets["smoke"], context).oracle
+    oracle = task.open(context).problem(task.budgets["smoke"]).oracle
 
     def exact(condition, *, stream: str):
         generator = torch.Generator().manual_seed(hash(stream) % 1000)
@@ -69,7 +69,7 @@ def test_exact_samples_score_at_the_noise_floor(name: str, context: TaskContext)
             return base_composition(laws[1, 0], laws[0, 1], laws[0, 0], len(condition), generator).float()
         return oracle.law(cell).sample(len(condition), generator).float()
 
-    found = task.evaluate(exact, "smoke", context)
+    found = task.open(context).evaluate(exact)
     scores = {score.name: score for score in found.scores}
     assert scores["heldout_sw2"].primary
     assert scores["heldout_sw2"].value < 3 * scores["heldout_sw2"].floor
@@ -81,7 +81,7 @@ def test_exact_samples_score_at_the_noise_floor(name: str, context: TaskContext)
 
 def test_wrong_samples_score_far_from_it(context: TaskContext) -> None:
     task = make_task("gauss2d-nonfact-id")
-    found = task.evaluate(lambda condition, *, stream: torch.randn(len(condition), 2) * 3 + 5, "smoke", context)
+    found = task.open(context).evaluate(lambda condition, *, stream: torch.randn(len(condition), 2) * 3 + 5)
     scores = {score.name: score.value for score in found.scores}
     assert scores["heldout_sw2"] > 4
     assert scores["heldout_mean_error"] == pytest.approx(7.07, abs=0.6)

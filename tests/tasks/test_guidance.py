@@ -14,4 +14,4 @@ def test_a_problem_has_the_guidance_weight_that_its_task_declares(task, tmp_path
     for preset, budget in task.budgets.items():
         source = task.source(tmp_path, "embedded")
         context = TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, preset)
-        assert task.problem(budget, context).guidance_weight == task.guidance_weights[preset]
+        assert task.open(context).problem(budget).guidance_weight == task.guidance_weights[preset]

@@ -14,7 +14,7 @@ from compbench.interfaces import Source, TaskContext
 from compbench.metrics.planning import compbench_metrics
 from compbench.tasks import planning, planning_evaluation
 from compbench.tasks.planning import BUDGETS, HOLDOUT, OWNERS, SPACE, make_task
-from compbench.tasks.planning_evaluation import NUM_GROUPS, TRIALS, PlanningReferee
+from compbench.tasks.planning_evaluation import NUM_GROUPS, TRIALS, PlanningEvaluation
 from compbench.tasks.planning_execution import Outcome, Trial, action, carry_out, start_state, targets
 from compbench.tasks.planning_picture import panels
 from compbench.tasks.planning_recorded import RecordedPlans
@@ -50,10 +50,10 @@ def family(tmp_path: Path, monkeypatch):
     """family(split, segments) without the simulator."""
     from compbench.data import cube_segments, cube_trajectories
 
-    def make(split: str, found: Segments) -> planning._Family:
+    def make(split: str, found: Segments) -> planning.OpenPlanning:
         monkeypatch.setattr(cube_trajectories, "load", lambda *args, **kwargs: None)
         monkeypatch.setattr(cube_segments, "segments", lambda *args, **kwargs: found)
-        return planning._Family(split, planning.Settings(), context(tmp_path))
+        return planning.OpenPlanning(split, planning.Settings(), context(tmp_path))
 
     return make
 
@@ -179,7 +179,7 @@ def test_the_referee_counts_what_is_feasible_and_what_succeeds(tmp_path: Path, m
     monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
     found = invented()
     sampler = Perfect(found)
-    referee = PlanningReferee(found, planning.Settings(), HOLDOUT, "smoke", context(tmp_path))
+    referee = PlanningEvaluation(found, planning.Settings(), HOLDOUT, context(tmp_path))
     result = referee.evaluate(sampler)
     scores = {score.name: score for score in result.scores}
     assert scores["heldout_success_rate"].value == 100
@@ -200,7 +200,7 @@ def test_the_ranked_plan_is_given_the_cube_and_the_goal_and_the_second_score_the
     monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
     found = invented()
     sampler = Perfect(found)
-    PlanningReferee(found, planning.Settings(), HOLDOUT, "smoke", context(tmp_path)).evaluate(sampler)
+    PlanningEvaluation(found, planning.Settings(), HOLDOUT, context(tmp_path)).evaluate(sampler)
     given = dict(sampler.given)
     assert set(given) == {f"{split}{kind} inpaint" for split in ("heldout", "seen") for kind in ("", "_whole_state")}
     trials = NUM_GROUPS * TRIALS["smoke"]
@@ -222,7 +222,7 @@ def test_ceilings_are_the_tasks_whatever_the_runs_seed(tmp_path: Path, monkeypat
     monkeypatch.setattr(planning_evaluation, "Workers", Noted)
     for seed in (0, 1):
         orders.append([])
-        PlanningReferee(invented(), planning.Settings(), HOLDOUT, "smoke", context(tmp_path / str(seed), seed)).prepare()
+        PlanningEvaluation(invented(), planning.Settings(), HOLDOUT, context(tmp_path / str(seed), seed)).prepare()
     assert len(orders[0]) == len(orders[1]) > 0
     assert all(one.seed == other.seed and numpy.array_equal(one.start, other.start) for one, other in zip(*orders, strict=True))
 
@@ -232,7 +232,7 @@ def test_a_split_without_recorded_segments_has_no_ceiling(tmp_path: Path, monkey
     found = invented()
     seen = numpy.array([tuple(cell) in HOLDOUT.seen_cells for cell in found.cells.tolist()])
     recorded = Segments(found.plans[seen], found.cells[seen])
-    referee = PlanningReferee(recorded, planning.Settings(), HOLDOUT, "smoke", context(tmp_path))
+    referee = PlanningEvaluation(recorded, planning.Settings(), HOLDOUT, context(tmp_path))
     scores = {score.name: score for score in referee.evaluate(Perfect(found)).scores}
     assert scores["heldout_success_rate"].value == 100
     assert scores["heldout_success_rate"].ceiling is None
@@ -275,7 +275,7 @@ class Memory(RecordedPlans):
 def remembered(played: Trajectories, tmp_path_factory) -> dict[str, object]:
     """Scores of a model that memorised the segments of two episodes, carried out in the simulator."""
     found = segments(played, stride=4, episodes=2)
-    referee = PlanningReferee(found, planning.Settings(), HOLDOUT, "smoke", context(tmp_path_factory.mktemp("cache")))
+    referee = PlanningEvaluation(found, planning.Settings(), HOLDOUT, context(tmp_path_factory.mktemp("cache")))
     memory = Memory(found)
     referee.cells = {"seen": memory.cells(HOLDOUT.seen_cells + HOLDOUT.cells)}
     return {score.name: score for score in referee.evaluate(memory).scores}
@@ -295,7 +295,7 @@ def test_plans_in_the_wrong_quadrant_are_neither_feasible_nor_carried_out(tmp_pa
     monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
     found = invented()
     shifted = Segments(found.plans, (found.cells + 1) % 4)
-    referee = PlanningReferee(found, planning.Settings(), HOLDOUT, "smoke", context(tmp_path))
+    referee = PlanningEvaluation(found, planning.Settings(), HOLDOUT, context(tmp_path))
     values = {score.name: score.value for score in referee.evaluate(Perfect(shifted)).scores}
     assert values["heldout_feasibility"] == values["heldout_success_rate"] == values["heldout_success_rate_direct"] == 0
 

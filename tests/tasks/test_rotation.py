@@ -68,7 +68,7 @@ def test_true_images_score_full_marks_and_the_blend_one(tmp_path) -> None:
 def test_the_arc_is_held_out_of_the_training_data(tmp_path) -> None:
     task = make_task(Settings())
     context = TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, Source("embedded", "digits", ""))
-    problem = task.problem(task.budgets["smoke"], context)
+    problem = task.open(context).problem(task.budgets["smoke"])
     assert problem.federation.sizes == (360 - 41,)
     angles = problem.federation.pooled().condition[:, 0]
     assert not ((angles >= 160) & (angles <= 200)).any()
@@ -78,7 +78,7 @@ def test_the_arc_is_held_out_of_the_training_data(tmp_path) -> None:
 def test_every_decoder_is_given_an_angle_whose_ends_meet(tmp_path, name: str) -> None:
     method, task = Registry().load("methods", name), make_task(Settings())
     context = TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, Source("embedded", "digits", ""))
-    problem = task.problem(task.budgets["smoke"], context)
+    problem = task.open(context).problem(task.budgets["smoke"])
     encoding = method.build(method.settings(), problem).encoding
     before, at, after = encoding(torch.tensor([[359], [0], [1]]))
     torch.testing.assert_close((at - before).norm(), (after - at).norm())

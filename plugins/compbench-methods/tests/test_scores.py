@@ -24,7 +24,7 @@ def perturbed(train_steps: int = 600, name: str = "gauss2d-nonfact-id", **budget
     source = Source("embedded", "exact sampler", "gaussians-1")
     ctx = TaskContext(torch.device("cpu"), "fp32", 0, None, None, source)
     changed = {"train_steps": train_steps, "batch_size": 300, "width": 128, "learning_rate": 3e-3, "sample_steps": 50, **budget}
-    return task.problem(task.budgets["quick"].model_copy(update=changed), ctx)
+    return task.open(ctx).problem(task.budgets["quick"].model_copy(update=changed))
 
 
 def asked(count: int, cell: tuple[int, int] = (1, 1)) -> Request:
