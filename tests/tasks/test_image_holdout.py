@@ -7,7 +7,7 @@ from compbench.factors import identifiability
 from compbench.interfaces import TaskContext
 from compbench.registry import Registry
 from compbench.tasks import image_evaluation
-from compbench.tasks.image_evaluation import ImageReferee, Sizes, grid, to_uint8
+from compbench.tasks.image_evaluation import ImageEvaluation, Sizes, grid, to_uint8
 from compbench.tasks.image_holdout import Settings, condition_space, fine_space, make_task, to_condition, to_fine
 
 
@@ -101,7 +101,7 @@ def test_an_extension_is_ranked_by_the_factor_that_it_adds(monkeypatch) -> None:
     """Right in all but floor hue: the old factors' accuracies are 1, the joint and the new one are 0."""
     task = make_task(SHAPES3D, "extend")
     context = TaskContext(torch.device("cpu"), "fp32", 0, None, None, None)
-    referee = ImageReferee(
+    referee = ImageEvaluation(
         real=Labelled(),
         space=task.space,
         holdout=task.holdout,
