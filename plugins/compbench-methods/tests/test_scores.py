@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from compbench_methods import fkc, mcmc, naive
-from problems import context, vector_problem
+from problems import context, image_problem, vector_problem
 
 from compbench.data.gaussian_oracle import SourceOracle
 from compbench.data.gaussians import gaussian
@@ -165,3 +165,17 @@ def test_the_double_perturbation_of_a_wider_first_source_is_wider() -> None:
 
 class _Nothing:
     name, size = "nothing", 1
+
+
+def test_the_planar_clip_stays_in_the_plane_and_images_are_tempered() -> None:
+    """On images nothing is clipped and no step leaves less than half of the effective size; on vectors 15 is the bound."""
+    found, notes = METHODS["fkc"], {}
+    for problem, shape in ((vector_problem(train_steps=3), (2,)), (image_problem(), (3, 16, 16))):
+        settings, ctx = found.settings(num_particles=8), context()
+        request = Request(torch.tensor([[0, 1], [1, 0]] * 4), torch.randn(8, *shape))
+        found.sample(settings, found.fit(settings, problem, context()), request, ctx)
+        notes[problem.event.kind] = ctx.notes
+    assert notes["image"]["clipped"] == 0
+    assert min(notes["image"]["ess"]) >= 4 - 1e-3
+    assert notes["vector"]["tempered"] == 1
+    assert fkc.PLANAR == {"g_clip": 15.0, "resample_below": 1.0, "ess_floor": 0.0}  # the authors' code
