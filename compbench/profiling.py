@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
 WINDOW_SECONDS = 0.5
-"""Length of one timed window of training; the device is synchronised at its ends only."""
+"""Length of one timed window of training."""
 
 
 def synchronise(device: torch.device) -> None:
@@ -28,55 +27,30 @@ def synchronise(device: torch.device) -> None:
 class StepMeter:
     """Training steps/s as the median over windows of about half a second; the first window is warm-up.
 
-    Called once a step.  The device is synchronised at the ends of windows, never in between.
+    Called when a step was reported, by the parent of a run: its clock, and no call in the loop that is measured.
     """
 
-    def __init__(self, device: torch.device, clock: Callable[[], float] = perf_counter) -> None:
-        self._device, self._clock = device, clock
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
         self._start: float | None = None
         self._first = 0
         self._rates: list[float] = []
+        self.done = 0
 
     def step(self, done: int) -> None:
-        """Note that `done` steps are finished."""
+        """Note that `done` steps are finished; a smaller number than before begins a new window."""
         now = self._clock()
-        if self._start is None:
-            self._open(done)
+        if self._start is None or done < self._first:
+            self._start, self._first = now, done
         elif now - self._start >= WINDOW_SECONDS:
-            synchronise(self._device)
-            self._rates.append((done - self._first) / (self._clock() - self._start))
-            self._open(done)
-
-    def _open(self, done: int) -> None:
-        synchronise(self._device)
-        self._start, self._first = self._clock(), done
+            self._rates.append((done - self._first) / (now - self._start))
+            self._start, self._first = now, done
+        self.done = max(self.done, done)
 
     def rate(self) -> float | None:
         """Median steps/s; None if no window was completed."""
         windows = self._rates[1:] or self._rates
         return statistics.median(windows) if windows else None
-
-
-class Latency(NamedTuple):
-    """Seconds of repeated calls: median and 95th percentile."""
-
-    p50: float
-    p95: float
-
-
-def latency(call: Callable[[], Any], device: torch.device, *, seconds: float, at_most: int = 50) -> Latency:
-    """Time a call after one warm-up, synchronised at both ends, for about `seconds` and at least 3 times."""
-    call()
-    times: list[float] = []
-    begin = perf_counter()
-    while len(times) < 3 or (perf_counter() - begin < seconds and len(times) < at_most):
-        synchronise(device)
-        start = perf_counter()
-        call()
-        synchronise(device)
-        times.append(perf_counter() - start)
-    times.sort()
-    return Latency(statistics.median(times), times[min(len(times) - 1, round(0.95 * (len(times) - 1)))])
 
 
 def count_flops(call: Callable[[], Any]) -> float:
@@ -109,21 +83,25 @@ def count_flops(call: Callable[[], Any]) -> float:
     return float(counter.flops)
 
 
+PEAK_SHAPES = {"cpu": ((512, 512, 512), (1024, 1024, 1024), (2048, 512, 512)), "cuda": ((4096,) * 3, (8192,) * 3)}
+"""Products (rows, inner, columns) of which the fastest is the peak."""
+
+
 def measured_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of a square matrix product in `dtype`, the best of some repeats: what "share of peak" refers to."""
+    """FLOP/s of matrix products in `dtype`, the best of several shapes and repeats: what "share of peak" refers to."""
     import torch
 
-    size = 8192 if device.type == "cuda" else 1024
-    a = torch.randn(size, size, device=device).to(dtype)
-    b = torch.randn(size, size, device=device).to(dtype)
-    best = float("inf")
-    for _ in range(6):
-        synchronise(device)
-        start = perf_counter()
-        a @ b
-        synchronise(device)
-        best = min(best, perf_counter() - start)
-    return 2 * size**3 / best
+    best = 0.0
+    for rows, inner, columns in PEAK_SHAPES[device.type]:
+        a = torch.randn(rows, inner, device=device).to(dtype)
+        b = torch.randn(inner, columns, device=device).to(dtype)
+        for _ in range(6):
+            synchronise(device)
+            start = perf_counter()
+            a @ b
+            synchronise(device)
+            best = max(best, 2 * rows * inner * columns / (perf_counter() - start))
+    return best
 
 
 def peak_memory(device: torch.device) -> int:
@@ -209,9 +187,3 @@ class Tracer:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._profiler.export_chrome_trace(str(self._path))
             self._profiler, self._path = None, None
-
-
-def take(samples: Tensor, rows: int) -> Tensor:
-    """The first rows of a batch, repeated as often as needed: a request of any size from a smaller one."""
-    repeats = -(-rows // len(samples))
-    return samples.repeat(repeats, *([1] * (samples.ndim - 1)))[:rows]

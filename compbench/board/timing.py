@@ -105,7 +105,9 @@ def train_flops(record: Record) -> float | None:
     profile = record.profile
     if profile.flops_per_train_step is None:
         return None
-    steps = sum(silo.steps for silo in profile.silos) if profile.silos else record.spec.budget.train_steps
+    steps = profile.train_steps
+    if steps is None:  # of a record that did not count them
+        steps = sum(silo.steps for silo in profile.silos) if profile.silos else record.spec.budget.train_steps
     return profile.flops_per_train_step * steps if steps else None
 
 

@@ -17,7 +17,7 @@ from compbench.errors import CompbenchError, Unwritable
 from compbench.files import publish, read_limited, remove_tree
 from compbench.home import FROM_DATA, Home
 from compbench.registry import Registry
-from compbench.run.audit import plugin_of, profile_of, scope_of
+from compbench.run.audit import Watch, plugin_of, profile_of, scope_of
 from compbench.run.checkout import origin_of
 from compbench.run.environment import environment_of
 from compbench.run.fit_cache import FIT_FILE, SharedFit
@@ -62,6 +62,7 @@ class Pair(Protocol):
     """
 
     alarm: Callable[[], None]
+    watch: Watch
     predecessors: int
     contestant_folder: Path
     referee_folder: Path
@@ -153,8 +154,11 @@ class Attempt:
     def _course(self) -> Ending:
         """Prepare, open, fit, evaluate, measure, publish."""
         try:
+            watch = self.pair.watch
+            watch.worked()
             self.pair.prepare()
             self._lay_out()
+            watch.waited()
             start = time.monotonic()
             opened = self.pair.open(
                 Open(
@@ -166,12 +170,16 @@ class Attempt:
             )
             cost = self._fit(opened)
             fit_seconds = time.monotonic() - start
+            watch.worked()
             found = self.pair.evaluate()
+            watch.worked(sampling=True)
             self.scores = found.scores
             self.artifacts = self._pictures(found)
             measured = self.pair.measure()
             self.facts = measured.facts
-            self.profile = profile_of(measured.profile, found, fit_seconds=fit_seconds, shared=cost)
+            self.profile = profile_of(
+                measured.profile, found, watch, budget=self.spec.budget, fit_seconds=fit_seconds, shared=cost
+            )
             self._publish()
             return Ending("ok")
         except Ended as end:

@@ -1,38 +1,59 @@
 """What a contestant says of itself, read without trust: its process runs plugin code, so anything may come.
 
-Scores are the referee's and never pass through here.  Speeds are the contestant's own, taken by clocks that were captured
-before the plugin was loaded; they are dropped where the parent's or the referee's clock contradicts them.
+Scores are the referee's and never pass through here.  Speeds are the parent's and the referee's own: steps by the parent's
+clock, requests, peak and energy by the referee's.  Of the contestant come its stages, FLOPs, memory and counts; where our
+clocks contradict them, or it worked when it had nothing to do, no speed is kept.
 """
 
 from __future__ import annotations
 
 import hashlib
+import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from compbench.errors import CompbenchError
+from compbench.interfaces import Budget
+from compbench.profiling import StepMeter
 from compbench.registry import Registry
 from compbench.run.messages import Evaluated, FitCost
 from compbench.schemas import Plugin, Profile, RunRequest, Stage
 from compbench.store.meaning import meaning
 
 SLACK_SECONDS, SLACK_SHARE = 5.0, 0.5
-"""How much less than ours a contestant's clock may say: messages, imports and a busy machine take time too."""
+"""How much less than ours a contestant's clock may say: messages and a busy machine take time too."""
 BYTES_PER_SECOND = 1e8
 """A cautious speed of samples on their way to the referee."""
+IDLE_SECONDS, IDLE_SHARE = 1.0, 0.1
+"""CPU seconds that a contestant may use when it has nothing to do, beside a share of what it used to sample."""
+STEPS_SLACK = 2
+"""How many times the budget's steps, a silo and a server, a fit may say that it did."""
+MOST_SILOS = 100
+PEAK_SLACK = 1.5
+"""A share of the measured peak up to this means that the peak was measured badly; beyond it the FLOPs cannot be."""
 
-SPEEDS = (
-    "train_steps_per_second",
-    "train_samples_per_second",
-    "sample_samples_per_second",
-    "latency_p50_ms",
-    "latency_p95_ms",
-    "share_of_peak_training",
-    "share_of_peak_sampling",
-    "energy_joules",
+OURS = frozenset(
+    {
+        "train_steps_per_second",
+        "train_samples_per_second",
+        "sample_samples_per_second",
+        "sample_batch",
+        "latency_p50_ms",
+        "latency_p95_ms",
+        "latency_batch",
+        "peak_flops_per_second",
+        "share_of_peak_training",
+        "share_of_peak_sampling",
+        "energy_joules",
+        "referee_memory_bytes",
+        "distrust",
+    }
 )
+"""Fields of a profile that no contestant is asked for."""
+Listener = Callable[[str, int, int], None]
 
 
 def plugin_of(request: RunRequest, registry: Registry) -> Plugin:
@@ -61,45 +82,138 @@ def scope_of(request: RunRequest, registry: Registry) -> str:
     return hashlib.sha256(f"{own.distribution} {code.digest}".encode()).hexdigest()
 
 
-def profile_of(measured: dict[str, Any], refereed: Evaluated, *, fit_seconds: float, shared: FitCost | None = None) -> Profile:
+class Watch:
+    """The parent's own look at a run: progress by its clock, and the contestant's CPU time at the borders of its work.
+
+    Args:
+        listener: is called with (stage, done, total) as well.
+        cpu_seconds: of the contestant and all that it started; None where that is not known.
+    """
+
+    def __init__(self, listener: Listener, cpu_seconds: Callable[[], float | None] = lambda: None) -> None:
+        self._listener, self._cpu_seconds = listener, cpu_seconds
+        self.meter = StepMeter()
+        self.idle_cpu_seconds = self.sampling_cpu_seconds = 0.0
+        self._last: float | None = None
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage == "fit":
+            self.meter.step(done)
+        self._listener(stage, done, total)
+
+    def worked(self, *, sampling: bool = False) -> None:
+        """The contestant has done what it was asked for; `sampling` if it answered the referee's requests meanwhile."""
+        used = self._since_last()
+        if sampling:
+            self.sampling_cpu_seconds += used
+
+    def waited(self) -> None:
+        """The contestant is asked for something again; whatever it used since it was done was no part of any stage."""
+        self.idle_cpu_seconds += self._since_last()
+
+    def _since_last(self) -> float:
+        now = self._cpu_seconds()
+        used = 0.0 if now is None or self._last is None else max(0.0, now - self._last)
+        self._last = now
+        return used
+
+
+def profile_of(
+    measured: dict[str, Any],
+    refereed: Evaluated,
+    watch: Watch,
+    *,
+    budget: Budget,
+    fit_seconds: float,
+    shared: FitCost | None = None,
+) -> Profile:
     """The profile of a run.
 
     Args:
-        measured: the contestant's own profile, as it came.
+        measured: the contestant's own part, as it came.
         refereed: what the referee measured.
+        watch: what the parent saw.
+        budget: steps and batch size.
         fit_seconds: of opening the data and fitting, by the parent's clock.
         shared: what a fit of another run took, if it was taken.
 
     Returns:
         the profile; without speeds, and saying why, where they cannot be true.
     """
-    ours = {"stages": refereed.stages, "referee_memory_bytes": refereed.referee_memory_bytes}
+    ours: dict[str, Any] = {"referee_memory_bytes": refereed.referee_memory_bytes}
     try:
-        said = Profile(**{**measured, "stages": measured.get("stages", [])})
+        said = Profile(**{name: value for name, value in measured.items() if name not in OURS})
     except (ValidationError, TypeError, ValueError) as error:
-        return Profile(**ours, distrust=f"the contestant sent no profile: {' '.join(str(error).split())[:300]}")
-    why = _contradiction(said, refereed, fit_seconds)
-    kept = {name: value for name, value in said if not (why and name in SPEEDS) and name not in ("stages", "distrust")}
-    stages = [stage for stage in said.stages if not (shared and stage.name == "fit")]
+        why = f"the contestant sent no profile: {' '.join(str(error).split())[:300]}"
+        return Profile(**ours, stages=refereed.stages, distrust=why)
+    stages, idle = _stages(said, refereed, watch, shared)
+    why = _contradiction(said, watch, budget, fit_seconds, shared) or _moonlight(idle, refereed, watch)
+    if not why:
+        ours |= _speeds(said, refereed, watch, budget, shared)
+        why = str(ours.pop("distrust", ""))
+    return Profile(**{**dict(said), **ours, "stages": stages, "distrust": why})
+
+
+def _stages(said: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | None) -> tuple[list[Stage], float]:
+    """All stages of a run, and the contestant's CPU seconds of no stage.
+
+    Seconds of sampling are the referee's, its CPU time the contestant's.
+    """
+    sampling = next((stage.cpu_seconds for stage in said.stages if stage.name == "sample"), 0.0)
+    seen = watch.sampling_cpu_seconds
+    idle = watch.idle_cpu_seconds + max(0.0, seen - sampling)
+    stages = [stage for stage in said.stages if stage.name != "sample" and not (shared and stage.name == "fit")]
     if shared:
         stages.append(Stage(name="fit", seconds=shared.seconds, cpu_seconds=shared.cpu_seconds))
-    stages += refereed.stages
-    return Profile(**{**kept, **ours, "stages": stages, "distrust": why})
+    for stage in refereed.stages:
+        own = {"cpu_seconds": min(sampling, seen or sampling)} if stage.name == "sample" else {}
+        stages.append(stage.model_copy(update=own))
+    if idle >= 0.05:  # less is a message or two
+        stages.append(Stage(name="outside", seconds=0.0, cpu_seconds=round(idle, 2)))
+    return stages, idle
 
 
-def _contradiction(said: Profile, refereed: Evaluated, fit_seconds: float) -> str:
-    """Why the contestant's clock cannot be believed; "" if it can."""
-    fitted = sum(said.seconds(name) for name in ("setup", "data", "fit", "extend"))
-    if _too_short(fitted, fit_seconds, SLACK_SECONDS):
+def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, shared: FitCost | None) -> dict[str, Any]:
+    """Rates, latency, shares of peak and energy: of our clocks; `distrust` where FLOPs go beyond the device's peak."""
+    found: dict[str, Any] = {"energy_joules": None if shared else refereed.energy_joules}
+    rate = None if shared else watch.meter.rate()
+    times = sorted(refereed.request_seconds[1:] or refereed.request_seconds)  # the first is warm-up where there are more
+    samples = refereed.batch / statistics.median(times) if times and times[0] > 0 else None
+    found |= {"train_steps_per_second": rate, "train_samples_per_second": rate and rate * budget.batch_size}
+    if samples:
+        found |= {"sample_samples_per_second": samples, "sample_batch": refereed.batch, "latency_batch": refereed.batch}
+        found["latency_p50_ms"] = 1000 * statistics.median(times)
+        found["latency_p95_ms"] = 1000 * times[round(0.95 * (len(times) - 1))]
+    rates = {
+        "share_of_peak_training": (said.flops_per_train_step or 0.0) * (rate or 0.0),
+        "share_of_peak_sampling": (said.flops_per_sample or 0.0) * (samples or 0.0),
+    }
+    measured = refereed.peak_flops_per_second
+    if measured:
+        peak = max(measured, *rates.values())  # a peak is the most that was ever seen
+        if peak > PEAK_SLACK * measured:
+            return {"distrust": f"its FLOPs would be {peak:.3g} a second on a device whose peak is {measured:.3g}"}
+        found["peak_flops_per_second"] = peak
+        found |= {name: value / peak for name, value in rates.items() if value}
+    return found
+
+
+def _contradiction(said: Profile, watch: Watch, budget: Budget, fit_seconds: float, shared: FitCost | None) -> str:
+    """Why the contestant's word on its fit cannot be believed; "" if it can."""
+    names = ("setup", "data", "extend") if shared else ("setup", "data", "fit", "extend")
+    fitted = sum(map(said.seconds, names))
+    if not shared and fitted < SLACK_SHARE * fit_seconds and fit_seconds - fitted > SLACK_SECONDS:
         return f"its clock says {fitted:.3g} s of a fit that took {fit_seconds:.3g} s"
-    batch, rate = said.sample_batch, said.sample_samples_per_second
-    if not batch or not rate:
-        return ""
-    claimed, sampled = refereed.num_samples / rate, refereed.seconds
-    if _too_short(claimed, sampled, SLACK_SECONDS + refereed.num_bytes / BYTES_PER_SECOND):
-        return f"its clock says {claimed:.3g} s of sampling that took {sampled:.3g} s"
+    if fitted > fit_seconds + IDLE_SECONDS:
+        return f"its clock says {fitted:.3g} s of a fit that took {fit_seconds:.3g} s"
+    most = STEPS_SLACK * (min(len(said.silos), MOST_SILOS) + 1) * budget.train_steps
+    done = max(watch.meter.done, 0 if shared else said.train_steps or 0)
+    if done > most:
+        return f"it says {done} training steps where the budget allows {budget.train_steps} a silo"
     return ""
 
 
-def _too_short(claimed: float, measured: float, slack: float) -> bool:
-    return claimed < SLACK_SHARE * measured and measured - claimed > slack
+def _moonlight(idle: float, refereed: Evaluated, watch: Watch) -> str:
+    """Why a contestant that used the CPU while it had nothing to do cannot be believed; "" if it did not."""
+    slack = IDLE_SECONDS + IDLE_SHARE * watch.sampling_cpu_seconds + refereed.num_bytes / BYTES_PER_SECOND
+    return f"it used {idle:.3g} CPU seconds while it had nothing to do" if idle > slack else ""

@@ -7,7 +7,6 @@ its own; the parent publishes what is worth keeping.
 from __future__ import annotations
 
 import hashlib
-import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,6 +36,8 @@ COMPILE_FROM = 1_000
 
 PROBE_ROWS = 2
 """Samples drawn under the FLOP counter."""
+PROBE_STEPS = 4
+"""Steps of the fit under it where there are silos, whose stages share the steps; elsewhere one will do."""
 
 
 class Contestant:
@@ -60,10 +61,9 @@ class Contestant:
         self.registry = Registry(tuple(Path(file) for file in request.plugins))
         self.stages: list[Stage] = []
         self.extension: ExtensionProfile | None = None
-        self._times: list[tuple[int, float]] = []
+        self._sampling = Stage(name="sample", seconds=0.0)
         self._streams: dict[str, torch.Generator] = {}
         self._notes = Notes()
-        self._other_cores: float | None = None
         self._shared = False
         self._steps = 0
         self.model: Any = None
@@ -116,7 +116,6 @@ class Contestant:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         self.checkpoints = FileCheckpoints(self.folder / "checkpoint.safetensors", resume=order.resume)
-        self.meter = profiling.StepMeter(self.device)
         if self.method.shared_fit is None:
             return Opened(fit=None)
         own = self.method.shared_fit(self.settings, self.problem)
@@ -131,15 +130,12 @@ class Contestant:
         """Fit the method, or take a fit that another run made; then the second stage of an extension task."""
         import torch
 
-        joules = profiling.energy(self.device)
         self._shared = bool(order.shared) and self._taken_from(order)
         if not self._shared:
             self.model = self._own_fit()
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
                 save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
         ledger = self.problem.federation.ledger()
-        after = profiling.energy(self.device)
-        self.joules = after - joules if joules is not None and after is not None else None
         if self.problem.extension is not None:
             self._extend(self.problem)
         self._tracer.close()
@@ -178,38 +174,30 @@ class Contestant:
         asked = Request(*(None if part is None else part.to(self.device) for part in request))
         with profiling.timed(self.device) as clock:
             samples = self.method.sample(self.settings, self.model, asked, context)
-        self._times.append((len(request.x0), clock.wall[0]))
+        before = self._sampling
+        seconds, cpu_seconds = before.seconds + clock.wall[0], before.cpu_seconds + clock.cpu[0]
+        self._sampling = Stage(name="sample", seconds=seconds, cpu_seconds=cpu_seconds)
         self._notes.add(stream, len(request.x0), context.notes)
         if not hasattr(samples, "detach"):
             raise CompbenchError(f"'{self.method.name}' returned a {type(samples).__name__} as samples, not a tensor.")
         return samples.detach().to("cpu")
 
     def measure(self) -> Measured:
-        """What the run cost by the contestant's own clock, and what the record says of its environment."""
+        """What only the contestant can count of the run's cost, and what the record says of its environment."""
         return Measured(profile=self._profile(), facts=self.facts())
 
     def _profile(self) -> dict[str, Any]:
-        """Rates, latency, memory, FLOPs, shares of peak."""
-        import torch
-
-        facts = self._sampling_rates()
-        rate = None if self._shared else self.meter.rate()
-        dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
-        peak = profiling.measured_peak(self.device, dtype)
-        facts |= {
+        """Stages, steps, parameters, memory, FLOPs, what the silos did.  Rates are the parent's and the referee's."""
+        facts: dict[str, Any] = {
             "train_steps": self._steps,
-            "train_steps_per_second": rate,
-            "train_samples_per_second": rate and rate * self.budget.batch_size,
             "parameters": profiling.num_parameters(self.model),
             "peak_memory_bytes": profiling.peak_memory(self.device),
-            "peak_flops_per_second": peak,
-            "energy_joules": self.joules,
         }
         final = self.problem.extension.problem if self.problem.extension else self.problem
         if self.method.evaluations is not None:
             facts["evaluations_per_sample"] = self.method.evaluations(self.settings, final)
-        facts |= self._flops(facts, peak)
-        facts["stages"] = [stage.model_dump() for stage in self.stages]
+        facts |= self._flops()
+        facts["stages"] = [stage.model_dump() for stage in (*self.stages, self._sampling)]
         if self.extension:
             facts["extension"] = self.extension.model_dump()
         federation = self.problem.federation
@@ -225,7 +213,6 @@ class Contestant:
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
             "packages": {name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules},
-            "other_cores": self._other_cores,
             "pooled_silos": self.problem.federation.was_pooled,
             "resumed": self.checkpoints.resumed,
             "notes": self._notes.means(),
@@ -235,13 +222,9 @@ class Contestant:
         return self._timed_fit("fit", self.problem, self.checkpoints)
 
     def _timed_fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
-        ticks = devices.core_ticks()
         with profiling.timed(self.device) as clock:
             model = self._fit(name, problem, checkpoints)
         self._keep(name, clock.wall[0], clock.cpu[0])
-        if ticks and clock.wall[0] > 0:
-            busy = devices.cores_busy(ticks, devices.core_ticks())
-            self._other_cores = round(max(0.0, busy - clock.cpu[0] / clock.wall[0]), 2)
         return model
 
     def _fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
@@ -291,7 +274,6 @@ class Contestant:
         def progress(done: int, total: int) -> None:
             if stage == "fit":
                 self._steps = done
-                self.meter.step(done)
                 self._tracer.step(done)
             self.progress(stage, done, total)
 
@@ -316,24 +298,8 @@ class Contestant:
         torch.manual_seed(seed)
         return torch.Generator().manual_seed(seed)
 
-    def _sampling_rates(self) -> dict[str, Any]:
-        """Rates over the requests of the usual (largest) size; the first is warm-up where there are more."""
-        if not self._times:
-            return {}
-        batch = max(rows for rows, _ in self._times)
-        times = [seconds for rows, seconds in self._times if rows == batch]
-        times = sorted(times[1:] or times)
-        median = statistics.median(times)
-        return {
-            "sample_samples_per_second": batch / median,
-            "sample_batch": batch,
-            "latency_p50_ms": 1000 * median,
-            "latency_p95_ms": 1000 * times[round(0.95 * (len(times) - 1))],
-            "latency_batch": batch,
-        }
-
-    def _flops(self, facts: dict[str, Any], peak: float) -> dict[str, Any]:
-        """FLOPs of a sample, and of a training step from a fit of one step (a silo and stage) that is thrown away."""
+    def _flops(self) -> dict[str, float]:
+        """FLOPs of a sample, and of a training step, the mean over silos and stages of a short fit that is thrown away."""
         import torch
 
         final = self.problem.extension.problem if self.problem.extension else self.problem
@@ -342,27 +308,21 @@ class Contestant:
         asked = Request(request.condition.to(self.device), request.x0.to(self.device))
         context = self._context(self._generator("probe"), NoCheckpoints())
         context.compile = False
-        found: dict[str, Any] = {}
         per_sample = profiling.count_flops(lambda: self.method.sample(self.settings, self.model, asked, context))
-        found["flops_per_sample"] = per_sample / PROBE_ROWS
-        shortest = self.budget.model_copy(update={"train_steps": 1})
-        one_step = replace(self.problem, budget=shortest, federation=self.problem.federation.unmetered())
+        federation = self.problem.federation
+        steps = min(self.budget.train_steps, PROBE_STEPS if len(federation) > 1 else 1)
+        shortest = self.budget.model_copy(update={"train_steps": steps})
+        short = replace(self.problem, budget=shortest, federation=federation.unmetered())
         probe = self._context(self._generator("probe"), NoCheckpoints())
         probe.compile = False
-        steps = 1
 
         def progress(done: int, total: int) -> None:
             nonlocal steps
             steps = max(steps, done)
 
         probe.progress = progress
-        flops = profiling.count_flops(lambda: self.method.fit(self.settings, one_step, probe))
-        found["flops_per_train_step"] = flops / steps
-        if facts.get("train_steps_per_second"):
-            found["share_of_peak_training"] = found["flops_per_train_step"] * facts["train_steps_per_second"] / peak
-        if facts.get("sample_samples_per_second"):
-            found["share_of_peak_sampling"] = found["flops_per_sample"] * facts["sample_samples_per_second"] / peak
-        return found
+        flops = profiling.count_flops(lambda: self.method.fit(self.settings, short, probe))
+        return {"flops_per_sample": per_sample / PROBE_ROWS, "flops_per_train_step": flops / steps}
 
     def _keep(self, name: str, seconds: float, cpu_seconds: float) -> None:
         self.stages.append(Stage(name=name, seconds=seconds, cpu_seconds=cpu_seconds))

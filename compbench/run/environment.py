@@ -25,7 +25,6 @@ def environment_of(
         threads=int(facts.get("threads", 0)),
         device=device,
         slots=request.slots,
-        other_cores=facts.get("other_cores"),
         sandbox=sandbox.kind() if sandboxed else "off",
         predecessors=predecessors,
         packages={str(name): str(version) for name, version in dict(facts.get("packages", {})).items()},

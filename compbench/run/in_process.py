@@ -7,6 +7,7 @@ from pathlib import Path
 
 from compbench.errors import CompbenchError
 from compbench.run import messages
+from compbench.run.audit import Watch
 from compbench.run.contestant import Contestant
 from compbench.run.processes import Ended
 from compbench.run.referee import Referee
@@ -21,7 +22,8 @@ class InProcessPair:
     def __init__(self, request: RunRequest, folder: Path, listener: Callable[[str, int, int], None]) -> None:
         self.alarm: Callable[[], None] = lambda: None
         self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
-        self._contestant = Contestant(request, self.contestant_folder, progress=listener)
+        self.watch = Watch(listener)
+        self._contestant = Contestant(request, self.contestant_folder, progress=self.watch)
         self._referee = Referee(request, self.referee_folder, progress=listener)
 
     def describe(self) -> tuple[messages.ContestantDescribed, messages.RefereeDescribed]:

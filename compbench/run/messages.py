@@ -161,17 +161,20 @@ class Fitted(Message):
 
 
 class Evaluated(Message):
-    """Scores, the referee's stages and memory, and the names of the pictures in its folder.
+    """Scores, what the referee measured, and the names of the pictures in its folder.
 
-    `num_samples`, `seconds` and `num_bytes` are of requests that give no entries: the contestant's speed is of such.
+    `request_seconds` are of requests of `batch` samples, the largest, by the referee's clock: without known entries where
+    there are such.  `num_bytes` of samples and noise went both ways; `energy_joules` is the device's during the fit.
     """
 
     scores: tuple[Score, ...]
     stages: tuple[Stage, ...]
     referee_memory_bytes: int | None
-    num_samples: Count
-    seconds: Seconds
-    num_bytes: Count
+    batch: Count = 0
+    request_seconds: Annotated[tuple[Seconds, ...], Field(max_length=100_000)] = ()
+    num_bytes: Count = 0
+    peak_flops_per_second: Annotated[float, Field(ge=0, le=LARGEST)] | None = None
+    energy_joules: Annotated[float, Field(ge=0, le=LARGEST)] | None = None
     pictures: tuple[Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,60}$")], ...] = ()
 
 

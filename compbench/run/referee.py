@@ -43,6 +43,7 @@ class Referee:
         self.request, self.folder, self.progress = request, folder, progress
         self.registry = Registry(tuple(Path(file) for file in request.plugins))
         self.stages: list[Stage] = []
+        self._joules: float | None = None
 
     def describe(self) -> RefereeDescribed:
         """Load the task and find out which data it will use, on which device, in which precision."""
@@ -76,6 +77,7 @@ class Referee:
             self.opened = self.task.open(self.context)
             self.opened.prepare()
         self.stages.append(Stage(name="prepare", seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))
+        self._joules = profiling.energy(self.device)
 
     def evaluate(self, answer: Callable[[Request, str], Tensor]) -> Evaluated:
         """Score a contestant.
@@ -86,12 +88,13 @@ class Referee:
         Returns:
             scores, the referee's stages, and the names of the pictures in the referee's folder.
         """
+        joules = profiling.energy(self.device)
         sampler = CheckedSampler(answer, self.task.event, self.request, batch=self._batch(), progress=self.progress)
-        start = time.perf_counter()
-        found: Evaluation = self.opened.evaluate(sampler)
-        total = time.perf_counter() - start
+        with profiling.timed(self.device) as clock:
+            found: Evaluation = self.opened.evaluate(sampler)
         self.stages.append(Stage(name="sample", seconds=sampler.seconds))
-        self.stages.append(Stage(name="score", seconds=max(0.0, total - sampler.seconds)))
+        score_seconds = max(0.0, clock.wall[0] - sampler.seconds)
+        self.stages.append(Stage(name="score", seconds=score_seconds, cpu_seconds=clock.cpu[0]))
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, picture in found.pictures.items():
             (self.folder / f"{name}.png").write_bytes(_png(picture))
@@ -99,11 +102,17 @@ class Referee:
             scores=tuple(found.scores),
             stages=tuple(self.stages),
             referee_memory_bytes=profiling.peak_memory(self.device),
-            num_samples=sampler.free.num_samples,
-            seconds=sampler.free.seconds,
-            num_bytes=sampler.free.num_bytes,
+            **sampler.usual()._asdict(),
+            num_bytes=sampler.num_bytes,
+            peak_flops_per_second=self._peak(),
+            energy_joules=None if joules is None or self._joules is None else max(0.0, joules - self._joules),
             pictures=tuple(sorted(found.pictures)),
         )
+
+    def _peak(self) -> float:
+        import torch
+
+        return profiling.measured_peak(self.device, torch.bfloat16 if self.precision == "bf16" else torch.float32)
 
     def _batch(self) -> int:
         if self.task.event.kind == "vector":
@@ -113,19 +122,18 @@ class Referee:
         return GPU_BATCH if self.device.type == "cuda" else CPU_BATCH
 
 
-class Sampled(NamedTuple):
-    """What requests of one sort took: samples, seconds by the referee's clock, bytes both ways."""
+class Usual(NamedTuple):
+    """Requests of the usual sort: how many samples each asks for, and the seconds of each by the referee's clock, in order."""
 
-    num_samples: int = 0
-    seconds: float = 0.0
-    num_bytes: int = 0
+    batch: int = 0
+    request_seconds: tuple[float, ...] = ()
 
 
 class CheckedSampler:
     """Draws x0, asks in batches, and lets only samples of the right shape and finite values through.
 
-    x0 depends on seed, stream and row alone, so every method gets the same noise for the same request.  `free` is what the
-    requests took that give no entries: the contestant's own speed is of such.
+    x0 depends on seed, stream and row alone, so every method gets the same noise for the same request.  Each request is timed
+    here, whatever the contestant's clock says.
     """
 
     def __init__(
@@ -140,7 +148,8 @@ class CheckedSampler:
         self._answer, self._event, self._request, self._batch = answer, event, request, batch
         self._progress = progress
         self.seconds = 0.0
-        self.free = Sampled()
+        self.num_bytes = 0
+        self._times: list[tuple[bool, int, float]] = []
 
     def __call__(
         self, condition: Tensor, *, stream: str, known: Tensor | None = None, known_mask: Tensor | None = None
@@ -162,15 +171,22 @@ class CheckedSampler:
             rows = condition[part]
             x0 = torch.randn(len(rows), *self._event.shape, generator=generator)
             given = () if known is None or known_mask is None else (known[part], known_mask[part])
-            parts.append(self._checked(self._answer(Request(rows, x0, *given), stream), x0, *given))
+            began = time.perf_counter()
+            answer = self._answer(Request(rows, x0, *given), stream)
+            self._times.append((not given, len(rows), time.perf_counter() - began))
+            parts.append(self._checked(answer, x0, *given))
             self._progress(f"sample {stream}", first + len(rows), len(condition))
         made, seconds = torch.cat(parts), time.perf_counter() - start
         self.seconds += seconds
-        if known is None:
-            both_ways = 2 * made.numel() * made.element_size()  # noise one way, samples the other
-            before = self.free
-            self.free = Sampled(before.num_samples + len(made), before.seconds + seconds, before.num_bytes + both_ways)
+        self.num_bytes += 2 * made.numel() * made.element_size()  # noise one way, samples the other
         return made
+
+    def usual(self) -> Usual:
+        """The requests that speeds are of: of the largest size, of those without known entries where there are any."""
+        free = any(free for free, _, _ in self._times)
+        sizes = [rows for entry, rows, _ in self._times if entry == free]
+        largest = max(sizes, default=0)
+        return Usual(largest, tuple(seconds for entry, rows, seconds in self._times if (entry, rows) == (free, largest)))
 
     def _checked(self, samples: Tensor, x0: Tensor, known: Tensor | None = None, known_mask: Tensor | None = None) -> Tensor:
         import torch

@@ -15,6 +15,8 @@ from pathlib import Path
 from compbench.home import Home, scratch_folder
 from compbench.run import messages
 from compbench.run.attempt import Attempt, Outcome, Pair
+from compbench.run.audit import Listener, Watch
+from compbench.run.cpu_time import cpu_seconds_below
 from compbench.run.processes import Child, Ended, M, Processes, log_tail
 from compbench.run.worker import GONE
 from compbench.schemas import RunRequest, RunSpec
@@ -22,8 +24,6 @@ from compbench.store.lease import Busy, Lost
 
 DESCRIBE_SECONDS = 300.0
 """A plugin whose import takes longer hangs."""
-
-Listener = Callable[[str, int, int], None]
 
 
 def run(
@@ -129,11 +129,12 @@ class ProcessPair:
     """Contestant and referee as child processes."""
 
     def __init__(self, request: RunRequest, processes: Processes, listener: Listener, alarm: Callable[[], None]) -> None:
-        self._listener, self._processes = listener, processes
+        self._processes = processes
         self.alarm = alarm
         self._contestant, self._referee = processes.take(request)
         self.contestant_folder, self.referee_folder = self._contestant.folder, self._referee.folder
         self.predecessors = processes.predecessors
+        self.watch = Watch(listener, lambda: cpu_seconds_below(self._contestant.process.pid))
         self.deadline = time.monotonic() + request.time_limit if request.time_limit else float("inf")
 
     def describe(self) -> tuple[messages.ContestantDescribed, messages.RefereeDescribed]:
@@ -170,4 +171,4 @@ class ProcessPair:
 
     def _ask(self, child: Child, order: messages.Message, kind: type[M]) -> M:
         child.order(order)
-        return child.expect(kind, deadline=self.deadline, progress=self._listener, alarm=self.alarm)
+        return child.expect(kind, deadline=self.deadline, progress=self.watch, alarm=self.alarm)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from run.test_runner import is_running
 
 from compbench.errors import CompbenchError
-from compbench.run import sandbox
+from compbench.home import Home
+from compbench.run import runner, sandbox
+from compbench.run.cpu_time import cpu_seconds_below
 from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest
 from compbench.store.records import Store
@@ -124,3 +127,57 @@ compbench.run.contestant.Contestant.facts = lambda self: {"threads": "many", "no
     assert record.status == "failed"
     assert "fits no record" in record.reason
     assert record.scores == ()
+
+
+BURN = """
+import threading
+from time import process_time
+
+def burn(seconds):
+    end = process_time() + seconds
+    while process_time() < end:
+        pass
+
+def moonlight():
+    while True:
+        burn(1.0)
+"""
+
+
+def test_a_thread_that_works_while_judges_are_prepared_is_seen_and_distrusted(home: Path, plugin, monkeypatch) -> None:
+    prepare = runner.ProcessPair.prepare
+
+    def slowly(pair: runner.ProcessPair) -> None:
+        """Judges take until the thread has used two seconds."""
+        end, before = time.monotonic() + 60, cpu_seconds_below(pair._contestant.process.pid)
+        while cpu_seconds_below(pair._contestant.process.pid) < before + 2 and time.monotonic() < end:
+            time.sleep(0.1)
+        prepare(pair)
+
+    monkeypatch.setattr(runner.ProcessPair, "prepare", slowly)
+    record = attempt(home, plugin(head=BURN + "threading.Thread(target=moonlight, daemon=True).start()"))
+    (outside,) = [stage for stage in record.profile.stages if stage.name == "outside"]
+    assert (record.status, outside.cpu_seconds >= 2) == ("ok", True)
+    assert "CPU seconds while it had nothing to do" in record.profile.distrust
+    assert record.profile.sample_samples_per_second is None
+
+
+def test_steps_that_were_never_done_make_no_speed(home: Path, plugin) -> None:
+    report = "[(ctx.progress(k * 10**8, 10**9), time.sleep(0.3)) for k in range(8)]; return torch.nn.Linear(2, 2)"
+    record = attempt(home, plugin(fit=report))
+    assert "training steps where the budget allows" in record.profile.distrust
+    assert record.profile.train_steps_per_second is None
+
+
+def test_stages_of_chained_runs_count_their_own_cpu_time(home: Path, plugin) -> None:
+    file = plugin(head=BURN, fit="burn(1.5); return None", sample="burn(0.4); return request.x0")
+    facts = {"task": "blobs-iid", "method": "naughty", "preset": "smoke", "device": "cpu", "threads": 1}
+    requests = [RunRequest(**facts, seed=seed, plugins=(str(file),), home=str(home)) for seed in (0, 1)]
+    with runner.processes_of(Home(home)) as processes:
+        records = [run(request, processes=processes, force=True).record for request in requests]
+    first, second = ({stage.name: stage.cpu_seconds for stage in record.profile.stages} for record in records)
+    assert records[1].environment.predecessors == 1
+    assert second["imports"] < 1  # nothing of the first run's fit and sampling
+    assert min(first["fit"], second["fit"]) >= 1.5
+    assert min(first["sample"], second["sample"]) >= 0.4
+    assert "outside" not in second or second["outside"] < 1

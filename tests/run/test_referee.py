@@ -1,5 +1,7 @@
 """The sampler that checks what a contestant answers, where entries are given."""
 
+import time
+
 import pytest
 import torch
 
@@ -45,12 +47,25 @@ def test_samples_that_change_known_entries_are_refused_with_their_share() -> Non
         sampler(forgets_one_channel)(condition, stream="s", known=known, known_mask=mask)
 
 
-def test_requests_that_give_entries_do_not_count_where_speeds_are_compared() -> None:
+def test_speeds_are_of_the_largest_requests_without_entries_by_the_referees_clock() -> None:
     condition, known, mask = asked()
-    drawing = sampler(lambda request, _: request.x0 if request.known is None else request.known)
-    drawing(condition, stream="free")
-    before = drawing.free
+
+    def slow(request: Request, stream: str) -> torch.Tensor:
+        time.sleep(0.02 if request.known is None else 0.0)
+        return request.x0 if request.known is None else request.known
+
+    drawing = sampler(slow)
+    drawing(condition[:1], stream="small")
+    drawing(condition, stream="free")  # two requests of two rows, one of one
     drawing(condition, stream="given", known=known, known_mask=mask)
-    assert drawing.free == before
-    assert (before.num_samples, before.num_bytes) == (5, 2 * 5 * 8 * 4)
-    assert 0 < before.seconds < drawing.seconds
+    batch, seconds = drawing.usual()
+    assert (batch, len(seconds), drawing.num_bytes) == (2, 2, 2 * (1 + 5 + 5) * 8 * 4)
+    assert all(each >= 0.02 for each in seconds)
+
+
+def test_a_task_that_always_gives_entries_has_speeds_of_such_requests() -> None:
+    condition, known, mask = asked()
+    drawing = sampler(lambda request, _: request.known)
+    drawing(condition, stream="given", known=known, known_mask=mask)
+    assert drawing.usual().batch > 0
+    assert drawing.usual().request_seconds
