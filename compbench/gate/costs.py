@@ -24,7 +24,8 @@ from compbench.gate import sides
 from compbench.gate.sides import Asked, Side
 from compbench.gate.suite import Cell
 from compbench.registry import Registry
-from compbench.schemas import RunSpec
+from compbench.run.checkout import origin_of
+from compbench.schemas import RunRequest, RunSpec
 from compbench.store.profiles import CostProfile, Measure
 
 MACHINE = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
@@ -80,8 +81,9 @@ def measure(
     started = datetime.now(UTC).isoformat(timespec="seconds")
     listener(f"{cell.name}: warm-up")
     first = sides.costs(side, cell, asked)
+    spec, commit = _spec(cell, first, side)
     facts = {
-        "spec": _spec(cell, first["spec"], side),
+        "spec": spec,
         "request_rows": first["rows"],
         "cores": num_cores(),
         "threads": first["threads"],
@@ -107,6 +109,7 @@ def measure(
         request_seconds=Measure.of(each["seconds"]["sample"] for each in found),
         peak_memory_bytes=Measure.of(each["peak_memory_bytes"] for each in found),
         other_cores=Measure.of(others) if len(others) == repetitions else None,
+        commit=commit,
         started=started,
     )
 
@@ -127,7 +130,9 @@ def _children_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _spec(cell: Cell, said: dict[str, Any], side: Side) -> RunSpec:
-    """The spec of the runs that this is the cost of, of seed 0; the code as a run's."""
-    code = Registry(side.plugins).entry("methods", cell.method).sha256
-    return RunSpec(task=cell.task, method=cell.method, preset=cell.preset, code=code, seed=0, **said)
+def _spec(cell: Cell, first: dict[str, Any], side: Side) -> tuple[RunSpec, str]:
+    """The spec of the runs that this is the cost of, of seed 0 and without metrics; and the commit of our code."""
+    request = RunRequest(task=cell.task, method=cell.method, plugins=tuple(map(str, side.plugins)), home=str(side.home))
+    digest, code = origin_of(request, Registry(side.plugins), first["metrics"])
+    spec = RunSpec(task=cell.task, method=cell.method, preset=cell.preset, code=digest, seed=0, **first["spec"])
+    return spec, code.compbench.commit

@@ -45,7 +45,7 @@ class Subject:
 
         names = ("method", "task", "overrides", "preset", "seed", "source", "plugins", "home")
         request = RunRequest(**{name: order[name] for name in names})
-        registry = Registry(tuple(Path(file) for file in request.plugins))
+        self.registry = registry = Registry(tuple(Path(file) for file in request.plugins))
         self.device = devices.resolve(order["device"])
         self.seed = int(order["seed"])
         self.method = registry.load("methods", request.method)
@@ -158,6 +158,7 @@ def costs(subject: Subject, clock: Any, seconds: float) -> dict[str, Any]:
 
     from compbench import devices
     from compbench.profiling import peak_memory
+    from compbench.run.resolve import metrics_of
 
     if subject.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(subject.device)
@@ -169,6 +170,7 @@ def costs(subject: Subject, clock: Any, seconds: float) -> dict[str, Any]:
         "peak_memory_bytes": peak_memory(subject.device),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "metrics": sorted(metrics_of(subject.task, subject.registry)),
         "spec": {
             "task_version": subject.task.version,
             "task_settings": subject.task.settings.model_dump(mode="json"),
