@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from compbench.board.catalogue import Catalogue
 from compbench.board.cells import Cell, cells
+from compbench.board.code_age import older_code
 from compbench.board.decomposition import Parts, decomposed
 from compbench.board.discriminability import Discriminability, discriminability
 from compbench.board.groups import Group, Method, Section, default_settings, group_of, section_of, variants
@@ -43,7 +44,9 @@ class BoardRow(NamedTuple):
         scores: by column: the score's name, or name@vN for a metric version that the section has outgrown.
         unavailable: reasons, by column.
         primary: the section's primary column.
-        codes: how many versions of the method's file the runs came from.
+        codes: how many versions of the code the runs came from.
+        older: parts of the code that mean something else in newer records (`code_age`).
+        threads: numbers of CPU threads that the runs had.
         records: names of the records that count.
         parts: inference-time and estimation error, where the method also ran on exact scores.
         level: how far its successful runs are vouched for.
@@ -76,6 +79,8 @@ class BoardRow(NamedTuple):
     level: str = "self-reported"
     training: str = "undeclared"
     pooled: bool = False
+    older: tuple[str, ...] = ()
+    threads: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:
@@ -108,7 +113,8 @@ def aggregate(
     Returns:
         rows with ranks; those that do not compete, and failures, come last.
     """
-    checked = (record if isinstance(record, Record) else Record.model_validate(record) for record in records)
+    checked = [record if isinstance(record, Record) else Record.model_validate(record) for record in records]
+    older = older_code(checked)
     attempts: dict[Section, dict[Group, list[Record]]] = defaultdict(lambda: defaultdict(list))
     known = standings or {}
     for record in _latest(checked, known):
@@ -125,7 +131,11 @@ def aggregate(
     for section, groups in kept.items():
         made = _section_rows(section, groups, primaries[section], known)
         made = [
-            row._replace(parts=parts.get((section, row.group)), timing=timing(_successful(groups[row.group]), profiles))
+            row._replace(
+                parts=parts.get((section, row.group)),
+                timing=timing(_successful(groups[row.group]), profiles),
+                older=tuple(sorted({part for name in row.records for part in older.get(name, ())})),
+            )
             for row in _competing(made, defaults)
         ]
         made = [_with_parts(row) for row in made]
@@ -286,6 +296,7 @@ def _row(
         records=tuple(record.name for record in kept),
         group=group,
         pooled=any(record.pooled_silos for record in kept),
+        threads=tuple(sorted({record.environment.threads for record in ok} - {0})),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from compbench.board.aggregate import BoardRow, Failure
+from compbench.board.code_age import UNKNOWN
 from compbench.board.discriminability import Discriminability
 from compbench.board.families import Standing
 from compbench.board.groups import Section
@@ -163,8 +164,18 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     if row.kind == "run" and not row.rank and len(row.seeds) == 1:
         found.append("one seed: not ranked")
     if row.codes > 1:
-        found.append(f"runs of {row.codes} versions of the method's file")
+        found.append(f"runs of {row.codes} versions of the code")
+    if row.older:
+        found.append(older(row.older))
+    if len(row.threads) > 1:
+        found.append(f"runs with {' and '.join(map(str, row.threads))} threads")
     return tuple(found)
+
+
+def older(parts: Sequence[str]) -> str:
+    """How a row with older code is marked."""
+    known = [part for part in parts if part != UNKNOWN]
+    return f"older code: {', '.join(known)} changed since" if known else "older code: how much of it changed since is not known"
 
 
 def heading(section: Section, among: Sequence[Section]) -> str:

@@ -18,7 +18,7 @@ SCORE = ("score", "split", "metric_version", "unit", "direction", "primary", "nu
          "ceiling", "floor")  # fmt: skip
 COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_memory_bytes", "timing", "hardware",
         "seconds", "shared_fit", "train_flops", "flops_per_sample", "parameters",
-        "evaluations_per_sample", "level", "training_data")  # fmt: skip
+        "evaluations_per_sample", "threads", "level", "training_data")  # fmt: skip
 SILOS = ("num_silos", "silo_rounds", "silo_bytes_out", "silo_bytes_in", "silo_seconds", "slowest_silo_seconds")
 HEADER = (*ROW, *SCORE, *COST, *SILOS, "note")
 EMPTY = ("",) * len(SCORE)
@@ -52,7 +52,9 @@ def _lines(row: BoardRow) -> list[tuple[str, ...]]:
         str(num_ok),
         str(sum(row.statuses.values()) - num_ok),
     )
-    cost = (*_timing(row.timing), _whole(row.parameters), _whole(row.evaluations), row.level, row.training, *_silos(row.timing))
+    threads = " ".join(map(str, row.threads))
+    vouched = (row.level, row.training)
+    cost = (*_timing(row.timing), _whole(row.parameters), _whole(row.evaluations), threads, *vouched, *_silos(row.timing))
     note = text("; ".join((*notes(row), *map(failure, row.failures))))
     lines = []
     for column, cell in row.scores.items():

@@ -1,0 +1,37 @@
+"""Which records were made by older code than the newest ones beside them: they are shown and marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from compbench.schemas import Record
+
+OF_THE_TASK = ("task", "data", "metrics")
+"""Parts of the code that all methods on a task share; the others are compared within a method."""
+
+UNKNOWN = "unknown"
+"""Stands for the parts of a record that says none: it was made before records did."""
+
+
+def older_code(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
+    """Record name -> parts of its code that mean something else in the newest record of its task or method.
+
+    Only records are asked, not what is installed, so that the same records give the same board everywhere.
+    """
+    known = list(records)
+    newest: dict[tuple[str, ...], str] = {}
+    for record in sorted((record for record in known if record.has_meaning), key=lambda one: (one.started, one.name)):
+        newest |= {_place(record, part): digest for part, digest in record.code.parts.items()}
+    found = {}
+    for record in known:
+        parts = record.code.parts.items()
+        differing = tuple(sorted(part for part, digest in parts if newest[_place(record, part)] != digest))
+        if differing or not parts:
+            found[record.name] = differing or (UNKNOWN,)
+    return found
+
+
+def _place(record: Record, part: str) -> tuple[str, ...]:
+    """Within what a part must be the same.  Which parts of ours a method uses may depend on the task (`core`)."""
+    own = () if part in OF_THE_TASK else (record.spec.method, record.plugin.distribution)
+    return part, record.spec.task, *own
