@@ -202,6 +202,11 @@ class Artifact(Frozen):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
+def name_of(spec: RunSpec, identity: str, attempt: int) -> str:
+    """What the record of an attempt is called."""
+    return f"{spec.task}.{spec.method}.{spec.preset}.s{spec.seed}.{identity[:12]}.{attempt}"
+
+
 class Record(Frozen):
     """One attempt at a run: immutable, written whole or not at all.  Failures are records too."""
 
@@ -231,8 +236,7 @@ class Record(Frozen):
     @property
     def name(self) -> str:
         """File name without suffix: unique for each attempt."""
-        spec = self.spec
-        return f"{spec.task}.{spec.method}.{spec.preset}.s{spec.seed}.{self.identity[:12]}.{self.attempt}"
+        return name_of(self.spec, self.identity, self.attempt)
 
     @property
     def has_meaning(self) -> bool:

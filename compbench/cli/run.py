@@ -21,8 +21,11 @@ from compbench.errors import CompbenchError
 @click.option("--in-process", is_flag=True, help="Everything in this process, for debuggers; no time limit.")
 @click.option("--trace", is_flag=True, help="Write a torch profiler trace of some training steps beside the weights.")
 @click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes all cores.")
+@click.option("--dry-run", is_flag=True, help="Only say each run's identity, what its record is called, and whether it is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
-def run(method: str, task: str, in_process: bool, trace: bool, threads: int, as_json: bool, **options: Any) -> None:
+def run(
+    method: str, task: str, in_process: bool, trace: bool, threads: int, dry_run: bool, as_json: bool, **options: Any
+) -> None:
     """Fit a method on a task, sample held-out and seen combinations, score them, write a record.
 
     The same spec again returns the finished record at once, unless --force.  Exit status: 0 done, 1 the run failed (there
@@ -36,6 +39,9 @@ def run(method: str, task: str, in_process: bool, trace: bool, threads: int, as_
     terminate_like_ctrl_c()
     overrides = parse_overrides(options["overrides"])
     requests = run_requests([method], [task], overrides, options, seeds=options["seeds"], trace=trace, threads=threads)
+    if dry_run:
+        _foretell(requests)
+        return
     worst = 0
     for request in requests:
         with output.listener(quiet=options["quiet"] or as_json, title=f"{request.method} on {request.task}") as listener:
@@ -49,6 +55,22 @@ def run(method: str, task: str, in_process: bool, trace: bool, threads: int, as_
         if outcome.record.status == "killed":
             break
     sys.exit(worst)
+
+
+def _foretell(requests: Sequence[Any]) -> None:
+    """One line a run: its identity, the name of its record, and whether that is there."""
+    from compbench.home import Home
+    from compbench.run.runner import look_up, processes_of
+    from compbench.schemas import name_of
+    from compbench.store.records import Store
+
+    home = Home(Path(requests[0].home))
+    with processes_of(home) as processes:
+        for request in requests:
+            spec, finished = look_up(request, processes)
+            attempt = finished.record.attempt if finished else Store(home.records).next_attempt(spec.identity)
+            there = "is there" if finished else "is not there" if attempt == 1 else "is not there; earlier attempts failed"
+            click.echo(f"{spec.identity} {name_of(spec, spec.identity, attempt)} {there}")
 
 
 @click.command()

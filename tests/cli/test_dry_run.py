@@ -1,0 +1,33 @@
+"""`run --dry-run` says what would be run, and runs nothing."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.sample_records import record
+
+from compbench.cli.main import main
+from compbench.run.attempt import Outcome
+from compbench.store.records import Store
+
+
+def test_a_dry_run_says_identity_and_name_and_whether_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    done = record(seed=0)
+    path = Store(tmp_path / "records").write(done)
+    Store(tmp_path / "records").write(record(seed=1, status="failed"))
+    finished = {0: Outcome(done, path, reused=True)}
+
+    def look_up(request, processes):
+        return record(seed=request.seed).spec, finished.get(request.seed)
+
+    monkeypatch.setattr("compbench.run.runner.look_up", look_up)
+    arguments = ["run", "--method", "factored", "--task", "shapes3d-heavy", "--seed", "0-2", "--dry-run"]
+    said = CliRunner().invoke(main, arguments)
+    assert said.exit_code == 0, said.output
+    assert said.output.splitlines() == [
+        f"{done.identity} {done.name} is there",
+        f"{record(seed=1).identity} {record(seed=1, attempt=2).name} is not there; earlier attempts failed",
+        f"{record(seed=2).identity} {record(seed=2).name} is not there",
+    ]
+    assert len(Store(tmp_path / "records").paths()) == 2
