@@ -1,0 +1,40 @@
+"""What a run's identity holds of what is installed: the metrics that its task scores by, and no others."""
+
+from dataclasses import replace
+
+from compbench.interfaces import Metric, Task
+from compbench.registry import Entry, Loaded, Registry
+from compbench.run.resolve import metrics_of
+
+
+class Larger(Registry):
+    """The registry with one more metric installed."""
+
+    def __init__(self, metric: Metric) -> None:
+        super().__init__()
+        self.metric = metric
+        self.own = Entry("metrics", metric.name, "elsewhere", "1", "elsewhere", None, "")
+
+    def entries(self, kind):
+        return (*super().entries(kind), *([self.own] if kind == "metrics" else []))
+
+    def attempt(self, entry: Entry) -> Loaded:
+        return Loaded(entry, "ok", "", self.metric) if entry == self.own else super().attempt(entry)
+
+
+def task(name: str) -> Task:
+    return Registry().load("tasks", name)
+
+
+def test_a_vector_metric_is_no_part_of_an_image_run_and_one_of_a_vector_run() -> None:
+    more = Larger(Metric("spread", "a new one", "", "lower", kinds=("vector",)))
+    images, plane = task("shapes3d-heavy"), task("gauss2d-fact-id")
+    assert metrics_of(images, more) == metrics_of(images, Registry())
+    assert set(metrics_of(plane, more)) - set(metrics_of(plane, Registry())) == {"spread"}
+
+
+def test_a_task_that_names_its_metrics_scores_by_these_alone() -> None:
+    images = task("shapes3d-heavy")
+    assert set(metrics_of(replace(images, metrics=("kid", "sw2")), Registry())) == {"kid", "sw2"}
+    assert metrics_of(task("bump-center"), Registry()) == {}
+    assert metrics_of(task("rotation"), Registry()) == {}
