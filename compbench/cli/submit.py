@@ -29,8 +29,9 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Any, not
     anything is written.  Their level is `self-reported` until somebody else runs `compbench reproduce`.
     """
     from compbench.registry import Registry
+    from compbench.store.meaning import said
     from compbench.store.records import Store
-    from compbench.store.submit import checked, lay_out
+    from compbench.store.submit import checked, lay_out, with_other_attempts
 
     if training_data == "external" and not note.strip():
         raise CompbenchError("--training-data external needs --note with the data's name and where it comes from.")
@@ -38,10 +39,13 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Any, not
         raise CompbenchError(f"--note has {len(note)} characters; 300 are the most.")
     store, registry = Store(home_of_user().records), Registry()
     paths = sorted({path for text in records for path in _matching(store, text)})
-    submissions = [checked(path, registry) for path in paths]
+    submissions = [checked(path, registry) for path in with_other_attempts(paths)]
     laid_out = lay_out(submissions, leaderboards, training_data=training_data, note=" ".join(note.split()))
     for path in laid_out.written:
         click.echo(path)
+    for one in submissions:
+        if one.differing:
+            click.echo(f"{one.path.stem}: {said(one.differing)}; the board marks older code")
     for path in laid_out.known:
         click.echo(f"there already: {path}")
     board = f"compbench board --records {leaderboards / 'records'} --output {leaderboards / 'site'} --link"
@@ -57,17 +61,19 @@ def _matching(store: Any, text: str) -> list[Path]:
 @click.command()
 @click.argument("record")
 @click.option("--tolerance", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Relative, of each score.")
-@click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes all cores.")
+@click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes as many as the record had.")
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
-    """Run the spec of RECORD anew, compare the scores, and raise its level to `reproduced` if they agree.
+    """Run the spec of RECORD again, compare the scores, and raise its level to `reproduced` if they agree.
 
-    Fresh processes and caches; judges are trained anew.  Exit status: 0 reproduced, 1 not, 2 wrong usage.
+    Fresh processes and caches; judges are trained again.  Today's code is used, and which of its parts differ from the
+    record's is said beside.  Exit status: 0 reproduced, 1 not, 2 wrong usage.
     """
     from compbench.cli import output
     from compbench.run.reproduce import reproduce as reproduce_one
     from compbench.run.signals import terminate_like_ctrl_c
     from compbench.store import verification
+    from compbench.store.meaning import said
     from compbench.store.records import Store
 
     terminate_like_ctrl_c()
@@ -80,12 +86,18 @@ def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
         click.echo(f"{verdict:8} {entry.name}: {entry.submitted:.6g}, now {entry.found:.6g} (within {entry.tolerance:.3g})")
     for name in found.missing:
         click.echo(f"missing  {name}: not to be had here")
+    code = said(found.differing)
     if not found.agrees:
         why = "" if found.again.status == "ok" else f": the run ended as '{found.again.status}' ({found.again.reason})"
-        click.echo(f"not reproduced{why}", err=True)
+        click.echo(f"not reproduced{why}; {code}", err=True)
         sys.exit(1)
     folder = verification.beside(path.parent)
     written = verification.raise_level(
-        path, folder, compared=found.compared, environment=found.again.environment, seconds=found.again.seconds
+        path,
+        folder,
+        compared=found.compared,
+        environment=found.again.environment,
+        seconds=found.again.seconds,
+        differing=found.differing,
     )
-    click.echo(f"reproduced: {written}")
+    click.echo(f"reproduced; {code}: {written}")

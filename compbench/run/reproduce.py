@@ -1,4 +1,4 @@
-"""Running a record's spec anew, and comparing the scores: what raises a record's level to `reproduced`."""
+"""Running a record's spec again, and comparing the scores: what raises a record's level to `reproduced`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from compbench.devices import num_cores
 from compbench.errors import CompbenchError
 from compbench.home import Home
 from compbench.interfaces import Score
 from compbench.registry import Registry
 from compbench.run.runner import Listener, run
 from compbench.schemas import Record, RunRequest, RunSpec
+from compbench.store.meaning import Code, differing_from
 from compbench.store.records import read_record
 from compbench.store.verification import Compared
 
@@ -32,6 +34,11 @@ class Reproduction(NamedTuple):
     missing: tuple[str, ...]
 
     @property
+    def differing(self) -> tuple[str, ...]:
+        """Parts of the code that mean something else today (`meaning.differing`)."""
+        return differing_from(self.record, Code(self.again.spec.code, self.again.code.parts))
+
+    @property
     def agrees(self) -> bool:
         primary = {score.name for score in self.record.scores if score.primary}
         return (
@@ -44,9 +51,16 @@ class Reproduction(NamedTuple):
 def reproduce(
     path: Path, home: Home, *, tolerance: float = RELATIVE, threads: int = 0, listener: Listener = lambda *facts: None
 ) -> Reproduction:
-    """Run the spec of a record file in fresh processes and an empty home, and compare.
+    """Run the spec of a record file with today's code in fresh processes and an empty home, and compare.
 
-    Official data of `home` is used; judges, references and fitted models are made anew.
+    Official data of `home` is used; judges, references and fitted models are made again.
+
+    Args:
+        path: of the record.
+        home: where the official data lies.
+        tolerance: relative, of each score.
+        threads: of the run; 0 takes as many as the record had, where this machine has them.
+        listener: called with (stage, done, total).
 
     Raises:
         CompbenchError: not a record of a successful run, or its spec is not what would be run here, and why.
@@ -62,6 +76,7 @@ def reproduce(
     with tempfile.TemporaryDirectory(prefix="reproduction-", dir=home.root) as empty:
         home.data.mkdir(exist_ok=True)
         (Path(empty) / "data").symlink_to(home.data.resolve(), target_is_directory=True)
+        threads = threads or min(record.environment.threads, num_cores())
         again = run(request_of(record.spec, Path(empty), threads), expected=record.spec, listener=listener).record
     return compare(record, again, margin=lambda metric: _margin(registry, metric), tolerance=tolerance)
 

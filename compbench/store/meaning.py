@@ -15,7 +15,7 @@ Sources are only parsed, never imported, so the parent process can do it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -108,14 +108,27 @@ def differing(record: Record, registry: Registry) -> tuple[str, ...]:
     Raises:
         CompbenchError: its method or task is not installed here.
     """
+    spec = record.spec
+    return differing_from(record, code_of(registry, method=spec.method, task=spec.task, metrics=spec.metrics))
+
+
+def differing_from(record: Record, today: Code) -> tuple[str, ...]:
+    """The same, against code that is known."""
     if not record.has_meaning:
         return (UNKNOWN,)
-    spec = record.spec
-    today = code_of(registry, method=spec.method, task=spec.task, metrics=spec.metrics)
-    if today.digest == spec.code:
+    if today.digest == record.spec.code:
         return ()
     known = record.code.parts
     return tuple(sorted(name for name in known.keys() | today.parts.keys() if known.get(name) != today.parts.get(name)))
+
+
+def said(differing: Sequence[str]) -> str:
+    """What `differing` found, in words."""
+    if not differing:
+        return "the code is the same"
+    if tuple(differing) == (UNKNOWN,):
+        return "the record is older than hashes of meaning: whether the code is the same is not known"
+    return f"the code differs in {', '.join(differing)}"
 
 
 def _digest(hashes: Iterable[str], *, in_order: bool = False) -> str:

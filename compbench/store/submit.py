@@ -5,8 +5,10 @@ Everything is checked before anything is written, and nothing that is there alre
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,6 +60,17 @@ def checked(path: Path, registry: Registry) -> Submission:
     except CompbenchError as error:
         raise CompbenchError(f"{path.name} {error}") from error
     return Submission(path, record, files, differing(record, registry))
+
+
+def with_other_attempts(paths: Iterable[Path]) -> list[Path]:
+    """The paths, and all other attempts at the same runs beside them that are results: failures are published too."""
+    found = set(paths)
+    for path in list(found):
+        for other in path.parent.glob(f"{glob.escape(path.stem.rpartition('.')[0])}.*.json"):
+            with contextlib.suppress(CompbenchError):
+                if read_record(other).status in RESULTS:
+                    found.add(other)
+    return sorted(found)
 
 
 def lay_out(

@@ -52,6 +52,7 @@ class Level(Frozen):
     training_data: TrainingData = Field("undeclared", description="seen: the task's seen combinations and nothing else")
     note: str = Field("", max_length=300, description="which other data, where there is some")
     compared: tuple[Compared, ...] = Field((), description="of a reproduction: every score that both runs have")
+    differing: tuple[str, ...] = Field((), max_length=20, description="of a reproduction: parts of the code that were others")
     environment: Environment | None = Field(None, description="of a reproduction: where it took place")
     seconds: float = Field(0.0, ge=0, description="of a reproduction")
 
@@ -88,13 +89,22 @@ def check_declaration(record: Path, folder: Path, *, training_data: TrainingData
     return path, content
 
 
-def raise_level(record: Path, folder: Path, *, compared: Sequence[Compared], environment: Environment, seconds: float) -> Path:
+def raise_level(
+    record: Path,
+    folder: Path,
+    *,
+    compared: Sequence[Compared],
+    environment: Environment,
+    seconds: float,
+    differing: Sequence[str] = (),
+) -> Path:
     """Write a level `reproduced` of a record file into `folder`, beside any earlier one."""
     level = Level(
         record=record.stem,
         sha256=_hash(record),
         level="reproduced",
         compared=tuple(compared),
+        differing=tuple(differing),
         environment=environment,
         seconds=seconds,
     )

@@ -13,7 +13,7 @@ from compbench.run.reproduce import compare, request_of, tolerated
 from compbench.schemas import Checkout, Code, Environment, Plugin, Record
 from compbench.store.meaning import code_of
 from compbench.store.records import Store
-from compbench.store.submit import checked, lay_out
+from compbench.store.submit import checked, lay_out, with_other_attempts
 
 REGISTRY = Registry()
 ENTRY = REGISTRY.entry("methods", "mono")
@@ -104,6 +104,15 @@ def test_older_code_is_not_refused_and_named(tmp_path: Path) -> None:
     older = Code(parts={**known.parts, "flow": "0" * 64}, compbench=COMMITTED, plugin=COMMITTED)
     assert checked(stored(tmp_path / "older", honest(code="b" * 64, more={"code": older})), REGISTRY).differing == ("flow",)
     assert checked(stored(tmp_path / "oldest", honest(code="b" * 64, more={"code": Code()})), REGISTRY).differing == ("unknown",)
+
+
+def test_all_attempts_at_a_run_are_handed_in_failures_too_and_killed_ones_not(tmp_path: Path) -> None:
+    paths = [
+        stored(tmp_path, honest(status=status, more={"attempt": attempt}))
+        for attempt, status in enumerate(("failed", "killed", "ok", "oom"), 1)
+    ]
+    stored(tmp_path, honest(seed=5))
+    assert with_other_attempts([paths[2]]) == [paths[0], paths[2], paths[3]]
 
 
 def test_external_training_data_wants_a_note(tmp_path: Path, leaderboards: Path) -> None:
