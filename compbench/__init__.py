@@ -1,3 +1,3 @@
 """compbench: methods for compositional generation, compared under one protocol."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
