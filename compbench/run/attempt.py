@@ -36,7 +36,7 @@ from compbench.run.processes import Ended
 from compbench.run.resolve import check_same
 from compbench.run.signals import uninterrupted
 from compbench.schemas import Profile, Record, RunRequest, RunSpec, Status
-from compbench.store.lease import Busy, Claim, take
+from compbench.store.lease import Busy, Lease, take
 from compbench.store.records import MAX_PICTURE_BYTES, Store, Taken, read_record
 from compbench.store.validate import check_scores
 
@@ -130,7 +130,7 @@ class Attempt:
             return finished
         identity = self.spec.identity
         self.folder = self.home.runs / identity
-        with exclusive(self.home.leases / identity, self.spec, alarm=self.pair.alarm) as lease:
+        with exclusive(self.home.leases / f"{identity}.lease", self.spec, alarm=self.pair.alarm) as lease:
             finished = self._finished()
             if finished is not None:  # by whoever had the lease until now
                 return finished
@@ -354,18 +354,18 @@ class Attempt:
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path, spec: RunSpec, *, alarm: Callable[[], None] = lambda: None) -> Iterator[Claim]:
+def exclusive(path: Path, spec: RunSpec, *, alarm: Callable[[], None] = lambda: None) -> Iterator[Lease]:
     """Hold the lease of a run.  It ends with this process, however that ends.
 
     Raises:
         Busy: another process is running the same spec.
     """
     try:
-        lease = take(folder, alarm=alarm)
+        lease = take(path, alarm=alarm)
     except Busy as busy:
         what = f"'{spec.method}' on '{spec.task}' (seed {spec.seed}, {spec.preset})"
         message = f"{what} is being run by another process ({busy.holder}); wait for it, or change the seed."
-        raise Busy(busy.folder, busy.holder, message) from busy
+        raise Busy(busy.path, busy.holder, message) from busy
     try:
         yield lease
     finally:

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from compbench.errors import CompbenchError
-from compbench.home import Home
 from compbench.schemas import Artifact, Record
-from compbench.store.lease import Watch
 from compbench.store.records import read_record
 from compbench.store.validate import check_costs, check_known
 
@@ -79,7 +77,6 @@ def verify(folder: Path) -> Report:
         if not wrong:
             records.append(record)
     findings += [finding for path in paths if path.name not in named and (finding := _stray(path))]
-    findings += _dead_claims(Home(folder.resolve().parent).leases)
     here = {path.name for path in paths}
     absent = sorted(artifact.name for record in records for artifact in record.artifacts if artifact.name not in here)
     return Report(tuple(records), tuple(sorted(findings)), tuple(absent))
@@ -122,16 +119,3 @@ def _stray(path: Path) -> Finding | None:
         return Finding(path.name, "left over", "was left by a process that was killed while it wrote", "delete it")
     what = "is a folder" if path.is_dir() else "belongs to no record"
     return Finding(path.name, "orphan", what, "delete it, or restore its record")
-
-
-def _dead_claims(claims: Path) -> list[Finding]:
-    """Claims of the store's home whose holder died over its run; those of other machines cannot be told at once, and are not."""
-    found = []
-    for folder in sorted(claims.iterdir()) if claims.is_dir() else []:
-        watch = Watch(folder)
-        if folder.is_dir() and watch.look() == "dead":
-            name = f"{claims.name}/{folder.name}/claim.{watch.number}"
-            problem = f"was held by {watch.holder}, which ended without giving it back"
-            mend = "run the same again, with --resume to go on from its checkpoint, or delete the folder"
-            found.append(Finding(name, "left over", problem, mend))
-    return found

@@ -144,10 +144,10 @@ class _Pool:
         with contextlib.suppress(queue.Empty):
             return self._waiting.get_nowait()
         try:
-            index, folder = self._elsewhere.get_nowait()
+            index, lease = self._elsewhere.get_nowait()
         except queue.Empty:
             return None
-        wait(folder, alarm=self._alarm)
+        wait(lease, alarm=self._alarm)
         return index
 
     def _work_on(self, index: int, slot: int, processes: Processes | None) -> None:
@@ -163,7 +163,7 @@ class _Pool:
             )
             self._keep(index, _result(request, outcome), slot)
         except Busy as busy:
-            self._elsewhere.put((index, busy.folder))
+            self._elsewhere.put((index, busy.path))
         except KeyboardInterrupt:
             return  # `results` says that it is left
         except Unwritable as error:

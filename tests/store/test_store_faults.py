@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,7 @@ from compbench.run.attempt import Attempt
 from compbench.run.messages import ContestantDescribed, Fit, Fitted, Open, Opened, RefereeDescribed, SourceUsed
 from compbench.run.processes import Ended
 from compbench.schemas import Record, RunRequest
-from compbench.store.lease import FREE, Lost
+from compbench.store.lease import BEAT_SECONDS, Lease, Lost, take
 from compbench.store.meaning import code_of
 from compbench.store.records import Store, Taken
 
@@ -132,15 +133,19 @@ def attempt(home: Path, during: Callable[[], None]) -> Attempt:
 
 
 def test_a_run_that_another_machine_took_over_writes_no_record(tmp_path: Path) -> None:
-    folder = tmp_path / "leases" / ours().identity
+    held: list[Lease] = []
 
     def taken() -> None:
-        (folder / "claim.2").touch()
+        (path,) = (tmp_path / "leases").glob("*.lease")
+        path.unlink()
+        held.append(take(path))
+        time.sleep(1.5 * BEAT_SECONDS)  # the first holder looks at its file once a beat
 
+    one = attempt(tmp_path, taken)
     with pytest.raises(Lost, match="was taken over by another process after a long silence"):
-        attempt(tmp_path, taken).run()
+        one.run()
     assert Store(tmp_path / "records").paths() == []
-    (folder / "claim.2").write_bytes(FREE.encode())
+    held[0].release()
     assert attempt(tmp_path, lambda: None).run().record.attempt == 1
 
 

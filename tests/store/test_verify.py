@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +14,8 @@ from support.stored import store
 
 from compbench.cli.main import main
 from compbench.errors import CompbenchError
-from compbench.home import Home
 from compbench.schemas import Profile, Stage
 from compbench.store.format import dump, parse
-from compbench.store.lease import take
 from compbench.store.records import Store
 from compbench.store.verify import verify
 
@@ -121,21 +117,6 @@ def test_a_lost_picture_is_told_and_is_a_problem_on_demand(tmp_path: Path) -> No
     assert (plain.exit_code, strict.exit_code) == (0, 1)
     assert "1 sound records, 1 of their pictures elsewhere; no problems" in plain.output
     assert f"artifact: {picture.name} is missing" in strict.output
-
-
-def test_a_claim_whose_holder_died_is_left_over_and_one_that_was_given_back_is_not(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    store(home.records, 0.5)
-    take(home.leases / "given-back").release()
-    holder = (
-        "import os, sys; from pathlib import Path; from compbench.store.lease import take; take(Path(sys.argv[1])); os._exit(0)"
-    )
-    subprocess.run([sys.executable, "-c", holder, str(home.leases / "died")], check=True)
-    (finding,) = verify(home.records).findings
-    assert (finding.name, finding.kind) == ("leases/died/claim.1", "left over")
-    claim = take(home.leases / "died")  # the next run takes it over
-    assert verify(home.records).findings == ()
-    claim.release()
 
 
 def test_a_file_that_is_just_being_written_is_no_finding(tmp_path: Path) -> None:
