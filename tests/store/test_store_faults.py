@@ -18,6 +18,7 @@ from compbench.errors import Unwritable
 from compbench.home import Home
 from compbench.registry import Registry
 from compbench.run.attempt import Attempt
+from compbench.run.audit import Watch
 from compbench.run.messages import ContestantDescribed, Fit, Fitted, Open, Opened, RefereeDescribed, SourceUsed
 from compbench.run.processes import Ended
 from compbench.schemas import Record, RunRequest
@@ -96,6 +97,7 @@ class Played:
     def __init__(self, folder: Path, during: Callable[[], None]) -> None:
         self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
         self.alarm, self._during = lambda: None, during
+        self.watch = Watch(lambda stage, done, total: None)
 
     def describe(self) -> tuple[ContestantDescribed, RefereeDescribed]:
         spec = ours().spec
