@@ -155,7 +155,7 @@ class Environment(Frozen):
         1, ge=1, le=LARGEST, description="runs that shared the machine: speeds of a shared machine are lower bounds"
     )
     other_cores: float | None = Field(
-        None, ge=0, le=LARGEST, description="cores that other processes kept busy during the fit; null where that is not known"
+        None, ge=0, le=LARGEST, description="not measured any more (`compbench profile` does it); null, but in older records"
     )
     predecessors: int = Field(
         0,

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from compbench.profiling import count_flops
+from compbench.profiling import StepMeter, count_flops
 
 
 def test_a_product_is_two_operations_an_entry_and_term() -> None:
@@ -36,3 +36,15 @@ def test_the_gradient_of_an_energy_with_respect_to_its_input_is_counted() -> Non
     energy, x = nn.Sequential(nn.Linear(2, 8), nn.SiLU(), nn.Linear(8, 1)), torch.randn(6, 2, requires_grad=True)
     forward = 2 * 6 * (2 * 8 + 8)
     assert count_flops(lambda: torch.autograd.grad(energy(x).sum(), x)) == pytest.approx(2 * forward)
+
+
+def test_steps_a_second_are_the_median_of_windows_after_the_first() -> None:
+    now = iter([0.0, 1.0, 2.0, 3.0, 3.2, 4.0, 9.0, 10.0])
+    meter = StepMeter(lambda: next(now))
+    for done in (0, 1, 11, 21, 22, 31):  # a slow first window, then ten a second; 3.2 closes no window
+        meter.step(done)
+    assert (meter.rate(), meter.done) == (10.0, 31)
+    meter.step(5)  # a second network begins: no window goes back
+    meter.step(15)
+    assert (meter.rate(), meter.done) == (10.0, 31)
+    assert StepMeter().rate() is None
