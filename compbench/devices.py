@@ -60,14 +60,35 @@ def device_class(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def precision(asked: str, device: torch.device) -> Literal["fp32", "bf16"]:
+Precision = Literal["fp32", "bf16", "tf32"]
+"""bf16 is autocast; tf32 is fp32 with products rounded to 10 bits, which GPUs have; fp32 rounds nothing."""
+
+
+def precision(asked: str, device: torch.device) -> Precision:
     """The precision that "auto" means: bf16 autocast where the device has it natively.
 
     Networks of vectors keep their first and last maps in fp32, so that positions are not rounded.
+
+    Raises:
+        CompbenchError: the device does not have it.
     """
-    if asked != "auto":
-        return "fp32" if asked == "fp32" else "bf16"
+    if asked == "tf32" and device.type != "cuda":
+        raise CompbenchError("--precision tf32: a CPU has no such products; use fp32 or bf16, or a GPU (--device cuda).")
+    if asked == "fp32" or asked == "bf16" or asked == "tf32":
+        return asked
     return "bf16" if has_native_bf16(device) else "fp32"
+
+
+def set_up(device: torch.device, precision: str) -> None:
+    """Let a GPU round products to TF32 only where that was asked for, and let it choose each convolution's fastest algorithm.
+
+    Torch's own default rounds convolutions and not matrix products, which is neither precision.
+    """
+    import torch
+
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        torch.backends.cudnn.benchmark = True
 
 
 def has_native_bf16(device: torch.device) -> bool:

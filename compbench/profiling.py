@@ -131,14 +131,31 @@ def energy(device: torch.device) -> float | None:
         return None
     try:
         import pynvml
-        import torch
 
-        pynvml.nvmlInit()
-        uuid = str(torch.cuda.get_device_properties(device).uuid)
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
-        return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+        return pynvml.nvmlDeviceGetTotalEnergyConsumption(_nvml_handle(device)) / 1000
     except Exception:  # NVML raises its own zoo; a missing energy figure must not fail a run
         return None
+
+
+def num_processes(device: torch.device) -> int:
+    """Processes that have memory on a GPU, as NVML counts them; 0 where it cannot be asked, and on a CPU."""
+    if device.type != "cuda":
+        return 0
+    try:
+        import pynvml
+
+        return len(pynvml.nvmlDeviceGetComputeRunningProcesses(_nvml_handle(device)))
+    except Exception:  # as for `energy`, which then has no figure either
+        return 0
+
+
+def _nvml_handle(device: torch.device) -> Any:
+    import pynvml
+    import torch
+
+    pynvml.nvmlInit()
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    return pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
 
 
 class Timed(NamedTuple):

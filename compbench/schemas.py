@@ -40,7 +40,7 @@ class RunSpec(Frozen):
     preset: Presets = Field(description="smoke, quick or paper")
     seed: int = Field(ge=0, lt=2**31, description="seed of data order, initial weights, x0 and evaluation")
     device_class: str = Field(max_length=80, description="cpu, or the GPU's name")
-    precision: Literal["fp32", "bf16"] = Field(description="bf16 means autocast")
+    precision: Literal["fp32", "bf16", "tf32"] = Field(description="bf16 means autocast, tf32 rounds a GPU's products")
     source: Literal["official", "embedded"] = Field(description="where the data came from")
     fingerprint: str = Field(max_length=80, description="hash of the data, or the renderer's version")
     metrics: dict[str, int] = Field(default_factory=dict, description="metrics that the task scores by, with versions")
@@ -64,7 +64,7 @@ class RunRequest(Frozen):
     preset: Presets = "quick"
     seed: int = Field(0, ge=0, lt=2**31)
     device: str = Field("auto", max_length=40, description="auto, cpu, cuda or cuda:N")
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Literal["auto", "fp32", "bf16", "tf32"] = "auto"
     source: Literal["auto", "official", "embedded"] = "auto"
     plugins: tuple[str, ...] = Field((), description="--plugin files")
     time_limit: float = Field(0.0, ge=0, description="seconds for the whole attempt; 0 is none")

@@ -6,6 +6,7 @@ import pytest
 from compbench import devices
 from compbench.data.processes import Workers
 from compbench.devices import core_ticks, cores_busy, cores_taken, num_cores
+from compbench.errors import CompbenchError
 from compbench.gate.sides import Side
 from compbench.run.processes import environment
 
@@ -60,3 +61,11 @@ def test_cuda_is_not_loaded_where_no_gpu_has_a_device_file(tmp_path: Path, monke
     assert not started
     (tmp_path / "nvidia0").touch()
     assert devices.start_cuda(tmp_path)
+
+
+def test_a_cpu_has_no_tf32() -> None:
+    import torch
+
+    with pytest.raises(CompbenchError, match="use fp32 or bf16"):
+        devices.precision("tf32", torch.device("cpu"))
+    assert devices.precision("tf32", torch.device("cuda")) == "tf32"

@@ -1,10 +1,13 @@
 """Counted operations against hand counts and torch's own counter."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from compbench import profiling
 from compbench.profiling import StepMeter, count_flops
 
 
@@ -48,3 +51,20 @@ def test_steps_a_second_are_the_median_of_windows_after_the_first() -> None:
     meter.step(15)
     assert (meter.rate(), meter.done) == (10.0, 31)
     assert StepMeter().rate() is None
+
+
+def test_processes_on_a_card_are_counted_by_nvml_and_none_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NVML:
+        nvmlInit = staticmethod(lambda: None)
+        nvmlDeviceGetHandleByUUID = staticmethod(lambda uuid: uuid)
+        nvmlDeviceGetComputeRunningProcesses = staticmethod(lambda handle: ["ours", "referee's", "somebody's"])
+
+    class Properties:
+        uuid = "123"
+
+    assert profiling.num_processes(torch.device("cpu")) == 0
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert profiling.num_processes(torch.device("cuda")) == 0
+    monkeypatch.setitem(sys.modules, "pynvml", NVML)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
+    assert profiling.num_processes(torch.device("cuda")) == 3

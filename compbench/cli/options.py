@@ -33,10 +33,10 @@ def run_options(command: Any) -> Any:
         click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."),
         click.option(
             "--precision",
-            type=click.Choice(["auto", "fp32", "bf16"]),
+            type=click.Choice(["auto", "fp32", "bf16", "tf32"]),
             default="auto",
             show_default=True,
-            help="bf16 is autocast; auto takes it where the device has it natively.",
+            help="bf16 is autocast; auto takes it where the device has it natively.  tf32: GPUs only; fp32 never rounds.",
         ),
         click.option(
             "--source",

@@ -58,6 +58,9 @@ class Subject:
         self.source, self.precision = source, devices.precision(order.get("precision", "fp32"), self.device)
         cache = Path(request.home) / "cache"
         context = resolve.task_context(request, source, self.device, precision=self.precision, cache=cache)
+        if self.device.type == "cuda":  # as `devices.set_up`, which older code has not
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
+            torch.backends.cudnn.benchmark = True
         torch.manual_seed(self.seed)
         problem = self.task.open(context).problem(self.budget)
         self.problem = problem if self.method.oracle else _replace(problem, oracle=None)

@@ -22,7 +22,7 @@ from compbench.interfaces import Context, Method, Problem, Request, Source
 from compbench.registry import Registry
 from compbench.run.checkpoints import FileCheckpoints
 from compbench.run.fit_cache import FIT_FILE, facts_of_fit
-from compbench.run.messages import ContestantDescribed, Fit, Fitted, Measured, Open, Opened
+from compbench.run.messages import WARM_UP, ContestantDescribed, Fit, Fitted, Measured, Open, Opened
 from compbench.run.notes import Notes
 from compbench.run.resolve import budget_of, settings_of, task_context, task_of
 from compbench.schemas import ExtensionProfile, RunRequest, Stage
@@ -105,6 +105,7 @@ class Contestant:
         self.device = devices.resolve(order.device)
         self._keep("setup", perf_counter() - start, process_time() - cpu_start)
         self.precision = order.precision
+        devices.set_up(self.device, self.precision)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._tracer = profiling.Tracer(self.folder / "trace.json" if self.request.trace else None)
         source = Source(**order.source.model_dump())
@@ -177,7 +178,8 @@ class Contestant:
         before = self._sampling
         seconds, cpu_seconds = before.seconds + clock.wall[0], before.cpu_seconds + clock.cpu[0]
         self._sampling = Stage(name="sample", seconds=seconds, cpu_seconds=cpu_seconds)
-        self._notes.add(stream, len(request.x0), context.notes)
+        if stream != WARM_UP:
+            self._notes.add(stream, len(request.x0), context.notes)
         if not hasattr(samples, "detach"):
             raise CompbenchError(f"'{self.method.name}' returned a {type(samples).__name__} as samples, not a tensor.")
         return samples.detach().to("cpu")

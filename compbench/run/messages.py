@@ -18,6 +18,10 @@ from compbench.run.channel import Channel, Frame, Garbled
 from compbench.schemas import RunRequest, Stage
 from compbench.store.text import clean
 
+WARM_UP = "warm-up"
+"""Stream of the request that only warms a GPU up: the referee scores nothing of it, and the contestant takes no notes."""
+
+
 Cut = BeforeValidator(lambda text: clean(str(text))[:1900])
 LineOfText = Annotated[str, Cut]
 """One line without controls, cut to what a record takes."""

@@ -15,7 +15,7 @@ from compbench.errors import CompbenchError
 from compbench.home import Home
 from compbench.interfaces import Evaluation, Event, Request, Source
 from compbench.registry import Registry
-from compbench.run.messages import Evaluated, RefereeDescribed, SourceUsed
+from compbench.run.messages import WARM_UP, Evaluated, RefereeDescribed, SourceUsed
 from compbench.run.resolve import budget_of, metrics_of, task_context, task_of
 from compbench.schemas import RunRequest, Stage
 
@@ -27,6 +27,8 @@ CPU_BATCH = 64
 GPU_BATCH = 512
 TRAJECTORY_BATCH = 256
 VECTOR_BATCH = 8192
+OWN_PROCESSES = 2
+"""On a GPU: the contestant and the referee.  With more, the card's energy is not the run's."""
 """Rows of one request: a CPU's caches like small ones of images, a GPU wants to be filled, vectors cost little but steps."""
 
 
@@ -50,6 +52,7 @@ class Referee:
         self.task = task_of(self.request, self.registry)
         self.device = devices.resolve(self.request.device)
         self.precision = devices.precision(self.request.precision, self.device)
+        devices.set_up(self.device, self.precision)
         self.source: Source = self.task.source(Path(self.request.home) / "data", self.request.source)
         references = Home(Path(self.request.home)).references
         metrics = metrics_of(self.task, self.registry)
@@ -77,7 +80,7 @@ class Referee:
             self.opened = self.task.open(self.context)
             self.opened.prepare()
         self.stages.append(Stage(name="prepare", seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))
-        self._joules = profiling.energy(self.device)
+        self._joules = self._energy()
 
     def evaluate(self, answer: Callable[[Request, str], Tensor]) -> Evaluated:
         """Score a contestant.
@@ -88,8 +91,10 @@ class Referee:
         Returns:
             scores, the referee's stages, and the names of the pictures in the referee's folder.
         """
-        joules = profiling.energy(self.device)
-        sampler = CheckedSampler(answer, self.task.event, self.request, batch=self._batch(), progress=self.progress)
+        joules = self._energy()
+        sampler = CheckedSampler(
+            answer, self.task.event, self.request, batch=self._batch(), progress=self.progress, warm_up=self.device.type == "cuda"
+        )
         with profiling.timed(self.device) as clock:
             found: Evaluation = self.opened.evaluate(sampler)
         self.stages.append(Stage(name="sample", seconds=sampler.seconds))
@@ -113,6 +118,11 @@ class Referee:
         import torch
 
         return profiling.measured_peak(self.device, torch.bfloat16 if self.precision == "bf16" else torch.float32)
+
+    def _energy(self) -> float | None:
+        """Joules that the device has used, if this run has it alone."""
+        alone = self.request.slots == 1 and profiling.num_processes(self.device) <= OWN_PROCESSES
+        return profiling.energy(self.device) if alone else None
 
     def _batch(self) -> int:
         if self.task.event.kind == "vector":
@@ -144,7 +154,9 @@ class CheckedSampler:
         *,
         batch: int,
         progress: Callable[[str, int, int], None],
+        warm_up: bool = False,
     ) -> None:
+        self._cold = warm_up
         self._answer, self._event, self._request, self._batch = answer, event, request, batch
         self._progress = progress
         self.seconds = 0.0
@@ -171,6 +183,9 @@ class CheckedSampler:
             rows = condition[part]
             x0 = torch.randn(len(rows), *self._event.shape, generator=generator)
             given = () if known is None or known_mask is None else (known[part], known_mask[part])
+            if self._cold:  # a GPU loads its kernels at the first request; so that one is asked twice, and counts once
+                self._answer(Request(rows, x0, *given), WARM_UP)
+                self._cold, start = False, time.perf_counter()
             began = time.perf_counter()
             answer = self._answer(Request(rows, x0, *given), stream)
             self._times.append((not given, len(rows), time.perf_counter() - began))

@@ -1,13 +1,15 @@
 """The sampler that checks what a contestant answers, where entries are given."""
 
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
+from compbench import profiling
 from compbench.errors import CompbenchError
 from compbench.interfaces import Event, Request
-from compbench.run.referee import CheckedSampler
+from compbench.run.referee import CheckedSampler, Referee
 from compbench.schemas import RunRequest
 
 SHAPE = (2, 4)
@@ -69,3 +71,34 @@ def test_a_task_that_always_gives_entries_has_speeds_of_such_requests() -> None:
     drawing(condition, stream="given", known=known, known_mask=mask)
     assert drawing.usual().batch > 0
     assert drawing.usual().request_seconds
+
+
+def test_a_gpu_s_first_request_is_asked_twice_and_timed_once() -> None:
+    condition, streams = asked()[0], []
+
+    def loads_kernels_first(request: Request, stream: str) -> torch.Tensor:
+        streams.append(stream)
+        time.sleep(0.5 if len(streams) == 1 else 0.0)
+        return request.x0
+
+    request = RunRequest(task="t", method="m", home="/nowhere")
+    options = {"batch": 8, "progress": lambda *_: None}
+    cold = CheckedSampler(loads_kernels_first, Event("vector", SHAPE), request, **options, warm_up=True)
+    samples = cold(condition, stream="s")
+    assert streams == ["warm-up", "s"]
+    assert len(cold.usual().request_seconds) == 1
+    assert max(cold.seconds, *cold.usual().request_seconds) < 0.4
+    assert torch.equal(
+        samples, CheckedSampler(lambda r, _: r.x0, Event("vector", SHAPE), request, **options)(condition, stream="s")
+    )
+
+
+@pytest.mark.parametrize(("slots", "processes", "known"), [(1, 2, True), (2, 2, False), (1, 3, False)])
+def test_energy_is_the_run_s_only_where_it_has_the_card_alone(
+    slots: int, processes: int, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiling, "energy", lambda device: 5.0)
+    monkeypatch.setattr(profiling, "num_processes", lambda device: processes)
+    referee = Referee(RunRequest(task="blobs-iid", method="mono", home="/nowhere", slots=slots), folder=Path("/nowhere"))
+    referee.device = torch.device("cuda")
+    assert (referee._energy() == 5.0) is known

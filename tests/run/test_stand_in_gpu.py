@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from support import stand_in
 
 from compbench import profiling
 from compbench.run.runner import run
-from compbench.schemas import RunRequest
+from compbench.schemas import Record, RunRequest
 
 QUICK = [("low-rank", "bump-center"), ("stripes", "bump-scaling"), ("naive-ode", "gmm-id")]
 SLOW = [
@@ -19,13 +20,22 @@ SLOW = [
 ]
 
 
-def check(method: str, task: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiling, "measured_peak", lambda *_: 1e12)
-    request = RunRequest(method=method, task=task, preset="smoke", home=str(home), device="cuda", precision="fp32")
+@pytest.fixture(autouse=True)
+def as_before():
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    yield
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+
+
+def check(method: str, task: str, home: Path, monkeypatch: pytest.MonkeyPatch, **more: object) -> Record:
+    monkeypatch.setattr(profiling, "measured_peak", lambda *_: 1e12)  # on a CPU the product takes minutes
+    facts = {"method": method, "task": task, "preset": "smoke", "home": str(home), "device": "cuda", "precision": "fp32"}
     with stand_in.gpu():
-        record = run(request, in_process=True).record
+        record = run(RunRequest(**{**facts, **more}), in_process=True).record
     assert record.status == "ok", record.reason
     assert record.spec.device_class == "stand-in"
+    return record
 
 
 @pytest.mark.parametrize(("method", "task"), QUICK)
@@ -39,3 +49,13 @@ def test_a_longer_run_keeps_to_the_device(method: str, task: str, home: Path, mo
     if task.startswith("planning"):
         pytest.importorskip("ogbench")
     check(method, task, home, monkeypatch)
+
+
+@pytest.mark.parametrize(("asked", "rounded"), [("fp32", False), ("tf32", True)])
+def test_products_are_rounded_only_where_that_was_asked_for(
+    asked: str, rounded: bool, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not rounded
+    record = check("stripes", "bump-scaling", home, monkeypatch, precision=asked, seed=2)
+    assert record.spec.precision == asked
+    assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == rounded
