@@ -7,7 +7,7 @@ The holdout is a set of combinations never trained on; it is given as cells of t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -123,7 +123,7 @@ class Holdout(NamedTuple):
     cells: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def by_rule(cls, space: FactorSpace, names: Sequence[str], rule) -> Holdout:
+    def by_rule(cls, space: FactorSpace, names: Sequence[str], rule: Callable[..., bool]) -> Holdout:
         """Hold out every cell of the named factors for which `rule(*values)` is true."""
         positions = tuple(space.index(name) for name in names)
         grid = product(*(range(space.sizes[position]) for position in positions))

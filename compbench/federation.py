@@ -19,7 +19,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from compbench import profiling
 from compbench.closures import refuse_tensors
@@ -187,6 +187,12 @@ class Federation:
         return [{name: value.to(ctx.device, copy=True) for name, value in state.items()} for state in self._last]
 
 
+class _WeakReference(Protocol):
+    """What tells of a storage whether it is still alive."""
+
+    def expired(self) -> bool: ...
+
+
 class LentSilo:
     """A silo as a function sees it while it runs there; closed afterwards.  `number` is its place among the silos."""
 
@@ -195,7 +201,7 @@ class LentSilo:
         self._silo: Silo | None = silo
         self._device = device
         self._watched: list[Tensor] = []
-        self._lent: list[object] = []
+        self._lent: list[_WeakReference] = []
 
     def batch(self, size: int, generator: Generator) -> Batch:
         """Draw examples with replacement.  Raises Refused once the function has returned."""
@@ -207,7 +213,7 @@ class LentSilo:
         missing = NUM_WATCHED - sum(map(len, self._watched))
         if missing > 0:
             self._watched.append(batch.x1[:missing].detach().flatten(1).clone())
-        self._lent.append(StorageWeakRef(batch.x1.untyped_storage()))
+        self._lent.append(StorageWeakRef(batch.x1.untyped_storage()))  # type: ignore[no-untyped-call]
         if len(self._lent) > 256:
             self._lent = [reference for reference in self._lent if not reference.expired()]
         return batch

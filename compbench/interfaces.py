@@ -343,7 +343,7 @@ class Task:
     extends: str = ""
     base: tuple[int, ...] = ()
     settings: MethodSettings = field(default_factory=MethodSettings)
-    configure: Callable[[MethodSettings], Task] | None = None
+    configure: Callable[[Any], Task] | None = None
     citation: str = ""
     guidance_weights: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()

@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 from compbench.errors import CompbenchError, suggest
 
-KINDS = ("methods", "tasks", "metrics", "executors")
 Kind = Literal["methods", "tasks", "metrics", "executors"]
+KINDS: tuple[Kind, ...] = ("methods", "tasks", "metrics", "executors")
 State = Literal["ok", "broken", "incompatible"]
 
 

@@ -50,11 +50,11 @@ def _figure(line: Mapping[str, str | None], where: str) -> PaperFigure:
     if None in line or None in line.values():
         raise CompbenchError(f"{where}: must have {len(COLUMNS)} cells.")
     cells = {name: (line[name] or "").strip() for name in COLUMNS}
-    mean, std = _number(cells["mean"], where), _number(cells["std"], where) if cells["std"] else None
+    mean, std = _number(cells.pop("mean"), where), cells.pop("std")
     for name in ("paper", "task", "method", "score"):
         if not cells[name]:
             raise CompbenchError(f"{where}: {name} is empty.")
-    return PaperFigure(**{**cells, "mean": mean, "std": std})
+    return PaperFigure(**cells, mean=mean, std=_number(std, where) if std else None)
 
 
 def _number(text: str, where: str) -> float:

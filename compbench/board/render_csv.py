@@ -6,7 +6,8 @@ import csv
 import io
 from collections.abc import Sequence
 
-from compbench.board.aggregate import BoardRow, Cell
+from compbench.board.aggregate import BoardRow
+from compbench.board.cells import Cell
 from compbench.board.notation import failure, notes
 from compbench.board.papers import PaperFigure
 from compbench.board.timing import Timing

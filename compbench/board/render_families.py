@@ -36,7 +36,7 @@ def families_csv(contests: Sequence[Contest]) -> str:
             for method, distribution in contest.methods:
                 found = family.standings.get((method, distribution))
                 if found is not None:
-                    head = {"preset": contest.preset, "family": family.name}
+                    head: dict[str, Any] = {"preset": contest.preset, "family": family.name}
                     head |= {"method": text(method), "distribution": text(distribution), "of_tasks": len(family.sections)}
                     lines.append(head | _standing(found))
     return _csv(FAMILIES, lines)
@@ -61,7 +61,7 @@ def tasks_csv(board: Board) -> str:
     lines = []
     for section, rows in by_section(board.rows).items():
         told, scale = board.discriminability.get(section), scale_of(rows)
-        known = {"changed": text(", ".join(section.changed)), "primary": rows[0].primary}
+        known: dict[str, Any] = {"changed": text(", ".join(section.changed)), "primary": rows[0].primary}
         if told is not None:
             known |= dict(zip(("discriminability", "low", "high"), map(exact, told[:3]), strict=True))
             known |= {"num_methods": told.num_methods, "num_seeds": told.num_seeds, "ranks": "yes" if told.ranks else "no"}

@@ -19,7 +19,6 @@ from compbench.board.notation import (
     SPLIT_TITLES,
     Column,
     by_section,
-    clean,
     columns,
     count,
     discriminability_words,
@@ -35,6 +34,7 @@ from compbench.board.notation import (
 )
 from compbench.board.papers import PaperFigure, rows_of
 from compbench.board.timing import SiloCosts, Timing
+from compbench.store.text import clean
 
 TEMPLATE = Path(__file__).with_name("board.html.jinja")
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -11,7 +11,6 @@ from compbench.board.notation import (
     SPLIT_TITLES,
     Column,
     by_section,
-    clean,
     columns,
     count,
     discriminability_words,
@@ -25,6 +24,7 @@ from compbench.board.notation import (
 )
 from compbench.board.papers import PaperFigure, rows_of
 from compbench.board.timing import Timing
+from compbench.store.text import clean
 
 MARKS = re.compile(r"([\\`*_\[\]{}|~#!])")
 SILOS = ("sent/silo", "received/silo", "compute/silo")

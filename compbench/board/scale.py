@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from compbench.board.aggregate import BoardRow
 from compbench.board.cells import known_mean
@@ -51,6 +51,7 @@ def scale_of(rows: Sequence[BoardRow]) -> Scale | None:
 
 
 @cache
-def scales() -> Mapping[str, Mapping]:
+def scales() -> Mapping[str, Mapping[str, Any]]:
     """The stored scales, by task."""
-    return json.loads(FILE.read_text("utf-8"))["tasks"]
+    found: dict[str, dict[str, Any]] = json.loads(FILE.read_text("utf-8"))["tasks"]
+    return found

@@ -11,6 +11,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener) -> It
     for check, act in SUBJECT_CHECKS.items():
         if check in wanted:
             begin(check, name)
-            finding = _attempt(check, name, lambda act=act: act(subject), subject.method)
+            finding = _attempt(check, name, partial(act, subject), subject.method)
             if check == "fit":
                 finding = finding._replace(seconds=time.perf_counter() - start)
             yield finding

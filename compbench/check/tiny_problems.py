@@ -20,7 +20,7 @@ from torch import Generator, Tensor
 
 from compbench.data.bumps import TableSilo, all_stripes, as_samples, bumps
 from compbench.data.gaussian_oracle import SourceOracle
-from compbench.data.gaussians import gaussian
+from compbench.data.gaussians import Mixture, gaussian
 from compbench.factors import NULL, Factor, FactorSpace, Holdout
 from compbench.federation import Federation, LentSilo
 from compbench.flow.transfer import send
@@ -165,7 +165,11 @@ def _silos(device: torch.device) -> Problem:
 
 
 def _perturbation(device: torch.device) -> Problem:
-    laws = {(0, 0): gaussian((3.0, 3.0)), (1, 0): gaussian((3.0, 1.0)), (0, 1): gaussian((1.0, 3.0))}
+    laws: dict[tuple[int, ...], Mixture] = {
+        (0, 0): gaussian((3.0, 3.0)),
+        (1, 0): gaussian((3.0, 1.0)),
+        (0, 1): gaussian((1.0, 3.0)),
+    }
     holdout = Holdout(PERTURBED, (0, 1), ((1, 1),))
 
     def draw(condition: Tensor, generator: Generator) -> Tensor:

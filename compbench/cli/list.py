@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from compbench.cli.options import home_of_user
 from compbench.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from compbench.registry import Entry, Kind
 
 
 @click.command("list")
@@ -47,12 +52,13 @@ def info(name: str, plugins: tuple[Path, ...], as_json: bool) -> None:
     from compbench.registry import KINDS, Registry
 
     registry = Registry(plugins)
-    for kind, facts in (
-        ("tasks", output.task_facts),
-        ("methods", output.method_facts),
-        ("metrics", output.metric_facts),
-        ("executors", output.executor_facts),
-    ):
+    shown: dict[Kind, Callable[[Any, Entry], dict[str, Any]]] = {
+        "tasks": output.task_facts,
+        "methods": output.method_facts,
+        "metrics": output.metric_facts,
+        "executors": output.executor_facts,
+    }
+    for kind, facts in shown.items():
         if name in registry.names(kind):
             output.show_facts(facts(registry.load(kind, name), registry.entry(kind, name)), as_json=as_json)
             return

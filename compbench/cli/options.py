@@ -79,9 +79,10 @@ def run_requests(
 
     files = tuple(path.resolve() for path in options["plugins"])
     registry = Registry(files)
-    for kind, asked in (("methods", methods), ("tasks", tasks)):
-        for name in asked:
-            registry.entry(kind, name)
+    for name in methods:
+        registry.entry("methods", name)
+    for name in tasks:
+        registry.entry("tasks", name)
     return [
         RunRequest(
             task=task,

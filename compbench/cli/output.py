@@ -16,11 +16,10 @@ from rich.table import Table
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from compbench.interfaces import Method, Metric, Task
+    from compbench.interfaces import Method, Metric, Score, Task
     from compbench.registry import Entry, Loaded
-    from compbench.schemas import Record, RunRequest, Score
-    from compbench.sweep.executor import Executor
-    from compbench.sweep.pool import Result
+    from compbench.schemas import Record, RunRequest
+    from compbench.sweep.executor import Executor, Result
 
 
 @contextlib.contextmanager

@@ -110,8 +110,8 @@ def sweep(
     from compbench.registry import Registry
     from compbench.run.resolve import executor_settings
     from compbench.run.signals import terminate_like_ctrl_c
+    from compbench.sweep.executor import Manner
     from compbench.sweep.parse import parse_overrides
-    from compbench.sweep.pool import Manner
 
     terminate_like_ctrl_c()
     chosen = Registry().load("executors", executor)

@@ -20,6 +20,6 @@ class Settings(MethodSettings):
     points: int = Field(2000, ge=1, le=10_000_000, description="training points of each mode in each silo that has it")
 
 
-def centre(cell: tuple[int, int], settings: Settings) -> tuple[float, float]:
+def centre(cell: tuple[int, ...], settings: Settings) -> tuple[float, float]:
     """Centre of a mode: right is at +side on the first axis, top at +side on the second."""
     return settings.side * (2 * cell[0] - 1), settings.side * (1 - 2 * cell[1])

@@ -96,7 +96,8 @@ def embedded_digits() -> tuple[Digits, Digits]:
     images, labels = torch.as_tensor(data.images).float() / 16, torch.as_tensor(data.target).long()
     generator = Generator().manual_seed(0)
     order = torch.randperm(len(images), generator=generator)
-    return tuple(_varied(images[rows], labels[rows], generator) for rows in (order[NUM_REFERENCE:], order[:NUM_REFERENCE]))
+    training, reference = order[NUM_REFERENCE:], order[:NUM_REFERENCE]
+    return _varied(images[training], labels[training], generator), _varied(images[reference], labels[reference], generator)
 
 
 def coloured(grey: Tensor, colour: Tensor, palette: Sequence[tuple[int, int, int]]) -> Tensor:

@@ -101,7 +101,9 @@ def _release(lifted: numpy.ndarray, at_rest: numpy.ndarray, is_open: numpy.ndarr
     lift = _first(lifted, start)
     while lift is not None:
         landing = _first(at_rest, lift)
-        release = None if landing is None else _first(is_open, landing)
+        if landing is None:
+            return None
+        release = _first(is_open, landing)
         if release is None:
             return None
         again = _first(lifted[:release], landing)

@@ -137,10 +137,13 @@ def load(
         numbers = range(first, min(first + CHUNK, episodes))
         path = cache / FROM_DATA / f"cube-single-{kind}-{numbers.start}-{numbers.stop}.npz"
         with held(path):
-            parts.append(
-                _kept(path) or _made(path, numbers, seed, num_workers, lambda done, f=first: progress(f + done, episodes))
-            )
+            parts.append(_kept(path) or _made(path, numbers, seed, num_workers, _counted_from(first, episodes, progress)))
     return Trajectories(*(numpy.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _counted_from(first: int, total: int, progress: Callable[[int, int], None]) -> Callable[[int], None]:
+    """The progress of a chunk, as that of all episodes."""
+    return lambda done: progress(first + done, total)
 
 
 def _kept(path: Path) -> Trajectories | None:

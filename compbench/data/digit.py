@@ -25,8 +25,9 @@ def mnist_files(data: Path, names: Sequence[str] = (IMAGES, LABELS)) -> tuple[Pa
     """
     for folder in (data, data / "mnist"):
         found = [next(filter(Path.is_file, (folder / f"{name}.gz", folder / name)), None) for name in names]
-        if None not in found:
-            return tuple(found)
+        paths = tuple(path for path in found if path is not None)
+        if len(paths) == len(names):
+            return paths
     return None
 
 

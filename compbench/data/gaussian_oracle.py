@@ -37,7 +37,8 @@ class SourceOracle:
             return self.sources[combination]
         parts = [_moved(self.sources[cell], torch.device("cpu")) for cell in ((1, 0), (0, 1), (0, 0))]
         gaussians = all(len(part.weights) == 1 for part in parts)
-        made = product_of_gaussians(parts, (1.0, 1.0, -1.0)) if gaussians else quadrature(*parts)
+        a1, a2, base = parts
+        made = product_of_gaussians(parts, (1.0, 1.0, -1.0)) if gaussians else quadrature(a1, a2, base)
         return _moved(made, self.device)
 
     def score(self, x: Tensor, alpha: float, sigma: float, combination: Combination) -> Tensor:

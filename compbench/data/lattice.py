@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from compbench.data.lattices import Images, Lattice
 from compbench.data.sources import SOURCES, recorded_sha256
@@ -100,7 +100,7 @@ class ImageSilo:
         size: number of seen images.
     """
 
-    name: Literal["all"] = "all"
+    name = "all"
 
     def __init__(
         self,

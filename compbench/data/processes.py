@@ -12,6 +12,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext
 from typing import Any, NamedTuple
 
 from compbench.devices import thread_variables
@@ -52,7 +53,8 @@ class Workers:
             progress: called as progress(done, total).
         """
         results: list[Any] = [None] * len(items)
-        waiting, busy = deque(range(len(items))), {}
+        waiting = deque(range(len(items)))
+        busy: dict[Any, _Worker] = {}
         with self._ending(busy):
             while waiting or busy:
                 while waiting and len(busy) < self._count:
@@ -84,7 +86,7 @@ class Workers:
 class _Worker:
     """One process, its end of the pipe, and the item it works on."""
 
-    def __init__(self, context: Any, function: Callable[[Any], Any]) -> None:
+    def __init__(self, context: SpawnContext, function: Callable[[Any], Any]) -> None:
         self.connection, theirs = context.Pipe()
         self.index = -1
         self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)

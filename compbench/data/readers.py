@@ -110,7 +110,8 @@ class Shapes3DFile:
             import h5py
         except ImportError as error:
             raise CompbenchError("reading 3dshapes.h5 needs h5py: pip install 'compbench[run]'.") from error
-        self._path, self._progress, self._mapped = path, progress, None
+        self._path, self._progress = path, progress
+        self._mapped: numpy.ndarray | None = None
         self.count = math.prod(sizes)
         try:
             self._file = h5py.File(path, "r")
@@ -290,7 +291,7 @@ def _unpack(path: Path, num_bytes: int, pieces: Iterable[bytes | numpy.ndarray],
                 done = 0
                 with part.open("wb") as output:
                     for piece in pieces:
-                        done += output.write(piece)
+                        done += output.write(piece if isinstance(piece, bytes) else piece.data)
                         progress("unpack", done, num_bytes)
                 stamp(part, path)
                 os.replace(part, target)

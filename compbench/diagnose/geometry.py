@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from compbench.flow.nets import ResidualBlock, ResidualLayer
+from compbench.flow.blocks import ResidualBlock, ResidualLayer
 
 TAPPED = (nn.ReLU, nn.PReLU, nn.GELU, nn.SiLU, nn.TransformerEncoderLayer, ResidualBlock, ResidualLayer)
 """Modules whose outputs count as a layer's activations."""

@@ -86,6 +86,7 @@ class TimeEmbedding(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(size, size), nn.SiLU(), nn.Linear(size, size), nn.SiLU())
         self.film = nn.Linear(size, outputs)
         exponent = torch.arange(size // 2) / (size // 2)
+        self.frequencies: Tensor
         self.register_buffer("frequencies", FREQUENCY_SPAN * 10_000**-exponent, persistent=False)
 
     def forward(self, t: Tensor) -> Tensor:

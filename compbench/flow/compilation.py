@@ -35,9 +35,10 @@ class Compiled:
     def __init__(self, net: nn.Module, how: dict[str, Any]) -> None:
         self._net, self._failed, self._ran = net, False, False
         self._forward = torch.compile(net, dynamic=False, fullgraph=True, **how)
-        if hasattr(net, "stacked"):
-            self._stacked = torch.compile(net.stacked, dynamic=False, fullgraph=True, **how)
-            self.stacked = functools.partial(self._run, self._stacked, net.stacked)
+        plain = getattr(net, "stacked", None)
+        if plain is not None:
+            self._stacked = torch.compile(plain, dynamic=False, fullgraph=True, **how)
+            self.stacked = functools.partial(self._run, self._stacked, plain)
 
     def __call__(self, *arguments: Any) -> Any:
         return self._run(self._forward, self._net, *arguments)
@@ -93,6 +94,6 @@ def compiles(device: str) -> bool:
         tried = torch.compile(lambda x: (x + torch.compiler.is_compiling()).square().sum())
         x = torch.zeros(2, device=device, requires_grad=True)
         tried(x).backward()
-        return bool((x.grad == 2).all())
+        return x.grad is not None and bool(torch.eq(x.grad, 2).all())
     except Exception:  # the compiler's own errors have no common base
         return False

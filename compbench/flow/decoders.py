@@ -64,6 +64,10 @@ def condition_decoder(problem: Problem, settings: CodeSettings, decoder: Decoder
     return ConditionDecoder(encoding, decoder(encoding.num_outputs, problem.event.shape))
 
 
+Regression = Callable[[Callable[[Tensor], Tensor], "Batch"], Tensor]
+"""(conditions (B, F) -> samples, batch) -> scalar loss."""
+
+
 def regression_loss(net: Callable[[Tensor], Tensor], batch: Batch, generator: Generator | None = None) -> Tensor:
     """E ((net(c) - x1) / 2)^2: the MSE of images in [0, 1], the mean over entries.  Draws nothing."""
     return (net(batch.condition) - batch.x1).square().mean() / 4
@@ -83,7 +87,7 @@ def regress(net: nn.Module, silo: Silo, problem: Problem, ctx: Context, *, rate_
         rate_factor: learning rate over the budget's.
     """
     budget = problem.budget.model_copy(update={"learning_rate": rate_factor * problem.budget.learning_rate})
-    loss = penalised
+    loss: Regression = penalised
     if getattr(net, "fuses", False) and ctx.device.type == "cpu" and budget.train_steps >= FUSED_FROM:
         ctx.notes["compiled"] = float(compiles("cpu"))
         loss = fused(penalised) if compiles("cpu") else penalised
@@ -91,13 +95,13 @@ def regress(net: nn.Module, silo: Silo, problem: Problem, ctx: Context, *, rate_
         train(net, lambda network, batch, generator: loss(network, batch), silo, budget, ctx)
 
 
-def penalised(net: nn.Module, batch: Batch) -> Tensor:
+def penalised(net: Callable[[Tensor], Tensor], batch: Batch) -> Tensor:
     """`regression_loss` and the network's own penalty where it has one."""
     value = regression_loss(net, batch)
     return value + net.penalty() if hasattr(net, "penalty") else value
 
 
-def fused(loss: Callable[[nn.Module, Batch], Tensor]) -> Callable[[nn.Module, Batch], Tensor]:
+def fused(loss: Regression) -> Regression:
     """A loss compiled for one fit, during which nothing of the network changes but its weights.
 
     To check that anew in each step would take a quarter of its time, so it is not checked where torch can leave it out (2.8
@@ -180,7 +184,7 @@ class CNNDecoder(nn.Module):
     def __init__(self, inputs: int, shape: tuple[int, ...], *, channels: int, num_hidden: int) -> None:
         super().__init__()
         self.shape = tuple(shape)
-        stem = tuple(math.ceil(side / 4) for side in shape[1:])
+        stem = (math.ceil(shape[1] / 4), math.ceil(shape[2] / 4))
         layers: list[nn.Module] = [nn.ConvTranspose2d(inputs, channels, stem), nn.ReLU()]
         for layer in range(num_hidden):
             how = (4, 2, 1) if layer < 2 else (3, 1, 1)
@@ -253,7 +257,7 @@ class PixelDecoder(nn.Module):
         super().__init__()
         self.shape = tuple(shape)
         self.enter = nn.Linear(inputs, width)
-        self.register_buffer("place", sinusoidal_places(*shape[1:], width), persistent=False)
+        self.register_buffer("place", sinusoidal_places(shape[1], shape[2], width), persistent=False)
         layers: list[nn.Module] = []
         for _ in range(depth):
             layers += [nn.Linear(width, width), nn.PReLU()]

@@ -10,7 +10,7 @@ Decentralized Compositional Flow Matching (DCFM), section 4; the authors' code i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -55,6 +55,7 @@ class Energy(nn.Module):
                 *(nn.Linear(size + 1, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()),
                 *(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, 1)),
             )
+        self.means: Tensor
         self.register_buffer("means", torch.zeros(NUM_BINS))
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
@@ -102,7 +103,9 @@ class DensityRouter(nn.Module):
 
     def __init__(self, energies: list[Energy], sizes: Tensor, *, temperature: float) -> None:
         super().__init__()
-        self.energies, self.temperature = nn.ModuleList(energies), temperature
+        self.energies: Sequence[Energy] = nn.ModuleList(energies)  # type: ignore[assignment]
+        self.temperature = temperature
+        self.log_sizes: Tensor
         self.register_buffer("log_sizes", sizes.float().log())
 
     def forward(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:

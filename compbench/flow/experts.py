@@ -6,7 +6,8 @@ n experts at the same points cost one batched call instead of n, which is what a
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,10 @@ from torch.func import functional_call
 
 from compbench.flow.memory import in_parts, rows_at_once
 
-State = Mapping[str, Tensor]
+if TYPE_CHECKING:
+    from compbench.flow.nets import VelocityNet
+
+State = dict[str, Tensor]
 
 
 class Experts(nn.Module):
@@ -25,7 +29,7 @@ class Experts(nn.Module):
         states: a state dict for each expert.
     """
 
-    def __init__(self, template: nn.Module, states: Sequence[State]) -> None:
+    def __init__(self, template: VelocityNet, states: Sequence[Mapping[str, Tensor]]) -> None:
         super().__init__()
         # Not a submodule: its weights are nobody's.  In a tuple it stays out of state_dict() and parameters().
         self._template = (copy.deepcopy(template).requires_grad_(False).eval(),)
@@ -39,10 +43,10 @@ class Experts(nn.Module):
                 self.register_buffer(f"stack{index}", stack)
 
     def __len__(self) -> int:
-        return len(self.stack0)
+        return len(self.stacks[self._names[0]])
 
     @property
-    def template(self) -> nn.Module:
+    def template(self) -> VelocityNet:
         """A network of the experts' architecture; its weights do not matter."""
         return self._template[0]
 
@@ -96,11 +100,12 @@ class Experts(nn.Module):
     def chosen(self, indices: Tensor) -> Experts:
         """The experts at some indices (R,), with repetitions, as R experts; weights are gathered on the device."""
         view = copy.copy(self)
-        view._parameters = {name: stack.index_select(0, indices) for name, stack in self._parameters.items()}
-        view._buffers = {name: stack.index_select(0, indices) for name, stack in self._buffers.items()}
+        # What is gathered is no parameter any more: plain tensors stand where modules keep parameters and buffers.
+        view._parameters = {name: stack.index_select(0, indices) for name, stack in self._parameters.items()}  # type: ignore[misc, union-attr]
+        view._buffers = {name: stack.index_select(0, indices) for name, stack in self._buffers.items()}  # type: ignore[union-attr]
         return view
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Experts:
         self._template = (self._template[0]._apply(fn),)
         return super()._apply(fn, recurse)
 
@@ -108,7 +113,7 @@ class Experts(nn.Module):
 class _Stacked(nn.Module):
     """A velocity network's `stacked` as a forward, which `functional_call` wants."""
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: VelocityNet) -> None:
         super().__init__()
         self.net = net
 

@@ -67,6 +67,7 @@ class LowRankMaps(nn.Module):
         self.column = nn.Parameter(F.normalize(torch.randn(tokens, rank, side[0]), dim=-1))
         self.row = nn.Parameter(F.normalize(torch.randn(tokens, rank, side[1]), dim=-1))
         offsets = torch.tensor([sum(sizes[:k]) for k in range(len(sizes))])
+        self.offsets: Tensor
         self.register_buffer("offsets", offsets, persistent=False)
 
     def all_maps(self) -> Tensor:
@@ -141,9 +142,11 @@ class LowRankDecoder(nn.Module):
         self.shape = tuple(shape)
         self.maps = LowRankMaps(sizes, (shape[1], shape[2]), settings)
         channels = [count] * (num_hidden + 1) + [shape[0]]
-        self.activations = nn.ModuleList(Slope() for _ in channels[:-1])
-        self.convolutions = nn.ModuleList(nn.ConvTranspose2d(low, high, 3, padding=1) for low, high in pairwise(channels))
+        self.activations: Sequence[Slope] = nn.ModuleList(Slope() for _ in channels[:-1])  # type: ignore[assignment]
+        convolutions = nn.ModuleList(nn.ConvTranspose2d(low, high, 3, padding=1) for low, high in pairwise(channels))
+        self.convolutions: Sequence[nn.ConvTranspose2d] = convolutions  # type: ignore[assignment]
         self.encoding = Encoding(sizes, CodeSettings(encoding="one-hot"))
+        self.shifts: Tensor
         self.register_buffer("shifts", neighbours(shape[2]), persistent=False)
 
     def forward(self, condition: Tensor) -> Tensor:
@@ -181,7 +184,9 @@ class LowRankDecoder(nn.Module):
         return convolution(h, _forward(self.convolutions[layer].weight), self.shifts)
 
     def _biased(self, h: Tensor, layer: int) -> Tensor:
-        return h + self.convolutions[layer].bias[:, None, None]
+        bias = self.convolutions[layer].bias
+        assert bias is not None
+        return h + bias[:, None, None]
 
 
 def penalised_loss(net: LowRankDecoder, batch: Batch, weights: Tensor) -> Tensor:
@@ -258,7 +263,7 @@ class PatchConvolution(torch.autograd.Function):
         return _over_patches(images, weight)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         images, weight = ctx.saved_tensors
         of_weight = (gradient[:, :, None, None, None] * _patches(images)[:, None]).sum((0, 5, 6))
         return _over_patches(gradient, weight.transpose(0, 1).flip(2, 3)), of_weight

@@ -70,7 +70,7 @@ def train_many(
     """
     for net in nets:
         net.to(ctx.device).train()
-    stacked, buffers = stack_module_state([_Losses(net, loss) for net in nets])  # type: ignore[arg-type]
+    stacked, buffers = stack_module_state([_Losses(net, loss) for net in nets])
     shell = _Losses(nets[0], loss)
     parameters = list(stacked.values())
     average = [parameter.detach().clone() for parameter in parameters]

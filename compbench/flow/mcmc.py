@@ -281,6 +281,7 @@ def _target(members: Members, composed: ComposedScore, time: float, settings: Se
     densities, weights = members.log_densities, members.weights
 
     def log_density(x: Tensor) -> Tensor:
+        assert densities is not None
         return numbers(weights, x.device, torch.float64) @ densities(x, time)
 
     free = None if known is None else ~known.mask

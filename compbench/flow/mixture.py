@@ -50,6 +50,8 @@ class LabelRouter(nn.Module):
         super().__init__()
         total = counts[:, : sizes[0]].sum(1, keepdim=True)
         share = counts / counts.sum(0).clamp(min=1)
+        self.share: Tensor
+        self.prior: Tensor
         self.register_buffer("share", torch.where(counts.sum(0) > 0, share, total / total.sum()))  # (n, sum of sizes)
         self.register_buffer("prior", (total / total.sum())[:, 0])  # (n,)
         self.offsets = [sum(sizes[:k]) for k in range(len(sizes))]

@@ -51,6 +51,7 @@ class NoiseNet(nn.Module):
         self.sample_steps = sample_steps
         self.guidance: Guidance | None = None  # of the task, where samples may be composed
         self.dimension, self.sources, self.experts = dimension, sources, experts
+        self.table: Tensor
         self.register_buffer("table", torch.tensor(sources), persistent=False)
         count = len(sources) if experts else 1
         inputs = 1 + dimension + (0 if experts else len(sources))
@@ -175,7 +176,7 @@ def fit_noise_net(problem: Problem, ctx: Context, *, experts: bool, fast: bool =
     net = build_noise_net(problem, experts=experts)
     path = VariancePreservingPath()
 
-    def loss(net: nn.Module, batch: Batch, generator: Generator) -> Tensor:
+    def loss(net: NoiseNet, batch: Batch, generator: Generator) -> Tensor:
         return noise_loss(net, path, batch._replace(condition=net.index(batch.condition)), generator)
 
     count = len(net.sources)

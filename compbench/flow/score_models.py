@@ -7,7 +7,7 @@ networks whose factors are masked at random, composed around NULL.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from pydantic import Field
@@ -27,7 +27,7 @@ from compbench.flow.path import (
     point,
     target_velocity,
 )
-from compbench.flow.smc import Composed, Drawn, Settings, chunk, draw, mean_trace
+from compbench.flow.smc import Composed, ComposedScore, Drawn, Settings, chunk, draw, mean_trace
 from compbench.flow.solver import Known
 from compbench.flow.train import flow_matching_loss, train
 from compbench.interfaces import MethodSettings
@@ -126,13 +126,13 @@ def build(settings: ModelSettings, problem: Problem) -> NoiseNet | VelocityNet |
     return monolithic_net(problem)
 
 
-def fit(settings: ModelSettings, problem: Problem, ctx: Context) -> nn.Module:
+def fit(settings: ModelSettings, problem: Problem, ctx: Context) -> NoiseNet | VelocityNet | MarginalExperts:
     """Fit the model of a task; how it will be sampled makes no difference."""
     if composes_around_base(problem):
         return fit_noise_net(problem, ctx, experts=settings.experts)
     net = build(settings, problem)
 
-    def loss(velocity: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
+    def loss(velocity: Callable[..., Any], batch: Batch, generator: Generator) -> Tensor:
         if isinstance(net, MarginalExperts):
             return experts_loss(velocity, batch, generator)
         dropped = torch.rand(batch.condition.shape, generator=generator, device=generator.device) < settings.factor_dropout
@@ -153,6 +153,10 @@ def oracle_of(settings: WeightSettings, problem: Problem, ctx: Context) -> Oracl
     if problem.oracle is None:
         raise Refused("this task has no analytic scores; run the method without '-oracle'.")
     return OracleModel(problem.oracle, problem.base, problem.budget.sample_steps, Guidance.of(problem))
+
+
+Model = NoiseNet | VelocityNet | MarginalExperts | OracleModel
+"""What is composed."""
 
 
 def composes_around_base(problem: Problem) -> bool:
@@ -183,14 +187,15 @@ Compose = Callable[[Tensor, Sequence[int]], list[Weighted]]
 """(conditions (B, F), base) -> the composition that they mean."""
 
 
-def perturbations(model: nn.Module | OracleModel, weight: GuidanceWeight, ctx: Context) -> Compose:
+def perturbations(model: Model, weight: GuidanceWeight, ctx: Context) -> Compose:
     """Each factor's perturbation of the base, or slice around NULL, with weight w or the task's, which is noted."""
+    assert model.guidance is not None  # `build` and `oracle_of` give every model the task's
     weights = model.guidance.weights(weight, notes=ctx.notes)
     return lambda condition, base: scores.composition(condition, base, weights)
 
 
 def compositions(
-    model: nn.Module | OracleModel, request: Request, ctx: Context, *, compose: Compose, num_particles: int = 1
+    model: Model, request: Request, ctx: Context, *, compose: Compose, num_particles: int = 1
 ) -> Iterator[Composition]:
     """The batch in parts that each are one composition, small enough for K particles a request to be in memory.
 
@@ -225,8 +230,13 @@ def compositions(
         yield Composition(rows, members, LinearPath(), VELOCITY_EDGE, pilots, given)
 
 
+def _of_all_rows(composed: ComposedScore) -> Callable[[slice], ComposedScore]:
+    """One composed score, whichever requests it is asked for."""
+    return lambda rows: composed
+
+
 def draw_composition(
-    model: nn.Module | OracleModel,
+    model: Model,
     request: Request,
     ctx: Context,
     *,
@@ -254,8 +264,7 @@ def draw_composition(
     for part in compositions(model, request, ctx, compose=perturbations(model, weight, ctx), num_particles=num_particles):
         own = settings._replace(edge=part.edge, last_noise=not isinstance(part.path, LinearPath))
         start = request.x0[part.rows]
-        composed = part.members.composed
-        drawn = draw(lambda _, composed=composed: composed, part.path, start, num_particles, own, generator, known=part.known)
+        drawn = draw(_of_all_rows(part.members.composed), part.path, start, num_particles, own, generator, known=part.known)
         samples[part.rows] = drawn.x
         traces.append(drawn.trace)
         shares.append(len(part.rows) / len(samples))

@@ -27,6 +27,7 @@ from compbench.interfaces import MethodSettings
 
 if TYPE_CHECKING:
     from compbench.factors import Weighted
+    from compbench.federation import LentSilo
     from compbench.interfaces import Budget, Context, Problem, Request
 
 NUM_LABELS = 4096
@@ -157,7 +158,7 @@ def local_experts(
     """
     sizes = problem.space.sizes
 
-    def work(silo, received, own):
+    def work(silo: LentSilo, received: dict[str, Tensor], own: Context) -> dict[str, Tensor]:
         expert = make()
         if goes_on:
             expert.load_state_dict(network_of(received, silo.number))
@@ -210,8 +211,8 @@ def first_stage(
         loss = decentralised_loss(settings.masking, settings.ci_weight if local_ci else 0.0, source.share)
         train(expert, loss, source, budget, own)
 
-    how = {"steps": steps, "recipients": recipients, "num_labels": num_labels}
-    return make, local_experts(make, fit, problem, ctx, stage="local", **how)
+    found = local_experts(make, fit, problem, ctx, stage="local", steps=steps, recipients=recipients, num_labels=num_labels)
+    return make, found
 
 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -271,8 +272,9 @@ def sample_experts(settings: DecentralisedSettings, mixture: Mixture, request: R
     return sample_mixture(mixture, members, request, ctx)
 
 
-def _members(settings: DecentralisedSettings, net: nn.Module, request: Request, ctx: Context) -> list[Weighted]:
+def _members(settings: DecentralisedSettings, net: VelocityNet, request: Request, ctx: Context) -> list[Weighted]:
     """What a request's conditions mean, by the method's weight or the task's."""
+    assert net.guidance is not None  # `recipe` gives every network the task's
     weights = net.guidance.weights(settings.weight, notes=ctx.notes if settings.inference == "composed" else None)
     return composition(request.condition, weights, settings.inference)
 

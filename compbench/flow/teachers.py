@@ -87,6 +87,6 @@ class TeachersPaths:
                 x = x + (times[place + 1] - t) * velocity
         order = send(torch.randperm(self.num_points * size, generator=generator), device)
         flat = [torch.stack(part).flatten(1, 2)[:, :size].flatten(0, 1)[order] for part in (points, velocities)]
-        t = send(torch.tensor(times[1:]), device)[:, None].expand(-1, size).flatten()[order]
+        at = send(torch.tensor(times[1:]), device)[:, None].expand(-1, size).flatten()[order]
         conditions = condition.flatten(0, 1)[:size].repeat(self.num_points, 1)[order]
-        return Taught(flat[0], t, conditions, flat[1])
+        return Taught(flat[0], at, conditions, flat[1])

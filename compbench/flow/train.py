@@ -22,8 +22,8 @@ from compbench.flow.path import LinearPath, logit_normal, point, target_velocity
 if TYPE_CHECKING:
     from compbench.interfaces import Batch, Budget, Context, Silo
 
-Loss = Callable[[Callable[..., Tensor], "Batch", Generator], Tensor]
-"""(velocity network, batch, generator on the batch's device) -> scalar loss."""
+Loss = Callable[[Any, "Batch", Generator], Tensor]
+"""(network, batch, generator on the batch's device) -> scalar loss; the network may be a compiled one, which takes the same."""
 
 LOSS_WINDOW = 50
 """Steps between looks at the loss: each look makes the host wait for the device."""
@@ -135,7 +135,8 @@ class _Trainer:
         if self.memory_format is torch.channels_last:
             net.to(memory_format=torch.channels_last)
         named = {name: p for name, p in net.named_parameters() if p.requires_grad}
-        self.names, self.parameters = list(named), list(named.values())
+        self.names = list(named)
+        self.parameters: list[Tensor] = list(named.values())
         how: dict[str, Any] = {"fused": True} if fast else {"foreach": False}
         self.optimiser = torch.optim.AdamW(self.parameters, lr=budget.learning_rate, weight_decay=weight_decay, **how)
         self.average = [parameter.detach().clone() for parameter in self.parameters]

@@ -11,18 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compbench.errors import CompbenchError
 from compbench.files import write_atomically
-from compbench.gate.sides import Facts, Scores
+from compbench.gate.sides import Facts, ScoreBySeed, Scores
 
 FORMAT = 1
-
-
-class StoredScore(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    metric: str
-    metric_version: int = Field(ge=1)
-    direction: Literal["higher", "lower"]
-    values: dict[int, float] = Field(description="by seed")
 
 
 class StoredCell(BaseModel):
@@ -31,7 +22,7 @@ class StoredCell(BaseModel):
     machine: str = Field("", description="torch and CPU that bytes and hash are of")
     facts: dict[str, int | float | str | None] = Field(default_factory=dict)
     task_version: int = Field(0, ge=0)
-    scores: dict[str, StoredScore] = Field(default_factory=dict)
+    scores: dict[str, ScoreBySeed] = Field(default_factory=dict)
 
 
 class Baseline(BaseModel):
@@ -39,7 +30,7 @@ class Baseline(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     cells: dict[str, StoredCell]
 
     def facts(self, cell: str) -> Facts | None:
@@ -50,7 +41,7 @@ class Baseline(BaseModel):
         stored = self.cells.get(cell)
         if not stored or not stored.scores:
             return None
-        return Scores({name: score.model_dump() for name, score in stored.scores.items()}, stored.task_version)
+        return Scores(stored.scores, stored.task_version)
 
 
 def read(path: Path) -> Baseline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -10,7 +10,7 @@ from compbench.devices import num_cores
 from compbench.gate import sides, speed, table
 from compbench.gate.baseline import Baseline
 from compbench.gate.sides import Asked, Facts, Scores, Side, Unable
-from compbench.gate.suite import Cell, Suite
+from compbench.gate.suite import Cell, Gate, Suite
 from compbench.gate.table import Row, ScoreRow
 from compbench.registry import Registry
 
@@ -60,12 +60,12 @@ def gate(plan: Plan, head: Side, base: Side | None, stored: Baseline | None, lis
     rows: list[Row] = []
     if base is not None:
         theirs = _facts(plan, base, listener), _scores(plan, base, listener)
-        rows += _compared(plan, base.label, theirs, (facts, scores))
+        rows += _compared(base.label, theirs, (facts, scores))
         rows += _race(plan, base, head, listener)
     if stored is not None:
-        looked_up = ({cell.name: stored.facts(cell.name) or _absent() for cell in plan.cells("exact")},)
-        looked_up += ({cell.name: stored.scores(cell.name) or _absent() for cell in plan.cells("scores")},)
-        rows += _compared(plan, "baseline", looked_up, (facts, scores))
+        stored_facts: Measured[Facts] = {cell.name: stored.facts(cell.name) or _absent() for cell in plan.cells("exact")}
+        stored_scores: Measured[Scores] = {cell.name: stored.scores(cell.name) or _absent() for cell in plan.cells("scores")}
+        rows += _compared("baseline", (stored_facts, stored_scores), (facts, scores))
     return Result(tuple(table.accepting(rows, plan.accept)), facts, scores)
 
 
@@ -74,7 +74,7 @@ def usable(measured: Measured[T]) -> dict[str, T]:
     for name, found in measured.items():
         if isinstance(found, Unable):
             raise Unable(f"{name}: {found}")
-    return dict(measured)  # type: ignore[arg-type]
+    return {name: found for name, found in measured.items() if not isinstance(found, Unable)}
 
 
 def margins() -> dict[str, float]:
@@ -113,30 +113,34 @@ def _scores(plan: Plan, side: Side, listener: Listener) -> Measured[Scores]:
     return measured
 
 
-def _compared(plan: Plan, against: str, theirs: Sequence[Measured[Any]], ours: Sequence[Measured[Any]]) -> list[Row]:
+def _compared(
+    against: str, theirs: tuple[Measured[Facts], Measured[Scores]], ours: tuple[Measured[Facts], Measured[Scores]]
+) -> list[Row]:
     rows: list[Row] = []
-    for name in ours[0]:
-        before, after = theirs[0][name], ours[0][name]
-        failed = _failed(name, "exact", against, before, after)
-        rows += [failed] if failed else table.fact_rows(name, against, before, after)
+    for name, facts in ours[0].items():
+        stood = theirs[0][name]
+        if isinstance(stood, Unable) or isinstance(facts, Unable):
+            rows.append(_failed(name, "exact", against, stood, facts))
+        else:
+            rows += table.fact_rows(name, against, stood, facts)
     waiting: list[ScoreRow] = []
     known = margins() if ours[1] else {}
-    for name in ours[1]:
-        before, after = theirs[1][name], ours[1][name]
-        failed = _failed(name, "scores", against, before, after)
-        waiting += [ScoreRow(failed, None)] if failed else table.score_rows(name, against, before, after, known)
+    for name, scores in ours[1].items():
+        before = theirs[1][name]
+        if isinstance(before, Unable) or isinstance(scores, Unable):
+            waiting.append(ScoreRow(_failed(name, "scores", against, before, scores), None))
+        else:
+            waiting += table.score_rows(name, against, before, scores, known)
     return [*rows, *table.settled(waiting)]
 
 
-def _failed(cell: str, gate: Literal["exact", "scores", "speed"], against: str, before: Any, after: Any) -> Row | None:
+def _failed(cell: str, gate: Gate, against: str, before: object, after: object) -> Row:
     """The row of a cell that one side could not do: what worked and works no more is a regression, what is new is not."""
     if isinstance(after, Unable) and isinstance(before, Unable):
         return Row(cell, gate, "", against, None, None, "", "could not run", f"head: {after}; {against}: {before}")
     if isinstance(after, Unable):
         return Row(cell, gate, "", against, None, None, "", "regression", f"works no more: {after}")
-    if isinstance(before, Unable):
-        return Row(cell, gate, "", against, None, None, "", "notice", f"nothing to compare with: {against} {before}")
-    return None
+    return Row(cell, gate, "", against, None, None, "", "notice", f"nothing to compare with: {against} {before}")
 
 
 class _Stopped(Exception):
@@ -151,17 +155,18 @@ def _race(plan: Plan, base: Side, head: Side, listener: Listener) -> list[Row]:
     """The race; a cell that a side cannot time leaves it, before anything else is timed."""
     runners = {"base": base, "head": head}
     cells = {cell.name: cell for cell in plan.cells("speed")}
-    rows, able = [], []
+    rows: list[Row] = []
+    able: list[str] = []
     first: dict[tuple[str, str], Mapping[str, float]] = {}
     for name, cell in cells.items():
         listener(f"speed: {name}")
         found = {side: _attempt(sides.durations, runner, cell, plan.asked) for side, runner in runners.items()}
-        failed = _failed(name, "speed", base.label, found["base"], found["head"])
-        if failed:
-            rows.append(failed)
+        timed = {(side, name): seconds for side, seconds in found.items() if not isinstance(seconds, Unable)}
+        if len(timed) < len(found):
+            rows.append(_failed(name, "speed", base.label, found["base"], found["head"]))
             continue
         able.append(name)
-        first |= {(side, name): seconds for side, seconds in found.items() if not isinstance(seconds, Unable)}
+        first |= timed
     counted = dict.fromkeys(able, 0)
 
     def timer(side: Literal["base", "head"], name: str) -> Mapping[str, float]:

@@ -12,7 +12,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from compbench.devices import num_cores, thread_variables
 from compbench.gate.suite import Cell
@@ -104,10 +106,21 @@ class Facts(NamedTuple):
     machine: str
 
 
-class Scores(NamedTuple):
-    """What the records of some seeds say: score -> facts of it and values by seed; and the task's version."""
+class ScoreBySeed(BaseModel):
+    """One score of the records of some seeds, and what it takes to compare it."""
 
-    scores: dict[str, dict[str, Any]]
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    metric: str
+    metric_version: int = Field(ge=1)
+    direction: Literal["higher", "lower"]
+    values: dict[int, float] = Field(description="by seed")
+
+
+class Scores(NamedTuple):
+    """What the records of some seeds say, by score; and the task's version."""
+
+    scores: dict[str, ScoreBySeed]
     task_version: int
 
 
@@ -119,7 +132,8 @@ def facts(side: Side, cell: Cell, asked: Asked) -> Facts:
 
 def durations(side: Side, cell: Cell, asked: Asked) -> dict[str, float]:
     """Seconds of a training step and of one request, medians of one fresh process."""
-    return _probe(side, cell, asked, "time")["seconds"]
+    seconds: dict[str, float] = _probe(side, cell, asked, "time")["seconds"]
+    return seconds
 
 
 def costs(side: Side, cell: Cell, asked: Asked) -> dict[str, Any]:
@@ -139,7 +153,7 @@ def _probe(side: Side, cell: Cell, asked: Asked, kind: str) -> dict[str, Any]:
         "home": str(side.home),
         **asked._asdict(),
     }
-    answer = side.run([str(PROBE), json.dumps(order)], seconds=PROBE_SECONDS, threads=asked.threads)
+    answer: dict[str, Any] = side.run([str(PROBE), json.dumps(order)], seconds=PROBE_SECONDS, threads=asked.threads)
     if "error" in answer:
         raise Unable(answer["error"])
     return answer
@@ -167,14 +181,14 @@ def scores(side: Side, cell: Cell, asked: Asked) -> Scores:
     return Scores(_gathered(records, cell.scores), records[0]["spec"]["task_version"])
 
 
-def _gathered(records: list[dict[str, Any]], wanted: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+def _gathered(records: list[dict[str, Any]], wanted: tuple[str, ...]) -> dict[str, ScoreBySeed]:
     """The wanted scores (else the primary one) of all records; one that is unavailable somewhere is left out there."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, ScoreBySeed] = {}
     for record in records:
         for score in record["scores"]:
             if (score["name"] in wanted if wanted else score["primary"]) and score["value"] is not None:
-                known = found.setdefault(score["name"], {**_meaning(score), "values": {}})
-                known["values"][int(record["spec"]["seed"])] = score["value"]
+                known = found.setdefault(score["name"], _valueless(score))
+                known.values[int(record["spec"]["seed"])] = score["value"]
     missing = sorted(set(wanted) - set(found))
     if missing or not found:
         there = ", ".join(sorted(score["name"] for score in records[0]["scores"] if score["value"] is not None))
@@ -182,8 +196,8 @@ def _gathered(records: list[dict[str, Any]], wanted: tuple[str, ...]) -> dict[st
     return found
 
 
-def _meaning(score: dict[str, Any]) -> dict[str, Any]:
-    return {"metric": score["metric"], "metric_version": score["metric_version"], "direction": score["direction"]}
+def _valueless(score: dict[str, Any]) -> ScoreBySeed:
+    return ScoreBySeed(metric=score["metric"], metric_version=score["metric_version"], direction=score["direction"], values={})
 
 
 def home_of(folder: Path, data: Path) -> Path:

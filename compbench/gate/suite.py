@@ -55,7 +55,7 @@ class Cell(BaseModel):
     @property
     def name(self) -> str:
         """method/task, and the preset and settings where they are not the usual ones."""
-        more = [] if self.preset == "smoke" else [self.preset]
+        more: list[str] = [] if self.preset == "smoke" else [self.preset]
         more += [f"{key}={value}" for key, value in sorted(self.set.items())]
         return " ".join([f"{self.method}/{self.task}", *more])
 

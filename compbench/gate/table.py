@@ -6,10 +6,10 @@ import fnmatch
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from compbench.gate.paired_test import Comparison, compare_scores, holm
-from compbench.gate.sides import Facts, Scores
+from compbench.gate.sides import Facts, ScoreBySeed, Scores
 from compbench.gate.speed import Lap
 from compbench.gate.suite import Gate
 
@@ -98,12 +98,13 @@ def _cost(name: str, before: float | None, after: float | None, *, same_machine:
 
 def _hash_row(cell: str, against: str, base: Facts, head: Facts) -> Row:
     same = base.values[HASH] == head.values[HASH]
+    verdict: Verdict = "pass" if same else "notice"
     if same:
-        verdict, change, note = "pass", "the same to the bit", ""
+        change, note = "the same to the bit", ""
     elif base.machine != head.machine:
-        verdict, change, note = "notice", "differ", f"measured elsewhere ({base.machine}; here {head.machine})"
+        change, note = "differ", f"measured elsewhere ({base.machine}; here {head.machine})"
     else:
-        verdict, change, note = "notice", "differ", "it computes something else now, which is no regression by itself"
+        change, note = "differ", "it computes something else now, which is no regression by itself"
     return Row(cell, "exact", "samples", against, base.values[HASH][:12], head.values[HASH][:12], change, verdict, note)
 
 
@@ -120,27 +121,27 @@ def score_rows(cell: str, against: str, base: Scores, head: Scores, margins: Map
     for name in sorted(base.scores.keys() | head.scores.keys()):
         before, after = base.scores.get(name), head.scores.get(name)
         why = _incomparable(before, after, base.task_version, head.task_version)
-        if why:
+        if before is None or after is None or why:
             row = Row(cell, "scores", name, against, _mean(before), _mean(after), "", "notice", why)
             rows.append(ScoreRow(row, None))
             continue
-        margin = margins.get(after["metric"], 0.0)
-        found = compare_scores(before["values"], after["values"], direction=after["direction"], margin=margin)
+        margin = margins.get(after.metric, 0.0)
+        found = compare_scores(before.values, after.values, direction=after.direction, margin=margin)
         assert found is not None
-        seeds = before["values"].keys() & after["values"].keys()
-        means = [math.fsum(side["values"][seed] for seed in seeds) / len(seeds) for side in (before, after)]
-        change = f"{means[1] - means[0]:+.4g}" + (f", {_bounds(found)}" if any((found.low, found.high)) else "")
+        seeds = before.values.keys() & after.values.keys()
+        before_mean, after_mean = (math.fsum(side.values[seed] for seed in seeds) / len(seeds) for side in (before, after))
+        change = f"{after_mean - before_mean:+.4g}" + (f", {_bounds(found)}" if any((found.low, found.high)) else "")
         note = f"margin {margin:g}, {found.n} seed{'s' if found.n > 1 else ''}"
-        rows.append(ScoreRow(Row(cell, "scores", name, against, *means, change, "pass", note), found))
+        rows.append(ScoreRow(Row(cell, "scores", name, against, before_mean, after_mean, change, "pass", note), found))
     return rows
 
 
-def _incomparable(before: dict[str, Any] | None, after: dict[str, Any] | None, *versions: int) -> str:
+def _incomparable(before: ScoreBySeed | None, after: ScoreBySeed | None, *versions: int) -> str:
     if before is None or after is None:
         return "only one of the two has it"
-    if before["metric_version"] != after["metric_version"] or versions[0] != versions[1]:
+    if before.metric_version != after.metric_version or versions[0] != versions[1]:
         return "another version of the task or metric: not comparable, and meant so"
-    if not before["values"].keys() & after["values"].keys():
+    if not before.values.keys() & after.values.keys():
         return "no seed in common"
     return ""
 
@@ -225,5 +226,5 @@ def _would_do(needed: int | None, unit: str) -> str:
     return f"about {needed} {unit} would do" if needed else f"no number of {unit} would do: it lies on the limit"
 
 
-def _mean(score: dict[str, Any] | None) -> float | None:
-    return math.fsum(score["values"].values()) / len(score["values"]) if score else None
+def _mean(score: ScoreBySeed | None) -> float | None:
+    return math.fsum(score.values.values()) / len(score.values) if score else None

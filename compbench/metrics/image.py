@@ -18,6 +18,8 @@ from compbench.interfaces import Metric, SamplePair, Value
 if TYPE_CHECKING:
     import numpy
 
+    from compbench.metrics.manifold import PrecisionRecall
+
 KID_SUBSETS, KID_SIZE = 20, 1000
 
 
@@ -71,7 +73,7 @@ def recall(pair: SamplePair, generator: numpy.random.Generator) -> Value:
     return Value(*(_near(pair, which).recall for which in ("generated", "floor")))
 
 
-def _near(pair: SamplePair, which: str):
+def _near(pair: SamplePair, which: str) -> PrecisionRecall:
     from compbench.metrics.manifold import precision_recall
 
     return precision_recall(pair.features("judge", "real"), pair.features("judge", which))

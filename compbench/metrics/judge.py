@@ -47,7 +47,7 @@ class Judge(nn.Module):
 
     def __init__(self, sizes: tuple[int, ...], settings: JudgeSettings, *, channels: int = 3, side: int = 64) -> None:
         super().__init__()
-        self.sizes, self.settings, self.side = tuple(sizes), settings, side
+        self.sizes, self.settings, self.channels, self.side = tuple(sizes), settings, channels, side
         self._margin = -side % 16
         width = settings.width
         widths = [width, 2 * width, 4 * width, 4 * width]
@@ -110,7 +110,7 @@ def train_judge(
     """
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int(torch.randint(2**31, (1,), generator=generator)))
-        judge = Judge(sizes, settings, channels=shape[0], side=shape[1]).to(device, memory_format=torch.channels_last)
+        judge = Judge(sizes, settings, channels=shape[0], side=shape[1]).to(device).to(memory_format=torch.channels_last)
         optimiser = torch.optim.AdamW(judge.parameters(), lr=settings.learning_rate, weight_decay=0.01, fused=True)
         cycle = torch.optim.lr_scheduler.OneCycleLR(
             optimiser, settings.learning_rate, total_steps=settings.num_steps, pct_start=0.15
@@ -119,7 +119,8 @@ def train_judge(
             images, conditions = batches(settings.batch_size, generator)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
                 logits = judge.logits(images)
-            loss = sum(functional.cross_entropy(part.float(), conditions[:, k]) for k, part in enumerate(logits))
+            first, *others = [functional.cross_entropy(part.float(), conditions[:, k]) for k, part in enumerate(logits)]
+            loss = sum(others, first)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
@@ -130,8 +131,7 @@ def train_judge(
 
 def save_judge(judge: Judge, path: Path) -> None:
     """Write a judge to a safetensors file, whole or not at all."""
-    channels = judge.trunk[1].in_channels // 4
-    facts = {**dataclasses.asdict(judge.settings), "sizes": judge.sizes, "channels": channels, "side": judge.side}
+    facts = {**dataclasses.asdict(judge.settings), "sizes": judge.sizes, "channels": judge.channels, "side": judge.side}
     save_tensors(path, judge.state_dict(), facts)
 
 
@@ -144,7 +144,7 @@ def load_judge(path: Path, device: torch.device) -> Judge:
         judge.load_state_dict(tensors)
     except (KeyError, TypeError, RuntimeError) as error:
         raise CompbenchError(f"{path} does not hold a judge; delete it, it is trained again.") from error
-    return judge.to(device, memory_format=torch.channels_last).eval().requires_grad_(False)
+    return judge.to(device).to(memory_format=torch.channels_last).eval().requires_grad_(False)
 
 
 def _stage(architecture: str, before: int, after: int, *, shrink: bool) -> list[nn.Module]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy
 from numpy.typing import NDArray
 
@@ -9,7 +11,7 @@ STOPS = numpy.array([[13, 8, 60], [70, 50, 127], [54, 108, 141], [40, 160, 130],
 """Dark blue to yellow, of steadily rising lightness."""
 
 
-def coloured(values: NDArray) -> NDArray:
+def coloured(values: NDArray[Any]) -> NDArray[Any]:
     """A matrix (H, W) as colours from its smallest (dark) to its largest value (bright), uint8 (H, W, 3)."""
     low, high = float(values.min()), float(values.max())
     place = (values - low) / max(high - low, 1e-12) * (len(STOPS) - 1)
@@ -18,7 +20,7 @@ def coloured(values: NDArray) -> NDArray:
     return (STOPS[below] * (1 - share) + STOPS[below + 1] * share).round().astype(numpy.uint8)
 
 
-def outlined(colours: NDArray, region: NDArray, enlarged: int) -> NDArray:
+def outlined(colours: NDArray[Any], region: NDArray[Any], enlarged: int) -> NDArray[Any]:
     """Colours (H, W, 3), each cell `enlarged` pixels wide, with a white line around a region, bool (H, W)."""
     picture = colours.repeat(enlarged, 0).repeat(enlarged, 1)
     large = numpy.pad(region.repeat(enlarged, 0).repeat(enlarged, 1), 1)

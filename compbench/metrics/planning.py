@@ -10,12 +10,12 @@ execution_ceiling  recorded segments that succeed when they are carried out in t
 from __future__ import annotations
 
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Metric
+from compbench.interfaces import EventKind, Metric
 
 
 @hookimpl
 def compbench_metrics() -> tuple[Metric, ...]:
-    kinds = ("trajectory",)
+    kinds: tuple[EventKind, ...] = ("trajectory",)
     return (
         Metric("success_rate", "trials whose plan is feasible and succeeds", "%", "higher", margin=5.0, kinds=kinds),
         Metric("success_spread", "deviation of the success rate over groups of trials", "%", "lower", margin=5.0, kinds=kinds),

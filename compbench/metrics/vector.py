@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Metric, SamplePair, Value
+from compbench.interfaces import EventKind, Metric, SamplePair, Value
 
 if TYPE_CHECKING:
     import numpy
@@ -48,12 +48,13 @@ def mmd2_fixed(pair: SamplePair, generator: numpy.random.Generator) -> Value:
 
 
 def _arrays(pair: SamplePair) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
-    return tuple(part.flatten(1).double().cpu().numpy() for part in (pair.real, pair.generated, pair.floor))
+    real, generated, floor = (part.flatten(1).double().cpu().numpy() for part in (pair.real, pair.generated, pair.floor))
+    return real, generated, floor
 
 
 @hookimpl
 def compbench_metrics() -> tuple[Metric, ...]:
-    kinds = ("vector",)
+    kinds: tuple[EventKind, ...] = ("vector",)
     return (
         Metric("sw2", "sliced Wasserstein distance", "", "lower", margin=0.02, kinds=kinds, compute=sw2),
         Metric("mmd2", "squared MMD, bandwidth of the pair", "", "lower", margin=0.002, kinds=kinds, compute=mmd2),

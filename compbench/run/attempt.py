@@ -149,7 +149,7 @@ class Attempt:
 
     def _finished(self) -> Outcome | None:
         record = None if self.force else self.store.finished(self.spec.identity)
-        return record and Outcome(record, self.store.folder / f"{record.name}.json", reused=True)
+        return None if record is None else Outcome(record, self.store.folder / f"{record.name}.json", reused=True)
 
     def _course(self) -> Ending:
         """Prepare, open, fit, evaluate, measure, publish."""

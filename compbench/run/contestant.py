@@ -172,7 +172,7 @@ class Contestant:
         if stream not in self._streams:
             self._streams[stream] = self._generator(f"sample {stream}")
         context = self._context(self._streams[stream], NoCheckpoints())
-        asked = Request(*(None if part is None else part.to(self.device) for part in request))
+        asked = _on(self.device, request)
         with profiling.timed(self.device) as clock:
             samples = self.method.sample(self.settings, self.model, asked, context)
         before = self._sampling
@@ -307,7 +307,7 @@ class Contestant:
         final = self.problem.extension.problem if self.problem.extension else self.problem
         shape = (PROBE_ROWS, *self.task.event.shape)
         request = Request(torch.zeros(PROBE_ROWS, len(final.space), dtype=torch.long), torch.zeros(shape))
-        asked = Request(request.condition.to(self.device), request.x0.to(self.device))
+        asked = _on(self.device, request)
         context = self._context(self._generator("probe"), NoCheckpoints())
         context.compile = False
         per_sample = profiling.count_flops(lambda: self.method.sample(self.settings, self.model, asked, context))
@@ -328,6 +328,13 @@ class Contestant:
 
     def _keep(self, name: str, seconds: float, cpu_seconds: float) -> None:
         self.stages.append(Stage(name=name, seconds=seconds, cpu_seconds=cpu_seconds))
+
+
+def _on(device: torch.device, request: Request) -> Request:
+    """The request with its tensors on a device."""
+    known = None if request.known is None else request.known.to(device)
+    mask = None if request.known_mask is None else request.known_mask.to(device)
+    return Request(request.condition.to(device), request.x0.to(device), known, mask)
 
 
 def _hashes(model: Any) -> set[str]:

@@ -50,7 +50,8 @@ def abi() -> int:
     """Version of Landlock in this kernel; 0 if there is none."""
     if sys.platform != "linux":
         return 0
-    return max(0, _libc().syscall(CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
+    version: int = _libc().syscall(CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    return max(0, version)
 
 
 def kind() -> str:

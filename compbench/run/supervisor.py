@@ -61,10 +61,10 @@ def _watch(child: int, parent: int) -> NoReturn:
             break
     _kill_the_rest()
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
+        fatal = os.WTERMSIG(status)
         with contextlib.suppress(OSError, ValueError):
-            signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+            signal.signal(fatal, signal.SIG_DFL)
+        os.kill(os.getpid(), fatal)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 

@@ -14,7 +14,8 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Literal
 
 from compbench import devices
 from compbench.errors import Cancelled, CompbenchError, Refused
@@ -38,6 +39,12 @@ from compbench.run.messages import (
 )
 from compbench.store.verification import beside
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from compbench.interfaces import Request
+    from compbench.run.contestant import Contestant
+
 PROGRESS_SECONDS = 0.2
 REQUEST_BYTES = 2**33
 """Largest request of the referee, whom a contestant trusts."""
@@ -58,7 +65,7 @@ class ProgressReporter:
         signal.signal(signal.SIGTERM, self._note)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
 
-    def _note(self, signum: int, frame: Any) -> None:
+    def _note(self, signum: int, frame: FrameType | None) -> None:
         self._stop = True
 
     def cancelled(self) -> bool:
@@ -115,7 +122,7 @@ def explain(error: BaseException) -> Failed:
     )
 
 
-def _status(error: BaseException) -> Any:
+def _status(error: BaseException) -> Literal["failed", "oom", "killed", "refused"]:
     name = type(error).__name__
     if isinstance(error, Refused):
         return "refused"
@@ -151,13 +158,13 @@ def _serve_contestant(begin: Begin, control: Channel, peer: Channel, reporter: P
                 _obey(contestant, order).send(control)
 
 
-def _obey(contestant: Any, order: Any) -> messages.Message:
+def _obey(contestant: Contestant, order: messages.Message) -> messages.Message:
     if isinstance(order, Open):
         return contestant.open(order)
     return contestant.fit(order) if isinstance(order, Fit) else contestant.measure()
 
 
-def _answer(contestant: Any, frame: Frame, peer: Channel) -> None:
+def _answer(contestant: Contestant, frame: Frame, peer: Channel) -> None:
     """Answer one request; what a method raises goes to the referee, which passes it on."""
     from compbench.interfaces import Request
 
@@ -208,7 +215,7 @@ class ContestantFailed(CompbenchError):
 GONE = "the contestant's process ended while it was asked for samples"
 
 
-def ask(peer: Channel, request: Any, stream: str) -> Any:
+def ask(peer: Channel, request: Request, stream: str) -> Tensor:
     """The referee's side of one request over the peer channel; an answer may be as large as float64 samples."""
     tensors = {name: value for name, value in request._asdict().items() if value is not None}
     try:

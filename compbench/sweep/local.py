@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from compbench.hookspecs import hookimpl
 from compbench.schemas import RunRequest
-from compbench.sweep.executor import Executor, ExecutorSettings
-from compbench.sweep.pool import Manner, Result, SweepListener, work_through
+from compbench.sweep.executor import Executor, ExecutorSettings, Manner, Result, SweepListener
+from compbench.sweep.pool import work_through
 
 
 class LocalSettings(ExecutorSettings):

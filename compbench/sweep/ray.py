@@ -14,8 +14,8 @@ from compbench.errors import CompbenchError
 from compbench.hookspecs import hookimpl
 from compbench.run.signals import stopped_by_signals
 from compbench.schemas import RunRequest
-from compbench.sweep.executor import Executor, ExecutorSettings, not_installed
-from compbench.sweep.pool import STOPPED, Manner, Result, SweepListener, left, work_through
+from compbench.sweep.executor import Executor, ExecutorSettings, Manner, Result, SweepListener, not_installed
+from compbench.sweep.pool import STOPPED, left, work_through
 
 CANCEL_SECONDS = 90.0
 """How long tasks that were told to stop are waited for: longer than a child's grace."""

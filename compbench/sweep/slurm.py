@@ -28,8 +28,8 @@ from compbench.errors import CompbenchError, Unwritable
 from compbench.hookspecs import hookimpl
 from compbench.run.signals import stopped_by_signals
 from compbench.schemas import RunRequest
-from compbench.sweep.executor import Executor, ExecutorSettings, not_installed
-from compbench.sweep.pool import STOPPED, Manner, Result, SweepListener, left, work_through
+from compbench.sweep.executor import Executor, ExecutorSettings, Manner, Result, SweepListener, not_installed
+from compbench.sweep.pool import STOPPED, left, work_through
 
 CANCEL_SECONDS = 120.0
 """How long members that were cancelled are waited for: SLURM kills them well before."""

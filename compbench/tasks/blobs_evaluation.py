@@ -22,7 +22,12 @@ NUM_SIGMAS = 3.0
 """A sample is in a mode within so many standard deviations of its centre; 98.9 % of the mode itself is."""
 
 PANEL, DRAWN = 240, 400
-COLOURS = {(0, 0): (31, 119, 180), (0, 1): (44, 160, 44), (1, 1): (148, 103, 189), (1, 0): (214, 39, 40)}
+COLOURS: dict[tuple[int, ...], tuple[int, int, int]] = {
+    (0, 0): (31, 119, 180),
+    (0, 1): (44, 160, 44),
+    (1, 1): (148, 103, 189),
+    (1, 0): (214, 39, 40),
+}
 
 
 class BlobsEvaluation:
@@ -33,7 +38,7 @@ class BlobsEvaluation:
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         """Share in the mode and distances, each split, and a panel of samples by mode."""
-        samples = {}
+        samples: dict[tuple[int, ...], Tensor] = {}
         scores: list[Score] = []
         for split, cells in (("heldout", HOLDOUT.cells), ("seen", HOLDOUT.seen_cells)):
             asked = torch.tensor(cells).repeat_interleave(self.count, 0)
@@ -44,7 +49,7 @@ class BlobsEvaluation:
             scores += self._distances(split, own)
         return Evaluation(tuple(scores), {"samples": panel(samples, self.settings)})
 
-    def _share(self, split: str, samples: dict[tuple[int, int], Tensor]) -> Score:
+    def _share(self, split: str, samples: dict[tuple[int, ...], Tensor]) -> Score:
         metric = self.ctx.metrics["mode_share"]
         radius = NUM_SIGMAS * self.settings.std
         inside = [_distance(points, cell, self.settings) <= radius for cell, points in samples.items()]
@@ -62,7 +67,7 @@ class BlobsEvaluation:
             primary=split == "heldout",
         )
 
-    def _distances(self, split: str, samples: dict[tuple[int, int], Tensor]) -> list[Score]:
+    def _distances(self, split: str, samples: dict[tuple[int, ...], Tensor]) -> list[Score]:
         """Each registered vector metric, averaged over the split's modes."""
         scores = []
         for metric in self.ctx.metrics.values():
@@ -84,13 +89,13 @@ class BlobsEvaluation:
             )
         return scores
 
-    def _compared(self, metric: Metric, cell: tuple[int, int], points: Tensor) -> tuple[float, float]:
+    def _compared(self, metric: Metric, cell: tuple[int, ...], points: Tensor) -> tuple[float, float]:
         assert metric.compute is not None
         pair = SamplePair(self._real(cell, "real"), points, self._real(cell, "floor"), _no_features)
         found = metric.compute(pair, numpy.random.default_rng(self.ctx.seed))
         return found.value, found.floor or 0.0
 
-    def _real(self, cell: tuple[int, int], purpose: str) -> Tensor:
+    def _real(self, cell: tuple[int, ...], purpose: str) -> Tensor:
         """As many exact points of a mode as were asked for, (N, 2)."""
         digest = hashlib.sha256(f"referee {self.ctx.seed} {purpose} {cell}".encode()).digest()
         generator = Generator().manual_seed(int.from_bytes(digest[:7], "big"))
@@ -98,7 +103,7 @@ class BlobsEvaluation:
         return torch.tensor(centre(cell, self.settings)) + self.settings.std * noise
 
 
-def panel(samples: dict[tuple[int, int], Tensor], settings: Settings) -> numpy.ndarray:
+def panel(samples: dict[tuple[int, ...], Tensor], settings: Settings) -> numpy.ndarray:
     """Samples coloured by the mode that was asked for; a ring at 3 sigma of every mode, bold at the missing one.
 
     Args:
@@ -131,7 +136,7 @@ def panel(samples: dict[tuple[int, int], Tensor], settings: Settings) -> numpy.n
     return numpy.asarray(image.resize((PANEL, PANEL), Image.Resampling.LANCZOS))
 
 
-def _distance(points: Tensor, cell: tuple[int, int], settings: Settings) -> Tensor:
+def _distance(points: Tensor, cell: tuple[int, ...], settings: Settings) -> Tensor:
     return (points - torch.tensor(centre(cell, settings))).norm(dim=1)
 
 

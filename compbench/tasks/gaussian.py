@@ -92,7 +92,7 @@ BUDGETS = {
 """`paper` has no warm-up, decay, average or clip: Adam at 2e-4 for 20,000 steps."""
 
 
-def distributions(name: str, settings: Settings) -> dict[tuple[int, int], Mixture]:
+def distributions(name: str, settings: Settings) -> dict[tuple[int, ...], Mixture]:
     """The three sources, by combination."""
     from compbench.data.gaussians import gaussian, uniform_over
 
@@ -113,7 +113,7 @@ class PooledSource:
 
     name = "all"
 
-    def __init__(self, sources: dict[tuple[int, int], Mixture], count: int, ctx: TaskContext) -> None:
+    def __init__(self, sources: dict[tuple[int, ...], Mixture], count: int, ctx: TaskContext) -> None:
         import torch
 
         generator = torch.Generator().manual_seed(ctx.seed * 1_000_003 + 17)

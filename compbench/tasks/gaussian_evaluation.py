@@ -24,7 +24,7 @@ PICTURE_SIDE = 160
 class GaussianEvaluation:
     """Judges samples of the target (held out) and of the three sources (seen)."""
 
-    def __init__(self, sources: Mapping[tuple[int, int], Mixture], ctx: TaskContext) -> None:
+    def __init__(self, sources: Mapping[tuple[int, ...], Mixture], ctx: TaskContext) -> None:
         self.sources, self.ctx, self.count = sources, ctx, NUM_SAMPLES[ctx.preset]
         parts = [sources[cell] for cell in ((1, 0), (0, 1), (0, 0))]
         self.parts = parts

@@ -220,7 +220,7 @@ def _planned_again(
     """
     if not trials:
         return []
-    known = numpy.stack([trial.plan for trial in trials])
+    known = numpy.stack([_plan_of(trial) for trial in trials])
     for row, (trial, state) in enumerate(zip(trials, states, strict=True)):
         if not isinstance(state, Failed):
             known[row, channels, 0] = state[channels]
@@ -230,6 +230,12 @@ def _planned_again(
     given = torch.from_numpy(normalised(known)).float()
     plans = in_metres(sampler(condition, stream=stream, known=given, known_mask=mask).numpy())
     return [trial._replace(plan=plan) for trial, plan in zip(trials, plans, strict=True)]
+
+
+def _plan_of(trial: Trial) -> numpy.ndarray:
+    """The plan of a trial that is to be carried out."""
+    assert trial.plan is not None
+    return trial.plan
 
 
 def _successes(outcomes: list[Outcome | Failed | None]) -> numpy.ndarray:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from compbench.data.cube_segments import CENTRE, CUBE, QUADRANTS
 from compbench.data.processes import Failed
 from compbench.tasks.planning_execution import Outcome
+
+if TYPE_CHECKING:
+    from PIL.ImageDraw import ImageDraw
 
 WIDTH, HEIGHT, GAP, TITLE, TOP = 220, 118, 6, 14, 16
 X_RANGE, Y_RANGE = (0.25, 0.60), (-0.35, 0.35)
@@ -51,12 +55,13 @@ def panels(
             left, top = GAP + destination * (WIDTH + GAP), TOP + GAP + source * (HEIGHT + TITLE + GAP) + TITLE
             panel = _Panel(draw, SCALE * left, SCALE * top)
             cell = (source, destination)
-            rows = numpy.flatnonzero((cells == cell).all(axis=1))
+            rows = numpy.flatnonzero((cells == cell).all(axis=1)).tolist()
             panel.ground(source, destination)
             for row in rows[:MOST_DRAWN]:
                 panel.path(plans[row], outcomes[row])
-            done = sum(isinstance(outcomes[row], Outcome) and outcomes[row].succeeded for row in rows)
-            able = sum(outcomes[row] is not None for row in rows)
+            found = [outcomes[row] for row in rows]
+            done = sum(isinstance(outcome, Outcome) and outcome.succeeded for outcome in found)
+            able = sum(outcome is not None for outcome in found)
             seen = "never seen" if cell in set(heldout) else "seen"
             title = f"{QUADRANTS[source]} to {QUADRANTS[destination]}, {seen}: {done} of {len(rows)} ({able} feasible)"
             panel.frame(title, heavy=cell in set(heldout))
@@ -66,7 +71,7 @@ def panels(
 class _Panel:
     """One table, drawn at `SCALE` times its size."""
 
-    def __init__(self, draw: object, left: int, top: int) -> None:
+    def __init__(self, draw: ImageDraw, left: int, top: int) -> None:
         self.draw, self.left, self.top = draw, left, top
 
     def place(self, position: Sequence[float]) -> tuple[float, float]:
@@ -104,7 +109,7 @@ class _Panel:
         self.draw.rectangle(corner, outline="black", width=3 * SCALE if heavy else 1)
         self.draw.text((self.left, self.top - SCALE * (TITLE - 1)), title, fill="black", font_size=SCALE * 10)
 
-    def _dot(self, point: tuple[float, float], radius: float, **how: object) -> None:
+    def _dot(self, point: tuple[float, float], radius: float, **how: Any) -> None:
         x, y = point
         self.draw.ellipse((x - radius, y - radius, x + radius, y + radius), **how)
 

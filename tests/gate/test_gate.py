@@ -35,8 +35,9 @@ def world(monkeypatch, tmp_path) -> World:
     own = World()
 
     def scores(side, cell, asked):
-        meaning = {"metric": "sw2", "metric_version": 1, "direction": "lower"}
-        return own.ask(side, sides.Scores({"heldout_sw2": {**meaning, "values": own.values[side.label]}}, 1))
+        values = own.values[side.label]
+        found = sides.ScoreBySeed(metric="sw2", metric_version=1, direction="lower", values=values)
+        return own.ask(side, sides.Scores({"heldout_sw2": found}, 1))
 
     monkeypatch.setattr(sides, "facts", lambda side, cell, asked: own.ask(side, sides.Facts(own.facts[side.label], "here")))
     monkeypatch.setattr(sides, "scores", scores)

@@ -2,7 +2,7 @@ import pytest
 
 from compbench.gate import report
 from compbench.gate.paired_test import compare
-from compbench.gate.sides import Facts, Scores
+from compbench.gate.sides import Facts, ScoreBySeed, Scores
 from compbench.gate.speed import Lap
 from compbench.gate.table import Row, accepted_in, accepting, answer, fact_rows, score_rows, settled, speed_row
 
@@ -16,7 +16,7 @@ def verdicts(changed, machine=HERE):
 
 
 def scores(values, *, version=1, task_version=1, direction="lower"):
-    own = {"metric": "sw2", "metric_version": version, "direction": direction, "values": values}
+    own = ScoreBySeed(metric="sw2", metric_version=version, direction=direction, values=values)
     return Scores({"heldout_sw2": own}, task_version)
 
 
