@@ -13,7 +13,8 @@ from compbench.errors import CompbenchError
 from compbench.home import Home
 from compbench.interfaces import Score
 from compbench.registry import Registry
-from compbench.run.runner import Listener, run
+from compbench.run.audit import Listener
+from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest, RunSpec
 from compbench.store.meaning import Code, differing_from
 from compbench.store.records import read_record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 from compbench.errors import CompbenchError
 from compbench.store.format import parse
@@ -35,7 +36,7 @@ def overwritten(folder: Path, since: str) -> tuple[Finding, ...]:
     found = []
     for name, content in sorted(now.items()):
         if before[name] and content not in before[name] and not _only_signed(folder, before[name], name):
-            what = "record" if name.endswith(".json") else "artifact"
+            what: Literal["record", "artifact"] = "record" if name.endswith(".json") else "artifact"
             problem = f"is not what {root}{name} was in a commit before, and records never change"
             found.append(Finding(name, what, problem, "restore the file; what was run again is another attempt"))
     return tuple(found)

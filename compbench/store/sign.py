@@ -37,8 +37,8 @@ def sign(folder: Path, levels: Path) -> tuple[Path, ...]:
         write_atomically(path, new)
     for path in sorted(levels.glob("*.json")):
         text = path.read_text("utf-8")
-        for old, new in hashes.items():
-            text = text.replace(old, new)
+        for before, after in hashes.items():
+            text = text.replace(before, after)
         if text != path.read_text("utf-8"):
             write_atomically(path, text.encode())
     return tuple(signed)

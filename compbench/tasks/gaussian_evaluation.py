@@ -27,7 +27,7 @@ class GaussianEvaluation:
     def __init__(self, sources: Mapping[tuple[int, ...], Mixture], ctx: TaskContext) -> None:
         self.sources, self.ctx, self.count = sources, ctx, NUM_SAMPLES[ctx.preset]
         parts = [sources[cell] for cell in ((1, 0), (0, 1), (0, 0))]
-        self.parts = parts
+        self.parts = (parts[0], parts[1], parts[2])
         self.closed = product_of_gaussians(parts, (1.0, 1.0, -1.0)) if all(len(p.weights) == 1 for p in parts) else None
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
@@ -48,7 +48,8 @@ class GaussianEvaluation:
 
     def _target(self, which: str) -> Tensor:
         generator = self._generator(f"target {which}")
-        return self.closed.sample(self.count, generator) if self.closed else base_composition(*self.parts, self.count, generator)
+        a1, a2, base = self.parts
+        return self.closed.sample(self.count, generator) if self.closed else base_composition(a1, a2, base, self.count, generator)
 
     def _distances(self, split: str, triples: list[tuple[Tensor, Tensor, Tensor]]) -> list[Score]:
         """Each registered vector metric, averaged over the triples (real, generated, floor)."""

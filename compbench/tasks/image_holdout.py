@@ -121,7 +121,7 @@ def to_condition(fine: Tensor, lattice: Lattice, space: FactorSpace) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
-def to_fine(condition: Tensor, lattice: Lattice, space: FactorSpace, generator: object) -> Tensor:
+def to_fine(condition: Tensor, lattice: Lattice, space: FactorSpace, generator: Generator) -> Tensor:
     """Fine combinations drawn uniformly among those of full conditions: a random position in each bin."""
     import torch
 
