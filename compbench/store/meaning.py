@@ -15,10 +15,10 @@ Sources are only parsed, never imported, so the parent process can do it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import compbench
 from compbench.errors import CompbenchError
@@ -94,6 +94,18 @@ def meaning(*roots: tuple[str, Entry]) -> Code:
             linked.add(hashed.linked)
             own.setdefault(sources.part_of(target.module, part), set()).add(hashed.own)
     return Code(_digest(linked), {part: _digest(hashes) for part, hashes in sorted(own.items())})
+
+
+def of_definitions(*definitions: type | Callable[..., Any]) -> str:
+    """The hash of functions and classes of compbench with all that they depend on: what a cache is named by.
+
+    Of other people's, their names.
+    """
+    sources = _Sources([])
+    targets = [Target(one.__module__, one.__qualname__.partition(".")[0]) for one in definitions]
+    ours = [target for target in targets if target in sources.all_of(target.module)]
+    others = [".".join(target) for target in targets if target not in ours]
+    return _digest([*others, *{sources.hashed(target).linked for target in sources.reached(ours)}])
 
 
 UNKNOWN = "unknown"

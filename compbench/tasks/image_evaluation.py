@@ -23,9 +23,7 @@ from compbench.files import held
 from compbench.interfaces import Evaluation, Metric, SamplePair, Sampler, Score, TaskContext
 from compbench.metrics.judge import Judge, JudgeSettings, load_judge, save_judge, train_judge
 from compbench.metrics.unavailable import MetricUnavailable
-
-JUDGE_VERSION = 1
-"""Goes up when a judge's network or training changes in a way that its settings do not show."""
+from compbench.store.meaning import of_definitions
 
 GRID_COLUMNS, GRID_PAIRS = 10, 2
 
@@ -213,7 +211,7 @@ class ImageEvaluation:
 
     def _judge_hash(self, seen_only: bool) -> str:
         facts = {
-            "version": JUDGE_VERSION,
+            "code": of_definitions(train_judge, Judge, type(self.real)),
             "dataset": self.dataset,
             "fingerprint": self.ctx.source.fingerprint,
             "sizes": self.space.sizes,

@@ -26,6 +26,7 @@ from compbench.data.cube_segments import CUBE, NUM_STATE_CHANNELS, REST_HEIGHT, 
 from compbench.data.processes import Failed, Workers
 from compbench.files import held
 from compbench.interfaces import Evaluation, Sampler, Score, TaskContext
+from compbench.store.meaning import of_definitions
 from compbench.tasks.planning_execution import THRESHOLD, Outcome, Trial, carry_out
 from compbench.tasks.planning_picture import panels
 from compbench.tasks.planning_recorded import RecordedPlans
@@ -43,8 +44,6 @@ TRIALS = {"smoke": 4, "quick": 24, "paper": 100}
 REPLAYS = {"smoke": 4, "quick": 100, "paper": 300}
 """Recorded segments of a split that are carried out for the ceilings."""
 
-CEILING_VERSION = 2
-"""Goes up when the execution of plans changes."""
 
 EXECUTIONS: dict[str, slice | None] = {"": CUBE, "_whole_state": slice(0, NUM_STATE_CHANNELS), "_direct": None}
 """Channels of the first frame that are given to the second plan, by the score's suffix; None: the first plan is carried out."""
@@ -167,7 +166,7 @@ class PlanningEvaluation:
 
     def _ceilings(self) -> dict[str, dict[str, float]]:
         """Of each split: the share of recorded segments that are feasible, and that succeed in each of `EXECUTIONS`."""
-        facts = [CEILING_VERSION, self.ctx.source.fingerprint, self.settings.model_dump(), self.preset]
+        facts = [of_definitions(type(self)), self.ctx.source.fingerprint, self.settings.model_dump(), self.preset]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
         path = self.ctx.cache / f"planning-ceilings-{digest}.json"
         with held(path):

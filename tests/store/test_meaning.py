@@ -13,7 +13,7 @@ import compbench
 from compbench.errors import CompbenchError
 from compbench.registry import Entry, Registry
 from compbench.store import meaning
-from compbench.store.meaning import Code, code_of
+from compbench.store.meaning import Code, code_of, of_definitions
 from compbench.store.syntax import parse
 
 ROOT = Path(compbench.__file__).parents[1]
@@ -194,6 +194,18 @@ def test_a_local_name_is_no_reference(tmp_path: Path) -> None:
     module = parse(source, "m")
     assert module.local("f")[1] == ()
     assert module.local("g")[1] == (("m", ("path",)),)
+
+
+def test_a_cache_is_named_by_the_code_that_made_what_is_in_it(house: House) -> None:
+    from compbench.metrics.judge import train_judge
+
+    before = of_definitions(train_judge)
+    house.edit("compbench/metrics/transport.py", lambda source: source.replace("return ", "return 0 or "))
+    house.edit("compbench/metrics/judge.py", lambda source: source.replace('"""', '"""Said otherwise. ', 1))
+    assert of_definitions(train_judge) == before
+    house.edit("compbench/metrics/judge.py", lambda source: source.replace("return ", "return 0 or "))
+    assert of_definitions(train_judge) != before
+    assert of_definitions(Path) == of_definitions(Path) != of_definitions(SimpleNamespace)  # other people's: by name
 
 
 def test_a_file_that_does_not_parse_is_one_clear_line(tmp_path: Path) -> None:
