@@ -10,10 +10,11 @@ from compbench.board.aggregate import BoardRow, aggregate
 from compbench.board.catalogue import Catalogue
 from compbench.board.families import contests
 from compbench.board.groups import Section
+from compbench.board.page_families import MethodFacts
 from compbench.board.papers import read
 from compbench.board.render_csv import to_csv
 from compbench.board.render_families import families_csv, families_markdown, tasks_csv
-from compbench.board.render_html import Picture, to_html
+from compbench.board.render_html import Picture, Surroundings, to_html
 from compbench.board.render_markdown import to_markdown
 from compbench.board.render_svg import to_svg
 from compbench.files import write_atomically
@@ -40,6 +41,8 @@ class Material(NamedTuple):
         standings: what the levels of records come to, by their names.
         catalogue: what is known of tasks beside their records.
         profiles: what methods cost, by `cost_key`.
+        methods: what is known of methods, by name.
+        way: address of the folder of records, as seen from the page; "" and nothing links to it.
     """
 
     records: Sequence[Record]
@@ -48,6 +51,8 @@ class Material(NamedTuple):
     standings: Standings = {}
     catalogue: Catalogue = {}
     profiles: Mapping[str, CostProfile] = {}
+    methods: Mapping[str, MethodFacts] = {}
+    way: str = ""
 
 
 def build(material: Material, destination: Path) -> tuple[Path, ...]:
@@ -81,9 +86,10 @@ def contents(material: Material) -> Mapping[str, bytes]:
             "families.csv": families_csv(found),
             "tasks.csv": tasks_csv(board),
             "board.md": to_markdown(board, figures, overall=families_markdown(found), chart=CHART if chart else ""),
-            "index.html": to_html(board, figures, grids, chart=chart),
             **({CHART: chart} if chart else {}),
         }
+        beside = Surroundings(found, material.catalogue, material.methods, material.way, tuple(files))
+        files["index.html"] = to_html(board, figures, grids, beside)
         return {name: content.encode() for name, content in files.items()}
 
 
@@ -100,7 +106,7 @@ def sample_grids(board: Sequence[BoardRow], records: Sequence[Record], pictures:
         for record in own:  # by seed
             picture = pictures(record)
             if picture is not None:
-                found[row.section, row.method] = picture
+                found[row.section, row.method] = picture._replace(variant=row.variant)
                 done.add((row.section.task, row.method))
                 break
     return found

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compbench.board.aggregate import Board, BoardRow
+from compbench.board.catalogue import Catalogue, TaskFacts
 from compbench.board.cells import Cell
+from compbench.board.families import FAMILIES, Contest
 from compbench.board.groups import Section
 from compbench.board.notation import (
     SPLIT_TITLES,
@@ -32,13 +34,18 @@ from compbench.board.notation import (
     reference,
     spread,
 )
+from compbench.board.page_families import MethodFacts, contest_data, default_contest, method_data
 from compbench.board.papers import PaperFigure, rows_of
 from compbench.board.timing import SiloCosts, Timing
 from compbench.store.text import clean
 
-TEMPLATE = Path(__file__).with_name("board.html.jinja")
+HERE = Path(__file__).parent
+TEMPLATE, STYLE, CHARTS, SCRIPT = (HERE / name for name in ("board.html.jinja", "board.css", "charts.js", "board.js"))
 PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_SIDE = 8192
+MOST_CELLS = 2000
+"""Of a lattice that is drawn."""
+FAMILY_OF = {task: family for family, tasks in FAMILIES.items() for task in tasks}
 
 
 class Picture(NamedTuple):
@@ -48,11 +55,13 @@ class Picture(NamedTuple):
         seed: of the run.
         content: PNG.
         address: where the page finds it; "" and the page holds it.
+        variant: of the row that it is of.
     """
 
     seed: int
     content: bytes
     address: str = ""
+    variant: str = ""
 
     @property
     def uri(self) -> str:
@@ -64,35 +73,78 @@ Pictures = Mapping[tuple[Section, str], Picture]
 """By section and method."""
 
 
-def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, *, chart: str = "") -> str:
+class Surroundings(NamedTuple):
+    """What the page shows beside its rows.
+
+    Attributes:
+        contests: the matrix of methods by families, at each preset.
+        catalogue: what is known of tasks.
+        methods: what is known of methods, by name.
+        records: address of the folder of records; "" and nothing links to it.
+        files: those that lie beside the page.
+    """
+
+    contests: tuple[Contest, ...] = ()
+    catalogue: Catalogue = {}
+    methods: Mapping[str, MethodFacts] = {}
+    records: str = ""
+    files: tuple[str, ...] = ()
+
+
+ALONE = Surroundings()
+
+
+def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, surroundings: Surroundings = ALONE) -> str:
     """The whole page.
 
     Args:
         board: as `aggregate` gives it.
         figures: the papers'.
         pictures: sample grids; what is no PNG is left out.
-        chart: the decomposition chart as SVG, made by us; "" for none.
+        surroundings: what else is known.
     """
     import jinja2
     import markupsafe
 
     sections = by_section(board.rows)
-    told = board.discriminability
-    boards = [
-        _board(section, own, list(sections), tuple(figures), pictures) | {"told": discriminability_words(told.get(section))}
-        for section, own in sections.items()
-    ]
+    boards = []
+    for index, (section, own) in enumerate(sections.items()):
+        told = board.discriminability.get(section)
+        made = _board(section, own, list(sections), tuple(figures), pictures)
+        made |= {"id": str(index), "told": discriminability_words(told), "ranks": told.ranks if told else None}
+        boards.append(made | {"facts": _facts(surroundings.catalogue.get(section.task))})
+    data = {
+        "boards": boards,
+        "contests": [contest_data(contest) for contest in surroundings.contests],
+        "first": default_contest(surroundings.contests),
+        "methods": method_data(board.rows, figures, surroundings.methods),
+        "records": surroundings.records,
+    }
     environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    runs = sum(sum(row.statuses.values()) for row in board.rows)
+    style, charts, script = (markupsafe.Markup(path.read_text(encoding="utf-8")) for path in (STYLE, CHARTS, SCRIPT))
     return template.render(
-        data=embedded(boards),
+        data=embedded(data),
+        style=style,
+        charts=charts,
+        script=script,
         linked=any(picture.address for picture in pictures.values()),
+        downloads=surroundings.files,
         num_boards=len(boards),
         num_rows=len(board.rows),
-        num_runs=runs,
-        chart=markupsafe.Markup(chart),
+        num_runs=sum(sum(row.statuses.values()) for row in board.rows),
     )
+
+
+def _facts(known: TaskFacts | None) -> dict[str, Any] | None:
+    if known is None:
+        return None
+    return {
+        "summary": known.summary,
+        "citation": known.citation,
+        "factors": [[name, size] for name, size in known.factors],
+        "cells": [list(cell) for cell in known.cells] if len(known.cells) <= MOST_CELLS else [],
+    }
 
 
 def embedded(data: Any) -> Any:
@@ -119,6 +171,7 @@ def _board(
     return {
         "task": section.task,
         "title": title,
+        "family": FAMILY_OF.get(section.task, ""),
         "preset": section.preset,
         "protocol": protocol(section),
         "source": section.source,
@@ -129,7 +182,7 @@ def _board(
         "rows": [_row(row, shown) for row in rows],
         "papers": [_paper(name, own, shown) for name, own in papers.items()],
         "pictures": [
-            {"method": method, "seed": picture.seed, "uri": picture.uri}
+            {"method": method, "variant": clean(picture.variant), "seed": picture.seed, "uri": picture.uri}
             for (where, method), picture in sorted(pictures.items())
             if where == section and _is_picture(picture.content)
         ],
@@ -169,7 +222,10 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Any]:
         "seeds": len(row.seeds),
         "runs": sum(row.statuses.values()),
         "cells": [_cell(row.scores.get(c.key), row.unavailable.get(c.key)) for c in shown],
+        "group": row.rank.group if row.rank else None,
         "interval": [_short(span.low), _short(span.high)] if span else None,
+        "span": f"{number(span.low)} to {number(span.high)}" if span else "",
+        "records": list(row.records),
         "timing": _timing(row.timing),
         "parameters": [row.parameters, count(row.parameters)],
         "evaluations": row.evaluations,

@@ -32,7 +32,7 @@ def rebuild(records: Path, output: Path, *, link: bool = False) -> tuple[tuple[P
     """
     from compbench.board.build import build
 
-    material, problems = read(records, linked_from=output if link else None)
+    material, problems = read(records, output, link=link)
     return build(material, output), problems
 
 
@@ -40,19 +40,21 @@ def stale(records: Path, output: Path, *, link: bool = False) -> list[Path]:
     """The files of a board that differ from what the records give."""
     from compbench.board import build
 
-    material, _ = read(records, linked_from=output if link else None)
+    material, _ = read(records, output, link=link)
     return build.stale(material, output)
 
 
-def read(records: Path, *, linked_from: Path | None = None) -> tuple[Material, list[Problem]]:
+def read(records: Path, output: Path, *, link: bool = False) -> tuple[Material, list[Problem]]:
     """What a board is made of, and what was passed over.
 
     Args:
         records: folder of records, with their pictures beside them.
-        linked_from: folder of a page that refers to the pictures; None if it is to hold them.
+        output: folder of the page, from which its links are written.
+        link: the page refers to the pictures instead of holding them.
     """
     from compbench.board.build import Material
     from compbench.board.catalogue import catalogue
+    from compbench.board.page_families import method_facts
     from compbench.board.render_html import Picture
     from compbench.store import verification
     from compbench.store.profiles import by_cost_key, read_profiles
@@ -61,17 +63,20 @@ def read(records: Path, *, linked_from: Path | None = None) -> tuple[Material, l
     store = Store(records)
     found, problems = read_published(records)
     standings, more = verification.read(verification.beside(records), found, records)
-    way = linked_from and os.path.relpath(records.resolve(), linked_from.resolve()).replace(os.sep, "/")
+    way = quote(os.path.relpath(records.resolve(), output.resolve()).replace(os.sep, "/"))
 
     def picture(record: Record) -> Picture | None:
         grid, content = store.sample_grid(record), store.picture(record)
         if grid is None or content is None:
             return None
-        return Picture(record.spec.seed, content, quote(f"{way}/{grid.name}") if way else "")
+        return Picture(record.spec.seed, content, f"{way}/{quote(grid.name)}" if link else "")
 
     tasks = catalogue(record.spec.task for record in found)
     costs, bad = read_profiles(records.parent / PROFILES)
-    material = Material(found, papers_beside(records), picture, standings, tasks, by_cost_key(costs))
+    modules = {record.spec.method: record.plugin.module for record in sorted(found, key=lambda record: record.started)}
+    methods = method_facts(modules, output, records.resolve().parent.parent)
+    papers = papers_beside(records)
+    material = Material(found, papers, picture, standings, tasks, by_cost_key(costs), methods, way)
     return material, [*problems, *more, *bad]
 
 

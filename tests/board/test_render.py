@@ -39,7 +39,7 @@ def failed(reason: str) -> tuple[BoardRow, ...]:
 
 def page_data(page: str) -> list[dict]:
     found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
-    return json.loads(found.group(1))
+    return json.loads(found.group(1))["boards"]
 
 
 @pytest.mark.parametrize("evil", HOSTILE)

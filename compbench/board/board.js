@@ -1,0 +1,241 @@
+// The page: filters and search, the matrix of methods by families, a panel a task, a panel a method.  The address keeps the state.
+const data = JSON.parse($("data").textContent), boards = data.boards, contests = data.contests;
+const EMPTY = {preset: "", family: "", source: "", task: "", method: "", q: ""};
+let chosen = {...EMPTY};
+const opened = new Set(), closed = new Set(), unfolded = new Set(), sorts = new Map(), picked = new Map();
+const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`, label = row => row.variant ? `${row.method} (${row.variant})` : row.method;
+const hash = more => `#${Object.entries({...EMPTY, ...more}).filter(([, v]) => v).map(([k, v]) => `${k}=${encodeURIComponent(v)}`).join("&")}`;
+const words = () => chosen.q.toLowerCase().split(/\s+/).filter(Boolean), has = (text, all) => all.every(word => text.toLowerCase().includes(word));
+const contest = () => contests.find(c => c.preset === chosen.preset) || contests[data.first];
+
+function filters() {
+  const order = ["smoke", "quick", "standard", "paper"], known = key => [...new Set(boards.map(b => b[key]).filter(Boolean))];
+  const values = {preset: known("preset").sort((a, b) => order.indexOf(a) - order.indexOf(b)), family: known("family"), source: known("source"), task: known("task"), method: data.methods.map(m => m.method)};
+  const search = make("input", {type: "search", placeholder: "search tasks and methods", "aria-label": "search tasks and methods", value: chosen.q});
+  search.addEventListener("input", () => { chosen.q = search.value; show(); });
+  const nodes = [make("label", {}, search)];
+  for (const [key, list] of Object.entries(values)) {
+    const select = make("select", {"aria-label": `filter by ${key}`, id: `filter-${key}`});
+    select.append(new Option(`all ${key === "family" ? "families" : `${key}s`}`, ""), ...list.map(value => new Option(value, value)));
+    select.value = list.includes(chosen[key]) ? chosen[key] : "";
+    select.addEventListener("change", () => { chosen[key] = select.value; show(); });
+    nodes.push(make("label", {}, make("span", {}, key), select));
+  }
+  const clear = make("button", {type: "button", class: "more"}, "clear");
+  clear.addEventListener("click", () => { chosen = {...EMPTY}; filters(); show(); });
+  $("filters").replaceChildren(...nodes, clear, make("span", {class: "count", id: "count", role: "status"}));
+}
+
+// A column head that sorts: first by what is best, then the other way.
+function sortable(key, title, state, hint, upFirst, attributes) {
+  const button = make("button", {type: "button", title: hint}, title), cell = make("th", {scope: "col", ...attributes}, button), now = sorts.get(state);
+  button.addEventListener("click", () => { const old = sorts.get(state); sorts.set(state, {key, up: old && old.key === key ? !old.up : upFirst}); show(); document.querySelector(`th[aria-sort][data-table="${CSS.escape(state)}"] button`)?.focus(); });
+  if (now && now.key === key) { cell.setAttribute("aria-sort", now.up ? "ascending" : "descending"); cell.dataset.table = state; }
+  return cell;
+}
+function ordered(rows, state, valueOf) {
+  const sort = sorts.get(state);
+  if (!sort) return rows;
+  return [...rows].sort((a, b) => {
+    const x = valueOf(a, sort.key) ?? null, y = valueOf(b, sort.key) ?? null;
+    if (x === null || y === null) return (x === null) - (y === null);
+    return (sort.up ? 1 : -1) * (x < y ? -1 : x > y ? 1 : 0);
+  });
+}
+
+function matrixCell(cell, family) {
+  if (!cell) return make("td", {}, make("span", {class: "unit", "aria-label": "not run"}, ""));
+  const best = cell.group === 1, note = cell.state === "reference" ? "reference" : cell.state === "one seed" ? "one seed" : cell.ran < family.tasks.length ? `${cell.ran} of ${family.tasks.length}` : "";
+  const span = cell.rank !== null && cell.low !== null ? `${cell.low.toFixed(2)} to ${cell.high.toFixed(2)}` : "";
+  return make("td", {class: cell.group ? `g${Math.min(4, cell.group)}` : "", title: cell.why.join("; ")}, make(best ? "b" : "span", {}, cell.text), cell.rank === null ? "" : make("span", {class: "rank"}, cell.open),
+    make("small", {}, span || (note ? `${note}, unranked`.replace("reference, unranked", "reference") : "")), make("small", {}, cell.cost));
+}
+function matrix(found, shown) {
+  const state = `matrix ${found.preset}`, position = name => found.families.findIndex(f => f.name === name);
+  const head = make("tr", {}, sortable("method", "method", state, "by name", true), ...found.families.filter(f => !chosen.family || f.name === chosen.family).map(f =>
+    sortable(f.name, f.name, state, `${f.tasks.join(", ")}${f.official.length ? `; official data: ${f.official.join(", ")}` : ""}`, false)));
+  [...head.children].slice(1).forEach(cell => cell.append(make("small", {}, plural(found.families[position(cell.textContent)].tasks.length, "task"))));
+  const families = found.families.filter(f => !chosen.family || f.name === chosen.family);
+  const rows = ordered(found.methods.filter(shown), state, (m, key) => key === "method" ? m.method : m.cells[position(key)]?.mean);
+  const line = m => make("tr", {class: m.cells.some(c => c && c.rank !== null) ? "" : "unranked"}, make("th", {scope: "row"}, make("a", {href: hash({method: m.method})}, m.method), m.origin && found.methods.some(o => o !== m && o.method === m.method) ? make("small", {}, ` ${m.origin}`) : ""), ...families.map(f => matrixCell(m.cells[position(f.name)], f)));
+  const kinds = [m => m.cells.some(c => c && c.rank !== null), m => !m.cells.some(c => c && c.rank !== null) && m.cells.some(c => c && c.state !== "reference"), m => m.cells.every(c => !c || c.state === "reference")];
+  const bodies = kinds.map((kind, i) => make("tbody", {class: i ? "aside" : ""}, ...rows.filter(kind).map(line))).filter(body => body.children.length);
+  return make("div", {class: "scroll card matrix", tabindex: "0", role: "region", "aria-label": "methods by families"}, make("table", {}, make("caption", {}, `Share attained of what real data attain, its 95 % interval, training FLOPs; one colour is not told apart. Preset ${found.preset}.`), make("thead", {}, head), ...bodies));
+}
+function overview(shownMethod) {
+  const found = contest(), node = $("overview");
+  if (!found) return node.replaceChildren();
+  const shown = m => shownMethod(m.method), family = found.families.find(f => f.name === chosen.family) || found.families.map((f, i) => [f, found.methods.filter(m => m.cells[i] && m.cells[i].flops).length]).sort((a, b) => b[1] - a[1])[0]?.[0];
+  const index = found.families.indexOf(family), points = family ? found.methods.filter(shown).filter(m => m.cells[index] && m.cells[index].flops > 0).map(m => ({method: m.method, whole: m.cells[index].ran === family.tasks.length, ...m.cells[index]})) : [];
+  const side = make("div", {class: "card"}, found.findings.length && !words().length ? make("ol", {class: "findings", "aria-label": "what we found"}, ...found.findings.map(text => make("li", {}, text))) : "");
+  if (points.length) {
+    const choose = make("select", {"aria-label": "family of the chart", id: "chart-family"}, ...found.families.map(f => new Option(f.name, f.name, false, f === family)));
+    choose.addEventListener("change", () => { chosen.family = choose.value; filters(); show(); });
+    side.append(make("p", {class: "note"}, "Quality against training cost: ", choose), paretoChart(family.name, points));
+  }
+  const methods = found.methods.filter(shown), left = found.aside.map(([task, why]) => `${task}: ${why}`).join("; ");
+  node.replaceChildren(make("h2", {}, `Which method for which unseen combination? ${found.preset} preset`), make("div", {class: "first"}, make("div", {}, methods.length ? matrix(found, shown) : make("p", {class: "note"}, "No method of this preset matches."), left ? make("p", {class: "note"}, `Not counted: ${left}.`) : ""), side));
+}
+
+const silos = row => row.timing && row.timing.silos;
+const COST = [
+  {key: "trainFlops", title: "training FLOPs", of: row => row.timing && row.timing.trainFlops, hint: "of the whole fit, over all silos: equal steps are not equal cost", up: true, unknown: true},
+  {key: "samples", title: "samples/s", of: row => row.timing && row.timing.samples, rate: true, unknown: true},
+  {key: "steps", title: "training steps/s", of: row => row.timing && row.timing.steps, rate: true, unknown: true},
+  {key: "parameters", title: "parameters", of: row => row.parameters, up: true},
+  {key: "seconds", title: "whole run", of: row => row.timing && row.timing.seconds, up: true},
+  {key: "memory", title: "peak memory", of: row => row.timing && row.timing.memory, rate: true, unknown: true, up: true},
+  {key: "sampleFlops", title: "FLOPs/sample", of: row => row.timing && row.timing.sampleFlops, up: true},
+  {key: "evaluations", title: "evaluations", of: row => [row.evaluations, row.evaluations ?? ""], hint: "network evaluations for one sample", up: true},
+  {key: "sent", title: "sent a silo", of: row => silos(row)?.sent, hint: "bytes that one silo sent during the fit, to all parties", up: true},
+  {key: "received", title: "received a silo", of: row => silos(row)?.received, hint: "bytes that one silo received before its rounds", up: true},
+  {key: "compute", title: "compute a silo", of: row => silos(row)?.compute, hint: "time that the method's functions ran in one silo", up: true},
+];
+const scoresOf = board => board.columns.map((column, position) => ({...column, position, up: column.direction === "lower", title: `${column.split.replace(" combinations", "")} ${column.title}`.trim()}));
+function columnsOf(board) {
+  const all = [...scoresOf(board), ...COST.filter(column => column.unknown || board.rows.some(row => { const cell = column.of(row); return cell && cell[0] !== null; }))];
+  const primary = all.find(c => c.primary), twin = primary && all.find(c => c.key === primary.key.replace(/^(heldout|all)_/, "seen_") && c !== primary);
+  const usual = new Set([primary?.key, twin?.key, "trainFlops", "samples", "parameters"].filter(Boolean));
+  return {all, shown: all.filter(c => picked.get(c.key) ?? usual.has(c.key)), usual};
+}
+const valueOf = (row, key, all) => {
+  if (key === "method") return label(row);
+  if (key === "rank") return row.rank;
+  if (key === "seeds") return row.seeds;
+  const column = all.find(c => c.key === key), cell = column && (column.position !== undefined ? row.cells[column.position] : column.of(row));
+  return cell && (column.position === undefined || cell.length > 1) ? cell[0] : null;
+};
+function scoreCell(column, row) {
+  const cell = row.cells[column.position];
+  if (!cell) return make("td");
+  if (cell.length === 1) return make("td", {title: cell[0]}, "n/a", make("small", {}, "see below"));
+  const [, text, spread, ceiling, floor, seeds] = cell, span = column.primary && row.span ? row.span : spread ? `± ${spread}` : "";
+  return make("td", {title: plural(seeds, "seed")}, make(column.primary ? "b" : "span", {}, text), make("small", {}, [span, ceiling !== null ? `of ${ceiling.toFixed(3)}` : floor ? `floor ${floor}` : ""].filter(Boolean).join(" · ")));
+}
+function costCell(column, row) {
+  const cell = column.of(row), bound = column.rate && cell && cell[0] !== null && !row.timing.clean, timing = row.timing || {};
+  const how = column.rate ? (timing.hardware ? `${timing.hardware}${bound ? "; on a shared machine: a lower bound" : ""}${timing.sameCode ? "" : "; of other code"}` : "not measured: compbench profile") : column.key === "seconds" && timing.shared ? "with the whole of a fit that it shared" : column.hint || "";
+  return make("td", {title: how}, cell && cell[1] !== "" && cell[1] !== null ? `${bound ? "≥ " : ""}${cell[1]}` : column.unknown && row.timing ? "?" : "");
+}
+function rowHead(board, row, folds, key) {
+  const node = make("th", {scope: "row"}, make("a", {href: hash({method: row.method})}, make("bdi", {}, row.method)), row.tag ? make("span", {class: "tag", title: row.notes[0]}, row.tag) : "");
+  if (folds) {
+    const button = make("button", {type: "button", class: "more", "aria-expanded": String(unfolded.has(key))}, unfolded.has(key) ? "fold" : `+ ${plural(folds, "ablation")}`);
+    button.addEventListener("click", () => { unfolded.has(key) ? unfolded.delete(key) : unfolded.add(key); show(); document.querySelector(`[data-board="${CSS.escape(board.id)}"] [aria-expanded]`)?.focus(); });
+    node.append(button);
+  }
+  if (row.variant) node.append(make("span", {class: "sub"}, make("bdi", {}, row.variant)));
+  const marks = [row.device === "cpu" ? "" : row.device, row.level === "self-reported" ? "" : row.level, row.training === "external" ? "other training data too" : "", ...row.notes.slice(row.tag ? 1 : 0)].filter(Boolean);
+  for (const text of marks) node.append(make("span", {class: "sub"}, make("bdi", {}, text)));
+  if (row.seeds) for (const text of row.failures) node.append(make("span", {class: "fail"}, make("bdi", {}, text)));
+  return node;
+}
+function seedsCell(row) {
+  const links = data.records ? row.records.map((name, i) => make("a", {href: `${data.records}/${encodeURIComponent(name)}.json`, title: name}, name.match(/\.s(\d+)\./)?.[1] ?? i)) : [];
+  const text = row.seeds === row.runs ? String(row.seeds) : `${row.seeds} of ${row.runs}`;
+  return make("td", {class: "inline", title: Object.entries(row.statuses).map(([s, n]) => `${n} ${s}`).join(", ")}, text, links.length ? make("small", {}, " records ", ...links.flatMap((a, i) => i ? [" ", a] : [a])) : "");
+}
+function bodyRow(board, row, columns, axis, folds) {
+  const key = `${board.id} ${row.method}`, primary = board.columns.findIndex(c => c.primary), tr = make("tr", {class: row.kind === "ablation" ? "fold" : ""}, rowHead(board, row, folds, key));
+  tr.append(make("td", {class: row.group ? `g${Math.min(4, row.group)}` : ""}, row.rank ?? "", row.rank !== null && row.range !== String(row.rank) ? make("small", {}, row.range) : ""));
+  if (!row.seeds) { tr.append(make("td", {class: "broken", colspan: columns.length + 2}, ...row.failures.map(text => make("div", {}, make("bdi", {}, text))))); return tr; }
+  const cell = row.cells[primary], drawn = axis && cell && cell.length > 1;
+  tr.append(make("td", {}, drawn ? forest(row, cell, axis, `${label(row)}: ${cell[1]}${row.span ? `, 95 % interval ${row.span}` : ", one seed"}`) : ""));
+  tr.append(...columns.map(column => column.position === undefined ? costCell(column, row) : scoreCell(column, row)), seedsCell(row));
+  return tr;
+}
+function paperRow(paper, columns) {
+  const tr = make("tr", {title: paper.note}, make("th", {scope: "row"}, paper.method, make("span", {class: "tag"}, "paper"), make("span", {class: "sub"}, `${paper.paper}${paper.table ? `, table ${paper.table}` : ""}; official data, their protocol`)), make("td"), make("td"));
+  for (const column of columns) { const cell = column.position === undefined ? null : paper.cells[column.position]; tr.append(make("td", {}, cell ? cell[0] : "", cell && cell[1] ? make("small", {}, `± ${cell[1]}`) : "")); }
+  return tr.append(make("td")), tr;
+}
+function table(board, rows) {
+  const {all, shown: columns} = columnsOf(board), state = `board ${board.id}`, primary = board.columns.findIndex(c => c.primary), axis = forestAxis(rows.filter(r => r.kind !== "reference" || !rows.some(o => o.kind === "run")), primary) || forestAxis(rows, primary);
+  const arrow = c => ({higher: " ↑", lower: " ↓"})[c.direction] || "", head = make("tr", {}, sortable("method", "method", state, "by name", true), sortable("rank", "rank", state, "rank, and the ranks left open", true), make("th", {scope: "col"}, "95 % interval"),
+    ...columns.map(c => sortable(c.key, `${c.title}${arrow(c)}${c.primary ? " ★" : ""}`, state, [c.key.replaceAll("_", " "), c.direction && `${c.direction} is better`, c.unit, c.primary && "the board ranks by it", c.hint].filter(Boolean).join("; "), Boolean(c.up))), sortable("seeds", "seeds", state, "successful runs", false));
+  const value = (row, key) => valueOf(row, key, all), running = rows.filter(r => r.kind === "run"), ablations = rows.filter(r => r.kind === "ablation"), references = rows.filter(r => r.kind === "reference");
+  const lines = [], folded = method => ablations.filter(r => r.method === method), heads = ordered([...running, ...ablations.filter(r => !running.some(o => o.method === r.method))], state, value);
+  for (const row of heads) {
+    const own = row.kind === "run" ? ordered(folded(row.method), state, value) : [], key = `${board.id} ${row.method}`;
+    lines.push(bodyRow(board, row, columns, axis, own.length));
+    if (unfolded.has(key)) lines.push(...own.map(other => bodyRow(board, other, columns, axis, 0)));
+  }
+  const papers = board.papers.filter(paper => columns.some(c => c.position !== undefined && paper.cells[c.position]));
+  const bodies = [make("tbody", {}, ...lines), references.length ? make("tbody", {class: "aside"}, ...ordered(references, state, value).map(row => bodyRow(board, row, columns, axis, 0))) : "", papers.length ? make("tbody", {class: "aside"}, ...papers.map(paper => paperRow(paper, columns))) : ""];
+  return make("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `scores of ${board.title}, ${board.protocol}`, "data-board": board.id}, make("table", {}, make("caption", {}, `${board.title}, ${board.protocol}, ${board.source} data: methods by rank, then ablations, references and the papers’ own figures.`), make("thead", {}, head), ...bodies.filter(Boolean)));
+}
+function picker(board) {
+  const {all, shown} = columnsOf(board), node = make("details", {class: "columns", open: opened.has(`columns ${board.id}`) ? "open" : null}, make("summary", {}, `columns: ${shown.length} of ${all.length}`));
+  node.addEventListener("toggle", () => node.open ? opened.add(`columns ${board.id}`) : opened.delete(`columns ${board.id}`));
+  node.append(make("div", {}, ...all.map(c => { const box = make("input", {type: "checkbox", checked: shown.includes(c) ? "checked" : null}); box.addEventListener("change", () => { picked.set(c.key, box.checked); show(); }); return make("label", {}, box, ` ${c.title}`); })));
+  return node;
+}
+function grids(pictures) {
+  return make("div", {class: "grids"}, ...pictures.map(p => {
+    const text = `${p.method}${p.variant ? ` (${p.variant})` : ""} on ${p.title}, ${p.protocol}, seed ${p.seed}`, button = make("button", {type: "button", title: "enlarge"}, make("img", {src: p.uri, alt: `samples of ${text}`, loading: "lazy"}));
+    button.addEventListener("click", () => { const z = $("zoom"); z.querySelector("img").src = p.uri; z.querySelector("img").alt = text; z.querySelector("p").textContent = text; z.showModal(); });
+    return make("figure", {}, button, make("figcaption", {}, text));
+  }));
+}
+const picturesOf = board => board.pictures.map(p => ({...p, title: board.title, protocol: board.protocol}));
+function taskBody(board, rows) {
+  const facts = board.facts, top = make("div", {class: "top"}, make("div", {}, facts ? make("p", {class: "lead"}, `${facts.summary}.${facts.citation ? ` ${facts.citation}.` : ""}`) : "", make("p", {class: board.ranks === false ? "lead verdict" : "lead"}, board.told), picker(board)), facts && facts.factors.length ? lattice(facts) : "");
+  const missing = new Map();
+  for (const [name, reason] of board.missing) missing.set(reason, [...(missing.get(reason) || []), name]);
+  const note = missing.size ? make("p", {class: "note"}, "Not available: ", [...missing].map(([reason, names]) => `${names.join("; ")} (${reason})`).join(". ")) : "", shown = picturesOf(board).filter(p => rows.some(r => r.method === p.method));
+  return make("div", {class: "body"}, top, table(board, rows), note, shown.length ? make("h3", {}, "Samples: real above, generated for the same combination below") : "", shown.length ? grids(shown) : "");
+}
+function panel(key, summary, body, open) {
+  const isOpen = opened.has(key) || (open && !closed.has(key)), node = make("details", {class: "panel card", open: isOpen ? "open" : null, "data-panel": key}, make("summary", {}, ...summary));
+  if (isOpen) node.append(body());
+  node.addEventListener("toggle", () => { if (node.open) { opened.add(key); closed.delete(key); if (node.children.length < 2) node.append(body()); } else { opened.delete(key); closed.add(key); } });
+  return node;
+}
+function taskPanels(matches) {
+  const found = matches.map(([board, rows]) => {
+    const first = rows.filter(r => r.group === 1).map(r => r.method), cell = first.length && rows[0].cells[board.columns.findIndex(c => c.primary)], lead = first.length ? `${first.join(", ")}${first.length > 1 ? " (not told apart)" : ""} ${cell[1]}` : board.ranks === false ? "does not rank at this preset" : "unranked";
+    return panel(`task ${board.id}`, [make("b", {}, board.title), make("span", {}, `${board.protocol}, ${board.source} data`), make("span", {}, lead), make("span", {}, plural(new Set(rows.map(r => r.method)).size, "method"))], () => taskBody(board, rows), Boolean(chosen.task) || matches.length === 1);
+  });
+  $("tasks").replaceChildren(make("h2", {}, "Tasks"), ...found);
+}
+function methodBody(method) {
+  const own = boards.map(b => [b, b.rows.find(r => r.method === method.method && r.kind !== "ablation") || b.rows.find(r => r.method === method.method)]).filter(([, row]) => row), papers = method.papers;
+  const standings = contests.flatMap(c => { const m = c.methods.find(o => o.method === method.method); return m ? c.families.map((f, i) => m.cells[i] && `${c.preset}, ${f.name}: ${m.cells[i].words}${m.cells[i].open ? `, rank ${m.cells[i].open}` : `, ${m.cells[i].state}`}`).filter(Boolean) : []; });
+  const lines = own.map(([board, row]) => { const primary = board.columns.findIndex(c => c.primary), cell = row.cells[primary], ours = cell && cell.length > 1 ? cell[1] : row.seeds ? "n/a" : row.failures.join("; "), theirs = papers.filter(p => p.task === board.task && primary >= 0 && p.score === board.columns[primary].key);
+    return make("tr", {}, make("th", {scope: "row"}, make("a", {href: hash({task: board.task})}, board.title), make("span", {class: "sub"}, `${board.protocol}, ${board.source} data`)), make("td", {}, row.range || (row.kind === "reference" ? "reference" : "")), make("td", {}, ours, make("small", {}, row.span || "")), make("td", {}, ...theirs.map(p => make("span", {title: p.paper}, p.text, make("small", {}, p.paper)))), make("td", {}, row.timing && row.timing.trainFlops[1] || "?")); });
+  const shown = boards.flatMap(board => picturesOf(board).filter(p => p.method === method.method));
+  return make("div", {class: "body"}, method.address ? make("p", {class: "lead"}, make("a", {href: method.address}, "source code")) : "", standings.length ? make("p", {class: "lead"}, standings.join("; "), ".") : "",
+    make("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `scores of ${method.method}`}, make("table", {}, make("caption", {}, `${method.method} on every task: primary score with its 95 % interval; the paper’s figure is of official data and its own protocol.`), make("thead", {}, make("tr", {}, ...["task", "rank", "ours", "paper", "training FLOPs"].map(t => make("th", {scope: "col"}, t)))), make("tbody", {}, ...lines))), shown.length ? make("h3", {}, "Samples") : "", shown.length ? grids(shown) : "");
+}
+function methodPanels(methods) {
+  const one = methods.length === 1 || Boolean(chosen.method);
+  $("methods").replaceChildren(...(methods.length ? [make("h2", {}, "Methods")] : []), ...methods.map(m => panel(`method ${m.method}`, [make("b", {}, m.method), make("span", {}, m.summary)], () => methodBody(m), one)));
+}
+
+function show() {
+  const all = words(), hits = new Set(data.methods.filter(m => has(m.method, all)).map(m => m.method));
+  const byMethod = name => (!chosen.method || name === chosen.method) && (!all.length || !hits.size || hits.has(name));
+  const fits = b => ["preset", "family", "source", "task"].every(key => !chosen[key] || b[key] === chosen[key]);
+  const matches = boards.filter(fits).map(b => {
+    const rows = b.rows.filter(r => !chosen.method || r.method === chosen.method);
+    if (!all.length || has(`${b.title} ${b.protocol} ${b.source} ${b.family} ${b.facts ? b.facts.summary : ""}`, all)) return [b, rows];
+    return [b, rows.filter(r => has(`${label(r)} ${b.title}`, all))];
+  }).filter(([, rows]) => rows.length);
+  const methods = data.methods.filter(m => (!chosen.method || m.method === chosen.method) && (!all.length || has(`${m.method} ${m.summary}`, all)) && (chosen.method || all.length || matches.some(([, rows]) => rows.some(r => r.method === m.method))));
+  if (chosen.task) $("overview").replaceChildren(); else overview(byMethod);
+  taskPanels(matches);
+  methodPanels(methods);
+  if (!matches.length && !methods.length) { $("overview").replaceChildren(); $("methods").replaceChildren(); $("tasks").replaceChildren(make("p", {class: "empty"}, boards.length ? "Nothing matches." : "There are no records yet: compbench run writes some.")); }
+  $("count").textContent = `${plural(matches.length, "board")}, ${plural(methods.length, "method")}`;
+  if (location.hash !== hash(chosen) && !(location.hash === "" && hash(chosen) === "#")) history.replaceState(null, "", hash(chosen) === "#" ? location.pathname + location.search : hash(chosen));
+}
+function fromAddress() {
+  if (/^#(tasks|methods|how)$/.test(location.hash)) return;
+  chosen = {...EMPTY};
+  for (const [key, value] of new URLSearchParams(location.hash.slice(1))) if (key in chosen) chosen[key] = value;
+  filters();
+  show();
+}
+addEventListener("hashchange", () => { fromAddress(); if (chosen.method && !chosen.task) $("methods").scrollIntoView(); else if (chosen.task) $("tasks").scrollIntoView(); });
+$("zoom").addEventListener("click", () => $("zoom").close());
+fromAddress();

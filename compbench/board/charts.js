@@ -1,0 +1,80 @@
+"use strict";
+// Elements and charts: quality against training cost with its Pareto front, intervals of a row, the lattice of a task.
+const $ = id => document.getElementById(id), SVG = $("canvas").namespaceURI;
+const asText = child => typeof child === "number" ? String(child) : child;
+function make(tag, attributes, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) if (value !== undefined && value !== null && value !== "" && value !== false) node.setAttribute(name, value);
+  node.append(...children.flat().filter(child => child !== null && child !== undefined && child !== "").map(asText));
+  return node;
+}
+function draw(tag, attributes, ...children) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children.map(asText));
+  return node;
+}
+const engineering = value => { for (const [size, letter] of [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (value >= size) return `${Number((value / size).toPrecision(3))} ${letter}`; return String(value); };
+
+// Share attained against training FLOPs of one family.  A method is on the front if none is better for less.
+function paretoChart(family, points) {
+  const W = 520, H = 300, L = 40, R = 20, T = 12, B = 44;
+  const logs = points.map(p => Math.log10(p.flops)), pad = Math.max(.15, .12 * (Math.max(...logs) - Math.min(...logs)));
+  const left = Math.min(...logs) - pad, right = Math.max(...logs) + 1.6 * pad;
+  const X = v => L + (Math.log10(v) - left) / (right - left) * (W - L - R), Y = v => H - B - v * (H - T - B);
+  const svg = draw("svg", {viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${family}: share attained against training FLOPs: ${points.map(p => `${p.method} ${p.text} at ${p.cost}`).join("; ")}`});
+  for (const v of [0, .25, .5, .75, 1]) svg.append(draw("line", {x1: L, x2: W - R, y1: Y(v), y2: Y(v), class: "rule"}), draw("text", {x: L - 6, y: Y(v) + 4, "text-anchor": "end"}, v));
+  for (let e = Math.ceil(left); e <= right; e++) svg.append(draw("line", {x1: X(10 ** e), x2: X(10 ** e), y1: T, y2: H - B, class: "rule"}), draw("text", {x: X(10 ** e), y: H - B + 17, "text-anchor": "middle"}, engineering(10 ** e)));
+  svg.append(draw("text", {x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle"}, "training FLOPs, mean over the family’s tasks (log) →"));
+  const competing = points.filter(p => p.state !== "reference" && p.whole).sort((a, b) => a.flops - b.flops || b.mean - a.mean);
+  let best = -1;
+  const front = competing.filter(p => p.mean > best && (best = p.mean, true));
+  if (front.length > 1) svg.append(draw("polyline", {class: "front", points: front.map((p, i) => (i ? `${X(p.flops)},${Y(front[i - 1].mean)} ` : "") + `${X(p.flops)},${Y(p.mean)}`).join(" ")}));
+  const placed = [];
+  for (const p of [...points].sort((a, b) => b.mean - a.mean)) {
+    const x = X(p.flops), y = Y(p.mean), aside = p.state === "reference";
+    if (p.low !== null && p.low !== undefined) svg.append(draw("line", {x1: x, x2: x, y1: Y(p.low), y2: Y(p.high), class: aside ? "aside" : "mark", "stroke-width": 1.5}));
+    const dot = aside ? draw("rect", {x: x - 4, y: y - 4, width: 8, height: 8, class: "aside", transform: `rotate(45 ${x} ${y})`}) : draw("circle", {cx: x, cy: y, r: 4.5, class: p.whole ? "mark" : "part"});
+    dot.append(draw("title", {}, `${p.method}: ${p.words}, ${p.cost}`));
+    svg.append(dot);
+    const name = p.method.length > 20 ? `${p.method.slice(0, 19)}…` : p.method, width = name.length * 6.4, end = x + 9 + width > W;
+    const from = end ? x - 9 - width : x + 9;
+    let at = y + 4;
+    for (let tries = 0; tries < 14 && placed.some(o => Math.abs(o.at - at) < 12 && o.from < from + width && from < o.from + o.width); tries++) at += 4;
+    placed.push({at, from, width});
+    svg.append(draw("text", {x: end ? x - 9 : x + 9, y: at, "text-anchor": end ? "end" : "start", class: "name"}, name));
+  }
+  const legend = make("ul", {class: "legend"}, make("li", {}, "● ran all tasks"), make("li", {}, "○ ran some"), make("li", {}, "◇ reference"), make("li", {}, "— Pareto front: nothing better for less"));
+  return make("figure", {class: "plot"}, svg, legend);
+}
+
+// The interval of a row on the axis of its board, with the ceiling.
+function forest(row, cell, axis, words) {
+  const W = 190, H = 20, X = v => 4 + (v - axis.low) / (axis.high - axis.low || 1) * (W - 8), kind = row.kind === "run" ? "mark" : "aside";
+  const svg = draw("svg", {viewBox: `0 0 ${W} ${H}`, width: W, height: H, role: "img", "aria-label": words});
+  svg.append(draw("line", {x1: 2, x2: W - 2, y1: H / 2, y2: H / 2, class: "rule"}));
+  if (axis.ceiling !== null) svg.append(draw("line", {x1: X(axis.ceiling), x2: X(axis.ceiling), y1: 1, y2: H - 1, class: "ceiling"}));
+  if (row.interval) svg.append(draw("line", {x1: X(Math.max(axis.low, row.interval[0])), x2: X(Math.min(axis.high, row.interval[1])), y1: H / 2, y2: H / 2, class: kind, "stroke-width": 3}));
+  svg.append(draw("circle", {cx: X(cell[0]), cy: H / 2, r: 4.5, class: kind, "stroke-width": 2}));
+  return svg;
+}
+function forestAxis(rows, primary) {
+  const cells = rows.map(row => row.cells[primary]).filter(cell => cell && cell.length > 1), ceilings = cells.map(cell => cell[3]).filter(v => v !== null);
+  if (!cells.length) return null;
+  const ceiling = ceilings.length ? ceilings.reduce((a, b) => a + b) / ceilings.length : null;
+  const middle = cells.map(cell => cell[0]), most = Math.max(...middle, ceiling ?? -Infinity), least = Math.min(...middle, ceiling === null ? Infinity : 0), room = (most - least) * .15 || 1;
+  const ends = rows.flatMap(row => row.interval || []).filter(v => v > least - 4 * room && v < most + 4 * room);
+  return {low: Math.min(least, ...ends), high: Math.max(most, ...ends), ceiling};
+}
+
+// Cells of the factors that the holdout is about: seen, and held out.
+function lattice(facts) {
+  const [first, second] = facts.factors, rows = second ? first[1] : 1, columns = second ? second[1] : first[1];
+  if (facts.factors.length > 2 || rows * columns > 4096) return null;
+  const side = Math.max(2, Math.min(16, Math.floor(200 / Math.max(rows, columns)))), gap = side > 5 ? 1 : 0, held = new Set(facts.cells.map(String));
+  const label = `lattice of ${facts.factors.map(([name, size]) => `${name.replaceAll("_", " ")} (${size})`).join(" by ")}: ${rows * columns - held.size} seen cells, ${held.size} held out`;
+  const svg = draw("svg", {viewBox: `0 0 ${columns * side} ${rows * side}`, width: columns * side, height: rows * side, role: "img", "aria-label": label});
+  for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) svg.append(draw("rect", {x: c * side, y: r * side, width: side - gap, height: side - gap, class: held.has(String(second ? [r, c] : [c])) ? "held" : "seen"}));
+  const words = second ? `${first[0].replaceAll("_", " ")} ↓ ${second[0].replaceAll("_", " ")} →` : `${first[0].replaceAll("_", " ")} →`;
+  return make("figure", {}, svg, make("figcaption", {}, `${words}: grey seen, dark held out`));
+}

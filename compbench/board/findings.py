@@ -1,0 +1,84 @@
+"""What a contest says in three sentences, made from its numbers: who leads, what that costs, and what cannot be ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compbench.board.families import Contest, Family, Standing
+from compbench.board.notation import count
+from compbench.board.statistics import mean
+
+NEARLY = 0.9
+"""A cheaper method is worth a sentence if it attains so much of the best one's share."""
+
+
+def train_flops(found: Standing) -> float | None:
+    """Mean training FLOPs over the tasks of a family that a method ran; None where one of them is not known."""
+    known = [row.timing.train_flops if row.timing else None for row in found.rows]
+    return mean([flops for flops in known if flops is not None]) if known and None not in known else None
+
+
+def findings(contest: Contest) -> tuple[str, ...]:
+    """At most three sentences."""
+    said = (_leaders(contest), _savings(contest), _open(contest))
+    return tuple(sentence for sentence in said if sentence)
+
+
+def _ranked(family: Family) -> list[tuple[str, Standing]]:
+    own = [(method, found) for (method, _), found in family.standings.items() if found.rank]
+    return sorted(own, key=lambda item: (item[1].rank.rank if item[1].rank else 0, item[0]))
+
+
+def _leaders(contest: Contest) -> str:
+    parts = []
+    for family in contest.families:
+        ranked = _ranked(family)
+        if len(ranked) < 2:
+            continue
+        first = [method for method, found in ranked if found.rank and found.rank.group == 1]
+        share = f"{ranked[0][1].mean:.2f} of what real data attain"
+        if len(first) == len(ranked):
+            parts.append(f"on {family.name} nothing is told apart")
+        elif len(first) == 1:
+            parts.append(f"on {family.name} {first[0]} is best ({share})")
+        else:
+            parts.append(f"on {family.name} {_listed(first)} are best and not told apart (up to {share})")
+    return _sentence("; ".join(parts))
+
+
+def _savings(contest: Contest) -> str:
+    """The largest saving: the method that attains nearly as much as the best with the smallest part of its training FLOPs."""
+    best: tuple[float, str] | None = None
+    for family in contest.families:
+        ranked = [(method, found, flops) for method, found in _ranked(family) if (flops := train_flops(found))]
+        if len(ranked) < 2:
+            continue
+        first, top, most = ranked[0]
+        for method, found, flops in ranked[1:]:
+            if found.mean >= NEARLY * top.mean and flops < most and (best is None or most / flops > best[0]):
+                share = f"{found.mean / top.mean:.0%}".replace("%", " %") if top.mean else "as much"
+                cost = f"{count(flops)}FLOP instead of {count(most)}FLOP"
+                best = most / flops, f"on {family.name} {method} attains {share} of {first}'s share with {cost} of training"
+    return _sentence(best[1]) if best else ""
+
+
+def _open(contest: Contest) -> str:
+    unranked = [task for family in contest.families for task, why in family.aside if why.startswith("does not rank")]
+    missing = [task for family in contest.families for task, why in family.aside if why == "no method ran it"]
+    states = [found.state for family in contest.families for found in family.standings.values()]
+    parts = []
+    if unranked:
+        parts.append(f"at this preset {_listed(unranked)} {'does' if len(unranked) == 1 else 'do'} not tell methods apart")
+    if missing:
+        parts.append(f"no method ran {_listed(missing)}")
+    if few := states.count("one seed") + states.count("incomplete"):
+        parts.append(f"{few} of {sum(state != 'reference' for state in states)} places are unranked for want of tasks or seeds")
+    return _sentence("; ".join(parts))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""

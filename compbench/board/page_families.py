@@ -1,0 +1,132 @@
+"""The first screen of the page, as JSON: the matrix of methods by families, its findings, and what is known of each method."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from compbench.board.aggregate import BoardRow
+from compbench.board.families import Contest, Family
+from compbench.board.findings import findings, train_flops
+from compbench.board.notation import count, open_ranks, standing_words
+from compbench.board.papers import PaperFigure
+from compbench.interfaces import PRESETS
+from compbench.store.text import clean
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,199}")
+"""A module's dotted name: what a record says becomes no other path."""
+
+
+class MethodFacts(NamedTuple):
+    """What is known of a method beside its records: its idea with its source, and the address of its file; "" where unknown."""
+
+    summary: str = ""
+    address: str = ""
+
+
+def contest_data(contest: Contest) -> dict[str, Any]:
+    """One contest: families across, methods down."""
+    families = [family for family in contest.families if family.sections]
+    return {
+        "preset": contest.preset,
+        "families": [_family(family) for family in families],
+        "aside": [[task, why] for family in contest.families for task, why in family.aside],
+        "methods": [
+            {"method": method, "origin": clean(origin), "cells": [_cell(family, (method, origin)) for family in families]}
+            for method, origin in contest.methods
+            if any((method, origin) in family.standings for family in families)
+        ],
+        "findings": [clean(sentence) for sentence in findings(contest)],
+        "ranked": sum(found.rank is not None for family in families for found in family.standings.values()),
+    }
+
+
+def _family(family: Family) -> dict[str, Any]:
+    return {
+        "name": family.name,
+        "tasks": [section.task for section, _ in family.sections],
+        "official": [section.task for section, _ in family.sections if section.source == "official"],
+    }
+
+
+def _cell(family: Family, method: tuple[str, str]) -> dict[str, Any] | None:
+    found = family.standings.get(method)
+    if found is None:
+        return None
+    flops = train_flops(found)
+    low, high = found.interval or (None, None)
+    return {
+        "state": found.state,
+        "mean": round(found.mean, 4),
+        "text": f"{found.mean:.2f}",
+        "words": standing_words(found, len(family.sections)),
+        "low": None if low is None else round(low, 4),
+        "high": None if high is None else round(high, 4),
+        "rank": found.rank.rank if found.rank else None,
+        "open": open_ranks(found.rank),
+        "group": found.rank.group if found.rank else None,
+        "ran": found.num_tasks,
+        "why": [clean(reason) for reason in found.left_out],
+        "flops": None if flops is None else float(f"{flops:.4g}"),
+        "cost": f"{count(flops)}FLOP" if flops else "no training" if flops == 0 else "",
+    }
+
+
+def default_contest(contests: Sequence[Contest]) -> int:
+    """The contest that is shown first: that with most ranked places; of equals `standard`, then the longest preset."""
+
+    def place(index: int) -> tuple[object, ...]:
+        contest = contests[index]
+        ranked = sum(found.rank is not None for family in contest.families for found in family.standings.values())
+        return ranked, contest.preset == "standard", PRESETS.index(contest.preset)
+
+    return max(range(len(contests)), key=place, default=0)
+
+
+def method_data(
+    rows: Sequence[BoardRow], figures: Sequence[PaperFigure], facts: Mapping[str, MethodFacts]
+) -> list[dict[str, Any]]:
+    """What is known of each method that has rows, by name."""
+    names = sorted({row.method for row in rows})
+    return [
+        {
+            "method": name,
+            "summary": clean(facts.get(name, MethodFacts()).summary),
+            "address": facts.get(name, MethodFacts()).address,
+            "papers": [_figure(figure) for figure in figures if figure.method == name],
+        }
+        for name in names
+    ]
+
+
+def _figure(figure: PaperFigure) -> dict[str, Any]:
+    return {
+        "task": figure.task,
+        "score": figure.score,
+        "mean": figure.mean,
+        "text": f"{figure.mean:g}" + ("" if figure.std is None else f" ± {figure.std:g}"),
+        "paper": clean(figure.paper) + (f", table {clean(figure.table)}" if figure.table else ""),
+    }
+
+
+def method_facts(modules: Mapping[str, str], output: Path, root: Path) -> dict[str, MethodFacts]:
+    """Facts of methods from the installed plugins' docstrings, read without importing them, and from the repository's files.
+
+    Args:
+        modules: module of each method, by name.
+        output: folder of the page.
+        root: the repository that may hold the plugins' files.
+    """
+    from compbench.registry import Registry
+
+    summaries = {entry.name: entry.summary for entry in Registry().entries("methods")}
+    found = {}
+    for name, module in modules.items():
+        path = next(iter(sorted(root.glob(f"plugins/*/{module.replace('.', '/')}.py"))), None) if NAME.fullmatch(module) else None
+        way = quote(os.path.relpath(path, output.resolve()).replace(os.sep, "/")) if path else ""
+        found[name] = MethodFacts(summaries.get(name, ""), way)
+    return found

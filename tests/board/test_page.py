@@ -1,0 +1,234 @@
+"""The page in a real browser: what it shows, how it filters, sorts and links, and that it asks for nothing elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.browser import CHROMIUM, DRIVER, MISSING, Browser, browser
+from support.sample_records import png, record, score
+
+from compbench.board.site import rebuild
+from compbench.store.records import Store
+
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
+
+TASKS = ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy")
+EVIL = "<img src=x onerror=alert(1)>"
+SHARES = {"factored": 0.8, "mono": 0.6, "slice-cfg": 0.3}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A board of three tasks and three methods, an ablation, a reference, a failure and a method that ran one task only."""
+    root = tmp_path_factory.mktemp("board")
+    store = Store(root / "records")
+    settings = {"task_settings": {"axis_bins": 10, "judge": "plain"}}
+    for task in TASKS:
+        for method, share in SHARES.items():
+            for seed in range(3):
+                scores = score(value=share + 0.01 * seed, ceiling=0.99), score("seen_accuracy", 0.9 - share / 9)
+                made = record(*scores, task=task, method=method, seed=seed, **settings)
+                store.write(made, {"samples.png": png(40, 20)} if seed == 0 else {})
+        own = record(score(value=0.95, ceiling=0.99), task=task, method="oracle", more={"oracle": True}, **settings)
+        store.write(own)
+    for seed in range(3):
+        store.write(record(score(value=0.7 + 0.01 * seed), method="factored", seed=seed, settings={"hidden": 128}, **settings))
+        store.write(record(score(value=0.5 + 0.01 * seed), task=TASKS[0], method="part", seed=seed, **settings))
+    store.write(record(status="failed", method="broken", more={"reason": EVIL}, **settings))
+    rebuild(store.folder, root / "site", link=True)
+    return root / "site" / "index.html"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as own:
+        yield own
+
+
+@pytest.fixture
+def page(site: Path, chromium: Browser) -> Browser:
+    chromium.open(Path("/dev/null"))
+    chromium.resize(1400, 900)
+    chromium.open(site)
+    return chromium
+
+
+def texts(page: Browser, selector: str) -> list[str]:
+    return page.run("return [...document.querySelectorAll(arguments[0])].map(node => (node.innerText ?? 'svg').trim())", selector)
+
+
+def names(page: Browser, where: str) -> list[str]:
+    return texts(page, f"{where} tbody th a")
+
+
+def choose(page: Browser, key: str, value: str) -> None:
+    page.run(
+        "const s = document.getElementById('filter-' + arguments[0]); s.value = arguments[1];"
+        "s.dispatchEvent(new Event('change'))",
+        key,
+        value,
+    )
+
+
+def search(page: Browser, words: str) -> None:
+    page.run(
+        "const s = document.querySelector('input[type=search]'); s.value = arguments[0]; s.dispatchEvent(new Event('input'))",
+        words,
+    )
+
+
+def test_the_first_screen_ranks_methods_by_families_in_words_too(page: Browser) -> None:
+    assert names(page, ".matrix") == ["factored", "mono", "slice-cfg", "broken", "part", "oracle"]
+    cells = texts(page, ".matrix tbody td")
+    assert cells[0].split("\n")[0].split() == ["0.81", "1"]
+    assert "to" in cells[0]
+    assert ["1 of 3, unranked" in cell for cell in cells[3:5]] == [True, True]
+    assert "reference" in cells[5]
+    assert texts(page, ".findings li")[0].startswith("On images factored is best")
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_nothing_of_the_first_screen_scrolls_sideways(page: Browser, width: int) -> None:
+    page.resize(width, 860)
+    wide = (
+        "const m = document.querySelector('.matrix');"
+        "return [document.documentElement.scrollWidth - innerWidth, m.scrollWidth - m.clientWidth]"
+    )
+    assert page.run(wide) == [0, 0]
+
+
+def test_a_filter_leaves_what_it_asks_for_and_nothing_else(page: Browser) -> None:
+    choose(page, "task", "shapes3d-heavy")
+    assert texts(page, "#tasks summary b") == ["shapes3d-heavy"]
+    assert texts(page, ".matrix, figure.plot, .findings") == []
+    assert page.run("return location.hash") == "#task=shapes3d-heavy"
+    choose(page, "preset", "quick")
+    choose(page, "method", "mono")
+    assert names(page, "#tasks") == ["mono"]
+
+
+def test_search_finds_methods_and_tasks_and_says_when_nothing_is_there(page: Browser) -> None:
+    search(page, "slice")
+    assert names(page, ".matrix") == ["slice-cfg"]
+    assert texts(page, "#methods summary b") == ["slice-cfg"]
+    search(page, "shapes3d-medium")
+    assert texts(page, "#tasks summary b") == ["shapes3d-medium"]
+    search(page, "no such thing")
+    assert texts(page, "#main .empty") == ["Nothing matches."]
+    assert texts(page, "main svg, main table") == []
+
+
+def test_every_table_sorts_by_every_score_and_keeps_the_focus(page: Browser) -> None:
+    sort = (
+        "[...document.querySelectorAll(arguments[0] + ' thead button')].find(b => b.textContent.startsWith(arguments[1])).click()"
+    )
+    page.run(sort, ".matrix", "images")
+    page.run(sort, ".matrix", "images")
+    assert names(page, ".matrix")[:3] == ["slice-cfg", "mono", "factored"]
+    choose(page, "task", "shapes3d-light")
+    page.run(sort, "#tasks", "held-out accuracy")
+    assert names(page, "#tasks")[:4] == ["factored", "mono", "part", "slice-cfg"]
+    page.run(sort, "#tasks", "held-out accuracy")
+    assert names(page, "#tasks")[:4] == ["slice-cfg", "part", "mono", "factored"]
+    assert page.run("return document.activeElement.textContent").startswith("held-out accuracy")
+    assert texts(page, "#tasks th[aria-sort=ascending]") != []
+
+
+def test_ablations_are_folded_under_their_method(page: Browser) -> None:
+    choose(page, "task", "shapes3d-heavy")
+    assert names(page, "#tasks").count("factored") == 1
+    page.run("document.querySelector('#tasks .more[aria-expanded=false]').click()")
+    assert names(page, "#tasks").count("factored") == 2
+    assert page.run("return document.activeElement.getAttribute('aria-expanded')") == "true"
+    assert len(texts(page, "#tasks tr.fold")) == 1
+
+
+def test_columns_can_be_picked_and_five_are_shown_at_first(page: Browser) -> None:
+    choose(page, "task", "shapes3d-heavy")
+    assert texts(page, "#tasks thead th")[3:-1] == [
+        "held-out accuracy ↑ ★",
+        "seen accuracy ↑",
+        "training FLOPs",
+        "samples/s",
+        "parameters",
+    ]
+    page.run(
+        "document.querySelector('details.columns').open = true;"
+        "const labels = [...document.querySelectorAll('details.columns label')];"
+        "labels.find(label => label.innerText.includes('steps/s')).querySelector('input').click()"
+    )
+    assert "training steps/s" in texts(page, "#tasks thead th")
+
+
+def test_links_lead_to_records_files_and_methods_that_are_there(page: Browser, site: Path) -> None:
+    choose(page, "task", "shapes3d-heavy")
+    found = page.run("return [...document.querySelectorAll('header a, #tasks td a')].map(a => a.getAttribute('href'))")
+    assert len(found) > 10
+    assert [link for link in found if not (site.parent / link).is_file()] == []
+    page.run("[...document.querySelectorAll('#tasks th a')].find(a => a.innerText === 'mono').click()")
+    page.run("return new Promise(done => setTimeout(done, 100))")
+    assert texts(page, "#methods summary b") == ["mono"]
+    assert names(page, "#methods") == ["shapes3d-heavy", "shapes3d-light", "shapes3d-medium"]
+
+
+def test_the_address_is_the_state_also_when_it_changes(page: Browser) -> None:
+    page.run("location.hash = '#task=shapes3d-light'; return new Promise(done => setTimeout(done, 100))")
+    assert texts(page, "#tasks summary b") == ["shapes3d-light"]
+    assert page.run("return document.getElementById('filter-task').value") == "shapes3d-light"
+
+
+def test_tables_and_charts_have_names_for_those_who_do_not_see_them(page: Browser) -> None:
+    choose(page, "task", "shapes3d-heavy")
+    assert page.run("return [...document.querySelectorAll('table')].filter(t => !t.caption).length") == 0
+    assert page.run("return [...document.querySelectorAll('th')].filter(t => !t.scope).length") == 0
+    assert page.run("return [...document.querySelectorAll('main svg:not([aria-label])')].length") == 0
+    assert page.run("return [...document.querySelectorAll('img')].filter(i => !i.alt && i.src).length") == 0
+    assert any(
+        "95 % interval 0.7" in label
+        for label in page.run("return [...document.querySelectorAll('svg')].map(s => s.getAttribute('aria-label') || '')")
+    )
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_has_enough_contrast(page: Browser, dark: bool) -> None:
+    page.run("return document.documentElement.dataset")
+    pairs = page.run(CONTRAST, dark)
+    assert [(one, other, ratio) for one, other, ratio in pairs if ratio < 4.5] == []
+
+
+CONTRAST = """
+const rules = [...document.styleSheets[0].cssRules], root = rules.find(r => r.selectorText === ':root').style;
+const night = [...rules.find(r => r.media && r.conditionText.includes('dark')).cssRules][0].style;
+const value = name => ((arguments[0] && night.getPropertyValue(name)) || root.getPropertyValue(name)).trim();
+const linear = c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+const light = name => {
+  const h = value(name).slice(1), full = h.length === 3 ? [...h].map(c => c + c).join('') : h;
+  const [r, g, b] = [0, 2, 4].map(i => linear(parseInt(full.slice(i, i + 2), 16) / 255));
+  return .2126 * r + .7152 * g + .0722 * b;
+};
+const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + .05) / (y + .05); };
+const inks = ['--ink', '--soft', '--accent', '--bad', '--warm'], grounds = ['--page', '--card', '--raised'];
+const pairs = inks.flatMap(ink => grounds.map(ground => [ink, ground, ratio(ink, ground)]));
+return [...pairs, ...['--g1', '--g2', '--g3', '--g4'].map(ground => ['--ink', ground, ratio('--ink', ground)])];
+"""
+
+
+def test_what_a_record_says_stays_text(page: Browser) -> None:
+    choose(page, "method", "broken")
+    page.run("document.querySelector('#tasks details.panel').open = true")
+    assert any(EVIL in text for text in texts(page, "td.broken"))
+    assert page.run("return document.querySelectorAll('td.broken img').length") == 0
+
+
+def test_no_message_in_the_console_and_no_request_beyond_the_folder(page: Browser, site: Path) -> None:
+    page.problems()
+    page.requests()
+    page.open(site)
+    page.run("document.querySelectorAll('details.panel').forEach(panel => { panel.open = true })")
+    page.run("return new Promise(done => setTimeout(done, 300))")
+    assert page.problems() == []
+    asked = page.requests()
+    assert asked
+    assert [url for url in asked if not url.startswith(site.parent.parent.as_uri())] == []
