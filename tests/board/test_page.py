@@ -28,14 +28,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for task in TASKS:
         for method, share in SHARES.items():
             for seed in range(3):
-                scores = score(value=share + 0.01 * seed, ceiling=0.99), score("seen_accuracy", 0.9 - share / 9)
+                scores = score(value=round(share + 0.01 * seed, 3), ceiling=0.99), score("seen_accuracy", 0.9)
                 made = record(*scores, task=task, method=method, seed=seed, **settings)
                 store.write(made, {"samples.png": png(40, 20)} if seed == 0 else {})
         own = record(score(value=0.95, ceiling=0.99), task=task, method="oracle", more={"oracle": True}, **settings)
         store.write(own)
     for seed in range(3):
-        store.write(record(score(value=0.7 + 0.01 * seed), method="factored", seed=seed, settings={"hidden": 128}, **settings))
-        store.write(record(score(value=0.5 + 0.01 * seed), task=TASKS[0], method="part", seed=seed, **settings))
+        store.write(record(score(value=round(0.7 + 0.01 * seed, 3)), method="factored", seed=seed, settings={"hidden": 128}, **settings))
+        store.write(record(score(value=round(0.5 + 0.01 * seed, 3)), task=TASKS[0], method="part", seed=seed, **settings))
     store.write(record(status="failed", method="broken", more={"reason": EVIL}, **settings))
     rebuild(store.folder, root / "site", link=True)
     return root / "site" / "index.html"
