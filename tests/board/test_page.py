@@ -34,7 +34,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         own = record(score(value=0.95, ceiling=0.99), task=task, method="oracle", more={"oracle": True}, **settings)
         store.write(own)
     for seed in range(3):
-        store.write(record(score(value=round(0.7 + 0.01 * seed, 3)), method="factored", seed=seed, settings={"hidden": 128}, **settings))
+        store.write(
+            record(score(value=round(0.7 + 0.01 * seed, 3)), method="factored", seed=seed, settings={"hidden": 128}, **settings)
+        )
         store.write(record(score(value=round(0.5 + 0.01 * seed, 3)), task=TASKS[0], method="part", seed=seed, **settings))
     store.write(record(status="failed", method="broken", more={"reason": EVIL}, **settings))
     rebuild(store.folder, root / "site", link=True)
