@@ -26,7 +26,8 @@ from compbench.flow.path import GaussianPath, per_sample
 from compbench.flow.scores import Members, Pilots
 from compbench.flow.smc import ComposedScore, given
 from compbench.flow.solver import Known
-from compbench.flow.transfer import numbers
+from compbench.flow.swarms import Level, levels
+from compbench.flow.transitions import log_density_of
 
 Kernel = Literal["ula", "uhmc", "mala", "hmc"]
 
@@ -201,15 +202,15 @@ def anneal(
     Raises:
         CompbenchError: points are not finite, or an adjusted kernel accepted nothing.
     """
-    levels = _levels(path, settings)
-    composed = members.composed if known is None else given(members.composed, path, _with_particle(known))
-    scales = _scales(pilots, x0, levels, generator)
+    table = levels(path, settings.num_levels, settings.edge)
+    composed = members.composed if known is None else given(members.composed, path, known.with_particles())
+    scales = _scales(pilots, x0, table, generator)
     x, rates, signs = x0, [], torch.where(x0 < 0, -1.0, 1.0)
-    score = composed(x[:, None], levels[0].time).score[:, 0]
-    for number, (before, level) in enumerate(pairwise(levels)):
+    score = composed(x[:, None], table[0].time).score[:, 0]
+    for number, (before, level) in enumerate(pairwise(table)):
         x = _denoised_step(x, score, before, level)
         if known is not None:
-            last = number + 2 == len(levels)
+            last = number + 2 == len(table)
             x = known.on_path(x, x0, 1.0 if last else level.alpha, 0.0 if last else level.sigma)
         target = _target(members, composed, level.time, settings, known)._replace(signs=signs)
         score = _at(target.score, x)
@@ -232,28 +233,12 @@ def anneal(
 
 def num_evaluations(settings: Settings, path: GaussianPath) -> int:
     """Evaluations of the composition for one sample; the pilots' are not counted."""
-    levels = _levels(path, settings)
+    table = levels(path, settings.num_levels, settings.edge)
     langevin_move = settings.kernel in ("ula", "mala")
     inside = max(settings.line_points - 2, 0) if settings.adjusted else 0
     move = 1 + inside if langevin_move else settings.num_leapfrog + inside + (inside > 0)
-    with_chain = sum(level.sigma >= settings.smallest_sigma for level in levels[1:])
-    return len(levels) + with_chain * settings.num_inner * move
-
-
-class _Level(NamedTuple):
-    """A time and the path's coefficients there, on the host."""
-
-    time: float
-    alpha: float
-    sigma: float
-
-
-def _levels(path: GaussianPath, settings: Settings) -> list[_Level]:
-    times = (torch.arange(settings.num_levels + 1, dtype=torch.float64) / settings.num_levels).clamp(
-        settings.edge, 1 - settings.edge
-    )
-    c = path.at(times)
-    return [_Level(*row) for row in zip(times.tolist(), c.alpha.tolist(), c.sigma.tolist(), strict=True)]
+    with_chain = sum(level.sigma >= settings.smallest_sigma for level in table[1:])
+    return len(table) + with_chain * settings.num_inner * move
 
 
 def _moved(target: Target, x: Tensor, score: Tensor, eta: Tensor, settings: Settings, generator: Generator) -> Chain:
@@ -278,29 +263,29 @@ def _moved(target: Target, x: Tensor, score: Tensor, eta: Tensor, settings: Sett
 
 
 def _target(members: Members, composed: ComposedScore, time: float, settings: Settings, known: Known | None) -> Target:
-    densities, weights = members.log_densities, members.weights
+    whole = log_density_of(members)
 
     def log_density(x: Tensor) -> Tensor:
-        assert densities is not None
-        return numbers(weights, x.device, torch.float64) @ densities(x, time)
+        assert whole is not None
+        return whole(x[:, None], time)[:, 0]
 
     free = None if known is None else ~known.mask
-    return Target(lambda x: composed(x, time).score, None if densities is None else log_density, settings.line_points, free)
+    return Target(lambda x: composed(x, time).score, None if whole is None else log_density, settings.line_points, free)
 
 
-def _scales(pilots: Pilots, x0: Tensor, levels: list[_Level], generator: Generator) -> list[Tensor]:
+def _scales(pilots: Pilots, x0: Tensor, table: list[Level], generator: Generator) -> list[Tensor]:
     """d / E|S|^2 at each level but the first, from pilots that follow S there; on the device, so that nothing waits for it."""
     each = -(-NUM_PILOTS // pilots.rows)
     x = torch.randn(pilots.rows, each, *x0.shape[1:], generator=generator, device=x0.device, dtype=x0.dtype)
-    found, score = [], pilots.members.composed(x, levels[0].time).score
-    for before, level in pairwise(levels):
+    found, score = [], pilots.members.composed(x, table[0].time).score
+    for before, level in pairwise(table):
         x = _denoised_step(x, score, before, level)
         score = pilots.members.composed(x, level.time).score
         found.append(1 / score.square().mean().clamp(min=1e-12))
     return found
 
 
-def _denoised_step(x: Tensor, score: Tensor, before: _Level, level: _Level) -> Tensor:
+def _denoised_step(x: Tensor, score: Tensor, before: Level, level: Level) -> Tensor:
     """alpha' E[x1 | x] + sigma' E[x0 | x], by S as if it were the score of the noised composition (DDIM; Song et al. 2021)."""
     ratio = level.alpha / before.alpha
     return ratio * (x + before.sigma**2 * score) - level.sigma * before.sigma * score
@@ -330,10 +315,6 @@ def _compared(target: Target, chain: Chain, x: Tensor) -> LineIntegral:
 def _at(score: PointScore, x: Tensor) -> Tensor:
     """S at one point of each chain, (N, *D)."""
     return score(x[:, None])[:, 0]
-
-
-def _with_particle(known: Known) -> Known:
-    return Known(known.values[:, None], known.mask[:, None])
 
 
 def _free(target: Target, x: Tensor) -> Tensor:

@@ -27,8 +27,9 @@ from compbench.flow.path import (
     point,
     target_velocity,
 )
-from compbench.flow.smc import Composed, ComposedScore, Drawn, Settings, chunk, draw, mean_trace
+from compbench.flow.smc import Composed, ComposedScore, Drawn, Settings, Trace, chunk, draw, mean_trace, pick
 from compbench.flow.solver import Known
+from compbench.flow.swarms import Step, beside, follow, levels, start_swarm
 from compbench.flow.train import flow_matching_loss, train
 from compbench.interfaces import MethodSettings
 
@@ -172,6 +173,7 @@ class Composition(NamedTuple):
         path: the path that the scores belong to.
         edge: how far from 0 and 1 times have to stay.
         pilots: the same composition for points of a sampler's own.
+        alike: whether all requests ask for the same.
         known: entries that are given to these requests.
     """
 
@@ -180,6 +182,7 @@ class Composition(NamedTuple):
     path: GaussianPath
     edge: float
     pilots: scores.Pilots
+    alike: bool
     known: Known | None = None
 
 
@@ -187,11 +190,19 @@ Compose = Callable[[Tensor, Sequence[int]], list[Weighted]]
 """(conditions (B, F), base) -> the composition that they mean."""
 
 
-def perturbations(model: Model, weight: GuidanceWeight, ctx: Context) -> Compose:
-    """Each factor's perturbation of the base, or slice around NULL, with weight w or the task's, which is noted."""
+def perturbations(model: Model, weight: GuidanceWeight, ctx: Context, *, merge: bool = False) -> Compose:
+    """Each factor's perturbation of the base, or slice around NULL, with weight w or the task's, which is noted.
+
+    `merge` makes one member of equal ones around a base: single perturbations, whose other factors are the base's.
+    """
     assert model.guidance is not None  # `build` and `oracle_of` give every model the task's
     weights = model.guidance.weights(weight, notes=ctx.notes)
-    return lambda condition, base: scores.composition(condition, base, weights)
+
+    def compose(condition: Tensor, base: Sequence[int]) -> list[Weighted]:
+        members = scores.composition(condition, base, weights)
+        return scores.merged(members) if merge and base else members
+
+    return compose
 
 
 def compositions(
@@ -217,7 +228,7 @@ def compositions(
                     members = _autocast(scores.of_noise_net(model, path, weighted), ctx)
                 else:
                     members = scores.of_oracle(model.oracle, path, weighted)
-                yield Composition(rows, members, path, NOISE_EDGE, scores.Pilots(members, 1))
+                yield Composition(rows, members, path, NOISE_EDGE, scores.Pilots(members, 1), True)
         return
     known = Known.of(request)
     for rows in torch.arange(len(request.x0), device=request.x0.device).split(size):
@@ -227,7 +238,7 @@ def compositions(
         )
         given = known and Known(known.values[rows], known.mask[rows])
         pilots = scores.Pilots(few, min(len(rows), MOST_PILOTS))
-        yield Composition(rows, members, LinearPath(), VELOCITY_EDGE, pilots, given)
+        yield Composition(rows, members, LinearPath(), VELOCITY_EDGE, pilots, False, given)
 
 
 def _of_all_rows(composed: ComposedScore) -> Callable[[slice], ComposedScore]:
@@ -262,7 +273,7 @@ def draw_composition(
     samples = torch.empty_like(request.x0)
     traces, shares = [], []
     for part in compositions(model, request, ctx, compose=perturbations(model, weight, ctx), num_particles=num_particles):
-        own = settings._replace(edge=part.edge, last_noise=not isinstance(part.path, LinearPath))
+        own = settings._replace(edge=part.edge, last_noise=part.alike)
         start = request.x0[part.rows]
         drawn = draw(_of_all_rows(part.members.composed), part.path, start, num_particles, own, generator, known=part.known)
         samples[part.rows] = drawn.x
@@ -270,9 +281,60 @@ def draw_composition(
         shares.append(len(part.rows) / len(samples))
     drawn = Drawn(samples, mean_trace(traces, shares))
     if num_particles > 1:
-        every = -(-len(drawn.trace.ess) // LONGEST_TRACE)
-        ctx.notes |= drawn.trace._replace(ess=tuple(round(size, 4) for size in drawn.trace.ess[::every]))._asdict()
+        note(drawn.trace, ctx)
     return drawn
+
+
+def draw_swarms(
+    model: Model,
+    request: Request,
+    ctx: Context,
+    step_of: Callable[[Composition, Generator], Step],
+    *,
+    num_steps: int,
+    num_particles: int,
+    resample_below: float,
+    weight: GuidanceWeight,
+    num_pilots: int = 0,
+) -> Tensor:
+    """One sample a request by steps that come with weights, (B, *D); the swarms' trace is noted.
+
+    Args:
+        model: what `fit` or `oracle_of` gave.
+        request: conditions and x0, which is each swarm's first particle.
+        ctx: the stage's context.
+        step_of: the step of a composition, given the generator of its noise.
+        num_steps: how many are taken.
+        num_particles: K.
+        resample_below: resample where ESS is below this share of K.
+        weight: of each factor's perturbation (or slice), or "task".
+        num_pilots: swarms of nobody's that join where all requests ask for the same, and are thrown away.
+    """
+    generator = on_device(ctx.generator, request.x0.device)
+    samples, traces, shares = torch.empty_like(request.x0), [], []
+    compose = perturbations(model, weight, ctx, merge=True)
+    for part in compositions(model, request, ctx, compose=compose, num_particles=num_particles):
+        x0 = request.x0[part.rows]
+        if part.alike and num_pilots:
+            own = torch.randn(num_pilots, *x0.shape[1:], generator=generator, device=x0.device, dtype=x0.dtype)
+            x0 = torch.cat([x0, own])
+        swarm = start_swarm(x0, num_particles, generator)
+        step = step_of(part, generator)
+        if part.known is not None:
+            step = beside(step, part.known, x0, levels(part.path, num_steps, part.edge))
+        swarm, trace = follow(swarm, step, num_steps, generator, resample_below=resample_below)
+        samples[part.rows] = pick(swarm, generator)[: len(part.rows)]
+        traces.append(trace)
+        shares.append(len(part.rows) / len(samples))
+    if num_particles > 1:
+        note(mean_trace(traces, shares), ctx)
+    return samples
+
+
+def note(trace: Trace, ctx: Context) -> None:
+    """Leave a trace in the record, thinned out."""
+    every = -(-len(trace.ess) // LONGEST_TRACE)
+    ctx.notes |= trace._replace(ess=tuple(round(size, 4) for size in trace.ess[::every]))._asdict()
 
 
 def path_of(problem: Problem) -> tuple[GaussianPath, float]:

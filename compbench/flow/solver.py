@@ -36,6 +36,10 @@ class Known(NamedTuple):
             return None
         return cls(request.known, request.known_mask)
 
+    def with_particles(self) -> Known:
+        """The same for any number of particles of each sample, (B, 1, *D)."""
+        return Known(self.values[:, None], self.mask[:, None])
+
     def on_path(self, x: Tensor, x0: Tensor, alpha: float, sigma: float) -> Tensor:
         """x_t with its given entries on their path, from noise x0; both (B, *D)."""
         return torch.where(self.mask, alpha * self.values + sigma * x0, x)

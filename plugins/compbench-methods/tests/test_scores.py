@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from compbench_methods import fkc, mcmc, naive
+from compbench_methods import driftlite, fkc, mcmc, naive, rne
 from problems import context, image_problem, vector_problem
 
 from compbench.data.gaussian_oracle import SourceOracle
@@ -15,8 +15,9 @@ from compbench.federation import Federation
 from compbench.interfaces import Event, Method, Problem, Request, Source, TaskContext
 from compbench.tasks.gaussian import make_task
 
-METHODS: dict[str, Method] = {m.name: m for module in (fkc, mcmc, naive) for m in module.compbench_methods()}
-LEARNED = ("fkc", "mcmc", "naive-ode", "naive-sde")
+METHODS: dict[str, Method] = {m.name: m for module in (driftlite, fkc, mcmc, naive, rne) for m in module.compbench_methods()}
+LEARNED = ("driftlite", "fkc", "mcmc", "naive-ode", "naive-sde", "rne")
+SWARMS = ("driftlite", "fkc", "rne")
 
 
 def perturbed(train_steps: int = 600, name: str = "gauss2d-nonfact-id", **budget) -> Problem:
@@ -34,7 +35,14 @@ def asked(count: int, cell: tuple[int, int] = (1, 1)) -> Request:
 
 @pytest.mark.parametrize(
     ("method", "variance"),
-    [("naive-ode-oracle", 0.5), ("naive-sde-oracle", 0.85), ("fkc-oracle", 20 / 21), ("mcmc-oracle", 20 / 21)],
+    [
+        ("naive-ode-oracle", 0.5),
+        ("naive-sde-oracle", 0.85),
+        ("fkc-oracle", 20 / 21),
+        ("mcmc-oracle", 20 / 21),
+        ("rne-oracle", 20 / 21),
+        ("driftlite-oracle", 20 / 21),
+    ],
 )
 def test_oracles_reach_the_known_variance(method: str, variance: float) -> None:
     """gauss2d-nonfact-id: theorem 2 for the flow, 0.845 for the diffusion, theorem 1 for the corrected one."""
@@ -75,14 +83,19 @@ def test_the_trace_is_noted() -> None:
 def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> None:
     held = Holdout.by_rule(vector_problem().space, ["left-right", "top-bottom"], lambda a, b: (a, b) == (1, 1))
     found = METHODS[name]
-    settings = found.settings(experts=experts, **({"num_particles": 4} if name == "fkc" else {}))
+    settings = found.settings(experts=experts, **({"num_particles": 4} if name in SWARMS else {}))
     problem = vector_problem(train_steps=300, holdout=held)
     model = found.fit(settings, problem, context())
     request = Request(torch.tensor([[0, 1], [1, 0]]).repeat(50, 1), torch.randn(100, 2))
     x = found.sample(settings, model, request, context())
     error = (x - (2.0 * request.condition - 1)).abs().median().item()
     assert error < 0.6
-    calls = {"fkc": 4 * 21, "mcmc": 1 + 40 + 3 * 35}  # the last five of mcmc's levels have noise below 0.1
+    calls = {
+        "fkc": 4 * 21,
+        "rne": 4 * 20,
+        "driftlite": 2 * 4 * 20,
+        "mcmc": 1 + 40 + 3 * 35,
+    }  # the last five of mcmc's levels have noise below 0.1
     assert found.evaluations(settings, problem) == 3 * calls.get(name, 21)
 
 

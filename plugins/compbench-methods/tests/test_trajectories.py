@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compbench_methods import centralised, dcfm, ddm, dfd, factored, fedflow, fkc, low_rank, mcmc, mono, slice_cfg
+from compbench_methods import centralised, dcfm, ddm, dfd, driftlite, factored, fedflow, fkc, low_rank, mcmc, mono, rne, slice_cfg
 from problems import SPACE, context
 from torch import Generator
 
@@ -11,7 +11,7 @@ from compbench.factors import Holdout
 from compbench.federation import Federation
 from compbench.interfaces import Budget, Event, Method, Problem, Request
 
-MODULES = (centralised, dcfm, ddm, dfd, factored, fedflow, fkc, low_rank, mcmc, mono, slice_cfg)
+MODULES = (centralised, dcfm, ddm, dfd, driftlite, factored, fedflow, fkc, low_rank, mcmc, mono, rne, slice_cfg)
 METHODS: dict[str, Method] = {
     method.name: method for module in MODULES for method in module.compbench_methods() if not method.oracle
 }

@@ -1,0 +1,138 @@
+"""A control that keeps weights even: a drift b of few coefficients, chosen at each step so that log-weights vary least.
+
+    dx = (f x + g^2 S + b) dt + g dW,    dlog w = (G + div b + b . S) dt,    G = g^2 / 2 (|S|^2 - sum_a w_a |s_a|^2)
+
+Any b is free, since div b + b . S is what it moves out of the way.  With b = sum_i theta_i b_i and h_i = div b_i + b_i . S the
+coefficients of least variance solve Cov(h, h) theta = -Cov(h, G).  The b_i are the members' scores g^2 s_a and the drift x.
+DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance; there with one tilted model, here for products.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from compbench.flow.path import GaussianPath
+from compbench.flow.scores import Members
+from compbench.flow.smc import ComposedScore, Swarm, move, schedule
+from compbench.flow.swarms import Step, Stepped
+from compbench.flow.transfer import numbers
+
+SMALLEST = 1e-12
+"""Added to variances that are divided by."""
+
+
+class Bases(NamedTuple):
+    """What a control is made of, at N points of d numbers.
+
+    Attributes:
+        drifts: b_i, (n, N, *D).
+        gains: h_i = div b_i + b_i . S, (n, N).
+        gap: |S|^2 - sum_a w_a |s_a|^2, (N,).
+        score: S, (N, *D).
+    """
+
+    drifts: Tensor
+    gains: Tensor
+    gap: Tensor
+    score: Tensor
+
+
+def bases(members: Members, x: Tensor, t: float, generator: Generator) -> Bases:
+    """Members' scores and x itself as drifts, with exact divergences or Hutchinson's estimate of one probe a point.
+
+    Args:
+        members: the composition.
+        x: points, (N, *D).
+        t: time.
+        generator: of the probes, on x's device.
+    """
+    if members.divergences is not None:
+        scores, bends = members.scores(x, t), members.divergences(x, t)  # (C, N, *D), (C, N)
+    else:
+        probe = torch.randint(2, x.shape, generator=generator, device=x.device, dtype=x.dtype) * 2 - 1
+        scores, along = torch.func.jvp(lambda y: members.scores(y, t), (x,), (probe,))
+        bends = (along * probe).flatten(2).sum(-1)
+    total = torch.tensordot(numbers(members.weights, x.device, scores.dtype), scores, dims=1)  # (N, *D)
+    squares = scores.square().flatten(2).sum(-1)  # (C, N)
+    gap = total.square().flatten(1).sum(-1) - numbers(members.weights, x.device, squares.dtype) @ squares
+    drifts = torch.cat([scores, x[None]])
+    divergences = torch.cat([bends, torch.full_like(bends[:1], x[0].numel())])
+    return Bases(drifts, divergences + (drifts * total).flatten(2).sum(-1), gap, total)
+
+
+def coefficients(gains: Tensor, rate: Tensor, weights: Tensor, ridge: float) -> Tensor:
+    """theta of least Var(G + sum_i theta_i h_i), over bases scaled to variance 1 with `ridge` on the diagonal.
+
+    Args:
+        gains: h_i, (R, n, P): R controls, each from P points.
+        rate: G, (R, P).
+        weights: of the points, normalised, (R, P).
+        ridge: relative to the bases' variance.
+
+    Returns:
+        (R, n), float64.
+    """
+    h, g, w = gains.double(), rate.double(), weights.double()[:, None]
+    h = h - (w * h).sum(-1, keepdim=True)
+    g = g - (w[:, 0] * g).sum(-1, keepdim=True)
+    size = (w * h.square()).sum(-1, keepdim=True).add(SMALLEST).sqrt()  # (R, n, 1)
+    unit = h / size
+    gram = (w * unit) @ unit.mT + ridge * torch.eye(h.shape[1], dtype=h.dtype, device=h.device)
+    found = torch.linalg.solve_ex(gram, -(w * unit) @ g[..., None]).result  # checks nothing, so that nothing waits
+    return (found / size)[..., 0]
+
+
+def controlled_step(
+    members: Members,
+    composed: ComposedScore | None,
+    path: GaussianPath,
+    num_steps: int,
+    generator: Generator,
+    *,
+    edge: float,
+    num_pilots: int,
+    ridge: float,
+    last_noise: bool,
+) -> Step:
+    """An Euler-Maruyama step with the control of its left end.
+
+    Args:
+        members: the composition, whose weights sum to one.
+        composed: S where it is not the members' sum (given entries lead it); None where it is.
+        path: of the scores.
+        num_steps: even steps from noise to data.
+        generator: of noise and probes, on the swarm's device.
+        edge: times stay this far from 0 and 1.
+        num_pilots: the last so many swarms are pilots: all coefficients are theirs; 0: each swarm has its own control.
+        ridge: of `coefficients`.
+        last_noise: whether the last step adds noise.
+    """
+    table = schedule(path, num_steps, edge)
+    dt = 1 / num_steps
+
+    def step(swarm: Swarm, number: int) -> Stepped:
+        at, (count, num_particles) = table[number], swarm.log_weights.shape
+        found = bases(members, swarm.x.flatten(0, 1), at.time, generator)
+        gains = found.gains.view(-1, count, num_particles).transpose(0, 1)  # (B, n, K)
+        rate = found.gap.view(count, num_particles) * (at.squared / 2)
+        theta = _theta(gains, rate, swarm.log_weights, num_pilots, ridge)  # (B or 1, n)
+        each = theta.to(swarm.x.dtype).expand(count, -1).repeat_interleave(num_particles, 0)  # (B K, n)
+        control = torch.einsum("kn,nk...->k...", each, found.drifts).view_as(swarm.x)
+        score = found.score.view_as(swarm.x) if composed is None else composed(swarm.x, at.time).score
+        noise = generator if last_noise or number + 1 < num_steps else None
+        x = move(swarm.x, score, at, dt, noise).add(control, alpha=dt)
+        return Stepped(x, (rate + torch.einsum("bn,bnk->bk", theta.expand(count, -1), gains.double())) * dt)
+
+    return step
+
+
+def _theta(gains: Tensor, rate: Tensor, log_weights: Tensor, num_pilots: int, ridge: float) -> Tensor:
+    """Coefficients of each swarm, (B, n), or of the pilots' pool for all, (1, n)."""
+    if not num_pilots:
+        return coefficients(gains, rate, log_weights.softmax(-1), ridge)
+    own, theirs = gains[-num_pilots:], rate[-num_pilots:]
+    pooled = log_weights[-num_pilots:].softmax(-1).flatten()[None] / num_pilots
+    return coefficients(own.transpose(0, 1).flatten(1)[None], theirs.flatten()[None], pooled, ridge)

@@ -1,0 +1,118 @@
+"""Swarms whose particles take steps that come with weights: the loop that samplers with different steps share.
+
+    (x, log w) -> (x', log w + dlog w), resampled where few particles have the weight
+
+State in, state out; log-weights are float64 and nothing waits for the device before the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Generator, Tensor
+
+from compbench.errors import CompbenchError
+from compbench.flow.path import GaussianPath
+from compbench.flow.smc import Swarm, Trace, ess, positions, resample
+from compbench.flow.solver import Known
+
+StepCount = Annotated[int, Field(ge=1, le=100_000)] | Literal["budget"]
+"""A method's setting: how many steps its samples take; "budget": as many as the task's budget says."""
+
+
+class Stepped(NamedTuple):
+    """Particles after a step, (B, K, *D), and what the step adds to their log-weights, (B, K)."""
+
+    x: Tensor
+    log_weight: Tensor
+
+
+Step = Callable[[Swarm, int], Stepped]
+"""(swarm, number of the step) -> where it goes."""
+
+
+class Level(NamedTuple):
+    """A time and the path's coefficients there, on the host."""
+
+    time: float
+    alpha: float
+    sigma: float
+
+
+def steps_of(own: StepCount, budget: int) -> int:
+    """How many steps a setting means, under a budget of so many."""
+    return budget if own == "budget" else own
+
+
+def levels(path: GaussianPath, count: int, edge: float) -> list[Level]:
+    """The ends of `count` even steps from t = 0 to 1; times stay `edge` away from both."""
+    times = (torch.arange(count + 1, dtype=torch.float64) / count).clamp(edge, 1 - edge)
+    c = path.at(times)
+    return [Level(*row) for row in zip(times.tolist(), c.alpha.tolist(), c.sigma.tolist(), strict=True)]
+
+
+def start_swarm(x0: Tensor, num_particles: int, generator: Generator) -> Swarm:
+    """Swarms of equal weights: x0 (B, *D) is the first particle, K - 1 more come from the generator."""
+    others = torch.randn(len(x0), num_particles - 1, *x0.shape[1:], generator=generator, device=x0.device, dtype=x0.dtype)
+    x = torch.cat([x0[:, None], others], dim=1)
+    log_weights = torch.zeros(x.shape[:2], dtype=torch.float64, device=x.device)
+    return Swarm(x, log_weights, torch.arange(num_particles, device=x.device).expand(log_weights.shape))
+
+
+def beside(step: Step, known: Known, x0: Tensor, table: list[Level]) -> Step:
+    """A step after which given entries are on their path, from the requests' noise x0 (B, *D), the same for all particles."""
+    particles = known.with_particles()
+
+    def kept(swarm: Swarm, number: int) -> Stepped:
+        stepped, after = step(swarm, number), table[number + 1]
+        ends = (1.0, 0.0) if number + 2 == len(table) else (after.alpha, after.sigma)
+        return stepped._replace(x=particles.on_path(stepped.x, x0[:, None], *ends))
+
+    return kept
+
+
+def follow(swarm: Swarm, step: Step, num_steps: int, generator: Generator, *, resample_below: float) -> tuple[Swarm, Trace]:
+    """Take all steps; resample a swarm, by systematic positions, where ESS < `resample_below` K.
+
+    Args:
+        swarm: where it starts.
+        step: one step of all swarms.
+        num_steps: how many.
+        generator: of the resampling, on the swarm's device.
+        resample_below: share of K; 0 never resamples, and the last pick is by weight.
+
+    Raises:
+        CompbenchError: particles or weights are not finite at the end.
+    """
+    num_particles = swarm.x.shape[1]
+    sizes = []
+    for number in range(num_steps):
+        stepped = step(swarm, number)
+        swarm = swarm._replace(x=stepped.x, log_weights=swarm.log_weights + stepped.log_weight.double())
+        if num_particles == 1:
+            continue
+        size = ess(swarm.log_weights)
+        sizes.append(size.mean())
+        if resample_below > 0:
+            swarm = _resampled(swarm, size < resample_below * num_particles, generator)
+    if not bool(swarm.x.isfinite().all() & swarm.log_weights.isfinite().all()):
+        raise CompbenchError("the sampler diverged: particles or weights are not finite; take more steps (budget.sample_steps).")
+    alive = torch.zeros_like(swarm.ancestors, dtype=torch.bool).scatter(1, swarm.ancestors, True)
+    counts = torch.stack(sizes).tolist() if sizes else [1.0] * num_steps
+    return swarm, Trace(clipped=0.0, distinct_ancestors=float(alive.sum(1).double().mean()), ess=tuple(counts))
+
+
+def _resampled(swarm: Swarm, tired: Tensor, generator: Generator) -> Swarm:
+    """The swarms that are tired (B,) resampled; the others as they are."""
+    count, num_particles = swarm.log_weights.shape
+    chosen = resample(swarm.log_weights, positions(count, num_particles, generator))  # (B, K)
+    chosen = torch.where(tired[:, None], chosen, torch.arange(num_particles, device=chosen.device))
+    flat = (chosen + torch.arange(count, device=chosen.device)[:, None] * num_particles).flatten()
+    return Swarm(
+        swarm.x.flatten(0, 1).index_select(0, flat).view_as(swarm.x),
+        torch.where(tired[:, None], 0.0, swarm.log_weights),
+        swarm.ancestors.gather(1, chosen),
+    )

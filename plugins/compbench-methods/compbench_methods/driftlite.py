@@ -1,0 +1,89 @@
+"""Weighted particles with a control that keeps their weights even.
+
+driftlite         Particles with the drift of few coefficients that makes their weights vary least, chosen at every step.
+driftlite-oracle  The same on the task's analytic scores, with exact divergences.
+
+DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance, for products of models.  Where all requests ask
+for one composition its coefficients come from pilots, which no request meets; elsewhere each swarm has its own.  Learnt
+scores have Hutchinson's divergence, one probe and one forward-mode derivative an evaluation.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from compbench.flow import score_models, swarms
+from compbench.flow.control import controlled_step
+from compbench.flow.smc import given
+from compbench.flow.swarms import StepCount, steps_of
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
+
+
+class Particles(MethodSettings):
+    num_particles: int = Field(4, ge=1, le=1 << 16, description="K: particles of one sample's swarm")
+    resample_below: float = Field(0.5, ge=0, le=1, description="resample where ESS < this share of K; 0: never")
+    num_steps: StepCount = Field("budget", description="steps from noise to data; 'budget': as the task's budget has it")
+    num_pilots: int = Field(256, ge=1, le=1 << 16, description="particles, at least, that the coefficients are estimated from")
+    ridge: float = Field(1e-3, gt=0, le=1e3, description="added to the bases' variances before the coefficients are solved for")
+
+
+class OracleSettings(Particles, score_models.WeightSettings):
+    pass
+
+
+class Settings(Particles, score_models.ModelSettings):
+    pass
+
+
+@torch.no_grad()
+def sample(settings: OracleSettings | Settings, model: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """One particle of each request's swarm, drawn by weight after the last step; pilots are swarms of their own."""
+    num_steps = steps_of(settings.num_steps, model.sample_steps)
+    pilots = -(-settings.num_pilots // settings.num_particles)
+
+    def step_of(part: score_models.Composition, generator: torch.Generator) -> swarms.Step:
+        led = None if part.known is None else given(part.members.composed, part.path, part.known.with_particles())
+        return controlled_step(
+            part.members,
+            led,
+            part.path,
+            num_steps,
+            generator,
+            edge=part.edge,
+            num_pilots=pilots if part.alike else 0,
+            ridge=settings.ridge,
+            last_noise=part.alike,
+        )
+
+    return score_models.draw_swarms(
+        model,
+        request,
+        ctx,
+        step_of,
+        num_steps=num_steps,
+        num_particles=settings.num_particles,
+        resample_below=settings.resample_below,
+        weight=settings.weight,
+        num_pilots=pilots,
+    )
+
+
+def evaluations(settings: Particles, problem: Problem) -> int:
+    """Every member of the composition, for every particle, each step; a derivative counts as an evaluation, pilots do not."""
+    steps = steps_of(settings.num_steps, problem.budget.sample_steps)
+    return 2 * settings.num_particles * score_models.num_members(problem) * steps
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    both = partial(Method, sample=sample, evaluations=evaluations)
+    learned = {"fit": score_models.fit, "build": score_models.build, "shared_fit": score_models.fit_facts}
+    return (
+        both(name="driftlite", settings=Settings, **learned),
+        both(name="driftlite-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True),
+    )

@@ -1,0 +1,79 @@
+"""Weighted particles whose weights come from transition densities instead of rates.
+
+rne         Particles weighted by the members' own reverse kernels: no divergence, no clip, finite weights at coarse steps.
+rne-oracle  The same on the task's analytic scores, weighted by its exact densities: right at any number of steps.
+
+Radon-Nikodym estimator (He et al. 2025, arXiv 2506.05668).  Particles, resampling and steps as fkc has them; a step draws
+from the kernel between two noise levels instead of Euler-Maruyama's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from compbench.flow import score_models, swarms
+from compbench.flow.smc import given
+from compbench.flow.swarms import StepCount, steps_of
+from compbench.flow.transitions import log_density_of, transition_step
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
+
+
+class Particles(MethodSettings):
+    num_particles: int = Field(16, ge=1, le=1 << 16, description="K: particles of one sample's swarm")
+    resample_below: float = Field(0.5, ge=0, le=1, description="resample where ESS < this share of K; 0: never")
+    num_steps: StepCount = Field("budget", description="steps from noise to data; 'budget': as the task's budget has it")
+
+
+class OracleSettings(Particles, score_models.WeightSettings):
+    exact: bool = Field(True, description="weights by the task's densities; false: by the members' kernels, as rne has them")
+
+
+class Settings(Particles, score_models.ModelSettings):
+    pass
+
+
+@torch.no_grad()
+def sample(settings: OracleSettings | Settings, model: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """One particle of each request's swarm, drawn by weight after the last step."""
+
+    num_steps = steps_of(settings.num_steps, model.sample_steps)
+    by_density = isinstance(settings, OracleSettings) and settings.exact
+
+    def step_of(part: score_models.Composition, generator: torch.Generator) -> swarms.Step:
+        composed = part.members.composed
+        if part.known is not None:
+            composed = given(composed, part.path, part.known.with_particles())
+        density = log_density_of(part.members) if by_density else None
+        return transition_step(composed, part.path, num_steps, part.edge, generator, log_density=density)
+
+    return score_models.draw_swarms(
+        model,
+        request,
+        ctx,
+        step_of,
+        num_steps=num_steps,
+        num_particles=settings.num_particles,
+        resample_below=settings.resample_below,
+        weight=settings.weight,
+    )
+
+
+def evaluations(settings: Particles, problem: Problem) -> int:
+    """Every member of the composition, for every particle, at every step's left end; densities also at the last right end."""
+    calls = steps_of(settings.num_steps, problem.budget.sample_steps) + isinstance(settings, OracleSettings)
+    return settings.num_particles * score_models.num_members(problem) * calls
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    both = partial(Method, sample=sample, evaluations=evaluations)
+    learned = {"fit": score_models.fit, "build": score_models.build, "shared_fit": score_models.fit_facts}
+    return (
+        both(name="rne", settings=Settings, **learned),
+        both(name="rne-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True),
+    )
