@@ -6,8 +6,8 @@
     dlog w = log p'(x') - log p(x) + log q(x | x') - log k(x' | x)    where p = prod_a p_a^w_a is known at both levels
 
 with c = alpha / alpha' and q = sigma^2 - c^2 sigma'^2 of the noising kernel q(x | x') = N(c x', q I), which cancels above, and
-v the variance of x' given x where data are N(0, I).  No divergence and no rate to be clipped: coarse steps have finite weights, and as they
-shrink these are the Feynman-Kac weights.  He et al. 2025 (RNE, arXiv 2506.05668), for Gaussian kernels of one variance.
+v the variance of x' given x where data are N(0, I).  No divergence and no rate to be clipped: coarse steps have finite weights,
+and as they shrink these are the Feynman-Kac weights.  He et al. 2025 (RNE, arXiv 2506.05668), for kernels of one variance.
 """
 
 from __future__ import annotations

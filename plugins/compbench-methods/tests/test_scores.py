@@ -95,7 +95,7 @@ def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> No
         "rne": 4 * 20,
         "driftlite": 2 * 4 * 20,
         "mcmc": 1 + 40 + 3 * 35,
-    }  # the last five of mcmc's levels have noise below 0.1
+    }
     assert found.evaluations(settings, problem) == 3 * calls.get(name, 21)
 
 
