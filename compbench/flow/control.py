@@ -15,10 +15,9 @@ import torch
 from torch import Generator, Tensor
 
 from compbench.flow.path import GaussianPath
-from compbench.flow.scores import Members
+from compbench.flow.scores import Members, total_and_gap
 from compbench.flow.smc import ComposedScore, Swarm, move, schedule
 from compbench.flow.swarms import Step, Stepped
-from compbench.flow.transfer import numbers
 
 SMALLEST = 1e-12
 """Added to variances that are divided by."""
@@ -55,9 +54,7 @@ def bases(members: Members, x: Tensor, t: float, generator: Generator) -> Bases:
         probe = torch.randint(2, x.shape, generator=generator, device=x.device, dtype=x.dtype) * 2 - 1
         scores, along = torch.func.jvp(lambda y: members.scores(y, t), (x,), (probe,))
         bends = (along * probe).flatten(2).sum(-1)
-    total = torch.tensordot(numbers(members.weights, x.device, scores.dtype), scores, dims=1)  # (N, *D)
-    squares = scores.square().flatten(2).sum(-1)  # (C, N)
-    gap = total.square().flatten(1).sum(-1) - numbers(members.weights, x.device, squares.dtype) @ squares
+    total, gap = total_and_gap(scores, members.weights)
     drifts = torch.cat([scores, x[None]])
     divergences = torch.cat([bends, torch.full_like(bends[:1], x[0].numel())])
     return Bases(drifts, divergences + (drifts * total).flatten(2).sum(-1), gap, total)

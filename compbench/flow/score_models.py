@@ -53,6 +53,11 @@ MOST_PILOTS = 16
 """Requests whose conditions pilots take, where each has its own."""
 
 
+TEMPERED = 0.5
+"""Share of a swarm's particles that each step's weights leave in force where scores are had from velocities: errors of a
+network grow with the dimension there, and one particle would have all the weight (see fkc)."""
+
+
 class OracleModel(NamedTuple):
     """A task's analytic scores in the place of a model."""
 
@@ -322,7 +327,9 @@ def draw_swarms(
         step = step_of(part, generator)
         if part.known is not None:
             step = beside(step, part.known, x0, levels(part.path, num_steps, part.edge))
-        swarm, trace = follow(swarm, step, num_steps, generator, resample_below=resample_below)
+        swarm, trace = follow(
+            swarm, step, num_steps, generator, resample_below=resample_below, ess_floor=0.0 if part.alike else TEMPERED
+        )
         samples[part.rows] = pick(swarm, generator)[: len(part.rows)]
         traces.append(trace)
         shares.append(len(part.rows) / len(samples))

@@ -120,14 +120,22 @@ def of_members(members: MemberValues, weights: Sequence[float]) -> ComposedScore
     """S and its gap |S|^2 - sum_a w_a |s_a|^2 from the members' scores."""
 
     def composed(x: Tensor, t: float) -> Composed:
-        scores = members(x.flatten(0, 1), t)  # (C, B K, *D)
-        w = numbers(tuple(weights), scores.device, scores.dtype)
-        total = torch.tensordot(w, scores, dims=1)  # (B K, *D)
-        squares = scores.flatten(2).square().sum(-1)  # (C, B K)
-        gap = total.flatten(1).square().sum(-1) - w @ squares
+        total, gap = total_and_gap(members(x.flatten(0, 1), t), weights)
         return Composed(total.view_as(x), gap.view(x.shape[:2]))
 
     return composed
+
+
+def total_and_gap(scores: Tensor, weights: Sequence[float]) -> Composed:
+    """S, (N, *D), and its gap, (N,), from scores (C, N, *D): (sum_a w_a - 1) |S|^2 - sum_a w_a |s_a - S|^2.
+
+    Written around S the gap does not cancel: near the data scores are large and differ little.
+    """
+    w = numbers(tuple(weights), scores.device, scores.dtype)
+    total = torch.tensordot(w, scores, dims=1)  # (N, *D)
+    apart = (scores - total).flatten(2).square().sum(-1)  # (C, N)
+    excess = sum(weights) - 1
+    return Composed(total, excess * total.flatten(1).square().sum(-1) - w @ apart)
 
 
 def merged(members: Sequence[Weighted]) -> list[Weighted]:

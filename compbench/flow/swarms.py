@@ -16,7 +16,8 @@ from torch import Generator, Tensor
 
 from compbench.errors import CompbenchError
 from compbench.flow.path import GaussianPath
-from compbench.flow.smc import Swarm, Trace, ess, positions, resample
+from compbench.flow.resampling import ess, positions, resample, temper
+from compbench.flow.smc import Swarm, Trace
 from compbench.flow.solver import Known
 
 StepCount = Annotated[int, Field(ge=1, le=100_000)] | Literal["budget"]
@@ -74,7 +75,9 @@ def beside(step: Step, known: Known, x0: Tensor, table: list[Level]) -> Step:
     return kept
 
 
-def follow(swarm: Swarm, step: Step, num_steps: int, generator: Generator, *, resample_below: float) -> tuple[Swarm, Trace]:
+def follow(
+    swarm: Swarm, step: Step, num_steps: int, generator: Generator, *, resample_below: float, ess_floor: float = 0.0
+) -> tuple[Swarm, Trace]:
     """Take all steps; resample a swarm, by systematic positions, where ESS < `resample_below` K.
 
     Args:
@@ -83,15 +86,21 @@ def follow(swarm: Swarm, step: Step, num_steps: int, generator: Generator, *, re
         num_steps: how many.
         generator: of the resampling, on the swarm's device.
         resample_below: share of K; 0 never resamples, and the last pick is by weight.
+        ess_floor: each step's weights are tempered so that ESS stays at this share of K, as Feynman-Kac's may be; 0: never.
 
     Raises:
         CompbenchError: particles or weights are not finite at the end.
     """
     num_particles = swarm.x.shape[1]
     sizes = []
+    powers = torch.zeros((), dtype=torch.float64, device=swarm.x.device)
     for number in range(num_steps):
         stepped = step(swarm, number)
-        swarm = swarm._replace(x=stepped.x, log_weights=swarm.log_weights + stepped.log_weight.double())
+        gained = stepped.log_weight.double()
+        if ess_floor > 0 and num_particles > 1:
+            power = temper(swarm.log_weights, gained, ess_floor * num_particles)  # (B, 1)
+            gained, powers = power * gained, powers + power.mean()
+        swarm = swarm._replace(x=stepped.x, log_weights=swarm.log_weights + gained)
         if num_particles == 1:
             continue
         size = ess(swarm.log_weights)
@@ -102,7 +111,12 @@ def follow(swarm: Swarm, step: Step, num_steps: int, generator: Generator, *, re
         raise CompbenchError("the sampler diverged: particles or weights are not finite; take more steps (budget.sample_steps).")
     alive = torch.zeros_like(swarm.ancestors, dtype=torch.bool).scatter(1, swarm.ancestors, True)
     counts = torch.stack(sizes).tolist() if sizes else [1.0] * num_steps
-    return swarm, Trace(clipped=0.0, distinct_ancestors=float(alive.sum(1).double().mean()), ess=tuple(counts))
+    return swarm, Trace(
+        clipped=0.0,
+        distinct_ancestors=float(alive.sum(1).double().mean()),
+        ess=tuple(counts),
+        tempered=float(powers) / num_steps if ess_floor > 0 and num_particles > 1 else 1.0,
+    )
 
 
 def _resampled(swarm: Swarm, tired: Tensor, generator: Generator) -> Swarm:
