@@ -52,7 +52,8 @@ def bases(members: Members, x: Tensor, t: float, generator: Generator) -> Bases:
         scores, bends = members.scores(x, t), members.divergences(x, t)  # (C, N, *D), (C, N)
     else:
         probe = torch.randint(2, x.shape, generator=generator, device=x.device, dtype=x.dtype) * 2 - 1
-        scores, along = torch.func.jvp(lambda y: members.scores(y, t), (x,), (probe,))
+        both = torch.func.jvp(lambda y: members.scores(y, t), (x,), (probe,))
+        scores, along = both[0], both[1]
         bends = (along * probe).flatten(2).sum(-1)
     total, gap = total_and_gap(scores, members.weights)
     drifts = torch.cat([scores, x[None]])
