@@ -12,8 +12,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A COMPBENCH_HOME that keeps its judges for the whole session: the first run trains them."""
-    return tmp_path_factory.mktemp("home")
+    """A COMPBENCH_HOME that keeps its judges for the whole session, and shares them with the other workers of pytest-xdist."""
+    home = tmp_path_factory.mktemp("home")
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        shared = tmp_path_factory.getbasetemp().parent / "references"
+        shared.mkdir(exist_ok=True)
+        (home / "references").symlink_to(shared, target_is_directory=True)
+    return home
 
 
 @pytest.fixture
