@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from compbench import __version__
-from compbench.cli import board, check, data, diagnose, gate, new, profile, run, store, submit
+from compbench.cli import board, check, data, diagnose, doctor, gate, new, profile, run, store, submit
 from compbench.cli import list as listing
 from compbench.errors import CompbenchError
 
@@ -56,6 +56,7 @@ for verb in (
     board.board,
     listing.show,
     diagnose.diagnose,
+    doctor.doctor,
     check.check,
     gate.gate,
     profile.profile,

@@ -1,0 +1,185 @@
+"""doctor: what of this machine compbench can use, and what to do about what is missing."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from compbench.home import Home
+
+LEAST_DISK = 5 << 30
+"""Bytes that runs, caches and an official file want at least."""
+
+EXTRAS = {
+    "digits": "sklearn",
+    "planning": "ogbench",
+    "transport": "ot",
+    "fid": "cleanfid",
+    "figures": "matplotlib",
+    "export": "pyarrow",
+    "gpu": "pynvml",
+}
+"""Optional dependencies, and a module that each brings."""
+
+
+class Finding(NamedTuple):
+    """One line: what was looked at, how it is, and what to do where that is not well (empty where it is)."""
+
+    subject: str
+    state: str
+    advice: str = ""
+
+
+@click.command()
+@click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(device: str, as_json: bool) -> None:
+    """Say in ten lines what compbench finds on this machine, and what to do about each thing that is missing.
+
+    The device is tried as a run uses it: in a process of its own, inside the sandbox.  Exit status: 0 runs will work,
+    1 they will not.
+    """
+    from compbench.cli.options import home_of_user
+
+    if not as_json:
+        click.echo("trying the device; the first compilation takes up to a minute ...", err=True)
+    findings = list(examine(home_of_user(), device))
+    if as_json:
+        click.echo(json.dumps([finding._asdict() for finding in findings]))
+    for subject, state, advice in () if as_json else findings:
+        click.echo(f"{'!' if advice else ' '} {subject:<9} {state}{f'  ->  {advice}' if advice else ''}")
+    sys.exit(0 if not next(finding for finding in findings if finding.subject == "device").advice else 1)
+
+
+def examine(home: Home, device: str, *, try_device: Callable[..., dict[str, Any]] | None = None) -> Iterator[Finding]:
+    """The findings, one after the other.
+
+    Args:
+        home: whose caches, disk and data are looked at.
+        device: as in `--device`.
+        try_device: (folder, device=...) -> facts, if it is not `device_probe.probe`.
+    """
+    from compbench.run.device_probe import probe
+
+    with tempfile.TemporaryDirectory(prefix="compbench-doctor-") as folder:
+        found = (try_device or probe)(Path(folder), device=device)
+    yield Finding("compbench", f"{metadata.version('compbench')}, Python {platform.python_version()}, {_torch(found)}")
+    yield _device(found)
+    yield _driver(found)
+    yield _compiler(found)
+    yield _sandbox(found)
+    yield _caches(home)
+    yield _disk(home)
+    yield _extras()
+    yield _data(home)
+    yield _plugins()
+
+
+def _torch(found: dict[str, Any]) -> str:
+    return f"torch {found['torch']}" if "torch" in found else "no torch"
+
+
+def _device(found: dict[str, Any]) -> Finding:
+    if "error" in found:
+        missing = "No module named 'torch'" in found["error"]
+        advice = "pip install 'compbench[run]'" if missing else "see driver and sandbox below; --device cpu runs without a GPU"
+        return Finding("device", found["error"], advice)
+    if not found["works"]:
+        return Finding("device", f"{found['name']}: a product of matrices came out wrong", "use another device")
+    if found["device"] == "cpu":
+        from compbench import devices
+
+        return Finding("device", f"cpu: {devices.cpu_name()}, {devices.num_cores()} cores")
+    memory = f"{found['free_bytes'] >> 30} of {found['total_bytes'] >> 30} GiB free"
+    return Finding("device", f"{found['device']} of {found['count']}: {found['name']}, {memory}")
+
+
+def _driver(found: dict[str, Any], version: Path = Path("/proc/driver/nvidia/version")) -> Finding:
+    try:
+        line = version.read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return Finding("driver", "no NVIDIA driver")
+    words = [word for word in line.split() if word[:1].isdigit() and "." in word]
+    state = f"NVIDIA {words[0] if words else '(unknown version)'}, torch built for CUDA {found.get('cuda_of_torch')}"
+    if found.get("cuda_started"):
+        return Finding("driver", state)
+    if not found.get("cuda_of_torch"):
+        return Finding("driver", state, "this torch is for CPUs; install one for CUDA: https://pytorch.org/get-started")
+    return Finding("driver", f"{state}, which does not start", "install a newer driver, or an older torch")
+
+
+def _compiler(found: dict[str, Any]) -> Finding:
+    if found.get("compiles"):
+        return Finding("compiler", "torch.compile works")
+    missing = [] if any(map(shutil.which, ("cc", "gcc", "clang"))) else ["a C++ compiler (apt install g++)"]
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
+        missing.append("Python's headers (apt install python3-dev)")
+    return Finding(
+        "compiler", "torch.compile does not work: fits run as written, slower", "install " + " and ".join(missing or ["g++"])
+    )
+
+
+def _sandbox(found: dict[str, Any]) -> Finding:
+    kind = found.get("sandbox", "none")
+    if kind == "landlock":
+        return Finding("sandbox", "Landlock")
+    if kind == "off":
+        return Finding("sandbox", "turned off", "unset COMPBENCH_SANDBOX: records without it are not accepted on the board")
+    return Finding("sandbox", "this kernel has none", "Linux 5.13 or newer with Landlock; runs work, records say so")
+
+
+def _caches(home: Home) -> Finding:
+    try:
+        home.cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=home.cache):
+            pass
+    except OSError as error:
+        return Finding("caches", f"{home.root}: {error.strerror}", "set COMPBENCH_HOME to a folder that you may write to")
+    return Finding("caches", str(home.root))
+
+
+def _disk(home: Home) -> Finding:
+    place = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
+    free = shutil.disk_usage(place).free
+    advice = "" if free >= LEAST_DISK else f"make room, or set COMPBENCH_HOME elsewhere: {LEAST_DISK >> 30} GiB is the least"
+    return Finding("disk", f"{free / (1 << 30):.0f} GiB free", advice)
+
+
+def _extras() -> Finding:
+    from importlib.util import find_spec
+
+    here = [name for name, module in EXTRAS.items() if find_spec(module)]
+    away = [name for name in EXTRAS if name not in here]
+    advice = f"where you want them: pip install 'compbench[{','.join(away)}]'" if away else ""
+    return Finding("extras", ", ".join(here) or "none", advice)
+
+
+def _data(home: Home) -> Finding:
+    from compbench.data.sources import SOURCES
+
+    here = [name for name, source in SOURCES.items() if all((home.data / file.name).exists() for file in source.files)]
+    away = [name for name in SOURCES if name not in here]
+    advice = f"compbench data fetch {away[0]} (or run with the embedded data)" if away else ""
+    return Finding("data", f"official: {', '.join(here) or 'none'}", advice)
+
+
+def _plugins() -> Finding:
+    from compbench.registry import Registry
+
+    registry = Registry()
+    counts, broken = [], []
+    for kind in ("methods", "tasks"):
+        attempts = [registry.attempt(entry) for entry in registry.entries(kind)]
+        broken += [attempt.entry.name for attempt in attempts if attempt.state == "broken"]
+        counts.append(f"{sum(attempt.state == 'ok' for attempt in attempts)} {kind}")
+    return Finding("plugins", ", ".join(counts), f"broken: {', '.join(broken)}; see compbench plugins" if broken else "")

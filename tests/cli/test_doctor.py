@@ -1,0 +1,83 @@
+"""What `compbench doctor` says of machines of every sort, and of this one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from compbench.cli import doctor
+from compbench.cli.main import main
+from compbench.home import Home
+from compbench.run import device_probe
+
+WELL: dict[str, Any] = {
+    **{"torch": "2.15", "cuda_of_torch": "13.2", "cuda_started": True, "sandbox": "landlock", "compiles": True, "works": True},
+    **{"device": "cuda:0", "name": "NVIDIA H100", "free_bytes": 70 << 30, "total_bytes": 80 << 30, "count": 1},
+}
+
+
+def findings(home: Path, **changes: Any) -> dict[str, doctor.Finding]:
+    found = doctor.examine(Home(home), "auto", try_device=lambda folder, device: {**WELL, **changes})
+    return {finding.subject: finding for finding in found}
+
+
+def test_ten_lines_say_all_that_a_user_needs(tmp_path: Path) -> None:
+    found = findings(tmp_path)
+    assert list(found) == ["compbench", "device", "driver", "compiler", "sandbox", "caches", "disk", "extras", "data", "plugins"]
+    assert "cuda:0 of 1: NVIDIA H100, 70 of 80 GiB free" in found["device"].state
+    assert not any(found[subject].advice for subject in ("device", "compiler", "sandbox", "caches", "plugins"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject", "advice"),
+    [
+        ({"error": "RuntimeError: CUDA error 304"}, "device", "--device cpu"),
+        ({"error": "ModuleNotFoundError: No module named 'torch'"}, "device", "compbench[run]"),
+        ({"works": False}, "device", "another device"),
+        ({"compiles": False}, "compiler", "install"),
+        ({"sandbox": "off"}, "sandbox", "unset COMPBENCH_SANDBOX"),
+        ({"sandbox": "none"}, "sandbox", "Landlock"),
+    ],
+)
+def test_each_thing_that_is_missing_comes_with_what_to_do(
+    changes: dict[str, Any], subject: str, advice: str, tmp_path: Path
+) -> None:
+    assert advice in findings(tmp_path, **changes)[subject].advice
+
+
+def test_a_driver_that_does_not_start_is_told_from_a_torch_without_cuda(tmp_path: Path) -> None:
+    version = tmp_path / "version"
+    version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue Sep  2\nGCC version: 12\n")
+    fine = doctor._driver(WELL, version)
+    assert (fine.state, fine.advice) == ("NVIDIA 580.159.03, torch built for CUDA 13.2", "")
+    assert "newer driver" in doctor._driver({**WELL, "cuda_started": False}, version).advice
+    assert "for CPUs" in doctor._driver({**WELL, "cuda_started": False, "cuda_of_torch": None}, version).advice
+    assert doctor._driver(WELL, tmp_path / "none").state == "no NVIDIA driver"
+
+
+def test_a_home_that_cannot_be_written_is_found(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "COMPBENCH_HOME" in findings(tmp_path / "file" / "home")["caches"].advice
+
+
+def test_the_exit_status_says_whether_runs_will_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    for facts, status in ((WELL, 0), ({"error": "no device"}, 1)):
+        monkeypatch.setattr(device_probe, "probe", lambda folder, device, facts=facts: facts)
+        done = CliRunner().invoke(main, ["doctor", "--json"])
+        assert done.exit_code == status
+        assert len(json.loads(done.stdout)) == 10
+
+
+def test_this_machine_s_device_is_tried_inside_the_sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # compiling takes long and has tests of its own
+    found = device_probe.probe(tmp_path, device="cpu")
+    assert found["device"] == found["name"] == "cpu"
+    assert found["works"]
+    assert found["torch"] == torch.__version__
+    assert "error" in device_probe.probe(tmp_path, device="cuda:7")
