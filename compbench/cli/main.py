@@ -65,7 +65,6 @@ for verb in (
     submit.reproduce,
     store.verify,
     store.sign,
-    store.merge,
     store.export,
 ):
     main.add_command(verb)

@@ -1,4 +1,4 @@
-"""verify, sign, merge, export: whole stores of records."""
+"""verify, sign, export: whole stores of records."""
 
 from __future__ import annotations
 
@@ -67,25 +67,6 @@ def sign(store: Path) -> None:
         raise CompbenchError(f"there is no store {store}: name a folder of records.")
     signed = sign_all(store, verification.beside(store))
     click.echo(f"{store}: {len(signed)} records have a digest now, and say what they said")
-
-
-@click.command()
-@click.argument("stores", nargs=-1, required=True, type=FOLDER, metavar="STORE STORE...")
-@click.option("--to", "destination", required=True, type=FOLDER, help="The new store; a folder that is not there yet.")
-def merge(stores: tuple[Path, ...], destination: Path) -> None:
-    """Merge folders of records into a new one, with their pictures.
-
-    What several have is taken once.  Where two have different records of one attempt, the attempts at that run are numbered
-    anew in the order in which they began.  The stores themselves are left as they are.
-    """
-    from compbench.store.merge import merge as merge_stores
-
-    if len(stores) < 2:
-        raise CompbenchError("merge needs two stores or more: `compbench merge A B --to C`.")
-    merged = merge_stores(stores, destination)
-    for folder, old, new in merged.renumbered:
-        click.echo(f"{folder / old} is now {new}")
-    click.echo(f"{destination}: {merged.num_records} records; {merged.num_identical} were there more than once")
 
 
 @click.command()

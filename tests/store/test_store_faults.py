@@ -159,7 +159,7 @@ def test_a_record_that_came_in_meanwhile_only_moves_the_number_of_the_attempt(tm
     number_of = one.store.next_attempt
 
     def overtaken(identity: str) -> int:
-        """The number, but before it is used somebody merges a record of the same run into the store."""
+        """The number, but before it is used someone copies a record of the same run into the store."""
         number = number_of(identity)
         if number == 1:
             Store(tmp_path / "records").write(ours())

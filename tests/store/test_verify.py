@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,6 +108,27 @@ def test_a_planted_fault_is_the_one_finding_and_says_how_to_mend_it(
     assert "To mend: " in line
     assert f"problems: 1 {kind}" in summary
     assert sorted(folder.iterdir()) == before
+
+
+def together(one: Path, other: Path) -> None:
+    """What `rsync --ignore-existing other/ one/` does."""
+    for path in other.iterdir():
+        if not (one / path.name).exists():
+            shutil.copy2(path, one)
+
+
+def test_stores_copied_together_are_one_sound_store(tmp_path: Path) -> None:
+    one, other = store(tmp_path / "a", 0.5), store(tmp_path / "b", 0.25, seed=1)
+    together(one, other)
+    report = verify(one)
+    assert (len(report.records), report.findings, report.absent) == (2, (), ())
+
+
+def test_a_picture_of_another_stores_first_attempt_is_found(tmp_path: Path) -> None:
+    one, other = store(tmp_path / "a", 0.5), store(tmp_path / "b", 0.25)
+    picture_of(one).unlink()
+    together(one, other)
+    assert [(finding.kind, "its hash is another" in finding.problem) for finding in verify(one).findings] == [("artifact", True)]
 
 
 def test_a_lost_picture_is_told_and_is_a_problem_on_demand(tmp_path: Path) -> None:

@@ -18,7 +18,3 @@ def store(folder: Path, *accuracies: float, **facts: Any) -> Path:
         own = record(score(value=value), attempt=attempt, more=more, **facts)
         Store(folder).write(own, {"samples.png": png(colour=(round(255 * value), 0, 0))})
     return folder
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
