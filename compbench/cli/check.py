@@ -23,7 +23,6 @@ from compbench.errors import CompbenchError
 )
 @click.option("--device", default="auto", show_default=True, help="auto (CPU, then a GPU if there is one), cpu, cuda or cuda:N.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.xml", help="Write JUnit XML as well.")
 @click.option("--verbose", is_flag=True, help="Every check and its time, not only what failed.")
 @click.option(
     "--time-limit", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for all checks of a method."
@@ -36,7 +35,6 @@ def check(
     plugins: tuple[Path, ...],
     device: str,
     as_json: bool,
-    junit: Path | None,
     verbose: bool,
     time_limit: float,
     jobs: int,
@@ -48,9 +46,7 @@ def check(
     """
     import json
 
-    from compbench.check import findings
     from compbench.check.isolated import check_all
-    from compbench.files import write_atomically
     from compbench.registry import Registry
     from compbench.sweep.parse import names as names_of
 
@@ -67,8 +63,6 @@ def check(
         reports.append(report)
         for line in () if as_json else report.lines(verbose=verbose):
             click.echo(line)
-    if junit is not None:
-        write_atomically(junit, findings.junit(reports).encode())
     if as_json:
         click.echo(json.dumps([report.as_json() for report in reports], indent=2))
     if not all(report.ok for report in reports):
