@@ -84,17 +84,7 @@ def metrics_by_jvp(
             rows = slice(first, first + points_at_once)
             moved = torch.func.vmap(along, in_dims=(None, 0))(code[rows], tangents[:, rows])
             parts.append({name: metric_of(*tangent.detach()) for name, tangent in moved.items()})
-    return _joined(parts)
-
-
-def metrics_by_loop(layers: Callable[[Tensor], Layers], code: Tensor, tangents: Tensor) -> dict[str, Metric]:
-    """`metrics_by_jvp`, one point and one factor after the other: the reference that it is tested and timed against."""
-    parts = []
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        for row in range(len(code)):
-            moved = [torch.func.jvp(layers, (code[row : row + 1],), (each[row : row + 1],))[1] for each in tangents]
-            parts.append({name: metric_of(moved[0][name].detach(), moved[1][name].detach()) for name in moved[0]})
-    return _joined(parts)
+    return {name: Metric(*(torch.cat(g) for g in zip(*(part[name] for part in parts), strict=True))) for name in parts[0]}
 
 
 def metrics_by_differences(activations: Layers, sizes: tuple[int, int]) -> dict[str, Metric]:
@@ -143,7 +133,3 @@ def tapped(model: nn.Module) -> Iterator[Callable[[int], Layers]]:
 def that_move(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
     """The layers that depend on the condition at all: the first half of a velocity network does not."""
     return {name: metric for name, metric in metrics.items() if float((metric.g00 + metric.g11).max()) > 0}
-
-
-def _joined(parts: list[dict[str, Metric]]) -> dict[str, Metric]:
-    return {name: Metric(*(torch.cat(columns) for columns in zip(*(p[name] for p in parts), strict=True))) for name in parts[0]}

@@ -97,11 +97,6 @@ def compose(velocity: ConditionalVelocity, x: Tensor, t: Tensor, composition: Se
     return total
 
 
-def compose_plainly(velocity: ConditionalVelocity, x: Tensor, t: Tensor, composition: Sequence[Weighted]) -> Tensor:
-    """`compose`, one forward after the other: the reference that the batched one is tested and timed against."""
-    return sum((member.weight * velocity(x, t, member.condition) for member in composition), torch.zeros_like(x))
-
-
 def stacked(velocity: ConditionalVelocity, x: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
     """v(x, t | c_k) for K conditions in one forward, or in as few as a GPU has memory for.
 

@@ -79,15 +79,6 @@ class Experts(nn.Module):
         state = {f"net.{name}": stack for name, stack in self.stacks.items()}
         return torch.vmap(one, in_dims=(0, 0 if own_points else None, 0))(state, x_t, conditions)
 
-    def loop(self, x_t: Tensor, t: Tensor, conditions: Tensor, *, own_points: bool = False) -> Tensor:
-        """`forward`, one expert after the other: the reference that the stacked call is tested and timed against."""
-        rows = []
-        for expert in range(len(self)):
-            state = {f"net.{name}": value for name, value in self.state(expert).items()}
-            points = x_t[expert] if own_points else x_t
-            rows.append(functional_call(_Stacked(self._template[0]), state, (points, t, conditions[expert])))
-        return torch.stack(rows)
-
     def everywhere(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
         """v_a(x_t, t | c_k) of every expert for K conditions: (B, *D), (B,), (K, B, F) -> (n, K, B, *D)."""
 

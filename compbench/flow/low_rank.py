@@ -162,13 +162,6 @@ class LowRankDecoder(nn.Module):
             h = self._convolved(self.activations[layer](self._biased(h, layer - 1)), layer)
         return 2 * self._biased(h, -1).float() - 1
 
-    def plainly(self, condition: Tensor) -> Tensor:
-        """`forward`, each example's maps through every convolution: the reference that it is tested against."""
-        h = self.maps(condition)
-        for activation, convolution in zip(self.activations, self.convolutions, strict=True):
-            h = convolution(F.prelu(h, activation.weight))
-        return 2 * h.float() - 1
-
     def penalty(self) -> Tensor:
         """The maps' penalty."""
         return self.maps.penalty()

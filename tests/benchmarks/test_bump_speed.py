@@ -6,13 +6,14 @@ from statistics import median
 import pytest
 import torch
 import torch.nn.functional as F
+from reference.geometry import metrics_by_loop
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from compbench import devices
 from compbench.context import NoCheckpoints
 from compbench.data.bumps import as_samples, bumps
-from compbench.diagnose.geometry import metrics_by_jvp, metrics_by_loop, tapped
+from compbench.diagnose.geometry import metrics_by_jvp, tapped
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.compilation import compiles
 from compbench.flow.decoders import CNNDecoder, ConditionDecoder, MLPDecoder, denormals_flushed, fused, penalised

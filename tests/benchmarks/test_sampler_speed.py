@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from reference.compose import compose_plainly
 from torch import Tensor
 
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
-from compbench.flow.compose import around_null, compose, compose_plainly
+from compbench.flow.compose import around_null, compose
 from compbench.flow.nets import monolithic_net
 from compbench.interfaces import Budget, Event, Problem
 

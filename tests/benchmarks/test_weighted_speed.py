@@ -15,7 +15,7 @@ import numpy
 import ot
 import pytest
 import torch
-from support.smc_reference import feynman_kac_plainly
+from reference.smc import feynman_kac_plainly
 from torch import Tensor, nn
 
 from compbench.context import NoCheckpoints

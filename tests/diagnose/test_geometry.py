@@ -1,5 +1,6 @@
 import pytest
 import torch
+from reference.geometry import metrics_by_loop
 from torch import nn
 
 from compbench.diagnose.geometry import (
@@ -7,7 +8,6 @@ from compbench.diagnose.geometry import (
     metric_of,
     metrics_by_differences,
     metrics_by_jvp,
-    metrics_by_loop,
     tapped,
     that_move,
     volume,

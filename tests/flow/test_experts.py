@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from reference.experts import loop
 from torch import Generator
 
 from compbench.factors import Factor, FactorSpace, Holdout
@@ -39,12 +40,12 @@ def test_one_stacked_call_is_the_loop_and_the_networks_themselves(kind: str) -> 
     own, shared, t, conditions = asked(kind, 3)
     with torch.no_grad():
         stacked = experts(shared, t, conditions)
-        assert torch.allclose(stacked, experts.loop(shared, t, conditions), atol=1e-5)
+        assert torch.allclose(stacked, loop(nets, shared, t, conditions), atol=1e-5)
         for a, net in enumerate(nets):
             for k in range(4):
                 assert torch.allclose(stacked[a, k], net(shared, t, conditions[a, k]), atol=1e-5)
         assert torch.allclose(
-            experts(own, t, conditions, own_points=True), experts.loop(own, t, conditions, own_points=True), atol=1e-5
+            experts(own, t, conditions, own_points=True), loop(nets, own, t, conditions, own_points=True), atol=1e-5
         )
     assert (stacked[0] - stacked[1]).abs().mean() > 1e-2
 

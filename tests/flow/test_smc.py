@@ -5,7 +5,7 @@ import math
 import numpy
 import pytest
 import torch
-from support.smc_reference import feynman_kac_plainly
+from reference.smc import feynman_kac_plainly
 from torch import Tensor
 
 from compbench.errors import CompbenchError
