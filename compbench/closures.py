@@ -10,7 +10,6 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
-from typing import Any
 
 from compbench.errors import Refused
 
@@ -20,7 +19,7 @@ DEPTH = 12
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, ModuleType)
 
 
-def refuse_tensors(work: Callable[..., Any]) -> None:
+def refuse_tensors(work: Callable[..., object]) -> None:
     """Raise Refused, naming the place, if a function that is to run on a silo carries tensors, modules or silos."""
     place = _first_tensor(work, getattr(work, "__name__", type(work).__name__), DEPTH, set())
     if place is not None:
@@ -30,7 +29,7 @@ def refuse_tensors(work: Callable[..., Any]) -> None:
         )
 
 
-def _first_tensor(value: Any, place: str, depth: int, known: set[int]) -> str | None:
+def _first_tensor(value: object, place: str, depth: int, known: set[int]) -> str | None:
     """Where a tensor lies in a value, or None; "f -> closure 'peers' (Experts)", say."""
     if isinstance(value, PLAIN) or id(value) in known or depth < 0:
         return None
@@ -44,14 +43,14 @@ def _first_tensor(value: Any, place: str, depth: int, known: set[int]) -> str | 
     return None
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     """A tensor, a module (it exists to hold them), or an array of NumPy's."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     kinds = [torch.Tensor, torch.nn.Module, torch.UntypedStorage] if torch else []
     return isinstance(value, tuple(kinds + ([numpy.ndarray] if numpy else [])))
 
 
-def _inside(value: Any) -> Iterator[tuple[str, Any]]:
+def _inside(value: object) -> Iterator[tuple[str, object]]:
     """What a value holds, with a word for where."""
     if isinstance(value, FunctionType):
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
@@ -76,7 +75,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     yield from ((f".{name}", inner) for name, inner in _attributes(value).items())
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def _attributes(value: object) -> dict[str, object]:
     """An object's own attributes, in slots or not; descriptors of its class are not asked."""
     slots = [name for kind in type(value).__mro__ for name in _names(kind.__dict__.get("__slots__", ()))]
     found = {name: getattr(value, name) for name in slots if not name.startswith("__") and hasattr(value, name)}

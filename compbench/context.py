@@ -84,7 +84,7 @@ class Context:
         """The context of one of several loops of a fit: checkpoints of its own, and progress where it is given."""
         return replace(self, checkpoints=self.checkpoints.part(name), progress=progress or self.progress)
 
-    def autocast(self) -> Any:
+    def autocast(self) -> torch.autocast:
         """The autocast context of this precision: bf16 where asked, off otherwise."""
         import torch
 

@@ -64,7 +64,7 @@ Precision = Literal["fp32", "bf16", "tf32"]
 """bf16 is autocast; tf32 is fp32 with products rounded to 10 bits, which GPUs have; fp32 rounds nothing."""
 
 
-def precision(asked: str, device: torch.device) -> Precision:
+def precision(asked: Precision | Literal["auto"], device: torch.device) -> Precision:
     """The precision that "auto" means: bf16 autocast where the device has it natively.
 
     Networks of vectors keep their first and last maps in fp32, so that positions are not rounded.
@@ -74,7 +74,7 @@ def precision(asked: str, device: torch.device) -> Precision:
     """
     if asked == "tf32" and device.type != "cuda":
         raise CompbenchError("--precision tf32: a CPU has no such products; use fp32 or bf16, or a GPU (--device cuda).")
-    if asked == "fp32" or asked == "bf16" or asked == "tf32":
+    if asked != "auto":
         return asked
     return "bf16" if has_native_bf16(device) else "fp32"
 

@@ -53,7 +53,7 @@ class StepMeter:
         return statistics.median(windows) if windows else None
 
 
-def count_flops(call: Callable[[], Any]) -> float:
+def count_flops(call: Callable[[], object]) -> float:
     """Floating point operations of a call by torch's formulas (multiply and add count as two; norms are not counted).
 
     Not by `FlopCounterMode`: its hooks on modules refuse `torch.autograd.grad` with respect to a module's input, which
@@ -115,7 +115,7 @@ def peak_memory(device: torch.device) -> int:
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * 1024
 
 
-def num_parameters(model: Any) -> int | None:
+def num_parameters(model: object) -> int | None:
     """Number of parameters of a module; None if the model is something else without tensors."""
     import torch
 

@@ -15,9 +15,17 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from compbench.errors import CompbenchError, suggest
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
+    from _typeshed.importlib import MetaPathFinderProtocol as MetaPathFinder
+
+    from compbench.interfaces import Method, Metric, Task
+    from compbench.sweep.executor import Executor
 
 Kind = Literal["methods", "tasks", "metrics", "executors"]
 KINDS: tuple[Kind, ...] = ("methods", "tasks", "metrics", "executors")
@@ -84,6 +92,18 @@ class Registry:
             if entry.name == name:
                 return entry
         raise suggest(kind[:-1], name, self.names(kind))
+
+    @overload
+    def load(self, kind: Literal["methods"], name: str) -> Method: ...
+
+    @overload
+    def load(self, kind: Literal["tasks"], name: str) -> Task: ...
+
+    @overload
+    def load(self, kind: Literal["metrics"], name: str) -> Metric: ...
+
+    @overload
+    def load(self, kind: Literal["executors"], name: str) -> Executor: ...
 
     def load(self, kind: Kind, name: str) -> Any:
         """The Method, Task or Metric of a name.
@@ -161,7 +181,7 @@ def _locate(module: str) -> Path | None:
     return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else None
 
 
-def _find_spec(finder: Any, name: str, path: list[str] | None) -> Any:
+def _find_spec(finder: MetaPathFinder, name: str, path: list[str] | None) -> ModuleSpec | None:
     try:
         return finder.find_spec(name, path)
     except (AttributeError, ImportError, ValueError):

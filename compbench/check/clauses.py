@@ -383,7 +383,7 @@ def applies(method: Method, tiny: Tiny, device: torch.device) -> bool:
     return problem.event.kind in method.kinds and (problem.oracle is not None or not method.oracle)
 
 
-def _weights(model: Any) -> dict[str, Tensor]:
+def _weights(model: object) -> dict[str, Tensor]:
     """A copy of a model's tensors; none if it is no module."""
     if not isinstance(model, torch.nn.Module):
         return {}

@@ -19,6 +19,7 @@ from compbench.errors import Refused
 from compbench.interfaces import Context, Method, Problem, Request
 
 if TYPE_CHECKING:
+    from compbench.factors import FactorSpace
     from compbench.interfaces import Checkpoints
 
 FIT_SEED, SAMPLE_SEED, NOISE_SEED = 11, 12, 13
@@ -83,7 +84,7 @@ class Subject:
         return problem if self.method.oracle else replace(problem, oracle=None)
 
     @property
-    def space(self) -> Any:
+    def space(self) -> FactorSpace:
         return self.fitted_on.space
 
     @cached_property

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from compbench.cli.options import home_of_user
+
+if TYPE_CHECKING:
+    from compbench.data.sources import DataSource
 
 
 @click.group()
@@ -70,7 +73,7 @@ def data_render(name: str, output: Path, rows: int, seed: int) -> None:
     click.echo(output)
 
 
-def _source(name: str) -> Any:
+def _source(name: str) -> DataSource:
     from compbench.data.sources import SOURCES
     from compbench.errors import suggest
 

@@ -7,11 +7,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from compbench.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from compbench.gate.regression import Listener, Plan
+    from compbench.gate.sides import Side
+    from compbench.gate.suite import Suite
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -66,7 +71,7 @@ def gate(**options: Any) -> None:
     sys.exit(status)
 
 
-def _gated(plan: Any, options: dict[str, Any], folder: Path) -> int:
+def _gated(plan: Plan, options: dict[str, Any], folder: Path) -> int:
     from compbench.cli.options import home_of_user
     from compbench.gate import baseline, report, sides
     from compbench.gate.regression import gate as compared
@@ -98,7 +103,7 @@ def _gated(plan: Any, options: dict[str, Any], folder: Path) -> int:
     return EXIT[answer(result.rows)]
 
 
-def _plan(options: dict[str, Any]) -> Any:
+def _plan(options: dict[str, Any]) -> Plan:
     """The plan of the options; whatever is wrong with them is said before anything is built."""
     from compbench.gate.regression import Plan
     from compbench.gate.sides import Asked
@@ -120,7 +125,7 @@ def _plan(options: dict[str, Any]) -> Any:
     return Plan(suite, gates, asked, options["tolerance"], options["pairs"], options["max_pairs"], options["accept"])
 
 
-def _suite(options: dict[str, Any]) -> Any:
+def _suite(options: dict[str, Any]) -> Suite:
     from compbench.gate.suite import Cell, Suite, read
     from compbench.registry import Registry
     from compbench.sweep.parse import names, parse_overrides, parse_seeds
@@ -147,7 +152,7 @@ def _suite(options: dict[str, Any]) -> Any:
 
 
 @contextlib.contextmanager
-def _base(options: dict[str, Any], folder: Path) -> Iterator[tuple[Any, list[str]]]:
+def _base(options: dict[str, Any], folder: Path) -> Iterator[tuple[Side | None, list[str]]]:
     """The base's side, if there is a live one, and the patterns that the commits since then accept."""
     from compbench.cli.options import home_of_user
     from compbench.gate import worktree
@@ -183,5 +188,5 @@ def _resolved(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(path.resolve() for path in paths)
 
 
-def _say(quiet: bool) -> Any:
+def _say(quiet: bool) -> Listener:
     return (lambda line: None) if quiet else lambda line: click.echo(line, err=True)

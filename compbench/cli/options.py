@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from compbench.errors import CompbenchError
 
+if TYPE_CHECKING:
+    from compbench.home import Home
+    from compbench.schemas import RunRequest
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
 PRESETS = ("smoke", "quick", "paper")
 
 
-def run_options(command: Any) -> Any:
+def run_options(command: Command) -> Command:
     """Options that `run` and `sweep` share."""
     options = [
         click.option(
@@ -63,7 +70,7 @@ def run_options(command: Any) -> Any:
     return command
 
 
-def home_of_user() -> Any:
+def home_of_user() -> Home:
     from compbench.home import Home
 
     return Home.of_user()
@@ -71,7 +78,7 @@ def home_of_user() -> Any:
 
 def run_requests(
     methods: list[str], tasks: list[str], overrides: dict[str, Any], options: dict[str, Any], *, seeds: str, **more: Any
-) -> list[Any]:
+) -> list[RunRequest]:
     """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
     from compbench.registry import Registry
     from compbench.schemas import RunRequest

@@ -15,6 +15,8 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from rich.progress import Progress, TaskID
+    from rich.progress import Task as ProgressTask
 
     from compbench.interfaces import Method, Metric, Score, Task
     from compbench.registry import Entry, Loaded
@@ -30,7 +32,7 @@ def listener(*, quiet: bool, title: str) -> Iterator[Callable[[str, int, int], N
         return
     with _progress() as progress:
         progress.console.print(f"[bold]{escape(title)}[/bold]")
-        bars: dict[str, Any] = {}
+        bars: dict[str, TaskID] = {}
 
         def hear(stage: str, done: int, total: int) -> None:
             if stage not in bars:
@@ -62,7 +64,7 @@ def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunReq
         return
     with _progress() as progress:
         whole = progress.add_task("runs", total=count)
-        bars: dict[int, Any] = {}
+        bars: dict[int, TaskID] = {}
 
         def hear(slot: int, request: RunRequest, stage: str, done: int, total: int) -> None:
             if slot not in bars:
@@ -75,7 +77,7 @@ def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunReq
         yield hear
 
 
-def _progress() -> Any:
+def _progress() -> Progress:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -88,7 +90,7 @@ def _progress() -> Any:
     from rich.text import Text
 
     class Speed(ProgressColumn):
-        def render(self, task: Any) -> Text:
+        def render(self, task: ProgressTask) -> Text:
             speed = task.finished_speed or task.speed
             return Text(f"{speed:.1f}/s" if speed else "", style="cyan")
 
@@ -119,7 +121,7 @@ def bytes_progress() -> Iterator[Callable[[str, int, int], None]]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        bars: dict[str, Any] = {}
+        bars: dict[str, TaskID] = {}
 
         def hear(name: str, done: int, total: int) -> None:
             if name not in bars:
@@ -285,7 +287,7 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Any]:
     return facts
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

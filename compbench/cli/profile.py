@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from compbench.cli.options import PRESETS
 from compbench.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from compbench.gate.sides import Asked, Side
+    from compbench.gate.suite import Cell
+    from compbench.store.profiles import CostProfile, Measure
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -64,7 +70,7 @@ def profile(**options: Any) -> None:
     sys.exit(1 if failed else 0)
 
 
-def _cells(options: dict[str, Any]) -> list[Any]:
+def _cells(options: dict[str, Any]) -> list[Cell]:
     from compbench.gate.suite import Cell
     from compbench.sweep.parse import names, parse_overrides
 
@@ -77,7 +83,7 @@ def _cells(options: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _asked(options: dict[str, Any]) -> Any:
+def _asked(options: dict[str, Any]) -> Asked:
     from compbench.devices import num_cores
     from compbench.gate.sides import Asked
 
@@ -87,7 +93,9 @@ def _asked(options: dict[str, Any]) -> Any:
     return Asked(options["device"], options["source"], "wall", options["seconds"], options["precision"], threads)
 
 
-def _measured(side: Any, cell: Any, asked: Any, options: dict[str, Any], folder: Path, say: Any) -> tuple[Any, Path]:
+def _measured(
+    side: Side, cell: Cell, asked: Asked, options: dict[str, Any], folder: Path, say: Callable[[str], None]
+) -> tuple[CostProfile, Path]:
     """A measurement and its file: a new one, or one that is there and would be the same."""
     from compbench.gate import costs
     from compbench.store.profiles import read_profiles, write_profile
@@ -104,8 +112,8 @@ def _measured(side: Any, cell: Any, asked: Any, options: dict[str, Any], folder:
     return found, write_profile(folder, found)
 
 
-def _words(found: Any, path: Path) -> str:
-    def measure(value: Any, unit: float, name: str) -> str:
+def _words(found: CostProfile, path: Path) -> str:
+    def measure(value: Measure, unit: float, name: str) -> str:
         return f"{value.median * unit:.3g} {name} ({value.low * unit:.3g} to {value.high * unit:.3g})"
 
     train = measure(found.train_step_seconds, 1000, "ms") if found.train_step_seconds else "no training"

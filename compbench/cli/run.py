@@ -6,12 +6,17 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from compbench.cli.options import rebuild_board, run_options, run_requests
 from compbench.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from compbench.schemas import RunRequest
+    from compbench.sweep.executor import Result
+    from compbench.sweep.grid import Grid
 
 
 @click.command()
@@ -57,7 +62,7 @@ def run(
     sys.exit(worst)
 
 
-def _foretell(requests: Sequence[Any]) -> None:
+def _foretell(requests: Sequence[RunRequest]) -> None:
     """One line a run: its identity, the name of its record, and whether that is there."""
     from compbench.home import Home
     from compbench.run.runner import look_up, processes_of
@@ -140,7 +145,7 @@ def sweep(
     sys.exit(_exit_status(results))
 
 
-def _say_what_is_left(results: Sequence[Any]) -> None:
+def _say_what_is_left(results: Sequence[Result]) -> None:
     """One line on standard error if the sweep ended before its end."""
     stopped = [result for result in results if result.status in ("left", "killed")]
     if stopped:
@@ -149,7 +154,7 @@ def _say_what_is_left(results: Sequence[Any]) -> None:
         click.echo(f"compbench: {why}. {done}: the same command does those (--resume: from their checkpoints).", err=True)
 
 
-def _exit_status(results: Sequence[Any]) -> int:
+def _exit_status(results: Sequence[Result]) -> int:
     """0 if all went well, 130 if somebody stopped the sweep, else 1."""
     from compbench.sweep.pool import STOPPED
 
@@ -158,7 +163,7 @@ def _exit_status(results: Sequence[Any]) -> int:
     return 0 if all(result.status in ("ok", "queued") for result in results) else 1
 
 
-def _grids(methods: str, tasks: str, file: str, options: dict[str, Any]) -> list[Any]:
+def _grids(methods: str, tasks: str, file: str, options: dict[str, Any]) -> list[Grid]:
     """The grids that were asked for: of a file, with --seed and --set on top, or the one of --method and --task."""
     from compbench.sweep.grid import Grid, grids
     from compbench.sweep.parse import parse_lists
@@ -175,12 +180,12 @@ def _grids(methods: str, tasks: str, file: str, options: dict[str, Any]) -> list
     return [grid.model_copy(update={**seeds, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
 
 
-def _names(grid: Any, options: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _names(grid: Grid, options: dict[str, Any]) -> tuple[list[str], list[str]]:
     from compbench.sweep.parse import names
 
     return names("methods", grid.methods, options["plugins"]), names("tasks", grid.tasks, ())
 
 
-def _distinct(requests: Iterable[Any]) -> list[Any]:
+def _distinct(requests: Iterable[RunRequest]) -> list[RunRequest]:
     """Each request once, in order: grids of a file may overlap."""
     return list({request.model_dump_json(): request for request in requests}.values())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from compbench.cli.options import home_of_user
 from compbench.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from compbench.store.records import Store
 
 
 @click.command()
@@ -22,7 +25,7 @@ from compbench.errors import CompbenchError
     help="What the method was trained on: the task's seen combinations and nothing else, or other data too (--note says which).",
 )
 @click.option("--note", default="", help="Which other data.")
-def submit(records: tuple[str, ...], leaderboards: Path, training_data: Any, note: str) -> None:
+def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal["seen", "external"], note: str) -> None:
     """Check RECORDS and lay them out for a pull request to leaderboards/.
 
     RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  Everything is checked before
@@ -52,7 +55,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Any, not
     click.echo(f"next: {board}, commit {leaderboards}, and open a pull request")
 
 
-def _matching(store: Any, text: str) -> list[Path]:
+def _matching(store: Store, text: str) -> list[Path]:
     """A path, or all records in whose names a text occurs.  Raises CompbenchError if there are none."""
     found = [path for path in store.paths() if text in path.name] if not Path(text).is_file() else []
     return found or [store.find(text)]

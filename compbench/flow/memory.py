@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ FORWARD_NUMBERS = 1 << 32
 """Float32 numbers that one forward without gradients may hold: 16 GiB."""
 
 
-def rows_at_once(net: Any, copies: int) -> int:
+def rows_at_once(net: object, copies: int) -> int:
     """Rows of which a forward with `copies` conditions (or experts times conditions) each stays within `FORWARD_NUMBERS`.
 
     Args:

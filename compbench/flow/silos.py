@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -133,7 +133,7 @@ def recipe(build: Callable[..., nn.Module], settings: MethodSettings, problem: P
 
 def local_experts(
     make: Recipe,
-    fit: Callable[[nn.Module, Any, dict[str, Tensor], Context], object],
+    fit: Callable[[nn.Module, LentSilo, dict[str, Tensor], Context], object],
     problem: Problem,
     ctx: Context,
     *,
@@ -206,7 +206,7 @@ def first_stage(
     """
     make = recipe(network, settings, problem)
 
-    def fit(expert: nn.Module, silo: Any, received: dict[str, Tensor], own: Context) -> None:
+    def fit(expert: nn.Module, silo: LentSilo, received: dict[str, Tensor], own: Context) -> None:
         source = Ramp(silo, round(ramp * budget.train_steps))
         loss = decentralised_loss(settings.masking, settings.ci_weight if local_ci else 0.0, source.share)
         train(expert, loss, source, budget, own)

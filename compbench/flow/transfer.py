@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ def send(x: Tensor, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=4096)
-def numbers(values: tuple[Any, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+def numbers(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
     """`torch.tensor(values)` on a device: copied there the first time, and the same tensor ever after.  Not to be written to."""
     with torch.inference_mode(False):
         return torch.tensor(values, dtype=dtype, device=device)

@@ -14,8 +14,19 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from compbench.interfaces import Context, Problem, Request
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+Progress = Callable[[int, int], None]
+Cancelled = Callable[[], bool]
 
 FACT_STEPS = 3
 """Optimiser steps of the fit whose memory and samples are looked at."""
@@ -65,7 +76,7 @@ class Subject:
         problem = self.task.open(context).problem(self.budget)
         self.problem = problem if self.method.oracle else _replace(problem, oracle=None)
 
-    def fit(self, steps: int, *, progress: Any = None, cancelled: Any = None) -> Any:
+    def fit(self, steps: int, *, progress: Progress | None = None, cancelled: Cancelled | None = None) -> Any:
         """A model after `steps` optimiser steps, with its extension where the task has one."""
         budget = self.budget.model_copy(update={"train_steps": steps, "extend_steps": min(steps, self.budget.extend_steps)})
         problem = _replace(self.problem, budget=budget, federation=self.problem.federation.unmetered())
@@ -79,7 +90,7 @@ class Subject:
             return self.method.fit(self.settings, larger, context)
         return self.method.extend(self.settings, model, extension.factor, larger, context)
 
-    def request(self, rows: int) -> Any:
+    def request(self, rows: int) -> Request:
         """`rows` combinations, spread over the lattice, and noise; the same for base and head."""
         import torch
 
@@ -90,15 +101,15 @@ class Subject:
         x0 = torch.randn(rows, *self.task.event.shape, generator=generator)
         return Request(torch.stack(columns, 1).to(self.device), x0.to(self.device))
 
-    def sample(self, model: Any, request: Any) -> Any:
+    def sample(self, model: Any, request: Request) -> Tensor:
         return self.method.sample(self.settings, model, request, self._context("sample"))
 
     @property
-    def final(self) -> Any:
+    def final(self) -> Problem:
         """The problem that is answered: the larger one of an extension task."""
         return self.problem.extension.problem if self.problem.extension else self.problem
 
-    def _context(self, purpose: str, progress: Any = None, cancelled: Any = None) -> Any:
+    def _context(self, purpose: str, progress: Progress | None = None, cancelled: Cancelled | None = None) -> Context:
         import torch
 
         from compbench.context import NoCheckpoints
@@ -106,7 +117,8 @@ class Subject:
 
         seed = int.from_bytes(hashlib.sha256(f"{self.seed} {purpose}".encode()).digest()[:7], "big")
         torch.manual_seed(seed)
-        context = Context(self.device, self.precision, torch.Generator().manual_seed(seed), NoCheckpoints())
+        precision: Literal["bf16", "fp32"] = "bf16" if self.precision == "bf16" else "fp32"  # as a run's
+        context = Context(self.device, precision, torch.Generator().manual_seed(seed), NoCheckpoints())
         context.progress = progress or context.progress
         context.cancelled = cancelled or context.cancelled
         context.compile = self.device.type == "cuda"
@@ -139,7 +151,7 @@ def facts(subject: Subject) -> dict[str, Any]:
     return {"facts": found, "torch": torch.__version__, "cpu": " ".join(filter(None, [devices.cpu_name(), capability]))}
 
 
-def peak_bytes(call: Any) -> tuple[Any, int]:
+def peak_bytes(call: Callable[[], T]) -> tuple[T, int]:
     """What `call` returns, and the most bytes that torch's CPU allocator held for it at one time, beyond those before it.
 
     The running sum of the allocator's own records of what was taken and given back: no timing and no page is in it.
@@ -157,7 +169,7 @@ def peak_bytes(call: Any) -> tuple[Any, int]:
     return result, peak
 
 
-def costs(subject: Subject, clock: Any, seconds: float) -> dict[str, Any]:
+def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, Any]:
     """What `durations` measures, of what exactly, and the memory that it took."""
     import torch
 
@@ -190,7 +202,7 @@ def costs(subject: Subject, clock: Any, seconds: float) -> dict[str, Any]:
     }
 
 
-def durations(subject: Subject, clock: Any, seconds: float, rows: int = 0) -> dict[str, float]:
+def durations(subject: Subject, clock: Clock, seconds: float, rows: int = 0) -> dict[str, float]:
     """Median seconds of a training step and of answering one request.  `train` is missing where a fit takes no time."""
     found = {}
     train = _train_seconds(subject, clock, seconds)
@@ -202,7 +214,7 @@ def durations(subject: Subject, clock: Any, seconds: float, rows: int = 0) -> di
     return found
 
 
-def _train_seconds(subject: Subject, clock: Any, seconds: float) -> float | None:
+def _train_seconds(subject: Subject, clock: Clock, seconds: float) -> float | None:
     """Median over windows of the seconds a step; of whole fits where a method reports no steps."""
     from compbench.errors import Cancelled
 
@@ -235,7 +247,7 @@ def _train_seconds(subject: Subject, clock: Any, seconds: float) -> float | None
     return statistics.median(each for end, each in windows if end > WARM_UP * windows[-1][0])
 
 
-def _repeat(call: Any, subject: Subject, clock: Any, seconds: float) -> list[float]:
+def _repeat(call: Callable[[], object], subject: Subject, clock: Clock, seconds: float) -> list[float]:
     call()
     times: list[float] = []
     while len(times) < FEWEST or sum(times) < seconds:
@@ -254,7 +266,7 @@ def _synchronise(subject: Subject) -> None:
         torch.cuda.synchronize(subject.device)
 
 
-def _num_parameters(model: Any) -> int | None:
+def _num_parameters(model: object) -> int | None:
     from compbench.profiling import num_parameters
 
     return num_parameters(model)

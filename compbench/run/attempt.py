@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from compbench.errors import CompbenchError, Unwritable
 from compbench.files import publish, read_limited, remove_tree
 from compbench.home import FROM_DATA, Home
+from compbench.interfaces import Score
 from compbench.registry import Registry
 from compbench.run.audit import Watch, plugin_of, profile_of, scope_of
 from compbench.run.checkout import origin_of
@@ -97,7 +98,7 @@ class Attempt:
         self.started, self.clock = datetime.now(UTC), time.monotonic()
         self.facts: dict[str, Any] = {}
         self.profile = Profile()
-        self.scores: tuple[Any, ...] = ()
+        self.scores: tuple[Score, ...] = ()
         self.artifacts: dict[str, bytes] = {}
         self._published: dict[str, tuple[int, int]] = {}
         self._looked = 0.0

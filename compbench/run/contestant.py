@@ -18,7 +18,7 @@ from compbench import devices, profiling
 from compbench.context import NoCheckpoints
 from compbench.errors import CompbenchError, Refused
 from compbench.files import load_tensors, save_tensors
-from compbench.interfaces import Context, Method, Problem, Request, Source
+from compbench.interfaces import Checkpoints, Context, Method, Problem, Request, Source
 from compbench.registry import Registry
 from compbench.run.checkpoints import FileCheckpoints
 from compbench.run.fit_cache import FIT_FILE, facts_of_fit
@@ -223,13 +223,13 @@ class Contestant:
     def _own_fit(self) -> Any:
         return self._timed_fit("fit", self.problem, self.checkpoints)
 
-    def _timed_fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
+    def _timed_fit(self, name: str, problem: Problem, checkpoints: FileCheckpoints) -> Any:
         with profiling.timed(self.device) as clock:
             model = self._fit(name, problem, checkpoints)
         self._keep(name, clock.wall[0], clock.cpu[0])
         return model
 
-    def _fit(self, name: str, problem: Problem, checkpoints: Any) -> Any:
+    def _fit(self, name: str, problem: Problem, checkpoints: FileCheckpoints) -> Any:
         context = self._context(self._generator(name), checkpoints)
         context.progress = self._progress(name)
         if context.compile:
@@ -281,7 +281,7 @@ class Contestant:
 
         return progress
 
-    def _context(self, generator: torch.Generator, checkpoints: Any) -> Context:
+    def _context(self, generator: torch.Generator, checkpoints: Checkpoints) -> Context:
         return Context(
             device=self.device,
             precision="bf16" if self.precision == "bf16" else "fp32",
@@ -337,7 +337,7 @@ def _on(device: torch.device, request: Request) -> Request:
     return Request(request.condition.to(device), request.x0.to(device), known, mask)
 
 
-def _hashes(model: Any) -> set[str]:
+def _hashes(model: object) -> set[str]:
     """Hashes of a module's tensors: a frozen model's are all found again in its extension, under whatever names."""
     import torch
 

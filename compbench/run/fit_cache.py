@@ -17,7 +17,9 @@ from pydantic import ValidationError
 
 from compbench.errors import CompbenchError, Unwritable
 from compbench.files import held, publish, read_limited, write_atomically
-from compbench.run.messages import FitCost
+from compbench.interfaces import Budget, Task
+from compbench.run.messages import FitCost, Open
+from compbench.schemas import RunRequest
 
 SAMPLING = ("sample_steps", "checkpoint_seconds")
 """Budget entries that a fit does not depend on."""
@@ -60,7 +62,9 @@ class SharedFit:
             self.path.unlink(missing_ok=True)
 
 
-def facts_of_fit(own: dict[str, Any], *, request: Any, task: Any, budget: Any, order: Any, device_class: str) -> dict[str, Any]:
+def facts_of_fit(
+    own: dict[str, Any], *, request: RunRequest, task: Task, budget: Budget, order: Open, device_class: str
+) -> dict[str, Any]:
     """Everything that a fit depends on, as JSON."""
     return {
         "own": own,

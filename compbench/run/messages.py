@@ -9,7 +9,8 @@ A message that is none, or not the one that was asked for, ends the run of the c
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -21,6 +22,9 @@ from compbench.store.text import clean
 WARM_UP = "warm-up"
 """Stream of the request that only warms a GPU up: the referee scores nothing of it, and the contestant takes no notes."""
 
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Cut = BeforeValidator(lambda text: clean(str(text))[:1900])
 LineOfText = Annotated[str, Cut]
@@ -41,7 +45,7 @@ class Message(BaseModel):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         Message.kinds[cls.__name__] = cls
 
-    def send(self, channel: Channel, tensors: Any = None) -> None:
+    def send(self, channel: Channel, tensors: Mapping[str, Tensor] | None = None) -> None:
         """Send it.  Raises Closed if the other side is gone."""
         channel.send({"kind": type(self).__name__, **self.model_dump(mode="json")}, tensors)
 

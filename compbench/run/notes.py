@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from collections.abc import Mapping
 
 
 class Notes:
@@ -15,11 +15,12 @@ class Notes:
     def __init__(self) -> None:
         self._sums: dict[str, tuple[float, list[float], bool]] = {}
 
-    def add(self, stream: str, rows: int, notes: dict[str, Any]) -> None:
+    def add(self, stream: str, rows: int, notes: Mapping[str, object]) -> None:
         """Take up the notes of a request of `rows` rows; what is no finite number is passed over."""
         for name, value in notes.items():
             many = isinstance(value, list | tuple)
-            values = [float(entry) for entry in (value if many else [value]) if isinstance(entry, int | float)]
+            entries = value if isinstance(value, list | tuple) else [value]
+            values = [float(entry) for entry in entries if isinstance(entry, int | float)]
             key = re.sub(r"[^a-z0-9_ ]", "_", f"{stream} {name}".lower().strip())[:80]
             known = self._sums.get(key)
             fits = values and len(values) <= self.LONGEST and all(map(math.isfinite, values))
@@ -28,7 +29,7 @@ class Notes:
             total, sums, _ = known or (0.0, [0.0] * len(values), many)
             self._sums[key] = (total + rows, [a + rows * b for a, b in zip(sums, values, strict=True)], many)
 
-    def means(self) -> dict[str, Any]:
+    def means(self) -> dict[str, float | list[float]]:
         """Weighted by rows."""
         return {
             key: [value / total for value in sums] if many else sums[0] / total for key, (total, sums, many) in self._sums.items()

@@ -14,7 +14,8 @@ import runpy
 import signal
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from types import FrameType
+from typing import NoReturn
 
 STOP = signal.SIGUSR1
 """What the parent sends a supervisor to have everything below it killed."""
@@ -44,7 +45,7 @@ def fork_under_supervisor(*descriptors: int) -> None:
 
 
 def _watch(child: int, parent: int) -> NoReturn:
-    def stop(number: int, frame: Any) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -146,7 +146,7 @@ def all_images(data: Path, kind: str) -> Tensor:
     return rotations(first_digit(data, official=kind == "official"), torch.arange(ANGLES))
 
 
-def judge(sampler: Any, images: Tensor, settings: Settings) -> Evaluation:
+def judge(sampler: Sampler, images: Tensor, settings: Settings) -> Evaluation:
     """MSE, MSE over the blend's, and the share of images whose nearest true image has the right angle."""
     import torch
 
