@@ -203,7 +203,7 @@ def test_an_extension_task_says_what_the_second_stage_cost(home: Path, method: s
         assert 0 < extension.new_parameters < record.profile.parameters / 4
     else:
         assert (extension.mode, extension.new_parameters) == ("retrained", record.profile.parameters)
-    assert record.score("all_accuracy").primary
+    assert record.score("all_accuracy_floor_hue").primary
     assert record.score("all_accuracy_floor_hue").n == record.score("all_accuracy").n
 
 

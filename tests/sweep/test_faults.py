@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.real_sweeps import CHEAP, start, wait_for, workers_of
+from support.real_sweeps import CHEAP, begun, start, wait_for, workers_of
 
 from compbench.run import processes
 from compbench.schemas import RunRequest
@@ -88,11 +88,11 @@ def test_a_sweep_killed_at_fifty_random_moments_is_finished_by_the_next(tmp_path
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_stopped_sweep_leaves_nothing_running_and_says_what_is_left(tmp_path: Path, plugin, number: int) -> None:
     fit = "import subprocess; subprocess.Popen(['sleep', '600']); "
-    fit += "open(os.environ['COMPBENCH_HOME'] + '/runs/began', 'w')\n    while not ctx.cancelled(): time.sleep(0.05)"
+    fit += "ctx.checkpoints.save({}, {})\n    while not ctx.cancelled(): time.sleep(0.05)"
     words = ("--plugin", str(plugin(fit=fit)), "--method", "naughty", *CHEAP[2:-1], "--seed", "0-2")
     home = tmp_path / "home"
     sweep = start(home, *words)
-    assert wait_for((home / "runs" / "began").exists)
+    assert wait_for(lambda: begun(home))
     began = time.monotonic()
     sweep.send_signal(number)
     time.sleep(0.2)
@@ -111,11 +111,11 @@ def test_a_stopping_pool_kills_a_child_that_ignores_sigterm(tmp_path: Path, plug
     monkeypatch.setattr(processes, "GRACE_SECONDS", 1.0)
     monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
     fit = "import subprocess; signal.signal(signal.SIGTERM, signal.SIG_IGN); subprocess.Popen(['sleep', '600']); "
-    fit += "open(os.environ['COMPBENCH_HOME'] + '/runs/began', 'w'); time.sleep(600)"
+    fit += "ctx.checkpoints.save({}, {}); time.sleep(600)"
     facts = {"task": "gauss2d-fact-id", "preset": "smoke", "device": "cpu", "home": str(tmp_path)}
     asked = [RunRequest(method="naughty", plugins=(str(plugin(fit=fit)),), seed=seed, **facts) for seed in (0, 1)]
     stopping = threading.Event()
-    began = threading.Thread(target=lambda: wait_for((tmp_path / "runs" / "began").exists) and stopping.set())
+    began = threading.Thread(target=lambda: wait_for(lambda: begun(tmp_path)) and stopping.set())
     began.start()
     results = work_through(asked, Manner(slots=1), stopping=stopping)
     assert [result.status for result in results] == ["killed", "left"]

@@ -41,7 +41,7 @@ def test_a_stopped_sweep_ends_its_tasks_and_says_what_is_left(tmp_path: Path, pl
     words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1])
     going = sweep(home, *words, "--seed", "0-3")
     cores = min(4, len(os.sched_getaffinity(0)))
-    assert wait_for(lambda: begun(home) == "x" * cores)
+    assert wait_for(lambda: begun(home) == cores)
     going.send_signal(signal.SIGINT)
     _, error = going.communicate(timeout=300)
     assert going.returncode == 130

@@ -87,8 +87,8 @@ def test_a_member_out_of_time_is_queued_again_and_goes_on(cluster: dict[str, str
     home = home_of(cluster)
     words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1])
     going = sweep(cluster, *words, "--seed", "0-1", "--executor-set", "members=2", "--json")
-    assert wait_for(lambda: begun(home) == "xx")
-    (home / "runs" / "quick").touch()
+    assert wait_for(lambda: begun(home) == 2)
+    (home / "quick").touch()
     for index in (0, 1):
         subprocess.run(["scancel", f"100_{index}", "--signal", "SIGUSR2"], env=cluster, check=True)
     output, error = going.communicate(timeout=300)
@@ -102,7 +102,7 @@ def test_a_stopped_sweep_cancels_its_array_and_leaves_nothing_running(cluster: d
     home = home_of(cluster)
     words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1])
     going = sweep(cluster, *words, "--seed", "0-3", "--executor-set", "members=2")
-    assert wait_for(lambda: begun(home) == "xx")
+    assert wait_for(lambda: begun(home) == 2)
     going.send_signal(signal.SIGTERM)
     _, error = going.communicate(timeout=300)
     assert going.returncode == 130
