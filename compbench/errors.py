@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+FEW_NAMES = 6
+"""So many known names are listed in full."""
+
 
 class CompbenchError(Exception):
-    """A mistake that its user can mend; shown as one line, without a traceback."""
+    """A mistake that its user can correct; shown as one line, without a traceback."""
 
 
 class Unwritable(CompbenchError):
@@ -26,10 +29,13 @@ class Cancelled(Exception):
 
 
 def suggest(kind: str, asked: str, known: list[str]) -> CompbenchError:
-    """The error for an unknown name, with the nearest known ones."""
+    """The error for an unknown name, with the three nearest known ones; all of them where there are few."""
     import difflib  # 10 ms that only a mistake pays
 
-    near = difflib.get_close_matches(asked, known, n=1, cutoff=0.5)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    have = ", ".join(sorted(known)) or "none"
-    return CompbenchError(f"no {kind} named '{asked}'.{hint} Known: {have}.")
+    near = difflib.get_close_matches(asked, known, n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+    if len(known) <= FEW_NAMES:
+        have = f" Known: {', '.join(sorted(known)) or 'none'}."
+    else:
+        have = "" if near else f" There are {len(known)}: `compbench list` or `compbench info` names them."
+    return CompbenchError(f"no {kind} named '{asked}'.{hint}{have}")

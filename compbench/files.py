@@ -192,6 +192,8 @@ def read_toml(name: str, content: type[Content], *, folder: Path, option: str, k
         return content.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CompbenchError(f"{path} is not TOML: {error}.") from error
+    except RecursionError as error:
+        raise CompbenchError(f"{path} is nested too deeply; no such file needs more than a few levels.") from error
     except ValidationError as error:
         first = error.errors()[0]
         raise CompbenchError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from error

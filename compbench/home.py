@@ -26,9 +26,13 @@ class Home:
 
     @classmethod
     def of_user(cls) -> Home:
-        """COMPBENCH_HOME if set, else the platform's data folder for the user."""
-        if os.environ.get("COMPBENCH_HOME"):
-            return cls(Path(os.environ["COMPBENCH_HOME"]).expanduser().resolve())
+        """COMPBENCH_HOME if set, else the platform's data folder for the user.
+
+        Raises:
+            CompbenchError: COMPBENCH_HOME is, or lies in, something that is no folder.
+        """
+        if asked := os.environ.get("COMPBENCH_HOME"):
+            return cls(_folder(asked))
         import platformdirs
 
         return cls(Path(platformdirs.user_data_dir("compbench", appauthor=False)))
@@ -85,6 +89,19 @@ class Home:
                     folder.mkdir(parents=True, exist_ok=True)
                     (folder / path.name).unlink(missing_ok=True)
                     (folder / path.name).symlink_to(shared / path.name)
+
+
+def _folder(asked: str) -> Path:
+    """The folder that COMPBENCH_HOME names; it need not be there yet."""
+    try:
+        path = Path(asked).expanduser().resolve()
+        there = next(place for place in (path, *path.parents) if place.exists())
+        found = "" if there.is_dir() else f"{there} is no folder"
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no such user, a name too long
+        path, found = Path(asked), str(error)
+    if found:
+        raise CompbenchError(f"COMPBENCH_HOME={asked}: {found}; name a folder, which need not be there yet.")
+    return path
 
 
 @contextlib.contextmanager

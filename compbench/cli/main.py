@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -25,8 +24,7 @@ class Verbs(click.Group):
         except KeyboardInterrupt:
             click.echo("compbench: stopped.", err=True)
             ctx.exit(130)
-        except BrokenPipeError:
-            sys.stderr.close()
+        except BrokenPipeError:  # whoever read our output has had enough of it
             ctx.exit(0)
 
 

@@ -81,9 +81,11 @@ def run_requests(
 ) -> list[RunRequest]:
     """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
     from compbench.registry import Registry
+    from compbench.run.resolve import refuse_infinite
     from compbench.schemas import RunRequest
     from compbench.sweep.parse import parse_seeds, parse_time
 
+    refuse_infinite(overrides)  # those of a sweep file; TOML has inf and nan
     files = tuple(path.resolve() for path in options["plugins"])
     registry = Registry(files)
     for name in methods:

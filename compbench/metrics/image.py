@@ -1,11 +1,11 @@
 """Metrics of image tasks.
 
-accuracy  share of samples whose asked factors the judge finds in them
-fid       Frechet distance in Inception features by clean-fid's network and resize
-fd_judge  Frechet distance in the full-data judge's features
-kid       kernel distance in the full-data judge's features
-precision share of generated samples near real ones, in the full-data judge's features
-recall    share of real samples near generated ones, in the full-data judge's features
+accuracy   share of samples whose asked factors the judge finds in them
+fid        Frechet distance in Inception features by clean-fid's network and resize
+fd_judge   Frechet distance in the full-data judge's features
+kid        kernel distance in the full-data judge's features
+precision  share of generated samples near real ones, in the full-data judge's features
+recall     share of real samples near generated ones, in the full-data judge's features
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -113,10 +115,27 @@ def _updated(model: M, changed: dict[str, Any], what: str, prefix: str, *, optio
             error = suggest(f"setting of {what}", prefix + key, names)
             raise CompbenchError(f"{error} Values are set by {option} NAME=VALUE.")
     try:
-        return type(model).model_validate({**model.model_dump(), **changed})
+        found = type(model).model_validate({**model.model_dump(), **changed})
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else ""  # what follows names the alternative of a union that failed
         raise CompbenchError(
             f"{option} {prefix}{key}={changed.get(key)!r}: {first['msg']} ({fields[key].description if key in fields else what})."
         ) from error
+    refuse_infinite({prefix + key: value for key, value in found.model_dump().items()}, option)
+    return found
+
+
+def refuse_infinite(values: Mapping[str, Any], option: str = "--set") -> None:
+    """Raise CompbenchError for a setting that is infinite or NaN: JSON has neither, so both would become the identity of none."""
+    for name, value in values.items():
+        if not _is_finite(value):
+            raise CompbenchError(f"{option} {name}={value!r}: a setting is a finite number.")
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    return all(map(_is_finite, value)) if isinstance(value, list | tuple | set | frozenset) else True

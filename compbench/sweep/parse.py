@@ -11,6 +11,7 @@ from typing import Any
 
 from compbench.errors import CompbenchError
 from compbench.registry import Kind, Registry
+from compbench.run.resolve import refuse_infinite
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
@@ -50,6 +51,7 @@ def parse_overrides(words: Sequence[str], option: str = "--set") -> dict[str, An
             found[name] = json.loads(value)
         except ValueError:
             found[name] = value
+    refuse_infinite(found, option)
     return found
 
 
@@ -74,7 +76,7 @@ def names(kind: Kind, words: str, files: Sequence[Path]) -> list[str]:
         if any(mark in word for mark in "*?["):
             matching = fnmatch.filter(known, word)
             if not matching:
-                raise CompbenchError(f"no {kind[:-1]} matches '{word}'. Known: {', '.join(known)}.")
+                raise CompbenchError(f"no {kind[:-1]} matches '{word}'; `compbench list` names all {len(known)}.")
         else:
             matching = [registry.entry(kind, word).name]
         chosen += [name for name in matching if name not in chosen]

@@ -1,0 +1,100 @@
+"""The door of the command line: streams, signals and the working folder are sound before any verb is imported.
+
+What the surroundings lack is said in one line with exit status 2; a missing stream is /dev/null from here on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+
+SURROUNDINGS = {
+    errno.EMFILE: "this process may open no more files; raise the limit with `ulimit -n 1024`.",
+    errno.ENFILE: "this machine can open no more files; close some programs.",
+    errno.ENOSPC: "the disk is full; nothing more can be written.",
+    errno.EDQUOT: "your share of the disk is full; nothing more can be written.",
+    errno.EFBIG: "a file may not grow larger; raise the limit with `ulimit -f unlimited`.",
+    errno.EIO: "reading or writing failed; the device or the terminal is gone.",
+}
+"""Errors of the system that are no bug of ours, and what to do about them."""
+
+
+def main() -> None:
+    """Run the command line.  Ctrl-C and SIGTERM end it with one line and status 130, also while it starts."""
+    sys.exit(_status())
+
+
+def _status() -> int:
+    try:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        open_missing_streams()
+        os.getcwd()
+        try:
+            from compbench.cli.main import main as verbs
+
+            verbs(prog_name="compbench")
+        finally:
+            sys.stdout.flush()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        return _say("stopped.", 130)
+    except BrokenPipeError:  # whoever read our output has had enough of it
+        _discard(1)
+        return 0
+    except FileNotFoundError:
+        if _is_deleted():
+            return _say("the working folder was deleted; change to another with `cd`.", 2)
+        raise
+    except OSError as error:
+        return _say_of_surroundings(error)
+    return 0
+
+
+def open_missing_streams() -> None:
+    """Give every closed standard stream /dev/null, so that no file of ours takes its descriptor and no write fails."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  as long as the process lives
+
+
+def _say_of_surroundings(error: OSError) -> int:
+    """One line for an error of the surroundings; any other is our bug and keeps its traceback."""
+    what = SURROUNDINGS.get(error.errno or 0)
+    if what is None:
+        raise error
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG):
+        what = f"the standard output takes no more: {error.strerror}."
+        _discard(1)
+    return _say(what, 2)
+
+
+def _say(line: str, status: int) -> int:
+    try:
+        print(f"compbench: {line}", file=sys.stderr, flush=True)
+    except OSError:
+        _discard(2)
+    return status
+
+
+def _discard(descriptor: int) -> None:
+    """Send what is still to be written to a stream nowhere, so that the interpreter's last flush cannot fail."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), descriptor)
+
+
+def _is_deleted() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    main()
