@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.board.aggregate import BoardRow, aggregate
+from compbench.board.aggregate import Board, BoardRow, aggregate
 from compbench.board.catalogue import Catalogue
-from compbench.board.families import contests
+from compbench.board.families import Contest, contests
 from compbench.board.groups import Section
 from compbench.board.page_families import MethodFacts
 from compbench.board.papers import read
@@ -73,12 +73,17 @@ def stale(material: Material, destination: Path) -> list[Path]:
     return [path for path, content in paths.items() if not path.is_file() or path.read_bytes() != content]
 
 
+def tables(material: Material) -> tuple[Board, tuple[Contest, ...]]:
+    """All rows, and the matrix of methods by families at each preset."""
+    board = aggregate(material.records, material.standings, material.catalogue, material.profiles)
+    return board, contests(board)
+
+
 def contents(material: Material) -> Mapping[str, bytes]:
     """The bytes of the board's files, by name: tables, the page, and the chart if it shows something."""
     figures = read(material.papers)
     with collector_paused():
-        board = aggregate(material.records, material.standings, material.catalogue, material.profiles)
-        found = contests(board)
+        board, found = tables(material)
         chart = to_svg(board.rows)
         grids = sample_grids(board.rows, material.records, material.pictures)
         files = {

@@ -1,0 +1,79 @@
+"""The board in a terminal: the matrix of methods by families, or one task, as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compbench.board.aggregate import Board, BoardRow
+from compbench.board.families import Contest, Standing
+from compbench.board.findings import findings
+from compbench.board.groups import Section
+from compbench.board.notation import by_section, count, discriminability_words, heading, number, open_ranks
+from compbench.board.page_families import default_contest
+from compbench.errors import suggest
+from compbench.store.text import clean
+
+NAME = 24
+"""Characters of a method's name."""
+
+
+def overview(contests: Sequence[Contest]) -> str:
+    """The matrix of the contest that says most: share attained and open ranks; "" without one."""
+    contest = contests[default_contest(contests)] if contests else None
+    families = [family for family in contest.families if family.sections] if contest else []
+    if contest is None or not families:
+        return ""
+    lines = [["method", *(f"{family.name} ({len(family.sections)})" for family in families)]]
+    for method in contest.methods:
+        cells = [_cell(family.standings.get(method), len(family.sections)) for family in families]
+        if any(cells):
+            lines.append([clean(method[0])[:NAME], *cells])
+    left = [f"not counted: {task}: {why}" for family in contest.families for task, why in family.aside]
+    title = (
+        f"Share attained by family of tasks, preset {contest.preset}; in brackets the ranks left open, - unranked, * reference"
+    )
+    return "\n".join([title, "", *_aligned(lines), "", *left, *findings(contest)])
+
+
+def _cell(found: Standing | None, num_tasks: int) -> str:
+    if found is None:
+        return ""
+    mark = f"({open_ranks(found.rank)})" if found.rank else "(*)" if found.state == "reference" else "(-)"
+    return f"{found.mean:.2f} {mark}" + (f" {found.num_tasks}/{num_tasks}" if found.num_tasks < num_tasks else "")
+
+
+def task_board(board: Board, task: str) -> str:
+    """The boards of one task: rank, score with its interval and ceiling, training FLOPs, seeds.
+
+    Raises:
+        CompbenchError: no record is of such a task.
+    """
+    sections = by_section(board.rows)
+    chosen = {section: rows for section, rows in sections.items() if section.task == task}
+    if not chosen:
+        raise suggest("task with records", task, sorted({section.task for section in sections}))
+    return "\n\n".join(_section(section, rows, list(sections), board) for section, rows in chosen.items())
+
+
+def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section], board: Board) -> str:
+    primary = rows[0].primary.replace("_", " ")
+    lines = [["rank", "method", primary, "95 % interval", "training", "seeds"]]
+    lines += [_row(row) for row in rows]
+    words = discriminability_words(board.discriminability.get(section))
+    return "\n".join([clean(heading(section, among)), words, "", *_aligned(lines)])
+
+
+def _row(row: BoardRow) -> list[str]:
+    cell = row.scores.get(row.primary)
+    rank = open_ranks(row.rank) or {"run": "-", "ablation": "ablation", "reference": "reference"}[row.kind]
+    span = f"{number(cell.interval.low)} to {number(cell.interval.high)}" if cell and cell.interval else ""
+    value = "; ".join(row.statuses) if cell is None else number(cell.mean)
+    value += f" of {number(cell.ceiling)}" if cell and cell.ceiling is not None else ""
+    flops = row.timing.train_flops if row.timing else None
+    seeds = f"{len(row.seeds)}/{sum(row.statuses.values())}"
+    return [rank, clean(row.label)[: 2 * NAME], value, span, f"{count(flops)}FLOP" if flops else "?", seeds]
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
