@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy
 import torch
@@ -14,6 +14,9 @@ from compbench.errors import CompbenchError
 from compbench.metrics.superposition import superposition
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from compbench.diagnose.diagnosis import Diagnosis
 
 COLUMNS = 8
@@ -142,7 +145,7 @@ def _ranks(found: Diagnosis) -> bytes:
     return _png(figure)
 
 
-def _show(axes: Any, sample: Tensor) -> None:
+def _show(axes: Axes, sample: Tensor) -> None:
     """An image (C, H, W) as such; anything else as a curve."""
     if sample.ndim == 3:
         image = sample.clamp(0, 1).permute(1, 2, 0).numpy()
@@ -151,7 +154,7 @@ def _show(axes: Any, sample: Tensor) -> None:
         axes.plot(numpy.asarray(sample.flatten()))
 
 
-def _outline(axes: Any, region: Tensor) -> None:
+def _outline(axes: Axes, region: Tensor) -> None:
     """A white square around each held-out cell's free sides."""
     held = torch.nn.functional.pad(region, (1, 1, 1, 1))
     for x, y in region.nonzero().tolist():
@@ -166,13 +169,13 @@ def _outline(axes: Any, region: Tensor) -> None:
                 axes.plot(across, up, color="white", linewidth=1.5)
 
 
-def _figure(width: float, height: float) -> Any:
+def _figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _png(figure: Any) -> bytes:
+def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
     return buffer.getvalue()

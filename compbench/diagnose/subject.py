@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -99,7 +100,7 @@ class Subject:
             tangents = torch.stack([model.encoding.tangent(self.grid, factor) for factor in self.factors])
             return Inside(activations, metrics_by_jvp(layers, code, tangents), "jvp")
 
-    def _velocity_layers(self, rows: Tensor, heard: Any) -> Layers:
+    def _velocity_layers(self, rows: Tensor, heard: Callable[[int], Layers]) -> Layers:
         """Layers of a velocity network at x0 and time 0, where every condition's path begins."""
         x0 = self.x0.expand(len(rows), *self.x0.shape).contiguous()
         try:
@@ -112,7 +113,7 @@ class Subject:
         return {**heard(len(rows)), "velocity at x0": output}
 
     @torch.no_grad()
-    def _stepwise(self, layers: Any) -> Layers:
+    def _stepwise(self, layers: Callable[[Tensor], Layers]) -> Layers:
         parts = [layers(rows) for rows in self.grid.split(ROWS)]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0] if all(name in part for part in parts)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ class GaussianStatistics(NamedTuple):
     covariance: NDArray[numpy.float64]
 
 
-def gaussian_statistics(features: NDArray[Any]) -> GaussianStatistics:
+def gaussian_statistics(features: numpy.ndarray) -> GaussianStatistics:
     """Mean and covariance of features (N, D), N >= 2."""
     features = numpy.asarray(features, dtype=numpy.float64)
     if features.ndim != 2 or len(features) < 2:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
 
 class KidEstimate(NamedTuple):
@@ -15,7 +14,7 @@ class KidEstimate(NamedTuple):
     standard_error: float
 
 
-def polynomial_mmd2(x: NDArray[Any], y: NDArray[Any]) -> float:
+def polynomial_mmd2(x: numpy.ndarray, y: numpy.ndarray) -> float:
     """Unbiased MMD^2 between x (M, D) and y (N, D): zero in expectation for equal distributions, so it can be negative."""
     scale = x.shape[1]
     k_xx = (x @ x.T / scale + 1) ** 3
@@ -28,7 +27,7 @@ def polynomial_mmd2(x: NDArray[Any], y: NDArray[Any]) -> float:
 
 
 def kid(
-    real: NDArray[Any], generated: NDArray[Any], *, num_subsets: int, subset_size: int, generator: numpy.random.Generator
+    real: numpy.ndarray, generated: numpy.ndarray, *, num_subsets: int, subset_size: int, generator: numpy.random.Generator
 ) -> KidEstimate:
     """KID: the mean of `polynomial_mmd2` over random subsets.
 

@@ -5,10 +5,9 @@ Kynkaanniemi et al. 2019.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
-from numpy.typing import NDArray
 
 BLOCK = 2048
 """Rows of one block of distances: bounds the memory at 2048 x N numbers."""
@@ -21,7 +20,7 @@ class PrecisionRecall(NamedTuple):
     recall: float
 
 
-def precision_recall(real: NDArray[Any], generated: NDArray[Any], *, k: int = 3) -> PrecisionRecall:
+def precision_recall(real: numpy.ndarray, generated: numpy.ndarray, *, k: int = 3) -> PrecisionRecall:
     """Precision and recall of features (M, D) and (N, D), with balls that reach the k-th nearest neighbour."""
     if min(len(real), len(generated)) <= k:
         raise ValueError(f"k = {k} nearest neighbours need more than {k} samples on each side.")
@@ -32,17 +31,17 @@ def precision_recall(real: NDArray[Any], generated: NDArray[Any], *, k: int = 3)
     )
 
 
-def _squared_distances(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+def _squared_distances(x: numpy.ndarray, y: numpy.ndarray) -> numpy.ndarray:
     return ((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(min=0)
 
 
-def _radii(points: NDArray[Any], k: int) -> NDArray[Any]:
+def _radii(points: numpy.ndarray, k: int) -> numpy.ndarray:
     """Squared distance of each point to its k-th nearest other point, (N,)."""
     blocks = (points[first : first + BLOCK] for first in range(0, len(points), BLOCK))
     return numpy.concatenate([numpy.partition(_squared_distances(block, points), k, axis=1)[:, k] for block in blocks])
 
 
-def _share_covered(points: NDArray[Any], centres: NDArray[Any], radii: NDArray[Any]) -> float:
+def _share_covered(points: numpy.ndarray, centres: numpy.ndarray, radii: numpy.ndarray) -> float:
     blocks = (points[first : first + BLOCK] for first in range(0, len(points), BLOCK))
     covered = [(_squared_distances(block, centres) <= radii).any(axis=1) for block in blocks]
     return float(numpy.concatenate(covered).mean())

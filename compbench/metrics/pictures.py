@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy
-from numpy.typing import NDArray
 
 STOPS = numpy.array([[13, 8, 60], [70, 50, 127], [54, 108, 141], [40, 160, 130], [150, 205, 70], [253, 231, 37]], float)
 """Dark blue to yellow, of steadily rising lightness."""
 
 
-def coloured(values: NDArray[Any]) -> NDArray[Any]:
+def coloured(values: numpy.ndarray) -> numpy.ndarray:
     """A matrix (H, W) as colours from its smallest (dark) to its largest value (bright), uint8 (H, W, 3)."""
     low, high = float(values.min()), float(values.max())
     place = (values - low) / max(high - low, 1e-12) * (len(STOPS) - 1)
@@ -20,7 +17,7 @@ def coloured(values: NDArray[Any]) -> NDArray[Any]:
     return (STOPS[below] * (1 - share) + STOPS[below + 1] * share).round().astype(numpy.uint8)
 
 
-def outlined(colours: NDArray[Any], region: NDArray[Any], enlarged: int) -> NDArray[Any]:
+def outlined(colours: numpy.ndarray, region: numpy.ndarray, enlarged: int) -> numpy.ndarray:
     """Colours (H, W, 3), each cell `enlarged` pixels wide, with a white line around a region, bool (H, W)."""
     picture = colours.repeat(enlarged, 0).repeat(enlarged, 1)
     large = numpy.pad(region.repeat(enlarged, 0).repeat(enlarged, 1), 1)
