@@ -1,0 +1,172 @@
+"""How fast the `paper` preset goes on a device, each way that the harness can take; one JSON line each.
+
+    python experiments/gpu/throughput.py [--device cuda] [--seconds 400] [--out speed.jsonl] [--only NAME] [--tiny]
+
+Training goes through the method's own `fit` on the task's own data and is stopped after some seconds; sampling through its
+own `sample`.  Rows come most important first, so that a limit cuts off what matters least.  `--tiny` runs anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from compbench import devices, profiling
+from compbench.context import NoCheckpoints
+from compbench.errors import Cancelled
+from compbench.interfaces import Context, Problem, Request, TaskContext
+from compbench.registry import Registry
+
+REGISTRY = Registry()
+WINDOW = 10
+"""Steps between looks at the clock, at each of which the device is waited for."""
+
+
+class Row(NamedTuple):
+    """What is measured: `kind` is train or sample; `goal_ms` a step is what an H100 should reach."""
+
+    name: str
+    kind: str
+    method: str
+    task: str
+    precision: str = "bf16"
+    compile: bool = True
+    rows: int = 512
+    goal_ms: float | None = None
+
+
+ROWS = [
+    Row("factored", "train", "factored", "shapes3d-heavy", goal_ms=14),
+    Row("factored eager", "train", "factored", "shapes3d-heavy", compile=False),
+    Row("factored tf32", "train", "factored", "shapes3d-heavy", "tf32"),
+    Row("factored fp32", "train", "factored", "shapes3d-heavy", "fp32"),
+    Row("factored samples", "sample", "factored", "shapes3d-heavy"),
+    Row("swarms of vectors", "sample", "fkc", "gauss2d-fact-id", rows=5000, goal_ms=0.7),
+    Row("swarms of the oracle", "sample", "fkc-oracle", "gauss2d-fact-id", rows=5000),
+    Row("noise network", "train", "fkc", "gauss2d-fact-id"),
+    Row("noise network eager", "train", "fkc", "gauss2d-fact-id", compile=False),
+    Row("peers", "train", "dcfm-a", "cmnist-noniid", goal_ms=3),
+    Row("experts", "train", "ddm", "cmnist-noniid"),
+    Row("mixture of experts", "sample", "ddm", "cmnist-noniid"),
+    Row("silos of vectors", "train", "ddm", "blobs-noniid"),
+    Row("maps", "train", "low-rank", "bump-center"),
+    Row("slices", "sample", "slice-cfg", "shapes3d-heavy"),
+    Row("swarms of images", "sample", "fkc", "shapes3d-heavy", rows=32),
+]
+
+
+def problem_of(row: Row, device: torch.device, home: Path, *, tiny: bool) -> Problem:
+    task = REGISTRY.load("tasks", row.task)
+    budget = task.budgets["smoke" if tiny else "paper"]
+    budget = budget.model_copy(update={"checkpoint_seconds": 1e9, "train_steps": 10**6 if row.kind == "train" else 1})
+    precision = "bf16" if row.precision == "bf16" else "fp32"
+    source = task.source(home / "data", "embedded")
+    ctx = TaskContext(device, precision, 0, home / "cache", home / "data", source, preset="smoke" if tiny else "paper")
+    found = task.open(ctx).problem(budget)
+    return found if REGISTRY.load("methods", row.method).oracle else replace(found, oracle=None)
+
+
+def context(row: Row, device: torch.device) -> Context:
+    torch.manual_seed(0)
+    precision = "bf16" if row.precision == "bf16" else "fp32"
+    compiles = row.compile and device.type == "cuda"
+    return Context(device, precision, torch.Generator().manual_seed(0), NoCheckpoints(), compile=compiles)
+
+
+def train(row: Row, problem: Problem, device: torch.device, seconds: float) -> dict[str, Any]:
+    """Median seconds of a step in windows, and of the first, which compiles."""
+    method, ctx = REGISTRY.load("methods", row.method), context(row, device)
+    begin, marks = time.perf_counter(), []
+
+    def progress(done: int, total: int) -> None:
+        if not marks or done - marks[-1][0] >= WINDOW:
+            profiling.synchronise(device)
+            marks.append((done, time.perf_counter()))
+
+    ctx.progress = progress
+    ctx.cancelled = lambda: len(marks) > 3 and marks[-1][1] - marks[0][1] > seconds
+    with contextlib.suppress(Cancelled):
+        method.fit(method.settings(), problem, ctx)
+    windows = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(marks[1:])]
+    step = statistics.median(windows)
+    facts = {"ms_a_step": 1000 * step, "samples_per_second": problem.budget.batch_size / step, "steps": marks[-1][0]}
+    return {**facts, "first_step_seconds": marks[0][1] - begin, "compiled": ctx.notes.get("compiled")}
+
+
+def sample(row: Row, problem: Problem, device: torch.device, seconds: float) -> dict[str, Any]:
+    """Median seconds of a request after a warm-up, of an untrained model."""
+    method = REGISTRY.load("methods", row.method)
+    settings, ctx = method.settings(), context(row, device)
+    model = method.fit(settings, problem, ctx) if method.oracle else method.build(settings, problem).to(device).eval()
+    condition = torch.zeros(row.rows, len(problem.space), dtype=torch.long, device=device)
+    request = Request(condition, torch.randn(row.rows, *problem.event.shape).to(device))
+    times: list[float] = []
+    while len(times) < 4 or sum(times[1:]) < seconds:
+        with profiling.timed(device) as clock:
+            method.sample(settings, model, request, context(row, device))
+        times.append(clock.wall[0])
+    took = statistics.median(times[1:])
+    return {"seconds": took, "ms_a_step": 1000 * took / problem.budget.sample_steps, "samples_per_second": row.rows / took}
+
+
+def kernels(problem: Problem, device: torch.device, path: Path) -> None:
+    """The table of where the device's time goes in some steps of `factored`."""
+    from torch.profiler import profile
+
+    with profile() as found:
+        train(ROWS[0]._replace(compile=True), problem, device, 1.0)
+    path.write_text(
+        found.key_averages().table(sort_by="self_cuda_time_total" if device.type == "cuda" else "self_cpu_time_total")
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seconds", type=float, default=400, help="for all rows together")
+    parser.add_argument("--each", type=float, default=6, help="seconds that a row is watched for")
+    parser.add_argument("--only", default="", help="rows with this in their name")
+    parser.add_argument("--out", type=Path, help="file that lines are added to")
+    parser.add_argument("--tiny", action="store_true", help="the smoke preset and 8 samples: shows that all rows run")
+    asked = parser.parse_args()
+    device, begin = devices.resolve(asked.device), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for row in ROWS:
+            if asked.only not in row.name or time.monotonic() - begin > asked.seconds:
+                continue
+            row = row._replace(rows=8) if asked.tiny else row
+            torch.compiler.reset()
+            devices.set_up(device, row.precision)
+            facts: dict[str, Any] = {**row._asdict(), "device": devices.device_class(device), "torch": torch.__version__}
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats(device)
+            try:
+                problem = problem_of(row, device, Path(folder), tiny=asked.tiny)
+                facts |= (train if row.kind == "train" else sample)(row, problem, device, asked.each)
+                facts["peak_memory_bytes"] = profiling.peak_memory(device)
+                if row is ROWS[0] and asked.out and device.type == "cuda":
+                    kernels(problem, device, asked.out.with_suffix(".kernels.txt"))
+            except Exception as error:  # a row that fails must not take the others with it
+                facts["error"] = f"{type(error).__name__}: {error}"[:500]
+            line = json.dumps(facts)
+            print(line, flush=True)
+            if asked.out:
+                with asked.out.open("a") as file:
+                    file.write(line + "\n")
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""What `experiments/gpu/throughput.py` measures: every row at tiny sizes anywhere, and its goals on a GPU of their kind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "gpu"))
+import throughput
+
+GOALS = [row for row in throughput.ROWS if row.goal_ms is not None]
+
+
+def measured(row: throughput.Row, device: torch.device, folder: Path, *, tiny: bool, seconds: float) -> dict:
+    throughput.devices.set_up(device, row.precision)
+    problem = throughput.problem_of(row, device, folder, tiny=tiny)
+    return (throughput.train if row.kind == "train" else throughput.sample)(row, problem, device, seconds)
+
+
+@pytest.mark.parametrize("name", ["noise network", "swarms of vectors", "maps"])
+def test_a_row_of_each_kind_runs_at_tiny_sizes(name: str, tmp_path: Path) -> None:
+    row = next(row for row in throughput.ROWS if row.name == name)._replace(rows=8, precision="fp32")
+    found = measured(row, torch.device("cpu"), tmp_path, tiny=True, seconds=0.1)
+    assert found["ms_a_step"] > 0
+    assert found["samples_per_second"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", throughput.ROWS, ids=lambda row: row.name)
+def test_every_row_runs_at_tiny_sizes(row: throughput.Row, tmp_path: Path) -> None:
+    assert measured(row._replace(rows=8), torch.device("cpu"), tmp_path, tiny=True, seconds=0.1)["ms_a_step"] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("row", GOALS, ids=lambda row: row.name)
+def test_a_step_of_paper_reaches_its_goal_on_an_h100(row: throughput.Row, tmp_path: Path) -> None:
+    device = torch.device("cuda", 0)
+    name = torch.cuda.get_device_name(device)
+    if not any(kind in name for kind in ("H100", "H200")):
+        pytest.skip(f"goals are for an H100, this is {name}")
+    assert row.goal_ms is not None
+    assert measured(row, device, tmp_path, tiny=False, seconds=5)["ms_a_step"] <= row.goal_ms
