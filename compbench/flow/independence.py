@@ -119,6 +119,31 @@ def decentralised_loss(masking: Masking, independence: float, ramp: Callable[[],
     return loss
 
 
+def pairwise_loss(masking: Masking, independence: float) -> Loss:
+    """L_FM + lambda E || v(c_i) + v(c_j) - v(c_i, c_j) - v(NULL) ||^2, a pair of factors i, j a row; five conditions for any F.
+
+    CoInD (Gaudi et al. 2025), equation 9, for velocities; with two factors it is the penalty of equation 6.
+
+    Args:
+        masking: p(m) of the flow-matching term.
+        independence: lambda.
+    """
+
+    def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
+        x_t, t, target = _on_the_path(batch, generator)
+        kind = draw_masks(len(t), batch.condition.shape[1], masking, generator)
+        order = torch.rand(batch.condition.shape, generator=generator, device=batch.condition.device).argsort(1)  # (B, F)
+        first, second = (order == 0), (order == 1)
+        open_ = torch.full_like(batch.condition, NULL)
+        asked = [torch.where(mask, batch.condition, open_) for mask in (first, second, first | second)]
+        conditions = torch.stack([_chosen(sub_conditions(batch.condition), kind), *asked, open_])  # (5, B, F)
+        velocities = stacked(net, x_t, t, conditions).float()
+        penalty = (velocities[1] + velocities[2] - velocities[3] - velocities[4]).square().mean()
+        return _regression(velocities[0], target) + independence * penalty
+
+    return loss
+
+
 class Routing(NamedTuple):
     """Who answers in the peer penalty: r_0 for NULL, r_k for factor k alone, long (F + 1,)."""
 

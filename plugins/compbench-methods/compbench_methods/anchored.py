@@ -1,0 +1,113 @@
+"""Composition through seen cells: v = v(c1, a2) + v(a1, c2) - v(a1, a2), averaged over anchors a; no NULL takes part.
+
+Projective composition (Bradley et al. 2025, arXiv 2502.04549) with a seen combination as background, as perturbation tasks
+have it.  Seen combinations, and conditions with an open factor of the holdout, are asked as they are.  Refused where some
+held-out cell has no anchor: then no rectangle of the lattice has its other corners seen.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from compbench.errors import Refused
+from compbench.factors import Holdout, Weighted
+from compbench.flow.compose import compose
+from compbench.flow.nets import VelocityNet, monolithic_net
+from compbench.flow.solver import answer
+from compbench.flow.train import flow_matching_loss, train
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
+
+Cell = tuple[int, ...]
+
+
+class Settings(MethodSettings):
+    head_width: float = Field(
+        1.0, gt=0, le=8, description="hidden units of the head over the protocol's 6 C (1536 at the paper's width)"
+    )
+    num_anchors: int = Field(4, ge=1, le=100, description="anchors that a held-out cell is averaged over; fewer are repeated")
+
+
+def anchors(holdout: Holdout, cell: Cell) -> list[Cell]:
+    """Seen cells a from which every change of one value towards `cell` is seen too, those with all values changed."""
+    seen = set(holdout.seen_cells)
+    return [
+        anchor
+        for anchor in holdout.seen_cells
+        if all(mine != its for mine, its in zip(cell, anchor, strict=True)) and all(step in seen for step in _steps(cell, anchor))
+    ]
+
+
+def spread(holdout: Holdout, num_anchors: int) -> Tensor:
+    """For each held-out cell its anchors, evenly picked, (cells, num_anchors, P).  Raises Refused for a cell without one."""
+    rows = []
+    for cell in holdout.cells:
+        found = anchors(holdout, cell)
+        if not found:
+            raise Refused(f"no rectangle of seen cells has the held-out cell {cell} as its corner: it cannot be anchored.")
+        rows.append([found[j * len(found) // num_anchors] for j in range(num_anchors)])
+    return torch.tensor(rows, dtype=torch.long).view(len(rows), num_anchors, len(holdout.factors))
+
+
+def build(settings: Settings, problem: Problem) -> VelocityNet:
+    """The untrained network, with the anchors of every held-out cell."""
+    net = monolithic_net(problem, head_width=settings.head_width)
+    net.register_buffer("cells", torch.tensor(problem.holdout.cells, dtype=torch.long).view(-1, len(problem.holdout.factors)))
+    net.register_buffer("anchors", spread(problem.holdout, settings.num_anchors))
+    net.pattern = list(problem.holdout.factors)
+    return net
+
+
+def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
+    """Flow matching on all training data, on whole conditions only: the fit of mono."""
+    net = build(settings, problem)
+    train(net, flow_matching_loss, problem.federation.pooled(), problem.budget, ctx)
+    return net
+
+
+def composition(net: VelocityNet, condition: Tensor) -> list[Weighted]:
+    """(P + 1) members an anchor; where the condition is seen all of them are the condition, and their weights sum to 1."""
+    same = (condition[:, None, net.pattern] == net.cells).all(-1)  # (B, cells)
+    if not len(net.cells):
+        return [Weighted(1.0, condition)]
+    held, which = same.any(1), same.int().argmax(1)
+    count, factors = net.anchors.shape[1], len(net.pattern)
+    members = []
+    for number in range(count):
+        anchor = condition.clone()
+        anchor[:, net.pattern] = torch.where(held[:, None], net.anchors[which, number], condition[:, net.pattern])
+        members.append(Weighted((1 - factors) / count, anchor))
+        for position in net.pattern:
+            moved = anchor.clone()
+            moved[:, position] = condition[:, position]
+            members.append(Weighted(1 / count, moved))
+    return members
+
+
+@torch.no_grad()
+def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """Euler's steps along the anchored velocity, all members in one forward."""
+    members = composition(net, request.condition)
+
+    def velocity(x: Tensor, t: Tensor) -> Tensor:
+        with ctx.autocast():
+            return compose(net, x, t, members)
+
+    return answer(velocity, request, num_steps=net.sample_steps)
+
+
+def evaluations(settings: Settings, problem: Problem) -> int:
+    """One anchor and one change of it a factor of the holdout, for every anchor, each step."""
+    return problem.budget.sample_steps * settings.num_anchors * (len(problem.holdout.factors) + 1)
+
+
+def _steps(cell: Cell, anchor: Cell) -> list[Cell]:
+    """The anchor with one value of the cell, one after the other."""
+    return [(*anchor[:k], cell[k], *anchor[k + 1 :]) for k in range(len(cell))]
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (Method(name="anchored", settings=Settings, fit=fit, sample=sample, build=build, evaluations=evaluations),)

@@ -1,0 +1,101 @@
+"""Superposed models against closed forms: followed densities are the true ones, AND ends where they agree, OR is a mixture."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from compbench.flow.path import VariancePreservingPath
+from compbench.flow.smc import schedule
+from compbench.flow.superposition import all_equal, either, follow_all, superposed_step
+
+PATH = VariancePreservingPath()
+AT = schedule(PATH, 10, 1e-5)[6]
+MEANS = torch.tensor([[-2.0, 0.0], [2.0, 0.0]], dtype=torch.float64)
+
+
+def moments(t: float) -> tuple[Tensor, float]:
+    """Means and variance of N(+-2, 1/4) at t."""
+    at = PATH.at(torch.tensor(t, dtype=torch.float64))
+    return at.alpha * MEANS, float(at.alpha**2 / 4 + at.sigma**2)
+
+
+def scores(x: Tensor, t: float) -> Tensor:
+    means, variance = moments(t)
+    return (means[:, None] - x) / variance
+
+
+def log_densities(x: Tensor, t: float) -> Tensor:
+    means, variance = moments(t)
+    return -(means[:, None] - x).square().sum(-1) / (2 * variance)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def noise(count: int, seed: int = 0) -> Tensor:
+    return torch.randn(count, 2, generator=generator(seed), dtype=torch.float64)
+
+
+def test_followed_densities_are_the_true_ones() -> None:
+    """Differences of log p_a along a path that a mixture moves, with 4,000 steps, against the densities themselves."""
+    steps, x, own = 4000, noise(20), generator(1)
+    table, found = schedule(PATH, steps, 1e-5), torch.zeros(2, 20, dtype=torch.float64)
+    stop = 3600
+    for number in range(stop):
+        s = scores(x, table[number].time)
+        kappa = torch.full((2, 20), 0.5, dtype=torch.float64)
+        step_noise = torch.randn(x.shape, generator=own, dtype=torch.float64)
+        x, gained = superposed_step(x, s, kappa, table[number], 1 / steps, step_noise)
+        found += gained
+    truth = log_densities(x, table[stop].time)
+    assert (found[0] - found[1]).tolist() == pytest.approx((truth[0] - truth[1]).tolist(), abs=0.4)
+    assert (truth[0] - truth[1]).abs().max() > 2
+
+
+def test_and_ends_where_the_members_agree() -> None:
+    """N((-2, 0), 1/4 I) and N((2, 0), 1/4 I) are equal on the line x = 0 and nowhere else."""
+    x = noise(2000)
+    active = torch.ones(2, 2000, dtype=torch.bool)
+    found = follow_all(
+        scores, active, schedule(PATH, 300, 1e-5), x, generator(1), ridge=1e-3, last_noise=True, keep=lambda y, _: y
+    )
+    assert found[:, 0].abs().mean() < 0.15
+    assert found[:, 1].var() == pytest.approx(0.25, rel=0.15)
+
+
+def test_and_of_one_active_member_is_that_member() -> None:
+    x, active = noise(500), torch.tensor([[True], [False]]).expand(2, 500)
+    kappa = all_equal(scores(x, 0.6), torch.zeros(2, 500), active, AT, 0.1, noise(500, 1), ridge=1e-3)
+    assert kappa[0].tolist() == pytest.approx([1.0] * 500)
+    assert not kappa[1].any()
+
+
+def test_and_shares_evenly_where_the_members_are_one() -> None:
+    x = noise(50)
+    same = scores(x, 0.6)[:1].expand(3, 50, 2)
+    kappa = all_equal(
+        same, torch.zeros(3, 50), torch.ones(3, 50, dtype=torch.bool), schedule(PATH, 10, 1e-5)[6], 0.1, noise(50, 1), 1e-3
+    )
+    assert torch.allclose(kappa, torch.full_like(kappa, 1 / 3))
+
+
+def test_and_sums_to_one() -> None:
+    kappa = all_equal(
+        scores(noise(50), 0.6),
+        torch.randn(2, 50),
+        torch.ones(2, 50, dtype=torch.bool),
+        schedule(PATH, 10, 1e-5)[6],
+        0.1,
+        noise(50, 1),
+        1e-3,
+    )
+    assert kappa.sum(0).tolist() == pytest.approx([1.0] * 50)
+
+
+def test_or_is_the_score_of_the_mixture() -> None:
+    x, shares = noise(100), torch.tensor([0.3, 0.7], dtype=torch.float64)
+    kappa = either(log_densities(x, 0.8), shares.log()[:, None])
+    leaf = x.clone().requires_grad_(True)
+    (log_densities(leaf, 0.8) + shares.log()[:, None]).logsumexp(0).sum().backward()
+    assert torch.allclose((kappa[..., None] * scores(x, 0.8)).sum(0), leaf.grad)
