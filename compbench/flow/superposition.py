@@ -29,8 +29,8 @@ def all_equal(
 ) -> Tensor:
     """kappa of AND: sum_a kappa_a = 1 and the step to come leaves all active log p_a alike, as nearly as `ridge` lets it.
 
-    With D_a = log p_a after the step, linear in kappa, it has least sum_a (D_a - mean D)^2 + ridge |kappa - 1 / C|^2, the
-    ridge relative to the members' differences: where scores agree any kappa does, and even shares are taken.
+    With D_a = log p_a after the step, linear in kappa, it has least sum_a (D_a - mean D)^2 + ridge |kappa - 1 / C|^2: where
+    scores agree any kappa does, and even shares are taken.
 
     Args:
         scores: s_a, (C, N, *D).
@@ -39,7 +39,7 @@ def all_equal(
         at: the schedule.
         dt: the step.
         noise: standard normal noise of the step, (N, *D).
-        ridge: over the mean diagonal of the problem.
+        ridge: in squared nats.
 
     Returns:
         (C, N), 0 where not active.
@@ -53,9 +53,8 @@ def all_equal(
     off = gram @ even[..., None] + (own + log_densities.double().T)[..., None]  # (N, C, 1): D_a at even shares
     lever = centre @ gram @ centre
     normal = lever.mT @ lever
-    size = normal.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
     eye = torch.eye(len(scores), dtype=torch.float64, device=scores.device)
-    found = torch.linalg.solve_ex(normal + (ridge * size + 1e-9) * eye, -lever.mT @ (centre @ off)).result  # waits for nothing
+    found = torch.linalg.solve_ex(normal + ridge * eye, -lever.mT @ (centre @ off)).result  # waits for nothing
     return (even + (centre @ found)[..., 0]).T.to(scores.dtype)
 
 

@@ -28,7 +28,9 @@ from compbench.interfaces import Context, Method, MethodSettings, Problem, Reque
 
 
 class Superposition(MethodSettings):
-    ridge: float = Field(1e-2, gt=0, le=1e6, description="pull of the mixing weights towards even shares")
+    ridge: float = Field(
+        0.1, gt=0, le=1e6, description="pull of the mixing weights towards even shares, in squared nats of inequality"
+    )
 
 
 class OracleSettings(Superposition):
