@@ -1,6 +1,6 @@
 """The order of low-rank's four ablations, with many seeds: all of them trained at once, then paired differences.
 
-    python experiments/low_rank_ablations.py [--seeds 20] [--steps 1000]
+    python experiments/low_rank_ablations.py [--seeds 20] [--steps 1000] [--device cuda]
 
 16 x 16 pixels, a 10 x 10 square held out in the corner or the centre, as in the sweep file `bumps`; images are asked of the
 averaged weights.  About 2 CPU minutes for 20 seeds.
@@ -13,6 +13,7 @@ import argparse
 import torch
 from torch import Generator, Tensor
 
+from compbench import devices
 from compbench.board.statistics import interval, mean
 from compbench.context import NoCheckpoints
 from compbench.data.bumps import as_upright, blank_level, bumps
@@ -27,14 +28,13 @@ SQUARES = {"bump-corner": (6, 15), "bump-center": (3, 12)}
 SIZE, RATE_FACTOR = 16, 3.0
 
 
-def heldout_errors(task_name: str, seeds: range, steps: int, weights: tuple[float, float]) -> list[float]:
+def heldout_errors(task_name: str, seeds: range, steps: int, weights: tuple[float, float], device: torch.device) -> list[float]:
     """MSE over blank on held-out places, by seed."""
     first, last = SQUARES[task_name]
     task = make_task(task_name, Settings(size=SIZE, first=first, last=last))
     budget = task.budgets["quick"]
     budget = budget.model_copy(update={"train_steps": steps, "learning_rate": RATE_FACTOR * budget.learning_rate})
-    cpu = torch.device("cpu")
-    silo = task.open(TaskContext(cpu, "fp32", 0, None, None, None)).problem(budget).federation.pooled()  # type: ignore[arg-type]
+    silo = task.open(TaskContext(device, "fp32", 0, None, None, None)).problem(budget).federation.pooled()  # type: ignore[arg-type]
     nets = []
     for seed in seeds:
         torch.manual_seed(seed)
@@ -46,13 +46,13 @@ def heldout_errors(task_name: str, seeds: range, steps: int, weights: tuple[floa
             penalised_loss,
             [silo] * len(nets),
             budget,
-            Context(cpu, "fp32", Generator(), NoCheckpoints()),
+            Context(device, "fp32", Generator(), NoCheckpoints()),
             generators=generators,
             weights=torch.tensor([weights] * len(nets)),
         )
     cells = torch.tensor(task.holdout.cells)
     truth = bumps(cells, size=SIZE, sigma=1.0)
-    return [over_blank(as_upright(net(cells).detach()), truth, cells) for net in nets]
+    return [over_blank(as_upright(net.cpu()(cells).detach()), truth, cells) for net in nets]
 
 
 def over_blank(made: Tensor, truth: Tensor, cells: Tensor) -> float:
@@ -71,10 +71,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--tasks", default=",".join(SQUARES))
+    parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
+    device = devices.resolve(asked.device)
     torch.set_num_threads(1)
     for task in asked.tasks.split(","):
-        found = {name: heldout_errors(task, range(asked.seeds), asked.steps, own) for name, own in ABLATIONS.items()}
+        found = {name: heldout_errors(task, range(asked.seeds), asked.steps, own, device) for name, own in ABLATIONS.items()}
         print(f"\n{task}: held-out MSE over blank, {asked.seeds} seeds")
         for name, errors in found.items():
             line = f"  {name:9s} {cell(errors)}"

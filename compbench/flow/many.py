@@ -8,8 +8,8 @@ to the order of sums.  It pays where a step of one network is too small to fill 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -17,6 +17,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from compbench.errors import CompbenchError
 from compbench.flow.train import LOSS_WINDOW, ema_decay, learning_rate
+from compbench.flow.transfer import send
 from compbench.interfaces import Batch
 
 if TYPE_CHECKING:
@@ -81,9 +82,8 @@ def train_many(
         return functional_call(shell, (own, fixed), (x1, condition, row))
 
     losses = torch.zeros(LOSS_WINDOW, len(nets), device=ctx.device)
-    for step in range(budget.train_steps):
-        drawn = [silo.batch(budget.batch_size, generator) for silo, generator in zip(silos, generators, strict=True)]
-        x1, condition = (torch.stack(parts) for parts in zip(*drawn, strict=True))  # (K, B, ...)
+    batches = _from_one_table(silos, budget, generators, ctx.device) or _from_each(silos, budget, generators)
+    for step, (x1, condition) in enumerate(batches):  # (K, B, ...)
         with ctx.autocast():
             value = vmap(one)(stacked, buffers, x1, condition, weights)  # (K,)
         value.sum().backward()
@@ -104,6 +104,33 @@ def train_many(
                 net.get_parameter(name.removeprefix("net.")).copy_(own)
     for net in nets:
         net.eval()
+
+
+def _from_each(silos: Sequence[Silo], budget: Budget, generators: Sequence[Generator]) -> Iterator[Batch]:
+    """Batches (K, B, ...) of silos of any kind, asked one after the other at each step."""
+    for _ in range(budget.train_steps):
+        drawn = [silo.batch(budget.batch_size, generator) for silo, generator in zip(silos, generators, strict=True)]
+        x1, condition = (torch.stack(parts) for parts in zip(*drawn, strict=True))
+        yield Batch(x1, condition)
+
+
+def _from_one_table(
+    silos: Sequence[Silo], budget: Budget, generators: Sequence[Generator], device: torch.device
+) -> Iterator[Batch] | None:
+    """The same batches where all silos are one table on the device: all rows are drawn before the first step and sent once.
+
+    A table has `x1` and `condition` of all its examples, and draws rows with replacement.  None for any other silo.
+    """
+    table: Any = silos[0]
+    if any(silo is not table for silo in silos) or not all(hasattr(table, name) for name in ("x1", "condition")):
+        return None
+    shape = (budget.batch_size,)
+    drawn = [
+        torch.stack([torch.randint(table.size, shape, generator=generator) for _ in range(budget.train_steps)])
+        for generator in generators
+    ]
+    rows = send(torch.stack(drawn, dim=1), device)  # (steps, K, B)
+    return (Batch(table.x1[chosen], table.condition[chosen]) for chosen in rows)
 
 
 def clip_each(parameters: Sequence[Tensor], largest: float) -> None:

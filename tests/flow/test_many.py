@@ -1,5 +1,6 @@
 import pytest
 import torch
+from support import stand_in
 from torch import Generator
 
 from compbench.context import NoCheckpoints
@@ -71,3 +72,34 @@ def test_each_network_is_clipped_by_its_own_norm() -> None:
 def test_a_network_that_diverges_is_named() -> None:
     with pytest.raises(CompbenchError, match="the loss of network 1 of 2 is not finite in steps 0 to 29"):
         together([mlp(0), mlp(1)], lambda net, batch, row: net(batch.condition).square().mean() / row[0], [(1.0,), (0.0,)])
+
+
+def test_rows_of_one_table_are_drawn_before_the_first_step_as_they_would_be_at_each() -> None:
+    class Each:
+        """The same examples by `batch` alone."""
+
+        def __init__(self, table: TableSilo) -> None:
+            self.name, self.size, self.batch = table.name, table.size, table.batch
+
+    found = []
+    for table in (silo(), Each(silo())):
+        nets = [mlp(seed) for seed in range(3)]
+        generators = [Generator().manual_seed(seed) for seed in range(3)]
+        loss = lambda net, batch, row: regression_loss(net, batch, Generator())  # noqa: E731
+        train_many(nets, loss, [table] * 3, BUDGET, context(99), generators=generators, weights=torch.zeros(3, 1))
+        found.append([net(PLACES) for net in nets])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_no_step_of_many_networks_waits_for_the_device() -> None:
+    waits = []
+    for steps in (6, 12):
+        with stand_in.gpu() as log:
+            table = TableSilo("bumps", as_samples(bumps(PLACES, size=N, sigma=1.0)).to("cuda"), PLACES.to("cuda"))
+            ctx = Context(stand_in.GPU, "fp32", Generator().manual_seed(0), NoCheckpoints())
+            budget = BUDGET.model_copy(update={"train_steps": steps})
+            nets = [low_rank(seed, (0.1, 0.01)) for seed in range(2)]
+            generators = [torch.Generator().manual_seed(seed) for seed in range(2)]
+            train_many(nets, penalised_loss, [table] * 2, budget, ctx, generators=generators, weights=torch.ones(2, 2))
+        waits.append(log.waits.total())
+    assert waits[0] == waits[1]
