@@ -16,7 +16,7 @@ from compbench.board.cells import Cell, cells
 from compbench.board.code_age import older_code
 from compbench.board.decomposition import Parts, decomposed
 from compbench.board.discriminability import Discriminability, discriminability
-from compbench.board.groups import Group, Method, Section, default_settings, group_of, section_of, variants
+from compbench.board.groups import Defaults, Group, Method, Section, default_settings, group_of, section_of, variants
 from compbench.board.ranking import Rank, ranks
 from compbench.board.timing import NONE, Timing, timing
 from compbench.schemas import Record
@@ -99,6 +99,7 @@ def aggregate(
     standings: Mapping[str, Standing] | None = None,
     catalogue: Catalogue | None = None,
     profiles: Mapping[str, CostProfile] = NONE,
+    method_defaults: Defaults | None = None,
 ) -> Board:
     """The board of records, the same for any order of them.
 
@@ -109,6 +110,7 @@ def aggregate(
         standings: what the levels of records come to, by their names; without one a record is self-reported.
         catalogue: default settings of the tasks.
         profiles: what methods cost, from `compbench.store.profiles.by_cost_key`.
+        method_defaults: default settings of the methods that are installed.
 
     Returns:
         rows with ranks; those that do not compete, and failures, come last.
@@ -123,7 +125,7 @@ def aggregate(
         section: {group: _by_seed(own, known) for group, own in attempts[section].items()}
         for section in sorted(attempts, key=lambda section: section.place)
     }
-    defaults = default_settings(kept)
+    defaults = default_settings(kept, method_defaults or {})
     primaries = {section: _primary(groups) for section, groups in kept.items()}
     parts = decomposed(kept, primaries)
     rows: list[BoardRow] = []
@@ -151,9 +153,10 @@ def rows(
     standings: Mapping[str, Standing] | None = None,
     catalogue: Catalogue | None = None,
     profiles: Mapping[str, CostProfile] = NONE,
+    method_defaults: Defaults | None = None,
 ) -> tuple[BoardRow, ...]:
     """The rows of `aggregate` alone."""
-    return aggregate(records, standings, catalogue, profiles).rows
+    return aggregate(records, standings, catalogue, profiles, method_defaults).rows
 
 
 def _by_seed(records: Iterable[Record], standings: Mapping[str, Standing]) -> list[Record]:
@@ -222,7 +225,7 @@ def _competing(rows: Sequence[BoardRow], defaults: Mapping[Method, str]) -> list
     first: dict[tuple[str, str], BoardRow] = {}
     for row in rows:
         group = row.group
-        if row.kind == "run" and defaults[group.method, group.distribution, group.method_version] == group.settings:
+        if row.kind == "run" and defaults.get((group.method, group.distribution, group.method_version)) == group.settings:
             name = group.method, group.distribution
             if name not in first or _seniority(row) < _seniority(first[name]):
                 first[name] = row

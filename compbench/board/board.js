@@ -140,19 +140,21 @@ function bodyRow(board, row, columns, axis, folds) {
   tr.append(make("td", {class: row.group ? `g${Math.min(4, row.group)}` : ""}, row.rank ?? "", row.rank !== null && row.range !== String(row.rank) ? make("small", {}, row.range) : ""));
   if (!row.seeds) { tr.append(make("td", {class: "broken", colspan: columns.length + 2}, ...row.failures.map(text => make("div", {}, make("bdi", {}, text))))); return tr; }
   const cell = row.cells[primary], drawn = axis && cell && cell.length > 1;
-  tr.append(make("td", {}, drawn ? forest(row, cell, axis, `${label(row)}: ${cell[1]}${row.span ? `, 95 % interval ${row.span}` : ", one seed"}`) : ""));
-  tr.append(...columns.map(column => column.position === undefined ? costCell(column, row) : scoreCell(column, row)), seedsCell(row));
+  const [first, rest] = leading(columns);
+  tr.append(...first.map(column => scoreCell(column, row)), make("td", {class: "forest"}, drawn ? forest(row, cell, axis, `${label(row)}: ${cell[1]}${row.span ? `, 95 % interval ${row.span}` : ", one seed"}`) : ""));
+  tr.append(...rest.map(column => column.position === undefined ? costCell(column, row) : scoreCell(column, row)), seedsCell(row));
   return tr;
 }
+const leading = columns => [columns.filter(c => c.primary), columns.filter(c => !c.primary)];
 function paperRow(paper, columns) {
-  const tr = make("tr", {title: paper.note}, make("th", {scope: "row"}, paper.method, make("span", {class: "tag"}, "paper"), make("span", {class: "sub"}, `${paper.paper}${paper.table ? `, table ${paper.table}` : ""}; official data, their protocol`)), make("td"), make("td"));
-  for (const column of columns) { const cell = column.position === undefined ? null : paper.cells[column.position]; tr.append(make("td", {}, cell ? cell[0] : "", cell && cell[1] ? make("small", {}, `± ${cell[1]}`) : "")); }
-  return tr.append(make("td")), tr;
+  const tr = make("tr", {title: paper.note}, make("th", {scope: "row"}, paper.method, make("span", {class: "tag"}, "paper"), make("span", {class: "sub"}, `${paper.paper}${paper.table ? `, table ${paper.table}` : ""}; official data, their protocol`)), make("td")), [first, rest] = leading(columns);
+  const cellOf = column => { const cell = column.position === undefined ? null : paper.cells[column.position]; return make("td", {}, cell ? cell[0] : "", cell && cell[1] ? make("small", {}, `± ${cell[1]}`) : ""); };
+  return tr.append(...first.map(cellOf), make("td", {class: "forest"}), ...rest.map(cellOf), make("td")), tr;
 }
 function table(board, rows) {
   const {all, shown: columns} = columnsOf(board), state = `board ${board.id}`, primary = board.columns.findIndex(c => c.primary), axis = forestAxis(rows.filter(r => r.kind !== "reference" || !rows.some(o => o.kind === "run")), primary) || forestAxis(rows, primary);
-  const arrow = c => ({higher: " ↑", lower: " ↓"})[c.direction] || "", head = make("tr", {}, sortable("method", "method", state, "by name", true), sortable("rank", "rank", state, "rank, and the ranks left open", true), make("th", {scope: "col"}, "95 % interval"),
-    ...columns.map(c => sortable(c.key, `${c.title}${arrow(c)}${c.primary ? " ★" : ""}`, state, [c.key.replaceAll("_", " "), c.direction && `${c.direction} is better`, c.unit, c.primary && "the board ranks by it", c.hint].filter(Boolean).join("; "), Boolean(c.up))), sortable("seeds", "seeds", state, "successful runs", false));
+  const arrow = c => ({higher: " ↑", lower: " ↓"})[c.direction] || "", head = make("tr", {}, sortable("method", "method", state, "by name", true), sortable("rank", "rank", state, "rank, and the ranks left open", true),
+    ...leading(columns).flatMap((part, i) => [...(i ? [make("th", {scope: "col", class: "forest"}, "95 % interval")] : []), ...part.map(c => sortable(c.key, `${c.title}${arrow(c)}${c.primary ? " ★" : ""}`, state, [c.key.replaceAll("_", " "), c.direction && `${c.direction} is better`, c.unit, c.primary && "the board ranks by it", c.hint].filter(Boolean).join("; "), Boolean(c.up)))]), sortable("seeds", "seeds", state, "successful runs", false));
   const value = (row, key) => valueOf(row, key, all), running = rows.filter(r => r.kind === "run"), ablations = rows.filter(r => r.kind === "ablation"), references = rows.filter(r => r.kind === "reference");
   const lines = [], folded = method => ablations.filter(r => r.method === method), heads = ordered([...running, ...ablations.filter(r => !running.some(o => o.method === r.method))], state, value);
   for (const row of heads) {

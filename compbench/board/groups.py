@@ -92,10 +92,14 @@ Method = tuple[str, str, int]
 """Name, distribution, version."""
 
 
-def default_settings(sections: Mapping[Section, Iterable[Group]]) -> dict[Method, str]:
-    """Settings that stand for each method: those under which it ran most tasks, then most sections.
+Defaults = Mapping[tuple[str, str], Mapping[str, Any]]
+"""Default settings of methods that are installed, by name and distribution."""
 
-    A record does not say which of its settings were given by hand, and ablations are run on fewer tasks than a method itself.
+
+def default_settings(sections: Mapping[Section, Iterable[Group]], known: Defaults) -> dict[Method, str]:
+    """Settings that stand for each method: its defaults; of one that is not installed those under which it ran most tasks.
+
+    A record does not say which of its settings were given by hand.  A method that was never run at its defaults is not there.
     """
     found: dict[Method, dict[str, set[Section]]] = defaultdict(lambda: defaultdict(set))
     for section, groups in sections.items():
@@ -106,7 +110,18 @@ def default_settings(sections: Mapping[Section, Iterable[Group]]) -> dict[Method
         settings, own = item
         return -len({section.task for section in own}), -len(own), settings
 
-    return {method: min(known.items(), key=place)[0] for method, known in found.items()}
+    chosen = {}
+    for method, runs in found.items():
+        default = known.get(method[:2], {})
+        own = {settings: where for settings, where in runs.items() if _agrees(json.loads(settings), default)}
+        if own:
+            chosen[method] = min(own.items(), key=place)[0]
+    return chosen
+
+
+def _agrees(settings: Mapping[str, Any], default: Mapping[str, Any]) -> bool:
+    """Whether no setting is known to differ from its default; settings that came later have none in older records."""
+    return all(name not in settings or _written(settings[name]) == _written(value) for name, value in default.items())
 
 
 def variants(groups: Iterable[Group]) -> dict[Group, str]:

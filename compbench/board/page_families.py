@@ -12,6 +12,7 @@ from urllib.parse import quote
 from compbench.board.aggregate import BoardRow
 from compbench.board.families import Contest, Family
 from compbench.board.findings import findings, train_flops
+from compbench.board.method_defaults import default_settings_of
 from compbench.board.notation import count, open_ranks, standing_words
 from compbench.board.papers import PaperFigure
 from compbench.interfaces import PRESETS
@@ -22,10 +23,18 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,199}")
 
 
 class MethodFacts(NamedTuple):
-    """What is known of a method beside its records: its idea with its source, and the address of its file; "" where unknown."""
+    """What is known of a method beside its records; "" where unknown.
+
+    Attributes:
+        summary: its idea.
+        address: of its file, as seen from the page.
+        distribution, defaults: where it is installed from, and its settings' defaults as they are read from its source.
+    """
 
     summary: str = ""
     address: str = ""
+    distribution: str = ""
+    defaults: Mapping[str, Any] = {}
 
 
 def contest_data(contest: Contest) -> dict[str, Any]:
@@ -123,10 +132,12 @@ def method_facts(modules: Mapping[str, str], output: Path, root: Path) -> dict[s
     """
     from compbench.registry import Registry
 
-    summaries = {entry.name: entry.summary for entry in Registry().entries("methods")}
+    installed = {entry.name: entry for entry in Registry().entries("methods")}
     found = {}
     for name, module in modules.items():
         path = next(iter(sorted(root.glob(f"plugins/*/{module.replace('.', '/')}.py"))), None) if NAME.fullmatch(module) else None
         way = quote(os.path.relpath(path, output.resolve()).replace(os.sep, "/")) if path else ""
-        found[name] = MethodFacts(summaries.get(name, ""), way)
+        entry = installed.get(name)
+        known = (entry.distribution, default_settings_of(entry)) if entry else ("", {})
+        found[name] = MethodFacts(entry.summary if entry else "", way, *known)
     return found

@@ -112,7 +112,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
         told = board.discriminability.get(section)
         made = _board(section, own, list(sections), tuple(figures), pictures)
         made |= {"id": str(index), "told": discriminability_words(told), "ranks": told.ranks if told else None}
-        boards.append(made | {"facts": _facts(surroundings.catalogue.get(section.task))})
+        boards.append(made | {"facts": _facts(surroundings.catalogue.get(section.task), section.changed)})
     data = {
         "boards": boards,
         "contests": [contest_data(contest) for contest in surroundings.contests],
@@ -136,13 +136,15 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
     )
 
 
-def _facts(known: TaskFacts | None) -> dict[str, Any] | None:
+def _facts(known: TaskFacts | None, changed: Sequence[str]) -> dict[str, Any] | None:
+    """What a task asks; of one under other settings no picture, which would be that of its default."""
     if known is None:
         return None
+    other = any(entry.split("=")[0] in known.settings for entry in changed)
     return {
-        "summary": known.summary,
+        "summary": f"by default: {known.summary}" if other else known.summary,
         "citation": known.citation,
-        "factors": [[name, size] for name, size in known.factors],
+        "factors": [] if other else [[name, size] for name, size in known.factors],
         "cells": [list(cell) for cell in known.cells] if len(known.cells) <= MOST_CELLS else [],
     }
 

@@ -177,6 +177,13 @@ def test_methods_compete_by_their_default_settings_newest_version_and_one_device
     assert [row.kind for row in board if row.device != "cpu"] == ["ablation"]
 
 
+def test_what_a_method_ran_most_is_not_taken_for_its_default_where_that_is_known() -> None:
+    made = [*seeds("cfg", 0.5, 0.6, settings={"w": 3.0, "steps": 20}), *seeds("mono", 0.1, 0.2, settings={"w": 3.0})]
+    known = {("cfg", ""): {"w": 1.5}, ("mono", ""): {"w": 3.0, "new": 1}}
+    assert {row.method: row.kind for row in rows(made, method_defaults=known)} == {"cfg": "ablation", "mono": "run"}
+    assert {row.method: row.kind for row in rows(made)} == {"cfg": "run", "mono": "run"}
+
+
 def test_a_failed_seed_counts_as_the_worst_in_the_ranks() -> None:
     lame = [*seeds("lame", 0.90, 0.91), record(status="oom", method="lame", seed=2)]
     board = {row.method: row for row in rows([*lame, *seeds("sound", 0.85, 0.86, 0.87), *seeds("low", 0.1, 0.11, 0.12)])}
