@@ -51,13 +51,14 @@ def profile(**options: Any) -> None:
     """
     from compbench.cli.options import home_of_user
     from compbench.gate import costs, sides
+    from compbench.run.signals import interrupted_once
 
     cells, asked = _cells(options), _asked(options)
     home = home_of_user()
     folder = options["to"] or home.profiles
     say = (lambda line: None) if options["quiet"] or options["as_json"] else (lambda line: click.echo(line, err=True))
     failed = 0
-    with costs.alone(), tempfile.TemporaryDirectory(prefix="compbench-profile-") as scratch:
+    with interrupted_once(), costs.alone(), tempfile.TemporaryDirectory(prefix="compbench-profile-") as scratch:
         side = sides.head_of(Path(scratch), home.data, tuple(path.resolve() for path in options["plugins"]))
         for cell in cells:
             try:

@@ -24,23 +24,20 @@ class Plan(NamedTuple):
 
     Attributes:
         suite: the cells.
-        gates: of all gates, those that are wanted.
         asked: device, data, clock.
         tolerance: relative slowdown that does not matter.
-        pairs, max_pairs: of the race.
+        pairs: of the race before its first look; rows that are still unclear get twice as many.
         accept: patterns of regressions that are meant.
     """
 
     suite: Suite
-    gates: tuple[str, ...] = ("exact", "scores", "speed")
     asked: Asked = Asked()
     tolerance: float = 0.05
     pairs: int = 5
-    max_pairs: int = 10
     accept: tuple[str, ...] = ()
 
     def cells(self, gate: str) -> list[Cell]:
-        return [cell for cell in self.suite.cell if gate in cell.gates and gate in self.gates]
+        return [cell for cell in self.suite.cell if gate in cell.gates]
 
 
 class Result(NamedTuple):
@@ -101,8 +98,12 @@ def _facts(plan: Plan, side: Side, listener: Listener) -> Measured[Facts]:
     if cells:
         listener(f"{side.label}: exact facts of {len(cells)} cells")
     with ThreadPoolExecutor(num_cores()) as pool:
-        found = pool.map(lambda cell: _attempt(sides.facts, side, cell, plan.asked), cells)
-        return {cell.name: each for cell, each in zip(cells, found, strict=True)}
+        try:
+            found = list(pool.map(lambda cell: _attempt(sides.facts, side, cell, plan.asked), cells))
+        except BaseException:  # Ctrl-C or SIGTERM reach this thread only
+            side.stopping.set()
+            raise
+    return {cell.name: each for cell, each in zip(cells, found, strict=True)}
 
 
 def _scores(plan: Plan, side: Side, listener: Listener) -> Measured[Scores]:
@@ -181,7 +182,7 @@ def _race(plan: Plan, base: Side, head: Side, listener: Listener) -> list[Row]:
             raise _Stopped(side, name, error) from error
 
     try:
-        laps = speed.race(able, timer, tolerance=plan.tolerance, pairs=plan.pairs, max_pairs=plan.max_pairs)
+        laps = speed.race(able, timer, tolerance=plan.tolerance, pairs=plan.pairs, max_pairs=2 * plan.pairs)
     except _Stopped as stop:
         note = f"{stop.side} could be timed before and now not: {stop.reason}"
         return [*rows, Row(stop.cell, "speed", "", base.label, None, None, "", "could not run", note)]

@@ -6,11 +6,17 @@ the caller's PYTHONPATH: what `import compbench` means there is what is installe
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,13 +24,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compbench.devices import num_cores, thread_variables
 from compbench.gate.suite import Cell
+from compbench.run import supervisor
 from compbench.run.processes import MALLOC
+from compbench.run.supervisor import STOP
 from compbench.sweep.parse import parse_seeds
 
+SUPERVISOR = Path(supervisor.__file__)
+"""Run as a file: a base may be older than it."""
 PROBE = Path(__file__).with_name("probe.py")
 PROBE_SECONDS = 900.0
 RUN_SECONDS = 3600.0
 """A process that takes longer hangs."""
+LOOK_SECONDS = 0.5
+"""Between two looks at whether a wait should end."""
 LEAKING = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 """Variables by which one side's code could reach the other."""
 
@@ -37,7 +49,8 @@ class CouldNotRun(Exception):
     """The gate itself could not do its work (no environment for the base, say).  Exit status 4."""
 
 
-class Side(NamedTuple):
+@dataclass(frozen=True)
+class Side:
     """One of the two that are compared.
 
     Attributes:
@@ -46,6 +59,7 @@ class Side(NamedTuple):
         home: its COMPBENCH_HOME; the folder is made here.
         plugins: files of methods that are not installed.
         own: whether it is this process's environment, whose PYTHONPATH then counts.
+        stopping: when it is set, what runs is killed and nothing more begins.
     """
 
     label: str
@@ -53,39 +67,59 @@ class Side(NamedTuple):
     home: Path
     plugins: tuple[Path, ...] = ()
     own: bool = True
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     def environment(self, threads: int = 1) -> dict[str, str]:
-        """Variables of its processes."""
+        """Variables of its processes.  Temporary files go where its home goes; compiled code stays in the user's cache."""
+        compiled = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
         kept = {key: value for key, value in os.environ.items() if self.own or key not in LEAKING}
         fixed = {"COMPBENCH_HOME": str(self.home), "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
-        return {**kept, **MALLOC, **thread_variables(threads), **fixed}
+        places = {"TORCHINDUCTOR_CACHE_DIR": str(compiled), **kept, "TMPDIR": str(self.home / "scratch")}
+        return {**places, **MALLOC, **thread_variables(threads), **fixed}
 
     def run(self, arguments: Sequence[str], *, seconds: float, threads: int = 1) -> Any:
-        """Run its interpreter; the JSON on the last line of what it prints.  Raises Unable if there is none."""
+        """Run a module or a file; the JSON on the last line of what it prints.  Raises Unable if there is none."""
         scratch = self.home / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
+        words = [str(self.python), "-P", str(SUPERVISOR), "0", *arguments]
+        ended = supervised(words, seconds=seconds, env=self.environment(threads), cwd=scratch, stopping=self.stopping)
         try:
-            done = subprocess.run(
-                [str(self.python), "-P", *arguments],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                env=self.environment(threads),
-                cwd=scratch,
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise Unable(f"not done after {seconds:g} s") from error
-        except OSError as error:
-            raise Unable(f"{self.python}: {error.strerror or error}") from error
-        lines = done.stdout.strip().splitlines()
-        try:
-            return json.loads(lines[-1])
+            return json.loads(ended.stdout.strip().splitlines()[-1])
         except (IndexError, ValueError) as error:
-            said = [line for line in done.stderr.strip().splitlines() if line.strip()] or ["no word"]
-            raise Unable(f"exit status {done.returncode}: {said[-1][:300]}") from error
+            raise Unable(f"exit status {ended.returncode}: {last_line(ended.stderr)}") from error
+
+
+def supervised(
+    words: Sequence[str], *, seconds: float, env: Mapping[str, str], cwd: Path, stopping: threading.Event
+) -> subprocess.CompletedProcess[str]:
+    """Run a command that begins with the supervisor: whatever ends this wait, nothing of the command is left.
+
+    Raises:
+        Unable: it cannot be started, takes too long, or was to stop.
+    """
+    deadline = time.monotonic() + seconds
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
+    try:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, env=env, cwd=cwd, start_new_session=True, **options)
+    except OSError as error:
+        raise Unable(f"{words[0]}: {error.strerror or error}") from error
+    try:
+        while not stopping.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                printed, complaints = process.communicate(timeout=LOOK_SECONDS)
+                return subprocess.CompletedProcess(words, process.returncode, printed, complaints)
+            if time.monotonic() > deadline:
+                raise Unable(f"not done after {seconds:g} s")
+        raise Unable("stopped")
+    finally:
+        if process.poll() is None:
+            process.send_signal(STOP)
+            process.communicate()
+
+
+def last_line(text: str, most: int = 300) -> str:
+    """What a process said last."""
+    return next((line[:most] for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
 
 
 class Asked(NamedTuple):
@@ -165,7 +199,7 @@ def scores(side: Side, cell: Cell, asked: Asked) -> Scores:
     Raises:
         Unable: a seed has no finished record, and why.
     """
-    words = ["-m", "compbench.cli.main", "sweep", "--method", cell.method, "--task", cell.task, "--preset", cell.preset]
+    words = ["compbench.cli.main", "sweep", "--method", cell.method, "--task", cell.task, "--preset", cell.preset]
     words += ["--seed", cell.seeds, "--device", asked.device, "--source", asked.source, "--chain", "--quiet", "--json"]
     if asked.device == "cpu":
         words += ["--slots", str(num_cores())]  # one thread each: sums go in the same order on every machine

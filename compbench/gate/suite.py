@@ -2,6 +2,8 @@
 
 title = "..."
 speed_seconds = 0.5
+device = "cpu"
+source = "embedded"
 
 [[cell]]
 method = "fkc"
@@ -67,6 +69,8 @@ class Suite(BaseModel):
 
     title: str = ""
     speed_seconds: float = Field(1.0, gt=0, le=60, description="how long each process watches training, and sampling")
+    device: str = Field("cpu", description="of scores and speed: cpu, cuda or cuda:N; exact facts are the CPU's")
+    source: Literal["auto", "official", "embedded"] = Field("auto", description="data of all cells")
     cell: tuple[Cell, ...] = Field(min_length=1)
 
     @field_validator("cell")

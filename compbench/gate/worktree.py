@@ -1,23 +1,25 @@
 """The base of `--base-ref`: a git worktree of the commit, and an environment in which its distributions are installed.
 
-By default the environment is a bare venv that sees the packages of the running one (torch, numpy, ...) but not the head's
-own distributions, so that it takes seconds; `--fresh-environment` installs everything anew, as the commit asks for it.
+The environment is a bare venv that sees the packages of the running one (torch, numpy, ...) but not the head's own
+distributions, so that it takes seconds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from compbench.errors import CompbenchError
-from compbench.gate.sides import CouldNotRun
+from compbench.gate.sides import SUPERVISOR, CouldNotRun, Side, Unable, home_of, last_line, supervised
 
 INSTALL_SECONDS = 3600.0
 
@@ -26,7 +28,7 @@ def repository(folder: Path) -> Path:
     """The top of the git repository around `folder`.  Raises CompbenchError if there is none."""
     found = _git(folder, "rev-parse", "--show-toplevel")
     if found is None:
-        raise CompbenchError(f"--base-ref: {folder} is in no git repository; use --base-python, or run the gate inside of one.")
+        raise CompbenchError(f"--base-ref: {folder} is in no git repository; run the gate inside of one, or use --baseline.")
     return Path(found)
 
 
@@ -40,14 +42,30 @@ def commit_of(top: Path, ref: str) -> str:
     return found
 
 
-def messages_since(top: Path, base: str) -> str:
-    """Messages of the commits after `base`."""
-    return _git(top, "log", "--format=%B%n", f"{base}..HEAD") or ""
+def messages(folder: Path, since: str = "") -> str:
+    """Messages of the commits after `since`, or of the last one; nothing where there is no repository."""
+    return _git(folder, "log", "--format=%B%n", *([f"{since}..HEAD"] if since else ["-1"])) or ""
 
 
-def last_message(folder: Path) -> str:
-    """The last commit's message; nothing where there is no repository."""
-    return _git(folder, "log", "--format=%B", "-1") or ""
+@contextlib.contextmanager
+def built(ref: str, folder: Path, data: Path, plugins: Sequence[Path]) -> Iterator[Side]:
+    """The side that a commit of the repository around is, gone afterwards.
+
+    Args:
+        ref: name of the commit.
+        folder: where its home and its environment go.
+        data: the user's official data.
+        plugins: files of the head that are not installed; of those in the repository the commit's own are taken.
+
+    Raises:
+        CompbenchError: no repository, no such commit.
+        CouldNotRun: its environment could not be made.
+    """
+    top = repository(Path.cwd())
+    with checked_out(top, commit_of(top, ref)) as tree:
+        python = environment(tree, top, folder / "environment")
+        own = tuple(counterpart(path, top.resolve(), tree) for path in plugins)
+        yield Side("base", python, home_of(folder / "base", data), own, own=False)
 
 
 @contextlib.contextmanager
@@ -55,24 +73,23 @@ def checked_out(top: Path, commit: str) -> Iterator[Path]:
     """A worktree of a commit, gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="compbench-base-") as folder:
         place = Path(folder) / "tree"
-        if _git(top, "worktree", "add", "--detach", "--force", str(place), commit) is None:
-            raise CouldNotRun(
-                f"git could not make a worktree of {commit[:12]}; `git worktree prune` clears what an earlier one left."
-            )
         try:
+            if _git(top, "worktree", "add", "--detach", "--force", str(place), commit) is None:
+                raise CouldNotRun(
+                    f"git could not make a worktree of {commit[:12]}; `git worktree prune` clears what an earlier one left."
+                )
             yield place
         finally:
-            _git(top, "worktree", "remove", "--force", str(place))
+            _git(top, "worktree", "remove", "--force", "--force", str(place))  # twice: also one that was stopped half-way
 
 
-def environment(tree: Path, top: Path, folder: Path, *, fresh: bool) -> Path:
+def environment(tree: Path, top: Path, folder: Path) -> Path:
     """An environment with the distributions of a worktree.
 
     Args:
         tree: the worktree of the base.
         top: the head's repository, none of which the environment may see.
         folder: where the environment goes.
-        fresh: install every package anew instead of seeing those of the running environment.
 
     Returns:
         its interpreter.
@@ -80,20 +97,17 @@ def environment(tree: Path, top: Path, folder: Path, *, fresh: bool) -> Path:
     Raises:
         CouldNotRun: it could not be made, with the last line of what failed.
     """
-    _run([sys.executable, "-m", "venv", *([] if fresh else ["--without-pip"]), str(folder)])
-    python = folder / "bin" / "python"
     projects = _projects(tree)
     if not projects:
         raise CouldNotRun("the base has no pyproject.toml with a [project] table, at its top or in plugins/*.")
-    words = [word for project in projects for word in ("-e", _requirement(project, extras=fresh))]
-    if fresh:
-        _run([str(python), "-m", "pip", "install", "--quiet", *words])
-        return python
+    _run([sys.executable, "-P", str(SUPERVISOR), "0", "venv", "--without-pip", str(folder)])
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}, scheme="venv"))
-    (site / "inherited.pth").write_text("".join(f"{path}\n" for path in _inherited(top, tree)), encoding="utf-8")
+    (site / "inherited.pth").write_text("".join(f"{path}\n" for path in _inherited(top)), encoding="utf-8")
     isolation = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
     options = ["--quiet", "--no-deps", "--ignore-installed", "--no-warn-script-location", *isolation]
-    _run([str(python), "-m", "pip", "install", *options, *words])
+    python = folder / "bin" / "python"
+    words = [word for project in projects for word in ("-e", str(project))]
+    _run([str(python), "-P", str(SUPERVISOR), "0", "pip", "install", *options, *words])
     return python
 
 
@@ -102,7 +116,7 @@ def counterpart(path: Path, top: Path, tree: Path) -> Path:
     return tree / path.relative_to(top) if path.is_relative_to(top) else path
 
 
-def _inherited(top: Path, tree: Path) -> list[str]:
+def _inherited(top: Path) -> list[str]:
     """Where the running interpreter finds packages, apart from the standard library and the head's repository."""
     standard = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
     found = []
@@ -133,18 +147,13 @@ def _is_project(path: Path) -> bool:
         return False
 
 
-def _requirement(project: Path, *, extras: bool) -> str:
-    """The project's path, with its `run` extra where it has one and everything is installed anew."""
-    described = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    has_run = "run" in described.get("optional-dependencies", {})
-    return f"{project}[run]" if extras and has_run else str(project)
-
-
 def _run(words: list[str]) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+    try:
+        done = supervised(words, seconds=INSTALL_SECONDS, env=os.environ, cwd=Path.cwd(), stopping=threading.Event())
+    except Unable as error:
+        raise CouldNotRun(f"no environment for the base: {error}") from error
     if done.returncode:
-        lines = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()] or ["no word"]
-        raise CouldNotRun(f"no environment for the base: {' '.join(words[1:4])} ... failed: {lines[-1][:300]}")
+        raise CouldNotRun(f"no environment for the base: {' '.join(words[4:6])} failed: {last_line(done.stderr or done.stdout)}")
 
 
 def _git(folder: Path, *words: str) -> str | None:

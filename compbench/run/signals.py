@@ -6,6 +6,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from types import FrameType
 
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -25,6 +26,26 @@ def stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
         yield
         return
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in STOPPING_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def interrupted_once() -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM raise KeyboardInterrupt, and ignore more of them: nothing disturbs what cleans up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for own in STOPPING_SIGNALS:
+            signal.signal(own, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in STOPPING_SIGNALS}
     try:
         yield
     finally:

@@ -92,10 +92,13 @@ def _children() -> list[int]:
 
 
 def main(count: int, module: str, *words: str) -> None:
-    """Run a module under a supervisor; the last `count` words are descriptors that only it keeps."""
+    """Run a module, or a file of Python, under a supervisor; the last `count` words are descriptors that only it keeps."""
     fork_under_supervisor(*map(int, words[len(words) - count :]))
     sys.argv = [module, *words]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    if module.endswith(".py"):
+        runpy.run_path(module, run_name="__main__")
+    else:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _control(what: int, value: int) -> None:

@@ -1,5 +1,6 @@
 """The verb, with sides whose answers are given: exit statuses, reports, baselines.  Real processes are in test_sides."""
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli.main import main
-from compbench.gate import sides, suite
+from compbench.gate import sides, suite, worktree
 
 ROOT = Path(__file__).parents[2]
 FACTS = {"parameters": 10, "evaluations": 4, "flops_per_fit": 5.0, "training_bytes": 9000, "samples_sha256": "a" * 64}
@@ -42,14 +43,16 @@ def world(monkeypatch, tmp_path) -> World:
     monkeypatch.setattr(sides, "facts", lambda side, cell, asked: own.ask(side, sides.Facts(own.facts[side.label], "here")))
     monkeypatch.setattr(sides, "scores", scores)
     monkeypatch.setattr(sides, "durations", lambda side, cell, asked: own.ask(side, {"sample": own.seconds[side.label]}))
+    base = sides.Side("base", Path(sys.executable), tmp_path / "base")
+    monkeypatch.setattr(worktree, "built", lambda ref, folder, data, plugins: contextlib.nullcontext(base))
     monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return own
 
 
 def gate(*words: str, base: bool = True):
-    more = ["--base-python", sys.executable] if base else []
-    return CliRunner().invoke(main, ["gate", *more, *(words or CELL), "--quiet"])
+    more = ["--base-ref", "HEAD"] if base else []
+    return CliRunner().invoke(main, ["gate", *more, *(words or CELL)])
 
 
 def test_the_same_code_passes_with_0(world) -> None:
@@ -82,19 +85,19 @@ def test_each_answer_has_its_exit_status(world, change, status) -> None:
     [
         (["--method", "mono"], "--task"),
         ([*CELL, "--suite", "compbench-ci"], "names its own cells"),
-        ([*CELL, "--only", "speeed"], "--only speeed"),
-        ([*CELL, "--max-pairs", "3"], "less than --pairs"),
-        ([*CELL, "--base-ref", "HEAD"], "two bases"),
-        ([*CELL, "--clock", "cpu", "--device", "cuda"], "--clock wall"),
+        (["--suite", "gpu.toml", "--clock", "cpu"], "--clock wall"),
         (["--suite", "compbench-co"], "Did you mean 'compbench-ci'"),
         (["--suite", "none.toml"], "no such file"),
         (["--method", "monno", "--task", "gmm-id"], "Did you mean 'mono'"),
-        ([*CELL, "--seed", "x"], "--seed x"),
+        (["--suite", "seeds.toml"], "seeds"),
         ([*CELL, "--plugin", "none.py"], "no such file"),
         ([*CELL, "--baseline", "none.json"], "--write-baseline makes one"),
     ],
 )
-def test_wrong_usage_is_one_line_and_2(world, words, said) -> None:
+def test_wrong_usage_is_one_line_and_2(world, words, said, tmp_path) -> None:
+    cell = '[[cell]]\nmethod = "mono"\ntask = "gmm-id"\n'
+    (tmp_path / "gpu.toml").write_text('device = "cuda"\n' + cell)
+    (tmp_path / "seeds.toml").write_text(cell + 'seeds = "x"\n')
     result = gate(*words)
     assert (result.exit_code, said in result.output, result.output.count("\n")) == (2, True, 1)
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -130,21 +131,31 @@ def installed(repository, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(repository)
 
 
+def suite(folder: Path, *gates: str) -> str:
+    """A suite file of the toy's one cell."""
+    path = folder.parent / "suite.toml"
+    path.write_text(f'[[cell]]\nmethod = "toy"\ntask = "gmm-id"\nseeds = "0"\ngates = {json.dumps(gates)}\n')
+    return str(path)
+
+
+def worktrees(folder: Path) -> int:
+    words = ["git", "worktree", "list"]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout.count("\n")
+
+
 @pytest.mark.usefixtures("installed")
 def test_a_commit_is_compared_with_the_one_before_in_an_environment_of_its_own(repository) -> None:
     commit(repository, "More evaluations", evaluations=2)
-    words = ["gate", "--base-ref", "HEAD~1", "--method", "toy", "--task", "gmm-id", "--only", "exact", "--json"]
-    result = CliRunner().invoke(main, words)
+    result = CliRunner().invoke(main, ["gate", "--base-ref", "HEAD~1", "--suite", suite(repository, "exact"), "--json"])
     rows = {row["what"]: row for row in json.loads(result.output.splitlines()[-1])["rows"]}
     assert (result.exit_code, rows["evaluations"]["base"], rows["evaluations"]["head"]) == (1, 1, 2)
     assert rows["samples"]["verdict"] == "pass"
-    listed = subprocess.run(["git", "worktree", "list"], cwd=repository, capture_output=True, text=True, check=True).stdout
-    assert listed.count("\n") == 1  # the base's is gone
+    assert worktrees(repository) == 1  # the base's is gone
 
 
 @pytest.mark.usefixtures("installed")
 def test_an_unknown_commit_and_a_base_without_a_project_have_their_statuses(repository) -> None:
-    words = ["gate", "--method", "toy", "--task", "gmm-id", "--quiet"]
+    words = ["gate", "--method", "toy", "--task", "gmm-id"]
     unknown = CliRunner().invoke(main, [*words, "--base-ref", "nowhere"])
     assert (unknown.exit_code, "--base-ref nowhere" in unknown.output) == (2, True)
     git(repository, "rm", "-q", "pyproject.toml")
@@ -159,12 +170,50 @@ def test_a_plugin_file_of_the_repository_is_the_commits_own(tmp_path) -> None:
     assert worktree.counterpart(tmp_path / "elsewhere.py", top, tree) == tmp_path / "elsewhere.py"
 
 
+def started(marker: Path) -> list[int]:
+    """Numbers of the processes that wrote themselves down, once both of a probe have."""
+    limit = time.monotonic() + 100
+    while time.monotonic() < limit:
+        if marker.exists() and len(found := marker.read_text().split()) >= 2:
+            return list(map(int, found))
+        time.sleep(0.1)
+    raise AssertionError("no probe began")
+
+
+@pytest.mark.usefixtures("installed")
+def test_stopped_by_term_it_leaves_no_process_and_no_folder(repository, tmp_path, monkeypatch) -> None:
+    marker, temporary = tmp_path / "processes", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))  # the user's, which stays
+    stray = f"""
+def work():
+    import os, subprocess, time
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    with open({str(marker)!r}, "a") as file:
+        file.write(f"{{os.getpid()}} {{child.pid}} ")
+    time.sleep(600)
+"""
+    (repository / "toy.py").write_text((repository / "toy.py").read_text() + stray)
+    words = ["-P", "-m", "compbench.cli.main", "gate", "--base-ref", "HEAD", "--suite", suite(repository, "exact")]
+    with subprocess.Popen([sys.executable, *words], cwd=repository, stderr=subprocess.PIPE, text=True) as gate:
+        processes = started(marker)
+        assert any(temporary.glob("compbench-base-*"))
+        gate.terminate()
+        gate.terminate()  # a second one does not disturb the first one's work
+        said = gate.communicate(timeout=60)[1]
+    assert (gate.returncode, said.splitlines()[-1]) == (130, "compbench: stopped.")
+    assert [number for number in processes if Path(f"/proc/{number}").exists()] == []
+    assert list(temporary.iterdir()) == []
+    assert worktrees(repository) == 1
+
+
 @pytest.mark.slow
-def test_a_planted_slowdown_is_caught_and_identical_code_is_not(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
-    fast, same, slow = (toy(tmp_path / name, products) for name, products in (("a", 40), ("b", 40), ("c", 60)))
-    words = ["gate", "--base-python", sys.executable, "--base-plugin", str(fast), "--method", "toy", "--task", "gmm-id"]
-    words += ["--only", "speed", "--clock", "cpu", "--tolerance", "0.1", "--json"]
-    assert CliRunner().invoke(main, [*words, "--plugin", str(same)]).exit_code in (0, 3)
-    found = CliRunner().invoke(main, [*words, "--plugin", str(slow)])
+@pytest.mark.usefixtures("installed")
+def test_a_planted_slowdown_is_caught_and_identical_code_is_not(repository) -> None:
+    commit(repository, "Much work", products=40)
+    words = ["gate", "--suite", suite(repository, "speed"), "--clock", "cpu", "--tolerance", "0.1", "--json"]
+    assert CliRunner().invoke(main, [*words, "--base-ref", "HEAD"]).exit_code in (0, 3)
+    commit(repository, "Slower", products=60)
+    found = CliRunner().invoke(main, [*words, "--base-ref", "HEAD~1"])
     assert found.exit_code == 1, found.output
