@@ -73,15 +73,15 @@ class Drawn:
 class OnDevice:
     """A silo whose batches lie on a device; counts them, and those drawn outside what a federation lends and pools."""
 
-    def __init__(self, silo: object, device: torch.device) -> None:
+    def __init__(self, silo: Silo, device: torch.device) -> None:
         self._silo, self._device = silo, device
-        self.name, self.size = silo.name, silo.size  # type: ignore[attr-defined]
+        self.name, self.size = silo.name, silo.size
         self.drawn: list[Tensor] = []
         self.num_outside = 0
 
     def batch(self, size: int, generator: Generator) -> Batch:
         self.num_outside += sys._getframe(1).f_code not in LENDERS
-        batch = Batch(*(send(part, self._device) for part in self._silo.batch(size, generator)))  # type: ignore[attr-defined]
+        batch = Batch(*(send(part, self._device) for part in self._silo.batch(size, generator)))
         self.drawn.append(batch.x1.detach().cpu().clone())
         return batch
 

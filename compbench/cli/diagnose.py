@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from compbench.cli.options import home_of_user
 from compbench.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from compbench.diagnose.subject import Derivative
 
 
 @click.command()
@@ -23,7 +27,7 @@ from compbench.errors import CompbenchError
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Folder to write; default: beside the run's weights.")
 @click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py")
-def diagnose(record: str, factors: str, derivative: str, output: Path | None, plugins: tuple[Path, ...]) -> None:
+def diagnose(record: str, factors: str, derivative: Derivative, output: Path | None, plugins: tuple[Path, ...]) -> None:
     """Look inside the model of a RECORD: landscapes, superposition, kernels, geometry and probes of its layers.
 
     Writes figures (PNG), all numbers (diagnostics.json) and index.html.  Needs the run's weights, which are in
@@ -45,7 +49,7 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     # Torch's forward mode compiles its own decompositions in a way that newer releases of torch warn of.
     warnings.filterwarnings("ignore", message=r"`torch\.jit\.script` is deprecated", category=FutureWarning)
     subject = load_subject(found, home, plugins=plugins, factors=factors)
-    diagnosis = examine(subject, derivative=derivative)  # type: ignore[arg-type]
+    diagnosis = examine(subject, derivative=derivative)
     page = write_report(subject, diagnosis, output or home.runs / found.identity / "diagnostics")
     for name, each in diagnosis.scores.items():
         click.echo(f"{name}: superposition {each.superposition:.3f}, kernel alignment with seen {each.alignments.seen:.3f}")

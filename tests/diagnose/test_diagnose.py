@@ -5,7 +5,6 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli.main import main
-from compbench.store.format import dump, parse
 
 SMALL = ["--set", "task.size=8", "--set", "task.first=3", "--set", "task.last=5", "--set", "budget.train_steps=3"]
 
@@ -65,10 +64,9 @@ def test_forward_mode_is_refused_for_a_model_of_integer_conditions(home) -> None
     assert done.stderr.count("\n") == 1
 
 
-def test_missing_weights_are_one_line(home, tmp_path) -> None:
-    stray = tmp_path / "stray.json"
-    found = parse(record(home, "low-rank").read_bytes())
-    stray.write_bytes(dump(found.model_copy(update={"identity": "0" * 64})))
+def test_missing_weights_are_one_line(home, tmp_path, monkeypatch) -> None:
+    stray = record(home, "low-rank")
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))  # a home without this run
     done = invoke(stray)
     assert done.exit_code == 2
     assert "the weights of this run are not at" in done.stderr
