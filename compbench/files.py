@@ -17,14 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-
 from compbench.errors import CompbenchError, Unwritable, suggest
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from torch import Tensor
 
-Content = TypeVar("Content", bound=BaseModel)
+Content = TypeVar("Content", bound="BaseModel")
 LOCK_SECONDS = 0.1
 """Between two tries to get a lock."""
 
@@ -183,6 +182,8 @@ def read_toml(name: str, content: type[Content], *, folder: Path, option: str, k
     Raises:
         CompbenchError: no such file, or what is wrong with it.
     """
+    from pydantic import ValidationError  # 100 ms that `list` does not pay
+
     path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
     if not path.is_file():
         if name.endswith(".toml"):

@@ -189,12 +189,17 @@ def _find_spec(finder: MetaPathFinder, name: str, path: list[str] | None) -> Mod
 
 def _summary(file: Path, name: str) -> tuple[str, str]:
     """(summary, problem): the docstring's line about `name`, or its first line; a file that does not parse is broken."""
-    docstring, problem = _docstring(file)
+    text, problem = _docstring(file)
     if problem:
         return "", problem
-    lines = [line.strip() for line in docstring.strip().splitlines()]
+    lines = [line.strip() for line in text.strip().splitlines()]
     own = [line.removeprefix(name).strip() for line in lines if line.startswith(f"{name}  ")]
     return (own or lines or [""])[0], ""
+
+
+def docstring(file: Path) -> str:
+    """The docstring of a module's source; "" if it has none or does not parse."""
+    return _docstring(file)[0]
 
 
 @lru_cache(maxsize=256)  # a family's file is asked for once a task

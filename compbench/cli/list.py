@@ -1,102 +1,105 @@
-"""list, info, plugins, show."""
+"""list, plugins: what is installed, with one line each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from compbench.cli import task_groups
 from compbench.cli.options import home_of_user
-from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.registry import Entry, Kind
+    from compbench.registry import Entry
+
+SOURCES = (
+    "exact: a formula is the data; official: the authors' files are here; "
+    "embedded: made by compbench (`compbench data list` names the official files)."
+)
 
 
 @click.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 def list_(as_json: bool) -> None:
-    """List methods, tasks, metrics and executors with one line each.  Imports none of them."""
+    """List methods, tasks by family, metrics and executors with one line each.  Imports none of them.
+
+    \b
+    compbench list
+    compbench list --json | jq '.tasks[] | select(.data == "official") | .name'
+    """
     from compbench.registry import KINDS, Registry
 
     registry = Registry()
     found = {kind: registry.entries(kind) for kind in KINDS}
     if as_json:
-        rows = {
-            kind: [{"name": e.name, "summary": e.summary, "distribution": e.distribution, "problem": e.problem} for e in entries]
-            for kind, entries in found.items()
-        }
-        click.echo(json.dumps(rows))
+        click.echo(json.dumps({kind: [_row(entry) for entry in entries] for kind, entries in found.items()}))
         return
     for kind, entries in found.items():
         click.secho(kind, bold=True)
-        width = max((len(entry.name) for entry in entries), default=0)
-        for entry in entries:
-            note = click.style(f"  [broken: {entry.problem}]", fg="red") if entry.problem else ""
-            click.echo(f"  {entry.name:<{width}}  {entry.summary}{note}")
+        for line in _task_lines(entries) if kind == "tasks" else _lines(entries):
+            click.echo(line)
         if not entries:
             click.echo("  none installed; first-party methods: pip install compbench-methods")
 
 
-@click.command()
-@click.argument("name")
-@click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-def info(name: str, plugins: tuple[Path, ...], as_json: bool) -> None:
-    """What a task asks and whether it can be learnt, or what a method or executor is and which settings it has."""
-    from compbench.cli import output
-    from compbench.errors import suggest
-    from compbench.registry import KINDS, Registry
+def _row(entry: Entry) -> dict[str, Any]:
+    row = {"name": entry.name, "summary": entry.summary, "distribution": entry.distribution, "problem": entry.problem}
+    if entry.kind == "tasks":
+        data = home_of_user().data
+        row |= {"family": task_groups.family(entry.module), "data": task_groups.data_here(entry.name, data)}
+        row |= {"missing_extra": task_groups.missing_extra(entry.name, data)}
+    return row
 
-    registry = Registry(plugins)
-    shown: dict[Kind, Callable[[Any, Entry], dict[str, Any]]] = {
-        "tasks": output.task_facts,
-        "methods": output.method_facts,
-        "metrics": output.metric_facts,
-        "executors": output.executor_facts,
-    }
-    for kind, facts in shown.items():
-        if name in registry.names(kind):
-            output.show_facts(facts(registry.load(kind, name), registry.entry(kind, name)), as_json=as_json)
-            return
-    raise suggest("task, method, metric or executor", name, [n for kind in KINDS for n in registry.names(kind)])
+
+def _task_lines(entries: Sequence[Entry]) -> Iterator[str]:
+    """Tasks under the names of their families, with the data that each would take here."""
+    width = max((len(entry.name) for entry in entries), default=0)
+    for name in task_groups.ORDER:
+        own = [entry for entry in entries if task_groups.family(entry.module) == name]
+        if own:
+            yield click.style(f"  {name}", italic=True) if sys.stdout.isatty() else f"  {name}"
+        for entry in own:
+            row = _row(entry)
+            extra = f" (pip install 'compbench[{row['missing_extra']}]')" if row["missing_extra"] else ""
+            yield from _wrapped(f"    {entry.name:<{width}}  {row['data']:<8}  ", entry.summary + extra + _problem(entry))
+    yield from _wrapped("  ", SOURCES)
+
+
+def _lines(entries: Sequence[Entry]) -> Iterator[str]:
+    width = max((len(entry.name) for entry in entries), default=0)
+    for entry in entries:
+        yield from _wrapped(f"  {entry.name:<{width}}  ", entry.summary + _problem(entry))
+
+
+def _problem(entry: Entry) -> str:
+    return f" [broken: {entry.problem}]" if entry.problem else ""
+
+
+def _wrapped(start: str, text: str) -> list[str]:
+    """Lines of at most the terminal's width, 80 where there is none; the later ones begin below the text."""
+    width = max(len(start) + 30, min(shutil.get_terminal_size().columns, 110))
+    return textwrap.wrap(text, width, initial_indent=start, subsequent_indent=" " * len(start)) or [start.rstrip()]
 
 
 @click.command()
 @click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 def plugins(plugins: tuple[Path, ...], as_json: bool) -> None:
-    """Load every plugin in its own guard and say which are ok, broken or incompatible, and why."""
+    """Load every plugin in its own guard and say which are ok, broken or incompatible, and why.
+
+    \b
+    compbench plugins
+    compbench plugins --plugin my_method.py
+    """
     from compbench.cli import output
     from compbench.registry import KINDS, Registry
 
     registry = Registry(plugins)
     loaded = [registry.attempt(entry) for kind in KINDS for entry in registry.entries(kind)]
     output.show_plugins(loaded, as_json=as_json)
-
-
-@click.command()
-@click.argument("record", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
-def show(record: str | None, as_json: bool) -> None:
-    """Show a record by path, name or identity; without one, list the records."""
-    from compbench.cli import output
-    from compbench.store.records import Store, read_record
-
-    store = Store(home_of_user().records)
-    if record is None:
-        for path in store.paths():
-            click.echo(path.name)
-        return
-    path = store.find(record)
-    try:
-        found = read_record(path)
-    except CompbenchError as error:
-        raise CompbenchError(f"{path} {error}") from error
-    if as_json:
-        click.echo(json.dumps(found.model_dump(mode="json"), sort_keys=True))
-    else:
-        output.show(found, path, reused=False, pages=())

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from compbench import __version__
-from compbench.cli import board, check, data, diagnose, doctor, gate, new, profile, run, store, submit
+from compbench.cli import board, check, data, diagnose, doctor, gate, info, new, profile, run, show, store, submit, sweep
 from compbench.cli import list as listing
 from compbench.errors import CompbenchError
 
@@ -46,13 +46,13 @@ def main() -> None:
 
 for verb in (
     run.run,
-    run.sweep,
+    sweep.sweep,
     listing.list_,
-    listing.info,
+    info.info,
     listing.plugins,
     data.data,
     board.board,
-    listing.show,
+    show.show,
     diagnose.diagnose,
     doctor.doctor,
     check.check,

@@ -1,22 +1,19 @@
-"""run, sweep."""
+"""run: one method on one task."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from compbench.cli.options import rebuild_board, run_options, run_requests
-from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
     from compbench.schemas import RunRequest
-    from compbench.sweep.executor import Result
-    from compbench.sweep.grid import Grid
 
 
 @click.command()
@@ -33,10 +30,15 @@ def run(
 ) -> None:
     """Fit a method on a task, sample held-out and seen combinations, score them, write a record.
 
+    \b
+    compbench run --method factored --task shapes3d-heavy
+    compbench run --method fkc --task gmm-id --seed 0-2 --set num_particles=16 --set budget.train_steps=500
+
     The same spec again returns the finished record at once, unless --force.  Exit status: 0 done, 1 the run failed (there
     is a record of that too), 2 wrong usage, 130 stopped by Ctrl-C (go on with --resume).
     """
     from compbench.cli import output
+    from compbench.cli.show import show_record
     from compbench.run.runner import run as run_one
     from compbench.run.signals import terminate_like_ctrl_c
     from compbench.sweep.parse import parse_overrides
@@ -55,7 +57,7 @@ def run(
         if as_json:
             click.echo(json.dumps(outcome.record.model_dump(mode="json"), sort_keys=True))
         else:
-            output.show(outcome.record, outcome.path, reused=outcome.reused, pages=pages)
+            show_record(outcome.record, outcome.path, reused=outcome.reused, pages=pages)
         worst = max(worst, {"ok": 0, "killed": 130, "refused": 2}.get(outcome.record.status, 1))
         if outcome.record.status == "killed":
             break
@@ -76,116 +78,3 @@ def _foretell(requests: Sequence[RunRequest]) -> None:
             attempt = finished.record.attempt if finished else Store(home.records).next_attempt(spec.identity)
             there = "is there" if finished else "is not there" if attempt == 1 else "is not there; earlier attempts failed"
             click.echo(f"{spec.identity} {name_of(spec, spec.identity, attempt)} {there}")
-
-
-@click.command()
-@click.option("--method", "methods", default="", help="Names or patterns: factored,mono or 'f*'.")
-@click.option("--task", "tasks", default="", help="Names or patterns: 'shapes3d-*'.")
-@click.option("--file", default="", metavar="NAME", help="Grids of a sweep file instead: FILE.toml, or one that is shipped.")
-@click.option("--chain", is_flag=True, help="Runs of a method follow each other in the same processes: start-up is paid once.")
-@run_options
-@click.option("--slots", default=0, type=click.IntRange(0), help="Runs side by side; 0 is one a GPU, or one on a CPU.")
-@click.option("--executor", default="local", show_default=True, metavar="NAME", help="local, slurm, ray or a plugin's.")
-@click.option("--executor-set", "executor_words", multiple=True, metavar="NAME=VALUE", help="As `compbench info slurm` lists.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be run.")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
-def sweep(
-    methods: str,
-    tasks: str,
-    file: str,
-    chain: bool,
-    slots: int,
-    executor: str,
-    executor_words: tuple[str, ...],
-    dry_run: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Run a grid of methods, tasks, seeds and settings; rerunning the command does only what is missing.
-
-    \b
-    compbench sweep --method factored,mono --task 'shapes3d-*' --seed 0-2
-    compbench sweep --file weighted-table1 --preset paper        a table of a paper; --seed and --set still count
-
-    A setting with several values makes the grid larger: --set hidden=64,256.  On a CPU, --slots 2 gives each run half of the
-    cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray takes the runs past this machine
-    (docs/executors.md).
-    """
-    from compbench.cli import output
-    from compbench.registry import Registry
-    from compbench.run.resolve import executor_settings
-    from compbench.run.signals import terminate_like_ctrl_c
-    from compbench.sweep.executor import Manner
-    from compbench.sweep.parse import parse_overrides
-
-    terminate_like_ctrl_c()
-    chosen = Registry().load("executors", executor)
-    settings = executor_settings(chosen.settings, parse_overrides(executor_words, "--executor-set"), executor)
-    grids = _grids(methods, tasks, file, options)
-    requests = _distinct(
-        request
-        for grid in grids
-        for overrides in grid.overrides()
-        for request in run_requests(*_names(grid, options), overrides, options, seeds=grid.seeds)
-    )
-    chain = chain or all(grid.chain for grid in grids)
-    if dry_run:
-        for request in requests:
-            click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
-        return
-    with output.sweep_listener(len(requests), quiet=options["quiet"] or as_json) as listener:
-        manner = Manner(slots, options["force"], options["resume"], chain)
-        results = chosen.work(settings, requests, manner, listener)
-    pages = rebuild_board(Path(requests[0].home))
-    if as_json:
-        click.echo(json.dumps([result._asdict() for result in results], sort_keys=True))
-    else:
-        output.show_sweep(results, pages)
-    _say_what_is_left(results)
-    sys.exit(_exit_status(results))
-
-
-def _say_what_is_left(results: Sequence[Result]) -> None:
-    """One line on standard error if the sweep ended before its end."""
-    stopped = [result for result in results if result.status in ("left", "killed")]
-    if stopped:
-        why = next((result.reason for result in stopped if result.status == "left"), stopped[0].reason).rstrip(".")
-        done = f"{len(results) - len(stopped)} of {len(results)} runs are done, {len(stopped)} are left"
-        click.echo(f"compbench: {why}. {done}: the same command does those (--resume: from their checkpoints).", err=True)
-
-
-def _exit_status(results: Sequence[Result]) -> int:
-    """0 if all went well, 130 if somebody stopped the sweep, else 1."""
-    from compbench.sweep.pool import STOPPED
-
-    if any(result.status == "killed" or result.reason == STOPPED for result in results):
-        return 130
-    return 0 if all(result.status in ("ok", "queued") for result in results) else 1
-
-
-def _grids(methods: str, tasks: str, file: str, options: dict[str, Any]) -> list[Grid]:
-    """The grids that were asked for: of a file, with --seed and --set on top, or the one of --method and --task."""
-    from compbench.sweep.grid import Grid, grids
-    from compbench.sweep.parse import parse_lists
-
-    own = parse_lists(options["overrides"])
-    if not file:
-        if not methods or not tasks:
-            raise CompbenchError("a sweep needs --method and --task, or --file; `compbench sweep --help` shows both.")
-        return [Grid(methods=methods, tasks=tasks, seeds=options["seeds"], set=own)]
-    if methods or tasks:
-        raise CompbenchError("--file names its own methods and tasks; leave --method and --task out.")
-    source = click.get_current_context().get_parameter_source("seeds")
-    seeds = {"seeds": options["seeds"]} if source is click.core.ParameterSource.COMMANDLINE else {}
-    return [grid.model_copy(update={**seeds, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
-
-
-def _names(grid: Grid, options: dict[str, Any]) -> tuple[list[str], list[str]]:
-    from compbench.sweep.parse import names
-
-    return names("methods", grid.methods, options["plugins"]), names("tasks", grid.tasks, ())
-
-
-def _distinct(requests: Iterable[RunRequest]) -> list[RunRequest]:
-    """Each request once, in order: grids of a file may overlap."""
-    return list({request.model_dump_json(): request for request in requests}.values())

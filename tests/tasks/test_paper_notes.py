@@ -2,7 +2,7 @@
 
 import pytest
 
-from compbench.cli.output import task_facts
+from compbench.cli.info import task_facts
 from compbench.registry import Registry
 
 REGISTRY = Registry()

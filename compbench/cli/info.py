@@ -1,0 +1,280 @@
+"""info: what a task asks, what a method, metric or executor is, and what a score's name means."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from compbench.cli import output, task_groups
+from compbench.cli.options import home_of_user
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from compbench.interfaces import Method, Metric, Task
+    from compbench.registry import Entry, Kind, Registry
+    from compbench.sweep.executor import Executor
+
+ENOUGH_SEEDS = 3
+"""A row of fewer is the best one only where no row has so many: a lucky seed is no result."""
+
+SPLITS = {"heldout": "combinations never trained on", "seen": "combinations trained on", "all": "all combinations"}
+
+
+@click.command()
+@click.argument("name")
+@click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def info(name: str, plugins: tuple[Path, ...], as_json: bool) -> None:
+    """What a task asks and whether it can be learnt; what a method, metric, executor or score is.
+
+    \b
+    compbench info shapes3d-heavy
+    compbench info factored
+    compbench info heldout_accuracy
+    """
+    from compbench.errors import suggest
+    from compbench.registry import KINDS, Registry
+
+    registry = Registry(plugins)
+    facts_of: dict[Kind, Callable[[Any, Entry], dict[str, Any]]] = {
+        "tasks": task_facts,
+        "methods": method_facts,
+        "metrics": metric_facts,
+        "executors": executor_facts,
+    }
+    for kind, facts in facts_of.items():
+        if name in registry.names(kind):
+            show_facts(facts(registry.load(kind, name), registry.entry(kind, name)), as_json=as_json)
+            return
+    if meaning := score_facts(name, registry):
+        show_facts(meaning, as_json=as_json)
+        return
+    scores = [f"{split}_{metric}" for split in SPLITS for metric in registry.names("metrics")]
+    known = [n for kind in KINDS for n in registry.names(kind)]
+    raise suggest("task, method, metric, executor or score", name, known + scores)
+
+
+def task_facts(task: Task, entry: Entry) -> dict[str, Any]:
+    """What `info` says of a task: lattice, holdout and its identifiability, budgets, sources."""
+    from compbench.factors import identifiability
+    from compbench.home import Home
+
+    found = identifiability(task.holdout.pattern_space.sizes, task.holdout.seen_cells) if task.holdout.cells else None
+    facts: dict[str, Any] = {
+        "task": task.name,
+        "summary": entry.summary,
+        "from": task.citation,
+        "version": task.version,
+    }
+    facts["factors"] = {factor.name: factor.size for factor in task.space.factors}
+    facts["combinations"] = task.space.num_combinations
+    if found:
+        names = [task.space.names[position] for position in task.holdout.factors]
+        facts["holdout"] = f"{len(task.holdout.cells)} of {found.num_cells} cells of {' x '.join(names)}"
+        facts["coverage"] = f"{found.num_seen}/{found.num_cells} = {found.coverage:.3f}"
+        facts["C_min"] = f"{found.full_rank}/{found.num_cells} = {found.minimum_coverage:.3f}"
+        facts["marginal coverage"] = ", ".join(
+            f"{name} {share:.2f}" for name, share in zip(names, found.marginal_coverage, strict=True)
+        )
+        facts["components of the seen graph"] = found.num_components
+        facts["rank of the main-effects design"] = f"{found.rank} of {found.full_rank}"
+        facts["identified"] = (
+            "yes: if each factor acts on its own, what is seen of the cells settles every held-out one"
+            if found.feasible
+            else "no: even if each factor acted on its own, the seen cells would not settle the held-out ones.  A score above "
+            "chance comes from what a method or the other factors bring along, not from the seen cells"
+        )
+    elif task.extends:
+        facts["holdout"] = f"none; adds '{task.extends}' to a model of the other factors"
+    facts["silos"] = task.silos
+    if task.guidance_weights:
+        weights = ", ".join(f"{preset} {weight:g}" for preset, weight in task.guidance_weights.items())
+        facts["guidance weight"] = f"{weights}: w of every composed sample on the factors of the holdout, 1 on others"
+    facts["ranked by"] = task.primary
+    facts["budgets"] = {preset: budget.model_dump() for preset, budget in task.budgets.items()}
+    source = task.source(Home.of_user().data, "auto")
+    facts["data"] = f"{source.kind}: {source.name} ({source.fingerprint})"
+    for name, field in type(task.settings).model_fields.items():
+        facts[f"--set task.{name}"] = f"{getattr(task.settings, name)} ({field.description})"
+    for index, note in enumerate(task.notes):
+        facts[f"note {index + 1}"] = note
+    for index, note in enumerate(task.paper_notes):
+        facts[f"--preset paper {index + 1}"] = note
+    return facts
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def method_facts(method: Method, entry: Entry) -> dict[str, Any]:
+    """What `info` says of a method: where it is from, and its settings with bounds."""
+    facts: dict[str, Any] = {
+        "method": method.name,
+        "summary": entry.summary,
+        "version": method.version,
+        "distribution": f"{entry.distribution} {entry.version}",
+        "file": f"{entry.file or entry.module} (sha256 {entry.sha256[:12]})",
+        "paper": paper(entry),
+        "runs on": _tasks_of(method),
+        "can extend": "yes" if method.extend else "no: retrained from scratch on extension tasks",
+    }
+    facts |= {f"best on {task}": row for task, row in best_rows(method.name).items()}
+    return facts | _setting_facts(method.settings, "--set")
+
+
+def _setting_facts(settings: type[BaseModel], option: str) -> dict[str, str]:
+    """Each setting with its default, its bounds and what it means."""
+    facts = {}
+    for name, schema in settings.model_json_schema().get("properties", {}).items():
+        bounds = " ".join(
+            f"{sign} {schema[key]}"
+            for key, sign in (
+                ("minimum", ">="),
+                ("exclusiveMinimum", ">"),
+                ("maximum", "<="),
+                ("exclusiveMaximum", "<"),
+            )
+            if key in schema
+        )
+        facts[f"{option} {name}"] = f"{schema.get('default')}  {schema.get('type', '')} {bounds}  {schema.get('description', '')}"
+    return facts
+
+
+def executor_facts(executor: Executor, entry: Entry) -> dict[str, Any]:
+    """What `info` says of an executor, and its settings with bounds."""
+    facts = {"executor": executor.name, "summary": entry.summary, "distribution": f"{entry.distribution} {entry.version}"}
+    return facts | _setting_facts(executor.settings, "--executor-set")
+
+
+def metric_facts(metric: Metric, entry: Entry) -> dict[str, Any]:
+    """What `info` says of a metric."""
+    return {
+        "metric": metric.name,
+        "summary": entry.summary,
+        "version": metric.version,
+        "better": metric.direction,
+        "unit": metric.unit or "none",
+        "margin": metric.margin,
+    }
+
+
+def score_facts(name: str, registry: Registry) -> dict[str, Any]:
+    """What a score's name means: its split, its metric and what follows; {} if it is no score that is known here."""
+    split, _, rest = name.partition("_")
+    if split not in SPLITS:
+        split, rest = "", name
+    metrics = [metric for metric in registry.names("metrics") if rest == metric or rest.startswith(f"{metric}_")]
+    tasks = [one.value for one in map(registry.attempt, registry.entries("tasks")) if one.state == "ok"]
+    ranked = [task.name for task in tasks if task.primary == name]
+    if not (metrics or ranked):
+        return {}
+    facts: dict[str, Any] = {"score": name}
+    if split:
+        facts["split"] = f"{split}: {SPLITS[split]}"
+    if metrics:
+        metric = max(metrics, key=len)
+        facts["metric"] = f"{metric}: {registry.entry('metrics', metric).summary}"
+        if part := rest.removeprefix(metric).strip("_"):
+            facts["part"] = f"{part.replace('_', ' ')}: only of this factor, judge or part"
+    facts["ranks"] = ", ".join(ranked) or "no task; it is shown beside the others"
+    return facts
+
+
+def paper(entry: Entry) -> str:
+    """What the module of a method says below its summary: the paper, and what was chosen."""
+    from compbench.registry import docstring
+
+    lines = docstring(entry.file).splitlines()[1:] if entry.file else []
+    text = " ".join(line for line in lines if not re.match(r"[\w-]+ {2,}\S", line))  # not the lines of other methods' summaries
+    return " ".join(text.split()) or entry.summary
+
+
+def _tasks_of(method: Method) -> str:
+    """Tasks whose samples are of a kind that the method makes; a pair may still be refused, with the reason."""
+    from compbench.registry import Registry
+
+    registry = Registry()
+    families: dict[str, list[str]] = {}
+    for entry in registry.entries("tasks"):
+        loaded = registry.attempt(entry)
+        if loaded.state == "ok" and loaded.value.event.kind in method.kinds:
+            families.setdefault(task_groups.family(entry.module), []).append(entry.name)
+    return "; ".join(f"{name}: {' '.join(families[name])}" for name in task_groups.ORDER if name in families) or "none here"
+
+
+def records_folder() -> Path:
+    """Published records where the command is run in a checkout, else those of COMPBENCH_HOME."""
+    published = Path("leaderboards/records")
+    return published if published.is_dir() else home_of_user().records
+
+
+def best_rows(method: str) -> dict[str, str]:
+    """By task, the best mean of a method's primary score at the longest preset, over the seeds of one set of settings."""
+    from statistics import fmean
+
+    from compbench.interfaces import PRESETS
+    from compbench.store.records import Store, read_records
+
+    names = [path for path in Store(records_folder()).paths() if path.name.split(".")[1:2] == [method]]
+    rows: dict[tuple[str, str], dict[str, dict[int, Any]]] = {}
+    for record in read_records(names)[0]:
+        score = next((score for score in record.scores if score.primary and score.value is not None), None)
+        if record.status == "ok" and score and not record.spec.budget_changed:
+            settings = json.dumps([record.spec.settings, record.spec.task_settings, record.spec.source], sort_keys=True)
+            place = rows.setdefault((record.spec.task, record.spec.preset), {})
+            place.setdefault(settings, {})[record.spec.seed] = score
+    best = {}
+    for (task, preset), found in sorted(rows.items(), key=lambda item: (item[0][0], PRESETS.index(item[0][1]))):
+        sign = 1 if next(iter(next(iter(found.values())).values())).direction == "higher" else -1
+        seeds = max(
+            found.values(), key=lambda own: (min(len(own), ENOUGH_SEEDS), sign * fmean(one.value for one in own.values()))
+        )
+        name, mean = next(iter(seeds.values())).name, fmean(one.value for one in seeds.values())
+        best[task] = f"{name} {mean:.4g} ({preset}, {len(seeds)} seed{'' if len(seeds) == 1 else 's'})"
+    return best
+
+
+def show_facts(facts: dict[str, Any], *, as_json: bool) -> None:
+    """Facts as an aligned list, or as JSON."""
+    if as_json:
+        print(json.dumps(facts))
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", min_width=12, max_width=24)
+    table.add_column(overflow="fold")
+    budgets = facts.get("budgets", {})
+    for name, value in facts.items():
+        if name == "budgets":
+            table.add_row("budgets", "below")
+            continue
+        shown = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
+        table.add_row(name, escape(shown))
+    console = output.console()
+    console.print(table)
+    if budgets:
+        console.print(_budget_table(budgets))
+
+
+def _budget_table(budgets: dict[str, dict[str, Any]]) -> Table:
+    """One line a budget entry in which presets differ, and one for all that they share."""
+    table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left", caption_style="")
+    for name in ("budget", *budgets):
+        table.add_column(name, justify="left" if name == "budget" else "right")
+    same = []
+    for name in next(iter(budgets.values())):
+        values = [_plain(budget[name]) for budget in budgets.values()]
+        if len(set(values)) > 1:
+            table.add_row(name, *values)
+        else:
+            same.append(f"{name} {values[0]}")
+    table.caption = f"all presets: {', '.join(same)}" if same else None
+    return table

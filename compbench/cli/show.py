@@ -1,0 +1,209 @@
+"""show: a record for people: what was run, where, how far it is vouched for, its scores and its cost."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from compbench.cli import output, task_groups
+from compbench.cli.options import home_of_user
+from compbench.errors import CompbenchError
+from compbench.store.text import clean
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Score
+    from compbench.schemas import Record
+    from compbench.store.records import Store
+
+MOST_MATCHES = 10
+"""So many names of an ambiguous `show` are listed."""
+
+
+@click.command()
+@click.argument("record", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
+def show(record: str | None, as_json: bool) -> None:
+    """Show a record by path, part of its name, or identity; without one, list the records.
+
+    \b
+    compbench show
+    compbench show shapes3d-heavy.factored.quick.s0
+    """
+    from compbench.store.records import Store, read_record
+
+    store = Store(home_of_user().records)
+    if record is None:
+        paths = store.paths()
+        for path in paths:
+            click.echo(path.name)
+        if not paths:
+            click.echo(f"compbench: there are no records in {store.folder} yet; `compbench run` writes some.", err=True)
+        return
+    path = _found(store, record)
+    try:
+        found = read_record(path)
+    except CompbenchError as error:
+        raise CompbenchError(f"{path} {error}") from error
+    if as_json:
+        click.echo(json.dumps(found.model_dump(mode="json"), sort_keys=True))
+    else:
+        show_record(found, path, reused=False, pages=())
+
+
+def _found(store: Store, text: str) -> Path:
+    """The record that is meant; where several match, the error lists them."""
+    matching = [path.stem for path in store.paths() if text in path.name]
+    if len(matching) < 2 or Path(text).is_file():
+        return store.find(text)
+    more = f"\n  and {len(matching) - MOST_MATCHES} more" if len(matching) > MOST_MATCHES else ""
+    listed = "".join(f"\n  {name}" for name in matching[:MOST_MATCHES])
+    raise CompbenchError(f"{len(matching)} records match '{text}'; name one:{listed}{more}")
+
+
+def show_record(record: Record, path: Path, *, reused: bool, pages: Sequence[Path]) -> None:
+    """A record for people: scores beside their ceilings and floors, cost, and where everything is."""
+    console = output.console()
+    spec = record.spec
+    console.print(
+        f"[bold]{escape(spec.method)}[/bold] on [bold]{escape(spec.task)}[/bold]  seed {spec.seed}, {spec.preset}, "
+        f"{escape(spec.device_class)}, {spec.precision}, {_source(record)}"
+    )
+    if reused:
+        console.print("This spec had been run before; this is its record (--force runs it again).")
+    if record.status != "ok":
+        console.print(f"[bold red]{record.status}[/bold red]: {escape(record.reason)}")
+        if record.traceback:
+            console.print(escape(record.traceback[-1500:]), style="dim")
+    for name, value in _circumstances(record, path):
+        console.print(f"{name:<8} {escape(clean(value))}", soft_wrap=not sys.stdout.isatty())
+    if record.scores:
+        console.print(_score_table(record.scores))
+    if record.status == "ok":
+        for line in _profile_lines(record):
+            console.print(line)
+        if record.notes:
+            told = (f"{name} {value:.3g}" for name, value in record.notes.items() if isinstance(value, float))
+            console.print(f"noted by the method: {escape(', '.join(told))}")
+    console.print(f"record  {escape(str(path))}", soft_wrap=True)
+    for artifact in record.artifacts:
+        console.print(f"picture {escape(str(path.with_name(artifact.name)))}", soft_wrap=True)
+    for page in pages:
+        if page.suffix == ".html":
+            console.print(f"board   {escape(str(page))}", soft_wrap=True)
+
+
+def _source(record: Record) -> str:
+    if record.spec.source == "embedded":
+        missing = " (no official files)" if task_groups.has_official(record.spec.task) else ""
+        return f"[yellow]embedded data{missing}[/yellow]" if missing else "embedded data"
+    return "official data"
+
+
+def _score_table(scores: Sequence[Score]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("score", min_width=max(len(score.name) for score in scores))
+    for name in ("value", "ceiling", "floor", "n"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for score in scores:
+        style = "bold green" if score.primary else ""
+        value = "unavailable" if score.value is None else f"{score.value:.4g}"
+        note = score.reason or ("ranks the board" if score.primary else "")
+        table.add_row(score.name, value, _figure(score.ceiling), _figure(score.floor), str(score.n), escape(note), style=style)
+    return table
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _profile_lines(record: Record) -> Iterator[str]:
+    p = record.profile
+    if p.train_steps_per_second:
+        share = f", {p.share_of_peak_training:.1%} of the measured peak" if p.share_of_peak_training else ""
+        yield f"training {p.train_steps_per_second:.3g} steps/s, {p.train_samples_per_second:.4g} samples/s{share}"
+    if p.sample_samples_per_second:
+        yield (
+            f"sampling {p.sample_samples_per_second:.3g} samples/s at batch {p.sample_batch}, p50 {p.latency_p50_ms:.4g} ms, "
+            f"p95 {p.latency_p95_ms:.4g} ms, {p.evaluations_per_sample or '?'} evaluations a sample"
+        )
+    facts = []
+    if p.parameters:
+        facts.append(f"{p.parameters / 1e6:.3g} M parameters")
+    if p.flops_per_train_step:
+        facts.append(f"{p.flops_per_train_step / 1e9:.3g} GFLOP a training step")
+    if p.flops_per_sample:
+        facts.append(f"{p.flops_per_sample / 1e9:.3g} GFLOP a sample")
+    if p.peak_memory_bytes:
+        facts.append(f"peak memory {p.peak_memory_bytes / 2**20:.0f} MiB")
+    yield ", ".join(facts)
+    yield ("seconds  " + ", ".join(f"{stage.name} {stage.seconds:.1f}" for stage in p.stages) + f"; in all {record.seconds:.1f}")
+    if p.extension:
+        e = p.extension
+        frozen = {True: "frozen weights bit-identical", False: "FROZEN WEIGHTS CHANGED", None: "nothing frozen"}
+        yield (
+            f"extension {e.mode}: {e.new_parameters} new parameters, {e.seconds:.1f} s = "
+            f"{e.share_of_base:.0%} of the base's training, {frozen[e.frozen_identical]}"
+        )
+
+
+def _circumstances(record: Record, path: Path) -> Iterator[tuple[str, str]]:
+    """What a reader must know beside the scores: what was changed, versions, code, level, date and machine."""
+    spec, where = record.spec, record.environment
+    yield "changed", ", ".join(_changed(record)) or "nothing: default settings, the preset's budget"
+    yield "versions", f"method {spec.method_version}, task {spec.task_version}, compbench {where.compbench}; {_code_age(record)}"
+    yield "level", _level(record, path)
+    shared = f", shared by {where.slots} runs" if where.slots > 1 else ""
+    machine = where.device if where.device != "cpu" else where.cpu or "unknown processor"
+    began = record.started[:16].replace("T", " ")
+    yield "where", f"{began} UTC, {machine}, {where.threads} of {where.cores} threads{shared}, torch {where.torch or 'none'}"
+    if record.profile.distrust:
+        yield "doubted", f"speeds: {record.profile.distrust}"
+
+
+def _changed(record: Record) -> Iterator[str]:
+    """NAME=VALUE of all that differs from the defaults of the installed method, its task and the preset's budget."""
+    from compbench.board.catalogue import catalogue
+    from compbench.board.groups import section_of
+    from compbench.registry import Registry
+    from compbench.store.defaults import literal_defaults
+
+    registry, spec = Registry(), record.spec
+    known = registry.names("methods")
+    file = registry.entry("methods", spec.method).file if spec.method in known else None
+    defaults = literal_defaults(file) if file else {}
+    for name, value in spec.settings.items():
+        if name not in defaults or value not in defaults[name]:
+            yield f"{name}={value}"
+    section = section_of(record, catalogue([spec.task], registry))
+    budget = {f"{name}={getattr(spec.budget, name)}" for name in spec.budget_changed}
+    yield from (f"task.{one}" for one in section.changed if one.partition("=")[0] not in spec.budget_changed)
+    yield from (f"budget.{one}" for one in sorted(budget))
+
+
+def _code_age(record: Record) -> str:
+    from compbench.registry import Registry
+    from compbench.store.meaning import differing, said
+
+    try:
+        return said(differing(record, Registry())).replace("the code", "today's code", 1)
+    except CompbenchError:
+        return "its method or task is not installed here"
+
+
+def _level(record: Record, path: Path) -> str:
+    from compbench.store import verification
+
+    try:
+        found, _ = verification.read(verification.beside(path.parent), [record], path.parent)
+    except (CompbenchError, OSError):
+        found = {}
+    standing = found.get(record.name, verification.Standing())
+    return f"{standing.level}, training data {standing.training_data}"

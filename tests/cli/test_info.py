@@ -1,0 +1,85 @@
+"""`info` answers in words: papers, tasks, best rows, budgets that differ, and what a score's name means."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.sample_records import record
+
+from compbench.cli.info import best_rows
+from compbench.cli.main import main
+from compbench.store.records import Store
+
+
+@pytest.fixture
+def info(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)  # no checkout: records are those of the home
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*words: str) -> str:
+        done = CliRunner().invoke(main, ["info", *words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    return call
+
+
+def test_a_method_names_paper_file_and_tasks(info) -> None:
+    facts = json.loads(info("factored", "--json"))
+    assert facts["paper"].startswith("Compositional Flow Matching with Factored Velocity Fields (FVF), equation 1")
+    assert "factored.py" in facts["file"]
+    assert "planning: planning-iid planning-noniid" in facts["runs on"]
+
+
+def test_the_paper_of_a_family_of_methods_leaves_their_summaries_out(info) -> None:
+    found = json.loads(info("fkc", "--json"))["paper"]
+    assert found.startswith("Catastrophic Compositional Generation, section 3.2")
+    assert "fkc-oracle" not in found
+
+
+def test_a_method_names_its_best_row_from_the_records(info, tmp_path: Path) -> None:
+    store = Store(tmp_path / "records")
+    for seed in range(3):
+        store.write(record(seed=seed))
+    spec, score = record().spec, next(score for score in record().scores if score.primary)
+    row = best_rows(spec.method)[spec.task]
+    assert row.startswith(f"{score.name} ")
+    assert f"({spec.preset}, 3 seeds)" in row
+
+
+def test_budgets_are_a_table_of_what_differs(info) -> None:
+    lines = info("shapes3d-heavy").splitlines()
+    head = next(line for line in lines if line.startswith("budget "))
+    assert head.split() == ["budget", *[name for name in ("smoke", "quick", "standard", "paper") if name in head]]
+    row = next(line.split() for line in lines if line.startswith("train_steps"))
+    assert len(row) == len(head.split())
+    assert len(set(row[1:])) > 1
+    assert not any(line.startswith("gradient_clip") for line in lines)
+
+
+def test_output_has_no_trailing_blanks_and_keeps_to_columns(info) -> None:
+    lines = info("shapes3d-heavy").splitlines()
+    assert all(line == line.rstrip() for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_identified_says_what_a_score_above_chance_would_mean(info) -> None:
+    assert "A score above chance comes from" in json.loads(info("shapes3d-heavy", "--json"))["identified"]
+    assert json.loads(info("shapes3d-light", "--json"))["identified"].startswith("yes")
+
+
+def test_a_score_is_explained(info) -> None:
+    facts = json.loads(info("heldout_accuracy", "--json"))
+    assert facts["split"] == "heldout: combinations never trained on"
+    assert facts["metric"].startswith("accuracy: share of samples")
+    assert "shapes3d-heavy" in facts["ranks"]
+
+
+def test_an_unknown_name_suggests_three_at_most(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["info", "shapes3d-hevy"], env={"COMPBENCH_HOME": str(tmp_path)})
+    assert done.exit_code == 2
+    assert "'shapes3d-heavy'" in done.output
+    assert done.output.count("'") <= 2 * 4
+    assert len(done.output) < 250

@@ -1,0 +1,68 @@
+"""`show` says what was run and where, beside what came of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.sample_records import record
+
+from compbench.cli.main import main
+from compbench.registry import Registry
+from compbench.store.defaults import literal_defaults
+from compbench.store.records import Store
+
+
+@pytest.fixture
+def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+    return lambda *words: CliRunner().invoke(main, ["show", *words])
+
+
+def test_a_record_says_what_was_changed_where_and_how_far_it_is_vouched_for(show, tmp_path: Path) -> None:
+    one = record()
+    spec = one.spec.model_copy(update={"budget_changed": ("train_steps",)})
+    one = one.model_copy(update={"spec": spec, "identity": spec.identity, "started": "2026-03-04T05:06:07+00:00"})
+    one = one.model_copy(update={"profile": one.profile.model_copy(update={"distrust": "the clocks disagree"})})
+    Store(tmp_path / "records").write(one)
+    output = show(spec.identity[:12]).output
+    assert f"budget.train_steps={spec.budget.train_steps}" in output
+    assert "2026-03-04 05:06 UTC" in output
+    assert f"{one.environment.threads} of {one.environment.cores} threads" in output
+    assert "level    self-reported" in output
+    assert f"method {spec.method_version}, task {spec.task_version}" in output
+    assert "doubted  speeds: the clocks disagree" in output
+
+
+def test_lines_have_no_trailing_blanks(show, tmp_path: Path) -> None:
+    Store(tmp_path / "records").write(record())
+    lines = show(record().identity[:12]).output.splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_an_ambiguous_name_lists_its_matches(show, tmp_path: Path) -> None:
+    names = [Store(tmp_path / "records").write(record(seed=seed)).stem for seed in range(12)]
+    found = show(record().spec.task)
+    assert found.exit_code == 2
+    assert sum(name in found.output for name in names) == 10
+    assert "and 2 more" in found.output
+
+
+def test_no_records_are_said_to_be_none(show) -> None:
+    found = show()
+    assert found.exit_code == 0
+    assert "there are no records in" in found.output
+
+
+@pytest.mark.parametrize("name", ["factored", "fkc", "dcfm-a", "low-rank", "slice-cfg"])
+def test_literal_defaults_are_those_of_the_settings(name: str) -> None:
+    registry = Registry()
+    defaults = json.loads(registry.load("methods", name).settings().model_dump_json())
+    known = literal_defaults(registry.entry("methods", name).file)
+    assert {key for key, value in defaults.items() if value not in known.get(key, [])} == set()
+
+
+@pytest.mark.parametrize("verb", ["run", "sweep", "list", "info", "show", "plugins"])
+def test_help_has_an_example(verb: str) -> None:
+    assert f"compbench {verb}" in CliRunner().invoke(main, [verb, "--help"]).output.split("Options")[0].partition("\n")[2]
