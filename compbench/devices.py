@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -143,13 +142,6 @@ def cores_busy(before: Ticks, after: Ticks) -> float:
     """How many cores were busy between two looks, 0 to `num_cores()`."""
     passed = [(after[core][0] - busy, after[core][1] - idle) for core, (busy, idle) in before.items() if core in after]
     return sum(busy / (busy + idle) for busy, idle in passed if busy + idle > 0)
-
-
-def cores_taken(seconds: float = 0.1) -> float:
-    """How many cores are busy just now; asked before work begins, it is what other processes take."""
-    before = core_ticks()
-    time.sleep(seconds)
-    return cores_busy(before, core_ticks())
 
 
 def _cpu_flags() -> list[str]:

@@ -17,7 +17,7 @@ from compbench.check.findings import CHECKS, Finding, Report, failed
 from compbench.errors import CompbenchError
 from compbench.run.channel import Closed
 from compbench.run.messages import Message
-from compbench.run.processes import Ended, Process
+from compbench.run.processes import Ended, Process, last_line
 
 
 class Order(Message):
@@ -111,11 +111,7 @@ def _listen(process: Process, order: Order, findings: list[Finding], time_limit:
         if isinstance(end, Ended) and end.status == "timeout":
             findings.append(failed("time", problem, f"not done within {time_limit:g} s, {during}"))
         else:
-            told = f"{end.reason}, {during}{_last_line(end.traceback)}" if isinstance(end, Ended) else f"{end}, {during}"
-            findings.append(failed("process", problem, told))
+            said = last_line(end.traceback, 200) if isinstance(end, Ended) else ""
+            found = f"{end.reason if isinstance(end, Ended) else end}, {during}" + (f"; its last line: {said}" if said else "")
+            findings.append(failed("process", problem, found))
         findings.append(Finding("process", "", "skipped", f"all that would have come after '{check}'"))
-
-
-def _last_line(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return f"; its last line: {lines[-1][:200]}" if lines else ""

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from compbench.errors import CompbenchError
+from compbench.interfaces import PRESETS
 
 if TYPE_CHECKING:
     from compbench.home import Home
     from compbench.schemas import RunRequest
 
 Command = TypeVar("Command", bound=Callable[..., object])
-
-PRESETS = ("smoke", "quick", "paper")
 
 
 def run_options(command: Command) -> Command:

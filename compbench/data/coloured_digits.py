@@ -29,7 +29,6 @@ FILES = {
 }
 """MNIST's files and the md5 sums of their gzipped form."""
 
-NUM_DIGITS = 10
 NUM_REFERENCE = 497
 """Of scikit-learn's 1,797 digits, those that nobody trains on."""
 

@@ -260,11 +260,6 @@ def monolithic_net(problem: Problem, *, head_width: float = 1.0) -> VelocityNet:
     return net
 
 
-def count_parameters(module: nn.Module) -> int:
-    """Number of parameters, trainable or not."""
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def _tile(x: Tensor, count: int) -> Tensor:
     """(B, ...) -> (count B, ...), the whole batch repeated; keeps channels-last."""
     return x.repeat(count, *([1] * (x.ndim - 1))) if x.ndim != 4 else torch.cat([x] * count)

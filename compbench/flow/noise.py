@@ -18,7 +18,7 @@ from torch import Generator, Tensor, nn
 from compbench.errors import CompbenchError
 from compbench.flow.compose import Guidance
 from compbench.flow.memory import rows_at_once
-from compbench.flow.path import GaussianPath, VariancePreservingPath, per_sample, point
+from compbench.flow.path import GaussianPath, VariancePreservingPath, point
 from compbench.flow.train import train
 from compbench.flow.transfer import numbers
 
@@ -194,8 +194,3 @@ def noise_loss(net: nn.Module, path: GaussianPath, batch: Batch, generator: Gene
     x0 = torch.randn(x1.shape, generator=generator, device=x1.device)
     t = torch.rand(len(x1), generator=generator, device=x1.device)
     return (net(point(path, x0, x1, t), t, batch.condition) - x0).square().flatten(1).sum(1).mean()
-
-
-def noise_to_score(path: GaussianPath, noise: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-    """s = -eps / sigma_t, (B, *D)."""
-    return -noise / per_sample(path.at(t).sigma, x_t)

@@ -13,8 +13,6 @@ from compbench.errors import CompbenchError
 from compbench.files import write_atomically
 from compbench.gate.sides import Facts, ScoreBySeed, Scores
 
-FORMAT = 1
-
 
 class StoredCell(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from compbench.devices import num_cores, thread_variables
 from compbench.gate.suite import Cell
 from compbench.run import supervisor
-from compbench.run.processes import MALLOC
+from compbench.run.processes import MALLOC, last_line
 from compbench.run.supervisor import STOP
 from compbench.sweep.parse import parse_seeds
 
@@ -86,7 +86,7 @@ class Side:
         try:
             return json.loads(ended.stdout.strip().splitlines()[-1])
         except (IndexError, ValueError) as error:
-            raise Unable(f"exit status {ended.returncode}: {last_line(ended.stderr)}") from error
+            raise Unable(f"exit status {ended.returncode}: {last_line(ended.stderr) or 'it said nothing'}") from error
 
 
 def supervised(
@@ -115,11 +115,6 @@ def supervised(
         if process.poll() is None:
             process.send_signal(STOP)
             process.communicate()
-
-
-def last_line(text: str, most: int = 300) -> str:
-    """What a process said last."""
-    return next((line[:most] for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
 
 
 class Asked(NamedTuple):

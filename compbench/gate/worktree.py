@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from compbench.errors import CompbenchError
-from compbench.gate.sides import SUPERVISOR, CouldNotRun, Side, Unable, home_of, last_line, supervised
+from compbench.gate.sides import SUPERVISOR, CouldNotRun, Side, Unable, home_of, supervised
+from compbench.run.processes import last_line
 
 INSTALL_SECONDS = 3600.0
 

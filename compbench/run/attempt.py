@@ -33,7 +33,7 @@ from compbench.run.messages import (
     Opened,
     RefereeDescribed,
 )
-from compbench.run.processes import Ended
+from compbench.run.processes import Ended, last_line
 from compbench.run.resolve import check_same
 from compbench.run.signals import uninterrupted
 from compbench.schemas import Profile, Record, RunRequest, RunSpec, Status
@@ -108,7 +108,7 @@ class Attempt:
         try:
             self.contestant, self.referee = self.pair.describe()
         except Ended as end:
-            raise CompbenchError(end.reason if end.usage else f"{end.reason}. {_last_line(end.traceback)}".strip()) from end
+            raise CompbenchError(end.reason if end.usage else f"{end.reason}. {last_line(end.traceback)}".strip()) from end
         try:
             self.spec = self._spec()
         except ValidationError as error:
@@ -371,8 +371,3 @@ def exclusive(path: Path, spec: RunSpec, *, alarm: Callable[[], None] = lambda: 
         yield lease
     finally:
         lease.release()
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""

@@ -285,3 +285,8 @@ def log_tail(log: Path, count: int = 4000) -> str:
             return file.read(count).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def last_line(text: str, most: int = 300) -> str:
+    """The last line of a child's output that says something, cut; "" if there is none."""
+    return next((line.strip()[:most] for line in reversed(text.splitlines()) if line.strip()), "")

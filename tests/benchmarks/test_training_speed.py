@@ -9,9 +9,10 @@ from compbench import devices
 from compbench.context import NoCheckpoints
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
-from compbench.flow.nets import count_parameters, monolithic_net
+from compbench.flow.nets import monolithic_net
 from compbench.flow.train import flow_matching_loss, train
 from compbench.interfaces import Batch, Budget, Context, Event, Problem
+from compbench.profiling import num_parameters
 
 pytestmark = pytest.mark.slow
 
@@ -81,4 +82,4 @@ def test_benchmarked_paper_network_has_the_paper_s_size() -> None:
     device = torch.device("cpu")
     budget = small(width=64, patch=1, batch_size=1)
     problem = Problem(SPACE, Event("image", (3, 64, 64)), Federation([Constant(device, 1)]), budget, Holdout.empty(SPACE))
-    assert 7.4e6 < count_parameters(monolithic_net(problem)) < 7.7e6
+    assert 7.4e6 < num_parameters(monolithic_net(problem)) < 7.7e6

@@ -10,16 +10,16 @@ from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.flow.codes import CodeSettings
 from compbench.flow.decoders import CNNDecoder, MLPDecoder, PixelDecoder, TransformerDecoder, condition_decoder, regress
-from compbench.flow.nets import count_parameters
 from compbench.interfaces import Budget, Context, Event, Problem
+from compbench.profiling import num_parameters
 
 SPACE = FactorSpace([Factor("x", 4), Factor("y", 4)])
 
 
 def test_cnn_and_mlp_have_the_repositorys_number_of_parameters() -> None:
     for num_hidden, parameters in ((2, 307_457), (3, 344_385), (4, 381_313)):
-        assert count_parameters(CNNDecoder(56, (1, 28, 28), channels=64, num_hidden=num_hidden)) == parameters
-    assert count_parameters(MLPDecoder(56, (1, 28, 28), width=256, depth=3)) == 347_664
+        assert num_parameters(CNNDecoder(56, (1, 28, 28), channels=64, num_hidden=num_hidden)) == parameters
+    assert num_parameters(MLPDecoder(56, (1, 28, 28), width=256, depth=3)) == 347_664
 
 
 @pytest.mark.parametrize("shape", [(1, 14, 14), (3, 16, 12)])

@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 
 from compbench.errors import CompbenchError
-from compbench.flow.nets import MLP, UNet, VelocityNet, backbone, count_parameters, head, head_hidden
+from compbench.flow.nets import MLP, UNet, VelocityNet, backbone, head, head_hidden
 from compbench.interfaces import Budget, Event
+from compbench.profiling import num_parameters
 
 
 class FirstValueHead(torch.nn.Module):
@@ -32,7 +33,7 @@ def make(body: UNet | MLP, *, std: float = 0.0, prediction: str = "velocity") ->
 
 
 def test_unet_of_the_paper_has_about_six_and_a_half_million_parameters() -> None:
-    assert 6.3e6 < count_parameters(UNet((3, 64, 64), width=64)) < 6.8e6
+    assert 6.3e6 < num_parameters(UNet((3, 64, 64), width=64)) < 6.8e6
 
 
 def test_unet_of_the_paper_has_256_channels_at_16_by_16_in_the_middle() -> None:

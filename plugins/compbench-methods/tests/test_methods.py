@@ -18,8 +18,9 @@ from torch import Generator, Tensor
 from compbench.errors import Cancelled, CompbenchError
 from compbench.factors import NULL, Holdout
 from compbench.federation import Federation
-from compbench.flow.nets import VelocityNet, count_parameters
+from compbench.flow.nets import VelocityNet
 from compbench.interfaces import Budget, Event, Method, Problem, Request
+from compbench.profiling import num_parameters
 
 METHODS = {module.__name__.rsplit(".", 1)[-1]: module for module in (mono, factored, slice_cfg)}
 
@@ -130,7 +131,7 @@ def test_method_counts_its_evaluations(name, evaluations) -> None:
 def test_parameters_match_within_a_tenth_of_a_million_at_the_paper_s_width(space, low, high) -> None:
     budget = Budget(train_steps=1, batch_size=1, width=64, learning_rate=1e-3, sample_steps=1)
     problem = Problem(space, Event("image", (3, 64, 64)), Federation([Shades()]), budget, Holdout.empty(space))
-    counts = [count_parameters(module.build(module.Settings(), problem)) for module in METHODS.values()]
+    counts = [num_parameters(module.build(module.Settings(), problem)) for module in METHODS.values()]
     assert max(counts) - min(counts) < 0.1e6
     assert low < min(counts)
     assert max(counts) < high
