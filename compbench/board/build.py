@@ -75,7 +75,7 @@ def stale(material: Material, destination: Path) -> list[Path]:
 
 def tables(material: Material) -> tuple[Board, tuple[Contest, ...]]:
     """All rows, and the matrix of methods by families at each preset."""
-    defaults = {(name, facts.distribution): facts.defaults for name, facts in material.methods.items()}
+    defaults = {(name, facts.distribution): (facts.version, facts.defaults) for name, facts in material.methods.items()}
     board = aggregate(material.records, material.standings, material.catalogue, material.profiles, defaults)
     return board, contests(board)
 

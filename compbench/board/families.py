@@ -84,7 +84,8 @@ def contests(board: Board) -> tuple[Contest, ...]:
     for row in board.rows:
         if row.section.task in core and not row.section.changed:
             found[row.section.preset][row.section.task][row.section].append(row)
-    return tuple(_contest(preset, found[preset], board) for preset in sorted(found, key=PRESETS.index, reverse=True))
+    made = (_contest(preset, found[preset], board) for preset in sorted(found, key=PRESETS.index, reverse=True))
+    return tuple(contest for contest in made if contest.families)
 
 
 def _contest(preset: str, tasks: Mapping[str, Mapping[Section, list[BoardRow]]], board: Board) -> Contest:

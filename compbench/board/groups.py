@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -92,14 +92,15 @@ Method = tuple[str, str, int]
 """Name, distribution, version."""
 
 
-Defaults = Mapping[tuple[str, str], Mapping[str, Any]]
-"""Default settings of methods that are installed, by name and distribution."""
+Defaults = Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]
+"""Version and default settings of methods that are installed, by name and distribution."""
 
 
 def default_settings(sections: Mapping[Section, Iterable[Group]], known: Defaults) -> dict[Method, str]:
     """Settings that stand for each method: its defaults; of one that is not installed those under which it ran most tasks.
 
     A record does not say which of its settings were given by hand.  A method that was never run at its defaults is not there.
+    Of a version that is not the installed one, a setting may have had another default: one that all its runs agree on.
     """
     found: dict[Method, dict[str, set[Section]]] = defaultdict(lambda: defaultdict(set))
     for section, groups in sections.items():
@@ -112,16 +113,23 @@ def default_settings(sections: Mapping[Section, Iterable[Group]], known: Default
 
     chosen = {}
     for method, runs in found.items():
-        default = known.get(method[:2], {})
+        version, default = known.get(method[:2], (0, {}))
+        if version != method[2]:
+            default = _still_known(default, [json.loads(settings) for settings in runs])
         own = {settings: where for settings, where in runs.items() if _agrees(json.loads(settings), default)}
         if own:
             chosen[method] = min(own.items(), key=place)[0]
     return chosen
 
 
+def _still_known(default: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The defaults without those of settings that all runs of another version had at one value."""
+    return {name: value for name, value in default.items() if len({_written(own.get(name)) for own in runs}) > 1}
+
+
 def _agrees(settings: Mapping[str, Any], default: Mapping[str, Any]) -> bool:
     """Whether no setting is known to differ from its default; settings that came later have none in older records."""
-    return all(name not in settings or _written(settings[name]) == _written(value) for name, value in default.items())
+    return all(name not in settings or settings[name] == json.loads(json.dumps(value)) for name, value in default.items())
 
 
 def variants(groups: Iterable[Group]) -> dict[Group, str]:

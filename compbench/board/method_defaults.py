@@ -21,31 +21,45 @@ DEEPEST = 8
 
 def default_settings_of(entry: Entry) -> dict[str, Any]:
     """Name -> default of each setting whose default is written as a literal; {} where the settings class is not found."""
-    if entry.file is None:
-        return {}
-    tree = _tree(entry.file)
+    given = _given(entry)
+    settings = _settings(list(given.values()))
+    return _fields(entry.file, settings, DEEPEST) if entry.file is not None and settings is not None else {}
+
+
+def version_of(entry: Entry) -> int:
+    """The method's version: 1 where the source says none."""
+    version = _given(entry).get("version")
+    return version.value if isinstance(version, ast.Constant) and isinstance(version.value, int) else 1
+
+
+def _given(entry: Entry) -> dict[str, ast.expr]:
+    """Arguments of the call that makes the method, by keyword or position, and of the partial call that it completes."""
+    tree = _tree(entry.file) if entry.file is not None else ast.Module([], [])
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            named = any(isinstance(value, ast.Constant) and value.value == entry.name for value in given)
-            settings = _settings(given) if named else None
-            if named and settings is None:  # learned = partial(Method, settings=Settings)
-                settings = _settings(_given_to(tree, _name(node.func)))
-            if settings is not None:
-                return _fields(entry.file, settings, DEEPEST)
+            given = _arguments(node)
+            if any(isinstance(value, ast.Constant) and value.value == entry.name for value in given.values()):
+                given = {**_given_to(tree, _name(node.func)), **given}  # learned = partial(Method, settings=Settings)
+                if _settings(list(given.values())) is not None:
+                    return given
     return {}
+
+
+def _arguments(call: ast.Call) -> dict[str, ast.expr]:
+    named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    return {**{f"argument {index}": value for index, value in enumerate(call.args)}, **named}
 
 
 def _settings(given: Sequence[ast.expr]) -> ast.expr | None:
     return next((value for value in given if _name(value).endswith("Settings")), None)
 
 
-def _given_to(tree: ast.Module, name: str) -> list[ast.expr]:
+def _given_to(tree: ast.Module, name: str) -> dict[str, ast.expr]:
     """Arguments of the call that a name stands for."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and name in map(_name, node.targets):
-            return [*node.value.args, *(keyword.value for keyword in node.value.keywords)]
-    return []
+            return {f"{name} {key}" if " " in key else key: value for key, value in _arguments(node.value).items()}
+    return {}
 
 
 def _fields(file: Path, reference: ast.expr, depth: int) -> dict[str, Any]:

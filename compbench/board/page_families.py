@@ -12,7 +12,7 @@ from urllib.parse import quote
 from compbench.board.aggregate import BoardRow
 from compbench.board.families import Contest, Family
 from compbench.board.findings import findings, train_flops
-from compbench.board.method_defaults import default_settings_of
+from compbench.board.method_defaults import default_settings_of, version_of
 from compbench.board.notation import count, open_ranks, standing_words
 from compbench.board.papers import PaperFigure
 from compbench.interfaces import PRESETS
@@ -28,12 +28,13 @@ class MethodFacts(NamedTuple):
     Attributes:
         summary: its idea.
         address: of its file, as seen from the page.
-        distribution, defaults: where it is installed from, and its settings' defaults as they are read from its source.
+        distribution, version, defaults: where it is installed from, and what its source says of its settings.
     """
 
     summary: str = ""
     address: str = ""
     distribution: str = ""
+    version: int = 0
     defaults: Mapping[str, Any] = {}
 
 
@@ -86,12 +87,12 @@ def _cell(family: Family, method: tuple[str, str]) -> dict[str, Any] | None:
 
 
 def default_contest(contests: Sequence[Contest]) -> int:
-    """The contest that is shown first: that with most ranked places; of equals `standard`, then the longest preset."""
+    """The contest that is shown first: that with most ranked places, then with most places, then `standard`."""
 
     def place(index: int) -> tuple[object, ...]:
         contest = contests[index]
-        ranked = sum(found.rank is not None for family in contest.families for found in family.standings.values())
-        return ranked, contest.preset == "standard", PRESETS.index(contest.preset)
+        places = [found.rank is not None for family in contest.families for found in family.standings.values()]
+        return sum(places), len(places), contest.preset == "standard", PRESETS.index(contest.preset)
 
     return max(range(len(contests)), key=place, default=0)
 
@@ -138,6 +139,6 @@ def method_facts(modules: Mapping[str, str], output: Path, root: Path) -> dict[s
         path = next(iter(sorted(root.glob(f"plugins/*/{module.replace('.', '/')}.py"))), None) if NAME.fullmatch(module) else None
         way = quote(os.path.relpath(path, output.resolve()).replace(os.sep, "/")) if path else ""
         entry = installed.get(name)
-        known = (entry.distribution, default_settings_of(entry)) if entry else ("", {})
+        known = (entry.distribution, version_of(entry), default_settings_of(entry)) if entry else ("", 0, {})
         found[name] = MethodFacts(entry.summary if entry else "", way, *known)
     return found

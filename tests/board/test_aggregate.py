@@ -179,9 +179,17 @@ def test_methods_compete_by_their_default_settings_newest_version_and_one_device
 
 def test_what_a_method_ran_most_is_not_taken_for_its_default_where_that_is_known() -> None:
     made = [*seeds("cfg", 0.5, 0.6, settings={"w": 3.0, "steps": 20}), *seeds("mono", 0.1, 0.2, settings={"w": 3.0})]
-    known = {("cfg", ""): {"w": 1.5}, ("mono", ""): {"w": 3.0, "new": 1}}
+    known = {("cfg", ""): (1, {"w": 1.5}), ("mono", ""): (1, {"w": 3, "new": 1})}
     assert {row.method: row.kind for row in rows(made, method_defaults=known)} == {"cfg": "ablation", "mono": "run"}
     assert {row.method: row.kind for row in rows(made)} == {"cfg": "run", "mono": "run"}
+
+
+def test_an_older_version_may_have_had_another_default_that_all_its_runs_agree_on() -> None:
+    made = [*seeds("fkc", 0.5, 0.6, settings={"w": 1.0, "k": 16})]
+    made += [*seeds("fkc", 0.7, 0.8, settings={"w": 1.0, "k": 4}), *seeds("fkc", 0.7, task="gmm-id", settings={"w": 1.0, "k": 4})]
+    known = {("fkc", ""): (2, {"w": "task", "k": 16})}
+    found = [(row.variant, row.kind) for row in rows(made, method_defaults=known) if row.section.task == "shapes3d-heavy"]
+    assert found == [("k=16", "run"), ("k=4", "ablation")]
 
 
 def test_a_failed_seed_counts_as_the_worst_in_the_ranks() -> None:

@@ -13,6 +13,7 @@ from support.sample_records import record, score
 
 from compbench.board.aggregate import aggregate
 from compbench.board.families import FAMILIES, Contest, Standing, contests
+from compbench.board.page_families import default_contest
 from compbench.board.render_families import families_csv, families_markdown, tasks_csv
 from compbench.board.scale import Scale, scale_of, scales
 from compbench.registry import Registry
@@ -108,6 +109,13 @@ def test_a_task_that_does_not_tell_methods_apart_counts_nowhere_and_says_so() ->
     assert all(row.rank is None for row in board.rows if row.section.task == TASKS[0])
     (line,) = [line for line in csv.DictReader(io.StringIO(tasks_csv(board))) if line["task"] == TASKS[0]]
     assert line["ranks"] == "no"
+
+
+def test_a_preset_of_which_nothing_can_be_shown_is_not_shown_first() -> None:
+    only = [record(score(value=0.5), method="oracle", task=TASKS[0], preset="paper", more={"oracle": True})]
+    found = contests(aggregate([*runs("factored", GOOD), *only]))
+    assert [contest.preset for contest in found] == ["quick"]
+    assert found[default_contest(found)].preset == "quick"
 
 
 def test_presets_are_never_mixed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compbench.board.method_defaults import default_settings_of
+from compbench.board.method_defaults import default_settings_of, version_of
 from compbench.registry import Registry
 
 NAMES = Registry().names("methods")
@@ -18,6 +18,7 @@ def test_what_is_read_from_source_is_what_the_class_says(name: str) -> None:
         pytest.skip(loaded.reason)
     found, true = default_settings_of(loaded.entry), loaded.value.settings().model_dump()
     assert {key: true[key] for key in found} == found
+    assert version_of(loaded.entry) == loaded.value.version
 
 
 def test_most_of_the_shipped_methods_are_read_whole() -> None:
