@@ -112,6 +112,6 @@ def _listen(process: Process, order: Order, findings: list[Finding], time_limit:
             findings.append(failed("time", problem, f"not done within {time_limit:g} s, {during}"))
         else:
             said = last_line(end.traceback, 200) if isinstance(end, Ended) else ""
-            found = f"{end.reason if isinstance(end, Ended) else end}, {during}" + (f"; its last line: {said}" if said else "")
-            findings.append(failed("process", problem, found))
+            how = f"{end.reason if isinstance(end, Ended) else end}, {during}" + (f"; its last line: {said}" if said else "")
+            findings.append(failed("process", problem, how))
         findings.append(Finding("process", "", "skipped", f"all that would have come after '{check}'"))
