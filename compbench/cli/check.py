@@ -41,6 +41,9 @@ def check(
 ) -> None:
     """Check that methods keep the contract, on tiny problems of every kind of event that they claim.
 
+    \b
+    compbench check my-method
+
     NAME may be a pattern: 'dcfm-*'.  Each method runs in a process of its own.  Exit status: 0 all is well, 1 something
     failed, 2 wrong usage.
     """

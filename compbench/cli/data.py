@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 @click.group()
 def data() -> None:
-    """Official data: what there is, fetching and verifying it, and pictures of the embedded renderers."""
+    """Official data: what there is, fetching and verifying it, and pictures of the embedded renderers.
+
+    \b
+    compbench data list
+    compbench data fetch shapes3d
+    """
 
 
 @data.command("list")

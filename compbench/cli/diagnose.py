@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 def diagnose(record: str, factors: str, derivative: Derivative, output: Path | None, plugins: tuple[Path, ...]) -> None:
     """Look inside the model of a RECORD: landscapes, superposition, kernels, geometry and probes of its layers.
 
+    \b
+    compbench diagnose shapes3d-heavy.factored.quick.s0
+
     Writes figures (PNG), all numbers (diagnostics.json) and index.html.  Needs the run's weights, which are in
     COMPBENCH_HOME after a run on this machine.
     """

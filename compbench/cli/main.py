@@ -7,7 +7,23 @@ from typing import Any
 import click
 
 from compbench import __version__
-from compbench.cli import board, check, data, diagnose, doctor, gate, info, new, profile, run, show, store, submit, sweep
+from compbench.cli import (
+    board,
+    check,
+    completion,
+    data,
+    diagnose,
+    doctor,
+    gate,
+    info,
+    new,
+    profile,
+    run,
+    show,
+    store,
+    submit,
+    sweep,
+)
 from compbench.cli import list as listing
 from compbench.errors import CompbenchError
 
@@ -56,6 +72,7 @@ for verb in (
     diagnose.diagnose,
     doctor.doctor,
     check.check,
+    completion.completion,
     gate.gate,
     profile.profile,
     new.new,

@@ -13,7 +13,11 @@ import click
 @click.option("--kind", type=click.Choice(["method", "task", "metric"]), default="method", show_default=True)
 @click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Where the folder goes; default: here.")
 def new(name: str, kind: Any, into: Path) -> None:
-    """Write a plugin to start from: a folder compbench-NAME with one file that works, a test, and a CI workflow."""
+    """Write a plugin to start from: a folder compbench-NAME with one file that works, a test, and a CI workflow.
+
+    \b
+    compbench new my-method
+    """
     from compbench.new.starter import start
 
     folder, files = start(name, kind, into)

@@ -23,6 +23,9 @@ FOLDER = click.Path(path_type=Path)
 def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> None:
     """Check a folder of records (default: those of COMPBENCH_HOME): form, place, sense, orphans, what killed runs left.
 
+    \b
+    compbench verify leaderboards/records
+
     Each problem is listed with how to mend it; nothing is changed.  Exit status: 0 all sound, 1 problems, 2 no such folder.
     """
     from compbench.store.history import overwritten
@@ -58,6 +61,9 @@ def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> N
 def sign(store: Path) -> None:
     """Give every record of format 1 in STORE a digest, once; later formats are born with one, and those without are refused.
 
+    \b
+    compbench sign leaderboards/records
+
     Only for files that are what was written, as in a git history that you trust: commit the result by itself.
     """
     from compbench.store import verification
@@ -73,7 +79,11 @@ def sign(store: Path) -> None:
 @click.argument("store", required=False, type=FOLDER)
 @click.option("--to", "destination", required=True, type=FOLDER, metavar="FILE.csv|FILE.parquet", help="The file to write.")
 def export(store: Path | None, destination: Path) -> None:
-    """Write a folder of records (default: those of COMPBENCH_HOME) as flat rows, one a score: CSV, or parquet with pyarrow."""
+    """Write a folder of records (default: those of COMPBENCH_HOME) as flat rows, one a score: CSV, or parquet with pyarrow.
+
+    \b
+    compbench export --to records.csv
+    """
     from compbench.store.export import export as export_records
     from compbench.store.records import Store, read_records
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal["seen", "external"], note: str) -> None:
     """Check RECORDS and lay them out for a pull request to leaderboards/.
 
+    \b
+    compbench submit shapes3d-heavy.my-method --training-data seen
+
     RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  Everything is checked before
     anything is written.  Their level is `self-reported` until somebody else runs `compbench reproduce`.
     """
@@ -68,6 +71,9 @@ def _matching(store: Store, text: str) -> list[Path]:
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
     """Run the spec of RECORD again, compare the scores, and raise its level to `reproduced` if they agree.
+
+    \b
+    compbench reproduce shapes3d-heavy.factored.quick.s0
 
     Fresh processes and caches; judges are trained again.  Today's code is used, and which of its parts differ from the
     record's is said beside.  Exit status: 0 reproduced, 1 not, 2 wrong usage.

@@ -1,6 +1,9 @@
 """`show` says what was run and where, beside what came of it."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +66,19 @@ def test_literal_defaults_are_those_of_the_settings(name: str) -> None:
     assert {key for key, value in defaults.items() if value not in known.get(key, [])} == set()
 
 
-@pytest.mark.parametrize("verb", ["run", "sweep", "list", "info", "show", "plugins"])
+@pytest.mark.parametrize("verb", sorted(main.commands.keys() - {"board", "doctor"}))
 def test_help_has_an_example(verb: str) -> None:
     assert f"compbench {verb}" in CliRunner().invoke(main, [verb, "--help"]).output.split("Options")[0].partition("\n")[2]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_prints_a_script_that_asks_the_command_line(shell: str) -> None:
+    done = CliRunner().invoke(main, ["completion", shell])
+    assert done.exit_code == 0
+    assert "_COMPBENCH_COMPLETE" in done.output
+
+
+def test_the_command_line_completes_its_verbs() -> None:
+    env = {**os.environ, "_COMPBENCH_COMPLETE": "zsh_complete", "COMP_WORDS": "compbench sw", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-m", "compbench.cli.start"], env=env, capture_output=True, text=True)
+    assert "sweep" in done.stdout.split()
