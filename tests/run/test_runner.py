@@ -151,9 +151,9 @@ def test_a_method_for_vectors_is_refused_on_images(home: Path, plugin) -> None:
 def test_two_runs_of_one_spec_at_once_are_told_apart(home: Path, tmp_path: Path) -> None:
     spec = run(request(home)).record.spec
     with (
-        exclusive(tmp_path, spec),
+        exclusive(tmp_path / "one.lease", spec),
         pytest.raises(CompbenchError, match="being run by another process"),
-        exclusive(tmp_path, spec),
+        exclusive(tmp_path / "one.lease", spec),
     ):
         pass
 
