@@ -1,0 +1,90 @@
+"""How slices are guided, over one fit: where in time the weight counts, and what is renoised by which prediction.
+
+interval-cfg  Slices with their weight inside an interval of noise only, and weight 1 outside of it.
+cfg-plus      Slices guided in the denoised estimate and renoised by the unconditional velocity, with a weight in [0, 1].
+
+Both compose v(NULL) + sum_k w_k (v(c_k) - v(NULL)) as slice-cfg does, on the fit that naive-ode, naive-sde and fkc share.  The
+interval is Kynkaanniemi et al. 2024 (arXiv 2404.07724), CFG++ is Chung et al. 2024 (arXiv 2406.08070) on the linear path.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from compbench.errors import Refused
+from compbench.flow import score_models
+from compbench.flow.compose import GuidanceWeight, around_null, compose, stacked
+from compbench.flow.solver import Known, answer
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, Problem, Request
+
+
+class IntervalSettings(score_models.ModelSettings):
+    weight: GuidanceWeight = Field(3.0, description="w_k inside the interval of the factors that the holdout is about")
+    begin: float = Field(0.2, ge=0, le=1, description="t (0 noise, 1 data) from which the weight counts")
+    end: float = Field(0.8, ge=0, le=1, description="t up to which it counts")
+
+    @model_validator(mode="after")
+    def _is_an_interval(self) -> IntervalSettings:
+        if self.begin > self.end:
+            raise ValueError(f"begin must not be after end, got {self.begin:g} and {self.end:g}")
+        return self
+
+
+class PlusSettings(score_models.ModelSettings):
+    strength: float = Field(0.6, ge=0, le=1, description="lambda: 0 ignores the condition, 1 is each slice's own estimate")
+
+
+def fit(settings: score_models.ModelSettings, problem: Problem, ctx: Context) -> nn.Module:
+    """The fit of score-composing methods; refused where compositions stand around a base, which has no NULL."""
+    if score_models.composes_around_base(problem):
+        raise Refused("guidance needs a model of NULL, and this task's compositions stand around a base combination.")
+    return score_models.fit(settings, problem, ctx)
+
+
+@torch.no_grad()
+def in_interval(settings: IntervalSettings, net: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """Euler's steps along slices whose weight depends on the time."""
+    inside = around_null(request.condition, net.guidance.weights(settings.weight, notes=ctx.notes))
+    outside = around_null(request.condition, [1.0] * request.condition.shape[1])
+    steps = iter(range(net.sample_steps))
+
+    def velocity(x: Tensor, t: Tensor) -> Tensor:
+        time = next(steps) / net.sample_steps  # the solver's own, without asking the device
+        with ctx.autocast():
+            return compose(net, x, t, inside if settings.begin <= time <= settings.end else outside)
+
+    return answer(velocity, request, num_steps=net.sample_steps)
+
+
+@torch.no_grad()
+def renoised(settings: PlusSettings, net: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """x' = t' E_guided[x1] + (1 - t') E_NULL[x0]: on the linear path E[x1] = x + (1 - t) v and E[x0] = x - t v."""
+    members = around_null(request.condition, [settings.strength] * request.condition.shape[1])
+    conditions = torch.stack([member.condition for member in members])
+    known, x, count = Known.of(request), request.x0, net.sample_steps
+    for step in range(count):
+        t, after = step / count, (step + 1) / count
+        with ctx.autocast():
+            velocities = stacked(net, x, x.new_full((len(x),), t), conditions).float()
+        guided = sum((m.weight * v for m, v in zip(members, velocities, strict=True)), torch.zeros_like(x))
+        x = after * (x + (1 - t) * guided) + (1 - after) * (x - t * velocities[0])
+        if known is not None:
+            x = known.on_path(x, request.x0, after, 1 - after)
+    return x
+
+
+def evaluations(settings: score_models.ModelSettings, problem: Problem) -> int:
+    """NULL and one slice a factor, each step."""
+    return problem.budget.sample_steps * score_models.num_members(problem)
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    shared = {"fit": fit, "build": score_models.build, "evaluations": evaluations, "shared_fit": score_models.fit_facts}
+    return (
+        Method(name="interval-cfg", settings=IntervalSettings, sample=in_interval, **shared),
+        Method(name="cfg-plus", settings=PlusSettings, sample=renoised, **shared),
+    )

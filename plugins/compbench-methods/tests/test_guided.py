@@ -1,0 +1,47 @@
+"""Guidance in an interval and CFG++ on exact velocities: point masses at the corners of a square, NULL their mean."""
+
+import pytest
+import torch
+from compbench_methods import guided
+from problems import context
+from torch import Tensor, nn
+
+from compbench.flow.compose import Guidance
+from compbench.interfaces import Request
+
+
+class Points(nn.Module):
+    """v = (m(c) - x) / (1 - t) of a point mass at m: 2 c - 1, 0 where open."""
+
+    sample_steps, guidance = 20, Guidance(3.0, (True, True))
+
+    def forward(self, x: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+        target = torch.where(condition < 0, 0.0, 2.0 * condition - 1)
+        return (target - x) / (1 - t[:, None])
+
+
+REQUEST = Request(torch.tensor([[0, 1], [1, 1]] * 4), torch.randn(8, 2, generator=torch.Generator().manual_seed(0)))
+CORNERS = 2.0 * REQUEST.condition - 1
+
+
+def interval(**settings) -> Tensor:
+    return guided.in_interval(guided.IntervalSettings(**settings), Points(), REQUEST, context())
+
+
+def test_an_interval_that_ends_early_leaves_the_plain_composition() -> None:
+    assert torch.allclose(interval(begin=0.0, end=0.5), CORNERS, atol=1e-5)
+
+
+def test_an_interval_up_to_the_data_guides_all_the_way() -> None:
+    assert torch.allclose(interval(begin=0.0, end=1.0), 3 * CORNERS, atol=1e-5)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
+def test_the_last_step_of_cfg_plus_is_the_guided_estimate(strength: float) -> None:
+    x = guided.renoised(guided.PlusSettings(strength=strength), Points(), REQUEST, context())
+    assert torch.allclose(x, strength * CORNERS, atol=1e-5)
+
+
+def test_an_interval_that_ends_before_it_begins_is_refused() -> None:
+    with pytest.raises(ValueError, match="begin must not be after end, got 0.8 and 0.2"):
+        guided.IntervalSettings(begin=0.8, end=0.2)
