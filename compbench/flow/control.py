@@ -23,6 +23,10 @@ SMALLEST = 1e-12
 """Added to variances that are divided by."""
 
 
+NUDGE = 1e-3
+"""How far a probe moves a point, in data's units: a difference along it is the derivative that Hutchinson's estimate takes."""
+
+
 class Bases(NamedTuple):
     """What a control is made of, at N points of d numbers.
 
@@ -52,8 +56,9 @@ def bases(members: Members, x: Tensor, t: float, generator: Generator) -> Bases:
         scores, bends = members.scores(x, t), members.divergences(x, t)  # (C, N, *D), (C, N)
     else:
         probe = torch.randint(2, x.shape, generator=generator, device=x.device, dtype=x.dtype) * 2 - 1
-        both = torch.func.jvp(lambda y: members.scores(y, t), (x,), (probe,))
-        scores, along = both[0], both[1]
+        pairs = torch.stack([x, x + NUDGE * probe], 1).flatten(0, 1)  # (2 N, *D): particles of one request stay together
+        scores, nudged = members.scores(pairs, t).unflatten(1, (len(x), 2)).unbind(2)  # (C, N, *D) each
+        along = (nudged - scores) / NUDGE
         bends = (along * probe).flatten(2).sum(-1)
     total, gap = total_and_gap(scores, members.weights)
     drifts = torch.cat([scores, x[None]])

@@ -5,7 +5,7 @@ driftlite-oracle  The same on the task's analytic scores, with exact divergences
 
 DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance, for products of models.  Where all requests ask
 for one composition its coefficients come from pilots, which no request meets; elsewhere each swarm has its own.  Learnt
-scores have Hutchinson's divergence, one probe and one forward-mode derivative an evaluation.
+scores have Hutchinson's divergence, one probe and one more point an evaluation.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
 
 
 def evaluations(settings: Particles, problem: Problem) -> int:
-    """Every member of the composition, for every particle, each step; a derivative counts as an evaluation, pilots do not."""
+    """Every member of the composition, for every particle, each step; a divergence counts as one too, pilots do not."""
     steps = steps_of(settings.num_steps, problem.budget.sample_steps)
     return 2 * settings.num_particles * score_models.num_members(problem) * steps
 
