@@ -86,15 +86,8 @@ class Channel:
 
     def receive(self, *, max_payload: int = 0) -> Frame:
         """The next frame; waits for it.  Raises Closed at the end of the stream, or if what came is no frame."""
-        while (frame := self._taken(max_payload)) is None:
-            self._read()
-        return frame
-
-    def poll(self) -> Frame | None:
-        """What one read completes: a frame without payload, or None.  Call it when the socket is readable, or `pending`."""
-        if (frame := self._taken(0)) is None:
-            self._read()
-            frame = self._taken(0)
+        while (frame := self.taken(max_payload)) is None:
+            self.read()
         return frame
 
     @property
@@ -102,7 +95,8 @@ class Channel:
         """Whether bytes were read that no frame has used yet."""
         return bool(self._buffer)
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Read what is there; waits where there is nothing.  Raises Closed at the end of the stream."""
         try:
             got = self.socket.recv(CHUNK if len(self._buffer) < CHUNK else 2**22)
         except OSError as error:
@@ -111,8 +105,8 @@ class Channel:
             raise Closed("the other side closed the connection")
         self._buffer += got
 
-    def _taken(self, max_payload: int) -> Frame | None:
-        """The first frame of what was read, if it is whole."""
+    def taken(self, max_payload: int = 0) -> Frame | None:
+        """The first frame of what was read, if it is whole; reads nothing.  Raises Garbled for what is no frame."""
         if len(self._buffer) < FRAME.size:
             return None
         magic, header_length, payload_length = FRAME.unpack_from(self._buffer)

@@ -124,23 +124,30 @@ class Process:
                     raise Ended("timeout", f"the {self.role} was not done within the time limit")
                 if begun and now - begun > MESSAGE_SECONDS:
                     raise Ended("failed", f"the {self.role} began a message and did not finish it in {MESSAGE_SECONDS:g} s")
-                if not selector.select(max(0.0, min(deadline - now, ALARM_SECONDS))):
+                message = self._next(read=False)
+                if message is None and selector.select(max(0.0, min(deadline - now, ALARM_SECONDS))):
+                    message = self._next(read=True)
+                if message is None:
                     continue
-                while (message := self._poll()) is not None:
-                    if isinstance(message, Progress):
-                        progress(message.stage, message.done, message.total)
-                    elif isinstance(message, Failed):
-                        raise Ended(message.status, message.reason, message.traceback, usage=message.usage)
-                    elif isinstance(message, kind):
-                        return message
-                    else:
-                        raise Ended("failed", f"the {self.role} sent {type(message).__name__}, which was not asked for")
-                    begun = 0.0
+                begun = 0.0
+                if isinstance(message, Progress):
+                    progress(message.stage, message.done, message.total)
+                elif isinstance(message, Failed):
+                    raise Ended(message.status, message.reason, message.traceback, usage=message.usage)
+                elif isinstance(message, kind):
+                    return message
+                else:
+                    raise Ended("failed", f"the {self.role} sent {type(message).__name__}, which was not asked for")
 
-    def _poll(self) -> Message | None:
-        """What one read completes; a child that closed its channel, or sends what is no message, has ended."""
+    def _next(self, *, read: bool) -> Message | None:
+        """The next whole message; `read` once first, which does not wait where the socket is readable.
+
+        A child that closed its channel, or sends what is no message, has ended.
+        """
         try:
-            frame = self.control.poll()
+            if read:
+                self.control.read()
+            frame = self.control.taken()
             return parsed(frame) if frame else None
         except Garbled as error:
             raise Ended("failed", f"the {self.role} cannot be understood: {error}", log_tail(self.log)) from error

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import struct
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +15,8 @@ from hypothesis import strategies as st
 
 from compbench.run import messages
 from compbench.run.channel import FRAME, MAGIC, Channel, Closed, Frame, Garbled
-from compbench.run.messages import Failed, Fitted, Message, Progress, parsed
+from compbench.run.messages import Failed, Fitted, Message, Prepared, Progress, parsed
+from compbench.run.processes import Process
 
 QUICK = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ANY = st.recursive(
@@ -35,8 +39,9 @@ def all_of(content: bytes) -> list[Frame]:
     channel, found = fed(content), []
     try:
         while True:
-            if (frame := channel.poll()) is not None:
+            while (frame := channel.taken()) is not None:
                 found.append(frame)
+            channel.read()
     except Closed:
         return found
     finally:
@@ -109,6 +114,28 @@ def test_a_message_in_pieces_is_read_as_it_comes() -> None:
     channel, found = Channel(right), []
     for byte in content:
         left.sendall(bytes([byte]))
-        found.append(channel.poll())
+        channel.read()
+        found.append(channel.taken())
     assert [frame is not None for frame in found] == [False] * (len(content) - 1) + [True]
     assert parsed(found[-1]) == Progress(stage="fit", done=1, total=2)
+
+
+def test_waiting_for_a_child_goes_on_between_its_messages(tmp_path: Path) -> None:
+    """A message that is read must not start another read that waits: the parent's clock and alarm stand still meanwhile."""
+    code = "import sys, time; from compbench.run.channel import Channel; from compbench.run.messages import Progress, Prepared\n"
+    code += "channel = Channel.of_descriptor(int(sys.argv[1])); Progress(stage='a', done=1, total=2).send(channel)\n"
+    code += "Progress(stage='b', done=2, total=2).send(channel); time.sleep(3); Prepared().send(channel)"
+    (tmp_path / "child.py").write_text(code)
+    process = Process("child", (str(tmp_path / "child.py"),), threads=1, log=tmp_path / "log")
+    alarms: list[float] = []
+    stages: list[str] = []
+    found = process.expect(
+        Prepared,
+        deadline=time.monotonic() + 60,
+        progress=lambda stage, done, total: stages.append(stage),
+        alarm=lambda: alarms.append(time.monotonic()),
+    )
+    process.stop(gracefully=False)
+    assert found == Prepared()
+    assert stages == ["a", "b"]
+    assert max(after - before for before, after in itertools.pairwise(alarms)) < 1.5
