@@ -161,7 +161,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             facts = json.loads((file.metadata() or {}).get("facts", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError, ValueError) as error:
-        raise CompbenchError(f"{path} is damaged ({str(error)[:100]}); delete it to start afresh.") from error
+        raise CompbenchError(f"{path} is damaged ({str(error)[:100]}); delete it to start again.") from error
 
 
 def shipped(folder: Path) -> list[str]:

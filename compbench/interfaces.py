@@ -53,7 +53,7 @@ class MethodSettings(BaseModel):
 class Budget(BaseModel):
     """What a task grants each method under one preset, so that methods compare at equal cost.
 
-    A method may be told otherwise by `--set budget.NAME=VALUE`; its record and the board show that.
+    A method may be given another by `--set budget.NAME=VALUE`; its record and the board show that.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -2,7 +2,7 @@
 
     python experiments/gate_simulation.py [--trials 1000]
 
-A process takes `exp(noise e)` seconds, e ~ N(0, 1) drawn anew for each process and row, times the slowdown in the head.
+A process takes `exp(noise e)` seconds, e ~ N(0, 1) drawn again for each process and row, times the slowdown in the head.
 One row of the table is slowed down, the others are not: the hardest case for Holm's test.
 """
 

@@ -42,3 +42,18 @@ def test_every_verb_that_the_readme_names_is_there_and_none_is_left_out() -> Non
 
 def test_docs_hold_text_and_pictures_only() -> None:
     assert {path.suffix for path in (ROOT / "docs").rglob("*") if path.is_file()} <= {".md", ".png"}
+
+
+QUAINT = re.compile(r"\b(mend(s|ed)?|anew|nobody|thrice|warden|crew|testimony|somebody)\b", re.IGNORECASE)
+
+
+def test_what_people_read_is_plain_present_day_english() -> None:
+    written = [*(ROOT / "compbench").rglob("*.py"), *(ROOT / "compbench").rglob("*.jinja"), *ROOT.glob("*.md")]
+    written += [*(ROOT / "docs").glob("*.md"), *(ROOT / "plugins").rglob("compbench_*/*.py")]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:80]}"
+        for path in written
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if QUAINT.search(line)
+    ]
+    assert found == []

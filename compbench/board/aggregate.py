@@ -169,7 +169,7 @@ def _by_seed(records: Iterable[Record], standings: Mapping[str, Standing]) -> li
 
 
 def _latest(records: Iterable[Record], standings: Mapping[str, Standing]) -> list[Record]:
-    """One record for each identity; a later attempt of somebody else does not replace what was reproduced."""
+    """One record for each identity; a later attempt of someone else does not replace what was reproduced."""
 
     def place(record: Record) -> tuple[Any, ...]:
         return record.status == "ok", _is_reproduced(record, standings), record.attempt, record.started

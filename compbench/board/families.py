@@ -1,7 +1,7 @@
 """Methods by families of tasks: who may be ranked over a family, and what each attained there.
 
 A method is ranked over a family if it ran all of the family's tasks at default settings; a failed run counts, as nothing
-attained.  What nobody ran is blank.  A task that does not tell methods apart is no part of it, nor is one that no method ran.
+attained.  What no one ran is blank.  A task that does not tell methods apart is no part of it, nor is one that no method ran.
 """
 
 from __future__ import annotations

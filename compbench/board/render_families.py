@@ -24,7 +24,7 @@ PREAMBLE = """Each number is the mean *share attained* over a family's tasks: 0 
 asked for, 1 that of real data; then its 95 % interval, and the ranks that the comparisons leave open. Bold are the best and what
 is not told apart from them. A method is
 ranked over a family only if it ran all of its tasks at default settings, with two seeds or more; a failed run counts 0, and what
-nobody ran is blank.
+no one ran is blank.
 """
 
 

@@ -41,7 +41,7 @@ images. A rank such as 1 (1-3) is the rank of the mean, and the ranks that paire
 their noise floor in brackets. Speeds are those of `compbench profile`: `≥` marks one measured while others shared the
 machine, `?` what was not measured. Rows marked *paper* are the papers' own figures: official data, their protocol, their
 judge; they are not ranked. *Ablations* are methods under other than their default settings. The level says who vouches for
-a row: *self-reported* is its author alone, *reproduced* somebody who ran the same specs again and found the same scores.
+a row: *self-reported* is its author alone, *reproduced* someone who ran the same specs again and found the same scores.
 """
 
 

@@ -1,7 +1,7 @@
 """The contract of a method, checked on tiny problems of every kind of event that it claims.
 
 `examine` runs plugin code where it is called.  `compbench check` calls it in a process of its own
-(`compbench.check.isolated`), which reports over a private channel: what a plugin prints reaches nobody.
+(`compbench.check.isolated`), which reports over a private channel: what a plugin prints reaches no one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def examine(
 
     Args:
         method: whose functions are run, here and now.
-        only: names of checks; () is all.  A fit that fails is told in any case.
+        only: names of checks; () is all.  A fit that fails is reported in any case.
         problems: names of tiny problems; () is all that the method claims.
         device: "auto" is the CPU, and then the first GPU if there is one.
         begin: called with check and problem before each.
@@ -119,7 +119,7 @@ def _attempt(check: str, problem: str, act: Callable[[], str | None], method: Me
     except Skipped as reason:
         return Finding(check, problem, "skipped", str(reason), "", time.perf_counter() - start)
     except Broken as broken:
-        return failed(check, problem, broken.found, mend=broken.mend, seconds=time.perf_counter() - start)
+        return failed(check, problem, broken.found, fix=broken.fix, seconds=time.perf_counter() - start)
     except BaseException as error:
         _reraise(error)
         return failed(check, problem, _told(error, method), seconds=time.perf_counter() - start)

@@ -12,16 +12,16 @@ MAX_TEXT = 1500
 
 
 class Clause(NamedTuple):
-    """One clause of the contract: what must hold, and how a method that breaks it is mended."""
+    """One clause of the contract: what must hold, and how a method that breaks it is fixed."""
 
     expected: str
-    mend: str
+    fix: str
 
 
 CLAUSES: dict[str, Clause] = {
     "loads": Clause(
         "the plugin loads and offers a Method under its entry point's name",
-        "run `compbench plugins` and mend what it says",
+        "run `compbench plugins` and fix what it says",
     ),
     "settings": Clause(
         "every setting has a default, a description and a bound; the class is frozen and forbids unknown names",
@@ -113,7 +113,7 @@ class Finding(NamedTuple):
         problem: name of the tiny problem, with the device if that is not the CPU; "" for checks of the method itself.
         status: ok, failed, or skipped (why is in `found`).
         found: what came instead of what was expected; "" if all is well.
-        mend: how to mend it; "" if there is nothing to mend.
+        fix: how to fix it; "" if there is nothing to fix.
         seconds: that the check took.
     """
 
@@ -121,7 +121,7 @@ class Finding(NamedTuple):
     problem: str
     status: Status
     found: str = ""
-    mend: str = ""
+    fix: str = ""
     seconds: float = 0.0
 
     @property
@@ -135,9 +135,9 @@ class Finding(NamedTuple):
 
     @property
     def message(self) -> str:
-        """One line for people: what was expected, what came, how to mend it."""
+        """One line for people: what was expected, what came, how to fix it."""
         if self.status == "failed":
-            return f"expected: {self.expected}; came: {self.found}; to mend: {self.mend}."
+            return f"expected: {self.expected}; came: {self.found}; to fix: {self.fix}."
         return self.found
 
     def as_json(self) -> dict[str, object]:
@@ -152,13 +152,13 @@ class Finding(NamedTuple):
         status = facts.get("status")
         if status not in ("ok", "failed", "skipped"):
             raise ValueError(f"a finding has status ok, failed or skipped, not {status!r}")
-        texts = {name: str(facts.get(name, ""))[:MAX_TEXT] for name in ("check", "problem", "found", "mend")}
-        return cls(texts["check"], texts["problem"], status, texts["found"], texts["mend"], float(facts.get("seconds", 0.0)))  # type: ignore[arg-type]
+        texts = {name: str(facts.get(name, ""))[:MAX_TEXT] for name in ("check", "problem", "found", "fix")}
+        return cls(texts["check"], texts["problem"], status, texts["found"], texts["fix"], float(facts.get("seconds", 0.0)))  # type: ignore[arg-type]
 
 
-def failed(check: str, problem: str, found: str, *, mend: str = "", seconds: float = 0.0) -> Finding:
+def failed(check: str, problem: str, found: str, *, fix: str = "", seconds: float = 0.0) -> Finding:
     """A failed finding, with the clause's own advice where none is given."""
-    return Finding(check, problem, "failed", found[:MAX_TEXT], mend or CLAUSES[check].mend, seconds)
+    return Finding(check, problem, "failed", found[:MAX_TEXT], fix or CLAUSES[check].fix, seconds)
 
 
 class Report(NamedTuple):
@@ -185,7 +185,7 @@ class Report(NamedTuple):
                 yield text
                 if finding.status == "failed":
                     yield from (f"          expected: {finding.expected}", f"          came:     {finding.found}")
-                    yield f"          to mend:  {finding.mend}"
+                    yield f"          to fix:  {finding.fix}"
                 elif finding.found:
                     yield f"          {finding.found}"
         counts = {status: sum(one.status == status for one in self.findings) for status in ("ok", "failed", "skipped")}

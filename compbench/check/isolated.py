@@ -1,7 +1,7 @@
 """The contract check from outside: a child process runs the plugin, and its findings come over a private channel.
 
 What the plugin prints goes to a log.  A hang, a crash or an exit is a finding of the check that was going on; checks that
-had not begun are told as skipped.  Light: no torch here.
+had not begun are reported as skipped.  Light: no torch here.
 """
 
 from __future__ import annotations

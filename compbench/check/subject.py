@@ -28,9 +28,9 @@ FIT_SEED, SAMPLE_SEED, NOISE_SEED = 11, 12, 13
 class Broken(Exception):
     """A clause is broken: what came, and advice that is better than the clause's own."""
 
-    def __init__(self, found: str, mend: str = "") -> None:
+    def __init__(self, found: str, fix: str = "") -> None:
         super().__init__(found)
-        self.found, self.mend = found, mend
+        self.found, self.fix = found, fix
 
 
 class Skipped(Exception):
@@ -79,7 +79,7 @@ class Subject:
         self.progress = Progress()
 
     def fresh(self, make: Callable[[torch.device], Problem] | None = None) -> Problem:
-        """A problem that nobody has touched; its oracle is for oracles only."""
+        """A problem that no one has touched; its oracle is for oracles only."""
         problem = (make or self.tiny.make)(self.device)
         return problem if self.method.oracle else replace(problem, oracle=None)
 

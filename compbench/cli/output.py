@@ -35,12 +35,12 @@ def listener(*, quiet: bool, title: str) -> Iterator[Callable[[str, int, int], N
         progress.console.print(f"[bold]{escape(title)}[/bold]")
         bars: dict[str, TaskID] = {}
 
-        def hear(stage: str, done: int, total: int) -> None:
+        def report(stage: str, done: int, total: int) -> None:
             if stage not in bars:
                 bars[stage] = progress.add_task(stage, total=total)
             progress.update(bars[stage], completed=done, total=total)
 
-        yield hear
+        yield report
 
 
 @contextlib.contextmanager
@@ -67,7 +67,7 @@ def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunReq
         whole = progress.add_task("runs", total=count)
         bars: dict[int, TaskID] = {}
 
-        def hear(slot: int, request: RunRequest, stage: str, done: int, total: int) -> None:
+        def report(slot: int, request: RunRequest, stage: str, done: int, total: int) -> None:
             if slot not in bars:
                 bars[slot] = progress.add_task("", total=total)
             if stage == "done":
@@ -75,7 +75,7 @@ def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunReq
             label = f"{request.method} {request.task} {request.seed}: {stage}"
             progress.update(bars[slot], description=label, completed=done, total=total)
 
-        yield hear
+        yield report
 
 
 def _progress() -> Progress:
@@ -124,12 +124,12 @@ def bytes_progress() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bars: dict[str, TaskID] = {}
 
-        def hear(name: str, done: int, total: int) -> None:
+        def report(name: str, done: int, total: int) -> None:
             if name not in bars:
                 bars[name] = progress.add_task(name, total=total or None)
             progress.update(bars[name], completed=done)
 
-        yield hear
+        yield report
 
 
 def show_sweep(results: Sequence[Result], pages: Sequence[Path]) -> None:

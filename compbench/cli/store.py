@@ -26,7 +26,7 @@ def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> N
     \b
     compbench verify leaderboards/records
 
-    Each problem is listed with how to mend it; nothing is changed.  Exit status: 0 all sound, 1 problems, 2 no such folder.
+    Each problem is listed with how to fix it; nothing is changed.  Exit status: 0 all sound, 1 problems, 2 no such folder.
     """
     from compbench.store.history import overwritten
     from compbench.store.text import clean
@@ -39,14 +39,14 @@ def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> N
     if against:
         findings += overwritten(folder, against)
     if pictures:
-        mend = "restore it from a copy, or run again with --force"
-        findings += [Finding(name, "artifact", "is missing, and its record is here", mend) for name in report.absent]
+        fix = "restore it from a copy, or run again with --force"
+        findings += [Finding(name, "artifact", "is missing, and its record is here", fix) for name in report.absent]
     if as_json:
         found = [finding._asdict() for finding in findings]
         click.echo(json.dumps({"records": len(report.records), "findings": found, "absent": report.absent}, sort_keys=True))
     else:
-        for name, kind, problem, mend in findings:
-            click.echo(f"{kind}: {clean(name)} {clean(problem).rstrip('.')}. To mend: {mend}.")
+        for name, kind, problem, fix in findings:
+            click.echo(f"{kind}: {clean(name)} {clean(problem).rstrip('.')}. To fix: {fix}.")
         kinds = Counter(finding.kind for finding in findings)
         counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
         away = f", {len(report.absent)} of their pictures elsewhere" if report.absent and not pictures else ""

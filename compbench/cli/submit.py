@@ -32,7 +32,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     compbench submit shapes3d-heavy.my-method --training-data seen
 
     RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  Everything is checked before
-    anything is written.  Their level is `self-reported` until somebody else runs `compbench reproduce`.
+    anything is written.  Their level is `self-reported` until someone else runs `compbench reproduce`.
     """
     from compbench.registry import Registry
     from compbench.store.meaning import said

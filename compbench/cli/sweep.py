@@ -96,7 +96,7 @@ def _say_what_is_left(results: Sequence[Result]) -> None:
 
 
 def _exit_status(results: Sequence[Result]) -> int:
-    """0 if all went well, 130 if somebody stopped the sweep, else 1."""
+    """0 if all went well, 130 if someone stopped the sweep, else 1."""
     from compbench.sweep.pool import STOPPED
 
     if any(result.status == "killed" or result.reason == STOPPED for result in results):

@@ -30,7 +30,7 @@ FILES = {
 """MNIST's files and the md5 sums of their gzipped form."""
 
 NUM_REFERENCE = 497
-"""Of scikit-learn's 1,797 digits, those that nobody trains on."""
+"""Of scikit-learn's 1,797 digits, those that no one trains on."""
 
 VARIANTS = 5
 """Images made of each of scikit-learn's digits."""

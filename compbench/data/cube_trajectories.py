@@ -245,7 +245,7 @@ def cube_environment(mode: str) -> Any:
     """This process's `cube-single` environment of a mode ("data_collection" or "task"); two models take a second to compile."""
     if mode not in _ENVIRONMENTS:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a viewer that nobody asked for misses its display
+            warnings.simplefilter("ignore")  # a viewer that no one asked for misses its display
             import gymnasium
             from ogbench.manipspace.envs.cube_env import CubeEnv
 

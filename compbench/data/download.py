@@ -215,11 +215,11 @@ def _status(file: SourceFile, path: Path, noted: str, progress: Progress) -> Fil
     if file.size and size != file.size:
         return FileStatus(file.name, "wrong", f"{size} bytes, expected {file.size}")
 
-    def hear(done: int) -> None:
+    def report(done: int) -> None:
         progress(f"{file.name} (checking)", done, size)
 
     try:
-        found = file_hash(path, progress=hear)
+        found = file_hash(path, progress=report)
         if not file.sha256 and file.md5 and (md5 := file_hash(path, "md5")) != file.md5:
             return FileStatus(file.name, "wrong", f"MD5 is {md5}, expected {file.md5}", found)
     except OSError as error:

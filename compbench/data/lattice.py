@@ -73,7 +73,7 @@ def _renderer(lattice: Lattice, cache: Path, device: torch.device, progress: Cal
         try:
             return renderer.from_buffers(load_tensors(path)[0], device=device)
         except CompbenchError:
-            path.unlink()  # damaged: a cache is made anew
+            path.unlink()  # damaged: a cache is made again
     made = renderer(device=device, progress=lambda done, total: progress("render", done, total))
     save_tensors(path, made.buffers(), {})
     return made

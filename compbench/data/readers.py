@@ -275,7 +275,7 @@ def _pieces(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Ite
 
 
 def _unpack(path: Path, num_bytes: int, pieces: Iterable[bytes | numpy.ndarray], progress: Progress) -> Path:
-    """An array as an .npy beside its file: written once, whole or absent, and anew if the file has changed since."""
+    """An array as an .npy beside its file: written once, whole or absent, and again if the file has changed since."""
     target, part = (path.with_name(path.name + end) for end in (".images.npy", ".images.npy.part"))
     if is_of(target, path):
         return target

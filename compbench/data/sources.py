@@ -81,7 +81,7 @@ SOURCES: dict[str, DataSource] = {
                 SourceFile(
                     "mpi3d_real.npz",
                     # The authors' address since May 2024; the older bucket, disentanglement_dataset, is closed.  disent pins
-                    # MD5 0f33f609918fb5c97996692f91129802 for the copy that lay there; that this is the same, nobody says.
+                    # MD5 0f33f609918fb5c97996692f91129802 for the copy that lay there; that this is the same, no one says.
                     ("https://storage.googleapis.com/mpi3d_disentanglement_dataset/data/real.npz",),
                     about=12_740_198_400,  # its pixels, if it is stored uncompressed
                     num_images=1_036_800,
@@ -141,7 +141,7 @@ SOURCES: dict[str, DataSource] = {
 
 
 def file_hash(path: Path, algorithm: str = "sha256", *, progress: Callable[[int], None] = lambda done: None) -> str:
-    """Hexadecimal hash of a file, read in blocks; `progress` hears the bytes done."""
+    """Hexadecimal hash of a file, read in blocks; `progress` gets the bytes done."""
     digest, done = hashlib.new(algorithm, usedforsecurity=algorithm != "md5"), 0
     with path.open("rb") as file:
         while block := file.read(2**22):

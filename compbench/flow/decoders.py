@@ -104,7 +104,7 @@ def penalised(net: Callable[[Tensor], Tensor], batch: Batch) -> Tensor:
 def fused(loss: Regression) -> Regression:
     """A loss compiled for one fit, during which nothing of the network changes but its weights.
 
-    To check that anew in each step would take a quarter of its time, so it is not checked where torch can leave it out (2.8
+    To check that again in each step would take a quarter of its time, so it is not checked where torch can leave it out (2.8
     and newer), and what was compiled for the fit before is forgotten.
     """
     torch.compiler.reset()

@@ -31,7 +31,7 @@ class Experts(nn.Module):
 
     def __init__(self, template: VelocityNet, states: Sequence[Mapping[str, Tensor]]) -> None:
         super().__init__()
-        # Not a submodule: its weights are nobody's.  In a tuple it stays out of state_dict() and parameters().
+        # Not a submodule: its weights are no one's.  In a tuple it stays out of state_dict() and parameters().
         self._template = (copy.deepcopy(template).requires_grad_(False).eval(),)
         self._names = list(template.state_dict())  # of the template, so that stored weights fit whoever gave the states
         learnt = {name for name, _ in template.named_parameters()}

@@ -313,7 +313,7 @@ def draw_swarms(
         num_particles: K.
         resample_below: resample where ESS is below this share of K.
         weight: of each factor's perturbation (or slice), or "task".
-        num_pilots: swarms of nobody's that join where all requests ask for the same, and are thrown away.
+        num_pilots: swarms of no one's that join where all requests ask for the same, and are thrown away.
     """
     generator = on_device(ctx.generator, request.x0.device)
     samples, traces, shares = torch.empty_like(request.x0), [], []

@@ -22,7 +22,7 @@ def checkout_of(file: Path) -> Checkout:
     elsewhere in the repository is not this code.
     """
     if _git(file.parent, "check-ignore", "--", file.name):
-        return Checkout()  # as of an environment that lies in somebody's repository
+        return Checkout()  # as of an environment that lies in someone's repository
     said = _git(file.parent, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", ".") or ""
     commit = next((line.split()[2] for line in said.splitlines() if line.startswith("# branch.oid ")), "")
     if not commit or commit.startswith("("):  # "(initial)": nothing was committed yet

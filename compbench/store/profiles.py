@@ -1,4 +1,4 @@
-"""What methods cost, measured apart from runs by `compbench profile`: small files that nobody overwrites, and their reader.
+"""What methods cost, measured apart from runs by `compbench profile`: small files that no one overwrites, and their reader.
 
     profiles/TASK.METHOD.PRESET.DEVICE.HASH.json
 

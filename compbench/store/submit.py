@@ -88,7 +88,7 @@ def lay_out(
     for path, content in wanted.items():
         if path.exists() and path.read_bytes() != content:
             raise CompbenchError(
-                f"{path} is there already with other content, and records never change: somebody ran the same spec before. "
+                f"{path} is there already with other content, and records never change: someone ran the same spec before. "
                 "To vouch for it, use `compbench reproduce`."
             )
     for one in submissions:

@@ -2,7 +2,7 @@
 
     leaderboards/records/NAME.json                  the record
     leaderboards/levels/NAME.self-reported.json     who handed it in declares its training data
-    leaderboards/levels/NAME.reproduced.1.json      somebody ran the same spec anew and found the same scores
+    leaderboards/levels/NAME.reproduced.1.json      someone ran the same spec again and found the same scores
 
 A level names the SHA-256 of the record's bytes; of any other bytes it says nothing.
 """
@@ -30,7 +30,7 @@ TrainingData = Literal["undeclared", "seen", "external"]
 
 
 class Compared(Frozen):
-    """One score of a record beside the one that was found anew."""
+    """One score of a record beside the one that was found again."""
 
     name: str = Field(pattern=r"^[a-z0-9_]{1,80}$")
     submitted: float
@@ -43,7 +43,7 @@ class Compared(Frozen):
 
 
 class Level(Frozen):
-    """What somebody vouches for of one record."""
+    """What someone vouches for of one record."""
 
     format: int = Field(LEVEL_FORMAT, ge=1, le=LEVEL_FORMAT)
     record: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,299}$", description="name of the record")

@@ -26,12 +26,12 @@ Kind = Literal["record", "artifact", "orphan", "left over"]
 
 
 class Finding(NamedTuple):
-    """Something wrong, and how to mend it.  Records and artifacts are harmed; orphans and what is left over only lie there."""
+    """Something wrong, and how to fix it.  Records and artifacts are harmed; orphans and what is left over only lie there."""
 
     name: str
     kind: Kind
     problem: str
-    mend: str
+    fix: str
 
 
 class Report(NamedTuple):
@@ -67,8 +67,8 @@ def verify(folder: Path) -> Report:
             check_costs(record)
             check_known(record)
         except CompbenchError as error:
-            mend = "restore the file from a copy, or delete it and run again"
-            findings.append(Finding(path.name, "record", str(error), mend))
+            fix = "restore the file from a copy, or delete it and run again"
+            findings.append(Finding(path.name, "record", str(error), fix))
             named.update(other.name for other in paths if other.name.startswith(f"{path.stem}."))  # whose, is not known
             continue
         wrong = [finding for artifact in record.artifacts if (finding := _artifact(folder, record, artifact))]

@@ -23,7 +23,7 @@ from compbench.store.records import Store
 from compbench.sweep.executor import Manner, Result, SweepListener
 
 JOIN_SECONDS = 90.0
-"""For slots that were told to stop: longer than a child's grace."""
+"""For slots that were asked to stop: longer than a child's grace."""
 
 
 STOPPED = "stopped before it began"
@@ -45,8 +45,8 @@ def work_through(
     Args:
         requests: what to run; the order is kept.
         manner: how.
-        listener: hears of progress.
-        finished: hears of each result, with its position among the requests.
+        listener: is called with progress.
+        finished: is called with each result, with its position among the requests.
         stopping: set it to stop; it is set when the pool stopped early.
 
     Returns:
@@ -138,7 +138,7 @@ class _Pool:
         self.listener(slot, self.requests[index], "done", 1, 1)
 
     def _next(self) -> int | None:
-        """The next request: one that nobody works on, else one that another sweep had and has let go of."""
+        """The next request: one that no one works on, else one that another sweep had and has let go of."""
         if self.stopping.is_set():
             return None
         with contextlib.suppress(queue.Empty):
@@ -153,13 +153,13 @@ class _Pool:
     def _work_on(self, index: int, slot: int, processes: Processes | None) -> None:
         request = self._placed(self.requests[index], slot)
 
-        def hear(stage: str, done: int, total: int) -> None:
+        def report(stage: str, done: int, total: int) -> None:
             self.listener(slot, request, stage, done, total)
 
         manner = self.manner
         try:
             outcome = run(
-                request, force=manner.force, resume=manner.resume, processes=processes, listener=hear, alarm=self._alarm
+                request, force=manner.force, resume=manner.resume, processes=processes, listener=report, alarm=self._alarm
             )
             self._keep(index, _result(request, outcome), slot)
         except Busy as busy:

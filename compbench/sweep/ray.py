@@ -18,7 +18,7 @@ from compbench.sweep.executor import Executor, ExecutorSettings, Manner, Result,
 from compbench.sweep.pool import STOPPED, left, work_through
 
 CANCEL_SECONDS = 90.0
-"""How long tasks that were told to stop are waited for: longer than a child's grace."""
+"""How long tasks that were asked to stop are waited for: longer than a child's grace."""
 
 
 class RaySettings(ExecutorSettings):
@@ -37,7 +37,7 @@ def work(settings: RaySettings, requests: Sequence[RunRequest], manner: Manner, 
         CompbenchError: Ray is not installed, or there is no such cluster.
     """
     ray = _ray()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray of ours tells nobody about the user
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray of ours tells no one about the user
     stopping = threading.Event()
     try:
         ray.init(address=settings.address or "local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")

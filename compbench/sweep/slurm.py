@@ -1,7 +1,7 @@
 """Runs as a SLURM job array: each member works through its share with the same slots (extra `slurm`).
 
 The parent submits, reads from files what members finished, and waits; nothing is unpickled from the cluster.  A member that
-is told that its time is nearly up stops like a sweep on Ctrl-C, with checkpoints, and asks to be queued again.  Members,
+hears that its time is nearly up stops like a sweep on Ctrl-C, with checkpoints, and asks to be queued again.  Members,
 other sweeps and earlier sweeps share the store's claims and records: no run is done twice.
 """
 
@@ -80,8 +80,8 @@ class Member:
 
     def __call__(self) -> None:
         """Work through the share, or what an earlier life of this member left of it."""
-        told = read_ledger(self.ledger)
-        todo = [index for index in range(len(self.requests)) if index not in told or told[index].status == "killed"]
+        known = read_ledger(self.ledger)
+        todo = [index for index in range(len(self.requests)) if index not in known or known[index].status == "killed"]
         restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
         manner = self.manner._replace(resume=self.manner.resume or restarts > 0)
         stopping = threading.Event()
@@ -107,7 +107,7 @@ class Member:
 
 
 def work(settings: SlurmSettings, requests: Sequence[RunRequest], manner: Manner, listener: SweepListener) -> list[Result]:
-    """Submit an array, and see it through unless told not to.
+    """Submit an array, and see it through unless asked not to.
 
     Raises:
         CompbenchError: submitit is not installed, or there is no SLURM here.
@@ -187,7 +187,7 @@ class _Array:
         return all(job.paths.result_pickle.exists() or job.watcher.is_done(job.job_id, mode="cache") for job in self._jobs)
 
     def read(self, listener: SweepListener) -> None:
-        """Take in what members told since the last time."""
+        """Take in what members reported since the last time."""
         for number in range(self._count):
             own = [index for index in range(len(self._requests)) if self.member_of(index) == number]
             for position, result in read_ledger(self._ledger(number)).items():
@@ -231,7 +231,7 @@ class _Array:
 
 
 def read_ledger(path: Path) -> dict[int, Result]:
-    """What a member told, by position in its share; the latest word on each.  A line that is being written is passed over."""
+    """What a member reported, by position in its share; the latest word on each.  A line that is being written is passed over."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError:

@@ -135,7 +135,7 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         settings=settings,
         configure=lambda changed: make_task(split, changed),
         citation=CITATION + ", section 6.1 and table 1",
-        notes=["each training image has one colour; the referee's real images are of digits that nobody trains on"],
+        notes=["each training image has one colour; the referee's real images are of digits that no one trains on"],
         paper_notes=[
             "follows section 6.1: 28 x 28 x 3, ten digits in ten colours, ten silos, half of the pairs seen, Dirichlet(0.1), "
             "and FID, precision and recall of seen and of held-out pairs",

@@ -194,7 +194,7 @@ class ImageEvaluation:
             try:
                 return load_judge(path, self.ctx.device)
             except CompbenchError:
-                path.unlink()  # damaged: a cache is made anew
+                path.unlink()  # damaged: a cache is made again
         stage = "seen-split judge" if seen_only else "full-data judge"
         judge = train_judge(
             partial(self.real.labelled, seen_only=seen_only),

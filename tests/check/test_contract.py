@@ -33,7 +33,7 @@ def of(report: Report, name: str) -> Finding:
 
 def test_every_check_has_a_clause_that_says_what_is_expected_and_how_to_mend_it() -> None:
     assert set(CHECKS) <= set(CLAUSES)
-    assert all(clause.expected and clause.mend for clause in CLAUSES.values())
+    assert all(clause.expected and clause.fix for clause in CLAUSES.values())
 
 
 def test_dropout_resumes_bit_for_bit() -> None:
@@ -138,7 +138,7 @@ def test_check_without_a_name_says_what_to_give() -> None:
 
 def test_check_method_raises_with_the_findings() -> None:
     broken = replace(TRANSFORMER, kinds=("image", "vector"))
-    with pytest.raises(ContractBroken, match=r"kinds: expected: .*vector: .*to mend: ") as caught:
+    with pytest.raises(ContractBroken, match=r"kinds: expected: .*vector: .*to fix: ") as caught:
         check_method(broken, only=("kinds",))
     assert [one.check for one in caught.value.report.failures] == ["kinds"]
     assert check_method(TRANSFORMER, only=("settings",)).ok

@@ -48,7 +48,7 @@ def test_a_planted_bug_is_caught_by_its_check(name, tmp_path) -> None:
     report = report_on(method_of(tmp_path, bug), only=(bug.check,), problems=problems, device="cpu")
     assert [finding.check for finding in report.failures] == [bug.check]
     assert report.failures[0].found
-    assert report.failures[0].mend
+    assert report.failures[0].fix
 
 
 def errors(method: Method, room: Path) -> list[float]:

@@ -105,7 +105,7 @@ def test_a_planted_fault_is_the_one_finding_and_says_how_to_mend_it(
     (line, summary) = done.output.splitlines()
     assert line.startswith(f"{kind}: ")
     assert problem in line
-    assert "To mend: " in line
+    assert "To fix: " in line
     assert f"problems: 1 {kind}" in summary
     assert sorted(folder.iterdir()) == before
 
