@@ -21,7 +21,7 @@ from compbench.board.ranking import Rank, ranks
 from compbench.board.timing import NONE, Timing, timing
 from compbench.schemas import Record
 from compbench.store.profiles import CostProfile
-from compbench.store.verification import Standing
+from compbench.store.verification import Verification
 
 Kind = Literal["run", "ablation", "reference"]
 """`run` competes; `ablation` is a method under other settings, of an older version or on another device than that row."""
@@ -96,7 +96,7 @@ class Board(NamedTuple):
 
 def aggregate(
     records: Iterable[Record | Mapping[str, Any]],
-    standings: Mapping[str, Standing] | None = None,
+    standings: Mapping[str, Verification] | None = None,
     catalogue: Catalogue | None = None,
     profiles: Mapping[str, CostProfile] = NONE,
     method_defaults: Defaults | None = None,
@@ -150,7 +150,7 @@ def aggregate(
 
 def rows(
     records: Iterable[Record | Mapping[str, Any]],
-    standings: Mapping[str, Standing] | None = None,
+    standings: Mapping[str, Verification] | None = None,
     catalogue: Catalogue | None = None,
     profiles: Mapping[str, CostProfile] = NONE,
     method_defaults: Defaults | None = None,
@@ -159,7 +159,7 @@ def rows(
     return aggregate(records, standings, catalogue, profiles, method_defaults).rows
 
 
-def _by_seed(records: Iterable[Record], standings: Mapping[str, Standing]) -> list[Record]:
+def _by_seed(records: Iterable[Record], standings: Mapping[str, Verification]) -> list[Record]:
     """One record a seed, sorted by seed."""
 
     def place(record: Record) -> tuple[Any, ...]:
@@ -168,7 +168,7 @@ def _by_seed(records: Iterable[Record], standings: Mapping[str, Standing]) -> li
     return sorted(_best(records, key=lambda record: record.spec.seed, order=place), key=lambda record: record.spec.seed)
 
 
-def _latest(records: Iterable[Record], standings: Mapping[str, Standing]) -> list[Record]:
+def _latest(records: Iterable[Record], standings: Mapping[str, Verification]) -> list[Record]:
     """One record for each identity; a later attempt of someone else does not replace what was reproduced."""
 
     def place(record: Record) -> tuple[Any, ...]:
@@ -177,8 +177,8 @@ def _latest(records: Iterable[Record], standings: Mapping[str, Standing]) -> lis
     return list(_best(records, key=lambda record: record.identity, order=place))
 
 
-def _is_reproduced(record: Record, standings: Mapping[str, Standing]) -> bool:
-    return bool(standings) and standings.get(record.name, Standing()).level == "reproduced"
+def _is_reproduced(record: Record, standings: Mapping[str, Verification]) -> bool:
+    return bool(standings) and standings.get(record.name, Verification()).level == "reproduced"
 
 
 def _best(records: Iterable[Record], *, key: Any, order: Any) -> Iterable[Record]:
@@ -202,7 +202,7 @@ def _primary(groups: Mapping[Group, Sequence[Record]]) -> str:
 
 
 def _section_rows(
-    section: Section, groups: Mapping[Group, Sequence[Record]], primary: str, standings: Mapping[str, Standing]
+    section: Section, groups: Mapping[Group, Sequence[Record]], primary: str, standings: Mapping[str, Verification]
 ) -> list[BoardRow]:
     newest: dict[str, int] = {}
     for records in groups.values():
@@ -251,9 +251,9 @@ def _with_parts(row: BoardRow) -> BoardRow:
     return row._replace(scores={**row.scores, **own})
 
 
-def _vouched(row: BoardRow, standings: Mapping[str, Standing]) -> BoardRow:
+def _vouched(row: BoardRow, standings: Mapping[str, Verification]) -> BoardRow:
     """The row with its level and its training data, by which it may become a reference."""
-    known = [standings.get(name, Standing()) for name in row.records]
+    known = [standings.get(name, Verification()) for name in row.records]
     declared = {standing.training_data for standing in known}
     training = "external" if "external" in declared else "seen" if declared == {"seen"} else "undeclared"
     many = sum(standing.level == "reproduced" for standing in known)

@@ -22,13 +22,13 @@ from compbench.interfaces import PRESETS
 from compbench.schemas import Record
 from compbench.store.profiles import CostProfile
 from compbench.store.records import collector_paused
-from compbench.store.verification import Standing
+from compbench.store.verification import Verification
 
 CHART = "decomposition.svg"
 """Inference-time and estimation error; written where some method also ran on exact scores."""
 
 PictureOf = Callable[[Record], Picture | None]
-Standings = Mapping[str, Standing]
+Standings = Mapping[str, Verification]
 
 
 class Material(NamedTuple):

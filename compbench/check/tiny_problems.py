@@ -86,7 +86,7 @@ class OnDevice:
         return batch
 
 
-class Overheard(Federation):
+class RecordingFederation(Federation):
     """A federation that remembers what its silos sent."""
 
     def __init__(self, silos: Sequence[Silo]) -> None:
@@ -161,7 +161,7 @@ def _without_first(event: Event, make: Callable[[Tensor, Generator], Tensor]) ->
 def _silos(device: torch.device) -> Problem:
     shares = {"one": [(0, 0), (0, 1)], "two": [(0, 2), (1, 0)], "three": [(1, 1), (0, 0), (0, 2)]}
     silos = [OnDevice(Drawn(name, vectors, torch.tensor(cells)), device) for name, cells in shares.items()]
-    return Problem(SPACE, Event("vector", (2,)), Overheard(silos), BUDGET, HOLDOUT, composed=(0, 1))
+    return Problem(SPACE, Event("vector", (2,)), RecordingFederation(silos), BUDGET, HOLDOUT, composed=(0, 1))
 
 
 def _perturbation(device: torch.device) -> Problem:

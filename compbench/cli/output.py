@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from compbench.registry import Loaded
     from compbench.schemas import RunRequest
-    from compbench.sweep.executor import Result
+    from compbench.sweep.executor import RunResult
 
 
 @contextlib.contextmanager
@@ -132,7 +132,7 @@ def bytes_progress() -> Iterator[Callable[[str, int, int], None]]:
         yield report
 
 
-def show_sweep(results: Sequence[Result], pages: Sequence[Path]) -> None:
+def show_sweep(results: Sequence[RunResult], pages: Sequence[Path]) -> None:
     """One line a run."""
     terminal = console()
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -151,8 +151,14 @@ def show_sweep(results: Sequence[Result], pages: Sequence[Path]) -> None:
             style="" if result.status == "ok" else "red",
         )
     terminal.print(table)
+    show_pages(pages)
+
+
+def show_pages(pages: Sequence[Path]) -> None:
+    """Where the rebuilt board is."""
     for page in pages:
-        terminal.print(f"board {escape(str(page))}", soft_wrap=True)
+        if page.suffix == ".html":
+            console().print(f"board   {escape(str(page))}", soft_wrap=True)
 
 
 def show_plugins(loaded: Sequence[Loaded], *, as_json: bool) -> None:

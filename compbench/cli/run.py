@@ -53,14 +53,16 @@ def run(
     for request in requests:
         with output.listener(quiet=options["quiet"] or as_json, title=f"{request.method} on {request.task}") as listener:
             outcome = run_one(request, force=options["force"], resume=options["resume"], in_process=in_process, listener=listener)
-        pages = rebuild_board(Path(request.home))
         if as_json:
             click.echo(json.dumps(outcome.record.model_dump(mode="json"), sort_keys=True))
         else:
-            show_record(outcome.record, outcome.path, reused=outcome.reused, pages=pages)
+            show_record(outcome.record, outcome.path, reused=outcome.reused)
         worst = max(worst, {"ok": 0, "killed": 130, "refused": 2}.get(outcome.record.status, 1))
         if outcome.record.status == "killed":
             break
+    pages = rebuild_board(Path(requests[0].home))
+    if not as_json:
+        output.show_pages(pages)
     sys.exit(worst)
 
 

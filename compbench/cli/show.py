@@ -54,7 +54,7 @@ def show(record: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found.model_dump(mode="json"), sort_keys=True))
     else:
-        show_record(found, path, reused=False, pages=())
+        show_record(found, path, reused=False)
 
 
 def _found(store: Store, text: str) -> Path:
@@ -67,7 +67,7 @@ def _found(store: Store, text: str) -> Path:
     raise CompbenchError(f"{len(matching)} records match '{text}'; name one:{listed}{more}")
 
 
-def show_record(record: Record, path: Path, *, reused: bool, pages: Sequence[Path]) -> None:
+def show_record(record: Record, path: Path, *, reused: bool) -> None:
     """A record for people: scores beside their ceilings and floors, cost, and where everything is."""
     console = output.console()
     spec = record.spec
@@ -94,9 +94,6 @@ def show_record(record: Record, path: Path, *, reused: bool, pages: Sequence[Pat
     console.print(f"record  {escape(str(path))}", soft_wrap=True)
     for artifact in record.artifacts:
         console.print(f"picture {escape(str(path.with_name(artifact.name)))}", soft_wrap=True)
-    for page in pages:
-        if page.suffix == ".html":
-            console.print(f"board   {escape(str(page))}", soft_wrap=True)
 
 
 def _source(record: Record) -> str:
@@ -205,5 +202,5 @@ def _level(record: Record, path: Path) -> str:
         found, _ = verification.read(verification.beside(path.parent), [record], path.parent)
     except (CompbenchError, OSError):
         found = {}
-    standing = found.get(record.name, verification.Standing())
+    standing = found.get(record.name, verification.Verification())
     return f"{standing.level}, training data {standing.training_data}"

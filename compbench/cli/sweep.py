@@ -15,7 +15,7 @@ from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
     from compbench.schemas import RunRequest
-    from compbench.sweep.executor import Result
+    from compbench.sweep.executor import RunResult
     from compbench.sweep.grid import Grid
 
 
@@ -56,7 +56,7 @@ def sweep(
     from compbench.registry import Registry
     from compbench.run.resolve import executor_settings
     from compbench.run.signals import terminate_like_ctrl_c
-    from compbench.sweep.executor import Manner
+    from compbench.sweep.executor import SweepOptions
     from compbench.sweep.parse import parse_overrides
 
     terminate_like_ctrl_c()
@@ -75,8 +75,8 @@ def sweep(
             click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
         return
     with output.sweep_listener(len(requests), quiet=options["quiet"] or as_json) as listener:
-        manner = Manner(slots, options["force"], options["resume"], chain)
-        results = chosen.work(settings, requests, manner, listener)
+        how = SweepOptions(slots, options["force"], options["resume"], chain)
+        results = chosen.work(settings, requests, how, listener)
     pages = rebuild_board(Path(requests[0].home))
     if as_json:
         click.echo(json.dumps([result._asdict() for result in results], sort_keys=True))
@@ -86,7 +86,7 @@ def sweep(
     sys.exit(_exit_status(results))
 
 
-def _say_what_is_left(results: Sequence[Result]) -> None:
+def _say_what_is_left(results: Sequence[RunResult]) -> None:
     """One line on standard error if the sweep ended before its end."""
     stopped = [result for result in results if result.status in ("left", "killed")]
     if stopped:
@@ -95,7 +95,7 @@ def _say_what_is_left(results: Sequence[Result]) -> None:
         click.echo(f"compbench: {why}. {done}: the same command does those (--resume: from their checkpoints).", err=True)
 
 
-def _exit_status(results: Sequence[Result]) -> int:
+def _exit_status(results: Sequence[RunResult]) -> int:
     """0 if all went well, 130 if someone stopped the sweep, else 1."""
     from compbench.sweep.pool import STOPPED
 

@@ -209,7 +209,7 @@ def peer_loss(
     return loss
 
 
-class Taught(NamedTuple):
+class TeacherBatch(NamedTuple):
     """Points on teachers' paths: x_t (B, *D), t (B,), whole conditions (B, F), the teachers' velocities (B, *D)."""
 
     x_t: Tensor
@@ -218,7 +218,7 @@ class Taught(NamedTuple):
     velocity: Tensor
 
 
-def student_loss(net: Callable[..., Tensor], taught: Taught, independence: float, kind: Tensor) -> Tensor:
+def student_loss(net: Callable[..., Tensor], taught: TeacherBatch, independence: float, kind: Tensor) -> Tensor:
     """L_student + lambda L_studentCI: equations 14 to 16.
 
     Args:

@@ -72,7 +72,7 @@ class DecentralisedSettings(MethodSettings):
         return Masking(self.pi_full, self.pi_marginal, self.pi_unconditional)
 
 
-class Told(NamedTuple):
+class FirstStage(NamedTuple):
     """What came back from the silos: networks' states, and what silos tell of their labels.
 
     Attributes:
@@ -142,7 +142,7 @@ def local_experts(
     recipients: int = 1,
     goes_on: bool = False,
     num_labels: int = 0,
-) -> Told:
+) -> FirstStage:
     """Train a network on every silo and bring them back, with what the silos tell of their labels.
 
     Args:
@@ -174,7 +174,9 @@ def local_experts(
     }
     found = problem.federation.run(work, ctx, like=like, stage=stage, gather=goes_on, recipients=recipients, steps=steps)
     states = [part_of(state, "net.") for state in found]
-    return Told(states, torch.stack([state["counts"] for state in found]), torch.stack([state["labels"] for state in found]))
+    return FirstStage(
+        states, torch.stack([state["counts"] for state in found]), torch.stack([state["labels"] for state in found])
+    )
 
 
 def first_stage(
@@ -188,7 +190,7 @@ def first_stage(
     ramp: float = 0.0,
     recipients: int = 1,
     num_labels: int = 0,
-) -> tuple[Recipe, Told]:
+) -> tuple[Recipe, FirstStage]:
     """Stage I of DCFM, and all of DDM's training: experts that saw their own silo only.
 
     Args:
@@ -225,9 +227,9 @@ def network_of(received: Mapping[str, Tensor], silo: int) -> dict[str, Tensor]:
     return part_of(received, f"{silo}.net.")
 
 
-def label_router(told: Told, problem: Problem) -> LabelRouter:
+def label_router(trained: FirstStage, problem: Problem) -> LabelRouter:
     """The router that the silos' label counts give."""
-    return LabelRouter(told.counts, problem.space.sizes)
+    return LabelRouter(trained.counts, problem.space.sizes)
 
 
 def known_values(counts: Tensor, sizes: Sequence[int]) -> Tensor:

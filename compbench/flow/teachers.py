@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
-from compbench.flow.independence import Taught
+from compbench.flow.independence import TeacherBatch
 from compbench.flow.transfer import send
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ NUM_GROUPS = 8
 
 
 class TeachersPaths:
-    """A source of `Taught` batches for `compbench.flow.train.train`; never runs out and needs no data.
+    """A source of `TeacherBatch` batches for `compbench.flow.train.train`; never runs out and needs no data.
 
     Teachers are drawn in proportion to their silos' sizes and asked for conditions that their silos have.  Times lie on
     a grid of `num_points` with a random offset, so that t is uniform.
@@ -47,23 +47,23 @@ class TeachersPaths:
         self.size = labels.shape[0] * labels.shape[1]
         self._seed = int(torch.randint(2**62, (), generator=ctx.generator))
         self._next, self._pool_number = 0, -1
-        self._pool: Taught | None = None
+        self._pool: TeacherBatch | None = None
 
     def seek(self, step: int) -> None:
         """Go on from batch `step`."""
         self._next = step
 
-    def batch(self, size: int, generator: Generator) -> Taught:
+    def batch(self, size: int, generator: Generator) -> TeacherBatch:
         """The next `size` points; the generator is not used, pools having seeds of their own."""
         number, place = divmod(self._next, self.num_points)
         if number != self._pool_number:
             self._pool, self._pool_number = self._integrate(size, number), number
         self._next += 1
         assert self._pool is not None
-        return Taught(*(part[place * size : (place + 1) * size] for part in self._pool))
+        return TeacherBatch(*(part[place * size : (place + 1) * size] for part in self._pool))
 
     @torch.no_grad()
-    def _integrate(self, size: int, number: int) -> Taught:
+    def _integrate(self, size: int, number: int) -> TeacherBatch:
         """`size` trajectories, `num_points` points of each, shuffled."""
         generator = torch.Generator().manual_seed(self._seed ^ (number * 0x9E3779B97F4A7C15 & (2**62 - 1)))
         device = self.ctx.device
@@ -89,4 +89,4 @@ class TeachersPaths:
         flat = [torch.stack(part).flatten(1, 2)[:, :size].flatten(0, 1)[order] for part in (points, velocities)]
         at = send(torch.tensor(times[1:]), device)[:, None].expand(-1, size).flatten()[order]
         conditions = condition.flatten(0, 1)[:size].repeat(self.num_points, 1)[order]
-        return Taught(flat[0], at, conditions, flat[1])
+        return TeacherBatch(flat[0], at, conditions, flat[1])

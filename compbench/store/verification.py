@@ -57,7 +57,7 @@ class Level(Frozen):
     seconds: float = Field(0.0, ge=0, description="of a reproduction")
 
 
-class Standing(NamedTuple):
+class Verification(NamedTuple):
     """What the levels of one record come to."""
 
     level: LevelName = "self-reported"
@@ -115,7 +115,7 @@ def raise_level(
     return path
 
 
-def read(folder: Path, records: Iterable[Record], store: Path) -> tuple[dict[str, Standing], list[Problem]]:
+def read(folder: Path, records: Iterable[Record], store: Path) -> tuple[dict[str, Verification], list[Problem]]:
     """The standing of every record that a level speaks of, by the record's name.
 
     Args:
@@ -127,7 +127,7 @@ def read(folder: Path, records: Iterable[Record], store: Path) -> tuple[dict[str
         standings, and the files that say nothing, with the reason.
     """
     known = {record.name: record for record in records}
-    standings: dict[str, Standing] = {}
+    standings: dict[str, Verification] = {}
     problems = []
     for path in sorted(folder.glob("*.json")):
         if path.name.startswith("."):
@@ -138,8 +138,8 @@ def read(folder: Path, records: Iterable[Record], store: Path) -> tuple[dict[str
         except CompbenchError as error:
             problems.append(Problem(path, " ".join(str(error).split())))
             continue
-        before = standings.get(level.record, Standing())
-        standings[level.record] = Standing(
+        before = standings.get(level.record, Verification())
+        standings[level.record] = Verification(
             "reproduced" if "reproduced" in (before.level, level.level) else "self-reported",
             level.training_data if level.level == "self-reported" else before.training_data,
         )

@@ -12,7 +12,7 @@ from compbench.errors import CompbenchError
 from compbench.schemas import RunRequest
 
 
-class Result(NamedTuple):
+class RunResult(NamedTuple):
     """How one run of a sweep ended.
 
     `status` is the record's; "usage" where the request itself was wrong, "left" where the run is still to be done.
@@ -29,7 +29,7 @@ class Result(NamedTuple):
     primary: str
 
 
-class Manner(NamedTuple):
+class SweepOptions(NamedTuple):
     """How runs are to be done.
 
     Attributes:
@@ -62,14 +62,14 @@ class Executor:
     Attributes:
         name: as in `--executor NAME`.
         settings: what `--executor-set NAME=VALUE` may set.
-        work: (settings, requests, manner, listener) -> one result for each request, in order.  It ends in bounded time when
+        work: (settings, requests, how, listener) -> one result for each request, in order.  It ends in bounded time when
             the process gets SIGINT or SIGTERM, leaves nothing running then, and says "left" of what is still to be done.
             Each run is done by `sweeps.pool.work_through`, wherever that is called, so claims and records are the same.
     """
 
     name: str
     settings: type[ExecutorSettings]
-    work: Callable[[Any, Sequence[RunRequest], Manner, SweepListener], list[Result]]
+    work: Callable[[Any, Sequence[RunRequest], SweepOptions, SweepListener], list[RunResult]]
 
 
 def not_installed(name: str, error: ModuleNotFoundError) -> CompbenchError:

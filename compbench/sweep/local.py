@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from compbench.hookspecs import hookimpl
 from compbench.schemas import RunRequest
-from compbench.sweep.executor import Executor, ExecutorSettings, Manner, Result, SweepListener
+from compbench.sweep.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions
 from compbench.sweep.pool import work_through
 
 
@@ -14,9 +14,9 @@ class LocalSettings(ExecutorSettings):
     """There is nothing to set beside --slots."""
 
 
-def work(settings: LocalSettings, requests: Sequence[RunRequest], manner: Manner, listener: SweepListener) -> list[Result]:
+def work(settings: LocalSettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener) -> list[RunResult]:
     """The device-slot pool of this machine."""
-    return work_through(requests, manner, listener=listener)
+    return work_through(requests, how, listener=listener)
 
 
 @hookimpl

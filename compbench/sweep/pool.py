@@ -20,7 +20,7 @@ from compbench.run.signals import stopped_by_signals
 from compbench.schemas import RunRequest
 from compbench.store.lease import Busy, wait
 from compbench.store.records import Store
-from compbench.sweep.executor import Manner, Result, SweepListener
+from compbench.sweep.executor import RunResult, SweepListener, SweepOptions
 
 JOIN_SECONDS = 90.0
 """For slots that were asked to stop: longer than a child's grace."""
@@ -31,20 +31,20 @@ STOPPED = "stopped before it began"
 
 def work_through(
     requests: Sequence[RunRequest],
-    manner: Manner,
+    how: SweepOptions,
     *,
     listener: SweepListener = lambda slot, request, stage, done, total: None,
-    finished: Callable[[int, Result], None] = lambda index, result: None,
+    finished: Callable[[int, RunResult], None] = lambda index, result: None,
     stopping: threading.Event | None = None,
-) -> list[Result]:
-    """Run all requests, `manner.slots` at a time; finished ones are returned at once.
+) -> list[RunResult]:
+    """Run all requests, `how.slots` at a time; finished ones are returned at once.
 
     Runs that another sweep on the same store is at are waited for, after all others.  Ctrl-C, SIGTERM and `stopping` end the
     runs under way (each leaves a `killed` record and a checkpoint) and start no other; so does a full disk.
 
     Args:
         requests: what to run; the order is kept.
-        manner: how.
+        how: how.
         listener: is called with progress.
         finished: is called with each result, with its position among the requests.
         stopping: set it to stop; it is set when the pool stopped early.
@@ -52,7 +52,7 @@ def work_through(
     Returns:
         one result for each request, in order.
     """
-    pool = _Pool(requests, manner, listener, finished, stopping or threading.Event())
+    pool = _Pool(requests, how, listener, finished, stopping or threading.Event())
     workers = [threading.Thread(target=pool.work, args=(slot,), daemon=True) for slot in range(pool.slots)]
     with stopped_by_signals(pool.stopping):
         for worker in workers:
@@ -72,31 +72,31 @@ class _Pool:
     def __init__(
         self,
         requests: Sequence[RunRequest],
-        manner: Manner,
+        how: SweepOptions,
         listener: SweepListener,
-        finished: Callable[[int, Result], None],
+        finished: Callable[[int, RunResult], None],
         stopping: threading.Event,
     ) -> None:
-        self.requests, self.manner, self.listener, self.stopping = requests, manner, listener, stopping
+        self.requests, self.how, self.listener, self.stopping = requests, how, listener, stopping
         self._finished = finished
         self._devices = devices_of(requests[0].device if requests else "cpu")
-        self.slots = manner.slots or len(self._devices) or 1
+        self.slots = how.slots or len(self._devices) or 1
         self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._elsewhere: queue.SimpleQueue[tuple[int, Path]] = queue.SimpleQueue()
-        self._results: dict[int, Result] = {}
+        self._results: dict[int, RunResult] = {}
         self._reason = STOPPED
         self.bug: BaseException | None = None
         count = range(len(requests))
         self._to_look_up: set[int] = set()
-        if not manner.chain and not manner.force:
+        if not how.chain and not how.force:
             self._to_look_up = {
                 index for index in count if Store(Home(Path(requests[index].home)).records).may_have(requests[index])
             }
-        for index in sorted(count, key=lambda index: requests[index].method) if manner.chain else count:
+        for index in sorted(count, key=lambda index: requests[index].method) if how.chain else count:
             if index not in self._to_look_up:
                 self._waiting.put(index)
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[RunResult]:
         return [self._results.get(index) or left(request, self._reason) for index, request in enumerate(self.requests)]
 
     def work(self, slot: int) -> None:
@@ -104,7 +104,7 @@ class _Pool:
         home = Home(Path(self.requests[0].home))
         try:
             self._look_up(slot, home)
-            with processes_of(home) if self.manner.chain else contextlib.nullcontext() as processes:
+            with processes_of(home) if self.how.chain else contextlib.nullcontext() as processes:
                 while (index := self._next()) is not None:
                     self._work_on(index, slot, processes)
         except Unwritable as error:
@@ -132,7 +132,7 @@ class _Pool:
                         continue
                 self._waiting.put(index)
 
-    def _keep(self, index: int, result: Result, slot: int) -> None:
+    def _keep(self, index: int, result: RunResult, slot: int) -> None:
         self._results[index] = result
         self._finished(index, result)
         self.listener(slot, self.requests[index], "done", 1, 1)
@@ -156,11 +156,9 @@ class _Pool:
         def report(stage: str, done: int, total: int) -> None:
             self.listener(slot, request, stage, done, total)
 
-        manner = self.manner
+        how = self.how
         try:
-            outcome = run(
-                request, force=manner.force, resume=manner.resume, processes=processes, listener=report, alarm=self._alarm
-            )
+            outcome = run(request, force=how.force, resume=how.resume, processes=processes, listener=report, alarm=self._alarm)
             self._keep(index, _result(request, outcome), slot)
         except Busy as busy:
             self._elsewhere.put((index, busy.path))
@@ -188,12 +186,12 @@ class _Pool:
         return request.model_copy(update={**own, **device})
 
 
-def _result(request: RunRequest, outcome: Outcome) -> Result:
+def _result(request: RunRequest, outcome: Outcome) -> RunResult:
     record = outcome.record
     primary = next((score for score in record.scores if score.primary), None)
     shown = f"{primary.name} {primary.value:.3f}" if primary and primary.value is not None else ""
     named = (request.method, request.task, request.seed)
-    return Result(*named, record.status, record.reason, record.seconds, outcome.reused, str(outcome.path), shown)
+    return RunResult(*named, record.status, record.reason, record.seconds, outcome.reused, str(outcome.path), shown)
 
 
 def _bug(error: Exception) -> str:
@@ -201,9 +199,9 @@ def _bug(error: Exception) -> str:
     return f"compbench itself failed: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
 
 
-def left(request: RunRequest, reason: str) -> Result:
+def left(request: RunRequest, reason: str) -> RunResult:
     """The result of a run that is still to be done."""
-    return Result(request.method, request.task, request.seed, "left", reason, 0.0, False, "", "")
+    return RunResult(request.method, request.task, request.seed, "left", reason, 0.0, False, "", "")
 
 
 def devices_of(asked: str) -> list[str]:

@@ -14,7 +14,7 @@ from compbench.errors import CompbenchError
 from compbench.hookspecs import hookimpl
 from compbench.run.signals import stopped_by_signals
 from compbench.schemas import RunRequest
-from compbench.sweep.executor import Executor, ExecutorSettings, Manner, Result, SweepListener, not_installed
+from compbench.sweep.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions, not_installed
 from compbench.sweep.pool import STOPPED, left, work_through
 
 CANCEL_SECONDS = 90.0
@@ -30,7 +30,7 @@ class RaySettings(ExecutorSettings):
     retries: int = Field(2, ge=0, le=100, description="times that a run is tried again when its node or process was lost")
 
 
-def work(settings: RaySettings, requests: Sequence[RunRequest], manner: Manner, listener: SweepListener) -> list[Result]:
+def work(settings: RaySettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener) -> list[RunResult]:
     """One task a run, or, if chained, as many tasks as the cluster runs at once, each with its share.
 
     Raises:
@@ -45,7 +45,7 @@ def work(settings: RaySettings, requests: Sequence[RunRequest], manner: Manner, 
         raise CompbenchError(f"no Ray cluster at '{settings.address}': {' '.join(str(error).split())[:200]}") from error
     try:
         with stopped_by_signals(stopping):
-            return _Tasks(ray, settings, requests, manner, listener).see_through(stopping)
+            return _Tasks(ray, settings, requests, how, listener).see_through(stopping)
     finally:
         ray.shutdown()
 
@@ -54,10 +54,10 @@ class _Tasks:
     """The tasks of a sweep and what came of them."""
 
     def __init__(
-        self, ray: Any, settings: RaySettings, requests: Sequence[RunRequest], manner: Manner, listener: SweepListener
+        self, ray: Any, settings: RaySettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener
     ) -> None:
         self._ray, self._requests, self._listener = ray, requests, listener
-        self._results: dict[int, Result] = {}
+        self._results: dict[int, RunResult] = {}
         at_once, a_node = _capacity(ray, settings)
         if not at_once:
             asked = f"{settings.cpus} cores and {settings.gpus:g} GPUs"
@@ -65,11 +65,11 @@ class _Tasks:
         own = {"threads": settings.cpus, "slots": min(a_node, len(requests))}
         placed = [request.model_copy(update=own).model_dump(mode="json") for request in requests]
         everything = list(range(len(requests)))
-        shares = [everything[start::at_once] for start in range(at_once)] if manner.chain else [[index] for index in everything]
+        shares = [everything[start::at_once] for start in range(at_once)] if how.chain else [[index] for index in everything]
         task = ray.remote(num_cpus=settings.cpus, num_gpus=settings.gpus, max_retries=settings.retries)(work_on)
-        self._shares = {task.remote([placed[index] for index in share], tuple(manner)): share for share in shares if share}
+        self._shares = {task.remote([placed[index] for index in share], tuple(how)): share for share in shares if share}
 
-    def see_through(self, stopping: threading.Event) -> list[Result]:
+    def see_through(self, stopping: threading.Event) -> list[RunResult]:
         """Wait for all of them, or, once `stopping` is set, end them and wait until they have."""
         waiting, end = list(self._shares), float("inf")
         while waiting and time.monotonic() < end:
@@ -85,7 +85,7 @@ class _Tasks:
     def _take(self, reference: Any) -> None:
         share = self._shares[reference]
         try:
-            told = [Result(*row) for row in self._ray.get(reference)]
+            told = [RunResult(*row) for row in self._ray.get(reference)]
         except self._ray.exceptions.TaskCancelledError:
             return
         except self._ray.exceptions.RayError as error:
@@ -96,10 +96,10 @@ class _Tasks:
             self._listener(0, self._requests[index], "done", 1, 1)
 
 
-def work_on(requests: list[dict[str, Any]], manner: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+def work_on(requests: list[dict[str, Any]], how: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     """A task: one slot's work on some node, in plain types."""
     asked = [RunRequest.model_validate(request) for request in requests]
-    return [tuple(result) for result in work_through(asked, Manner(*manner)._replace(slots=1))]
+    return [tuple(result) for result in work_through(asked, SweepOptions(*how)._replace(slots=1))]
 
 
 def _capacity(ray: Any, settings: RaySettings) -> tuple[int, int]:

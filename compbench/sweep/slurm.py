@@ -28,7 +28,7 @@ from compbench.errors import CompbenchError, Unwritable
 from compbench.hookspecs import hookimpl
 from compbench.run.signals import stopped_by_signals
 from compbench.schemas import RunRequest
-from compbench.sweep.executor import Executor, ExecutorSettings, Manner, Result, SweepListener, not_installed
+from compbench.sweep.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions, not_installed
 from compbench.sweep.pool import STOPPED, left, work_through
 
 CANCEL_SECONDS = 120.0
@@ -61,13 +61,13 @@ class Member:
 
     Attributes:
         requests: its share.
-        manner: how to run them.
+        how: how to run them.
         ledger: file in which it tells of each finished run, a line each.
         requeues: times that it may be queued again.
     """
 
     requests: list[RunRequest]
-    manner: Manner
+    how: SweepOptions
     ledger: Path
     requeues: int
     _out_of_time: threading.Event = field(default_factory=threading.Event)
@@ -83,7 +83,7 @@ class Member:
         known = read_ledger(self.ledger)
         todo = [index for index in range(len(self.requests)) if index not in known or known[index].status == "killed"]
         restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-        manner = self.manner._replace(resume=self.manner.resume or restarts > 0)
+        how = self.how._replace(resume=self.how.resume or restarts > 0)
         stopping = threading.Event()
 
         def out_of_time(*_: object) -> None:
@@ -94,26 +94,26 @@ class Member:
         with stopped_by_signals(stopping):
             if todo:
                 requests = [self.requests[index] for index in todo]
-                work_through(requests, manner, stopping=stopping, finished=lambda number, one: self._tell(todo[number], one))
+                work_through(requests, how, stopping=stopping, finished=lambda number, one: self._tell(todo[number], one))
         if self._out_of_time.is_set() and restarts < self.requeues:
             job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
             subprocess.run(["scontrol", "requeue", job], check=True, timeout=60)
         if stopping.is_set():
             sys.exit(143)  # no result: what SLURM says of the member counts
 
-    def _tell(self, index: int, result: Result) -> None:
+    def _tell(self, index: int, result: RunResult) -> None:
         with contextlib.suppress(OSError), self.ledger.open("a", encoding="utf-8") as file:  # the record is what matters
             file.write(json.dumps({"index": index, **result._asdict()}) + "\n")
 
 
-def work(settings: SlurmSettings, requests: Sequence[RunRequest], manner: Manner, listener: SweepListener) -> list[Result]:
+def work(settings: SlurmSettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener) -> list[RunResult]:
     """Submit an array, and see it through unless asked not to.
 
     Raises:
         CompbenchError: submitit is not installed, or there is no SLURM here.
     """
     folder = Path(requests[0].home) / "slurm" / secrets.token_hex(4)
-    array = _Array(settings, requests, manner, folder)
+    array = _Array(settings, requests, how, folder)
     stopping = threading.Event()
     with stopped_by_signals(stopping):
         array.submit()
@@ -134,10 +134,10 @@ def work(settings: SlurmSettings, requests: Sequence[RunRequest], manner: Manner
 class _Array:
     """A job array: submitted, looked at, cancelled."""
 
-    def __init__(self, settings: SlurmSettings, requests: Sequence[RunRequest], manner: Manner, folder: Path) -> None:
-        self._settings, self._requests, self._manner, self._folder = settings, requests, manner, folder
+    def __init__(self, settings: SlurmSettings, requests: Sequence[RunRequest], how: SweepOptions, folder: Path) -> None:
+        self._settings, self._requests, self._how, self._folder = settings, requests, how, folder
         self._count = min(settings.members, len(requests))
-        self._told: dict[int, Result] = {}
+        self._told: dict[int, RunResult] = {}
         self._jobs: list[Any] = []
         self._looked = time.monotonic()
 
@@ -161,7 +161,7 @@ class _Array:
         members = [
             Member(
                 [request for index, request in enumerate(self._requests) if self.member_of(index) == number],
-                self._manner,
+                self._how,
                 self._ledger(number),
                 self._settings.requeues,
             )
@@ -202,7 +202,7 @@ class _Array:
         while time.monotonic() < end and not all(job.done(force_check=True) for job in self._jobs):
             time.sleep(1.0)
 
-    def results(self, *, stopped: bool) -> list[Result]:
+    def results(self, *, stopped: bool) -> list[RunResult]:
         """One result for each request; of a dead member's rest, how it died."""
         found = []
         for index, request in enumerate(self._requests):
@@ -230,7 +230,7 @@ class _Array:
         }
 
 
-def read_ledger(path: Path) -> dict[int, Result]:
+def read_ledger(path: Path) -> dict[int, RunResult]:
     """What a member reported, by position in its share; the latest word on each.  A line that is being written is passed over."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -241,7 +241,7 @@ def read_ledger(path: Path) -> dict[int, Result]:
         if line.endswith("\n"):
             facts = json.loads(line)
             index = facts.pop("index")
-            told[index] = Result(**facts)
+            told[index] = RunResult(**facts)
     return told
 
 

@@ -10,7 +10,7 @@ from compbench.flow.independence import (
     Masking,
     Ramp,
     Routing,
-    Taught,
+    TeacherBatch,
     composed,
     decentralised_loss,
     draw_masks,
@@ -165,6 +165,6 @@ def test_the_student_follows_its_teachers_and_is_made_independent() -> None:
     student, data = Table(cross=0.5), batch()
     t = torch.zeros(len(data.x1))
     kind = torch.zeros(len(t), dtype=torch.long)
-    right = Taught(data.x1, t, data.condition, student(data.x1, t, data.condition).detach())
+    right = TeacherBatch(data.x1, t, data.condition, student(data.x1, t, data.condition).detach())
     assert student_loss(student, right, 0.0, kind).item() == 0
     assert student_loss(student, right, 2.0, kind).item() == pytest.approx(2 * 0.25, rel=1e-5)

@@ -12,7 +12,7 @@ from compbench.errors import CompbenchError
 from compbench.schemas import Environment, Record
 from compbench.store import verification
 from compbench.store.records import Store
-from compbench.store.verification import Compared, Standing
+from compbench.store.verification import Compared, Verification
 
 HERE = Environment(compbench="0.1", python="3.12")
 
@@ -23,7 +23,7 @@ def stored(tmp_path: Path) -> tuple[Path, Record]:
     return Store(tmp_path / "records").write(own), own
 
 
-def standing(path: Path, own: Record) -> tuple[dict[str, Standing], list[str]]:
+def standing(path: Path, own: Record) -> tuple[dict[str, Verification], list[str]]:
     found, problems = verification.read(verification.beside(path.parent), [own], path.parent)
     return found, [problem.reason for problem in problems]
 
@@ -42,10 +42,10 @@ def test_a_record_without_levels_is_self_reported_and_undeclared(stored) -> None
 def test_a_declaration_and_a_reproduction_add_up(stored) -> None:
     path, own = stored
     verification.declare(path, verification.beside(path.parent), training_data="seen")
-    assert standing(path, own) == ({own.name: Standing("self-reported", "seen")}, [])
+    assert standing(path, own) == ({own.name: Verification("self-reported", "seen")}, [])
     verification.raise_level(path, verification.beside(path.parent), compared=agreeing(own), environment=HERE, seconds=1.0)
     verification.raise_level(path, verification.beside(path.parent), compared=agreeing(own), environment=HERE, seconds=2.0)
-    assert standing(path, own) == ({own.name: Standing("reproduced", "seen")}, [])
+    assert standing(path, own) == ({own.name: Verification("reproduced", "seen")}, [])
     assert len(list(verification.beside(path.parent).iterdir())) == 3
 
 
@@ -89,7 +89,7 @@ def test_a_level_of_other_bytes_or_of_no_record_says_nothing(stored) -> None:
 
 def test_a_row_is_reproduced_when_all_of_its_seeds_are() -> None:
     seeds = [record(seed=seed) for seed in range(3)]
-    reproduced = Standing("reproduced", "seen")
+    reproduced = Verification("reproduced", "seen")
     (some,) = rows(seeds, {seeds[0].name: reproduced})
     (every,) = rows(seeds, {one.name: reproduced for one in seeds})
     assert (some.level, some.training) == ("reproduced 1/3", "undeclared")
@@ -98,7 +98,7 @@ def test_a_row_is_reproduced_when_all_of_its_seeds_are() -> None:
 
 def test_a_row_with_other_training_data_does_not_compete() -> None:
     own, other = [record(method="own", seed=seed) for seed in range(2)], record(score(value=0.9), method="other")
-    found = {row.method: row for row in rows([*own, other], {other.name: Standing("self-reported", "external")})}
+    found = {row.method: row for row in rows([*own, other], {other.name: Verification("self-reported", "external")})}
     assert found["own"].rank.rank == 1
     assert (found["other"].kind, found["other"].rank) == ("reference", None)
     assert "trained on other data too" in to_markdown(whole(list(found.values())), ())
@@ -106,12 +106,12 @@ def test_a_row_with_other_training_data_does_not_compete() -> None:
 
 def test_a_later_attempt_does_not_replace_what_was_reproduced() -> None:
     honest, later = record(), record(score(value=0.99), attempt=7)
-    (row,) = rows([honest, later], {honest.name: Standing("reproduced", "seen")})
+    (row,) = rows([honest, later], {honest.name: Verification("reproduced", "seen")})
     assert row.scores["heldout_accuracy"].mean == 0.5
 
 
 def test_every_board_shows_the_level() -> None:
-    board = rows([record()], {record().name: Standing("reproduced", "seen")})
+    board = rows([record()], {record().name: Verification("reproduced", "seen")})
     assert ",reproduced,seen," in to_csv(board, ())
     assert "| reproduced |" in to_markdown(whole(board), ())
     assert '"level":"reproduced","training":"seen"' in to_html(whole(board), (), {})

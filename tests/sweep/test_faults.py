@@ -17,7 +17,7 @@ from support.real_sweeps import CHEAP, begun, start, wait_for, workers_of
 from compbench.run import processes
 from compbench.schemas import RunRequest
 from compbench.store.records import Store
-from compbench.sweep.pool import Manner, work_through
+from compbench.sweep.pool import SweepOptions, work_through
 
 
 def records(home: Path) -> list[Path]:
@@ -117,7 +117,7 @@ def test_a_stopping_pool_kills_a_child_that_ignores_sigterm(tmp_path: Path, plug
     stopping = threading.Event()
     began = threading.Thread(target=lambda: wait_for(lambda: begun(tmp_path)) and stopping.set())
     began.start()
-    results = work_through(asked, Manner(slots=1), stopping=stopping)
+    results = work_through(asked, SweepOptions(slots=1), stopping=stopping)
     assert [result.status for result in results] == ["killed", "left"]
     assert not wait_for(lambda: set(workers_of(tmp_path)) - {os.getpid()}, seconds=0.5)
 

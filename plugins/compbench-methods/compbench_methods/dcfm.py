@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from compbench.federation import LentSilo
 from compbench.flow.experts import Experts
-from compbench.flow.independence import Ramp, Taught, draw_masks, peer_loss, student_loss
+from compbench.flow.independence import Ramp, TeacherBatch, draw_masks, peer_loss, student_loss
 from compbench.flow.mixture import Mixture
 from compbench.flow.nets import VelocityNet
 from compbench.flow.silos import (
@@ -80,9 +80,9 @@ def fit_experts(settings: PeerSettings, problem: Problem, ctx: Context) -> Mixtu
         )
         train(expert, loss, ramp, second, own)
 
-    told = local_experts(make, beside_peers, problem, ctx, stage="peers", steps=steps, goes_on=True)
-    experts = Experts(make(), told.states)
-    return Mixture(experts, label_router(told, problem), sample_steps=problem.budget.sample_steps).to(ctx.device)
+    trained = local_experts(make, beside_peers, problem, ctx, stage="peers", steps=steps, goes_on=True)
+    experts = Experts(make(), trained.states)
+    return Mixture(experts, label_router(trained, problem), sample_steps=problem.budget.sample_steps).to(ctx.device)
 
 
 def build_experts(settings: PeerSettings, problem: Problem) -> Mixture:
@@ -95,14 +95,14 @@ def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityN
     budget = problem.budget
     steps = Steps(ctx.progress, (len(problem.federation) + 1) * budget.train_steps)
     alone = {"local_ci": settings.local_ci, "ramp": settings.ramp}
-    make, told = first_stage(settings, problem, ctx, budget=budget, steps=steps, num_labels=NUM_LABELS, **alone)
+    make, trained = first_stage(settings, problem, ctx, budget=budget, steps=steps, num_labels=NUM_LABELS, **alone)
     student = make()
-    teachers = Experts(student, told.states).to(ctx.device)
+    teachers = Experts(student, trained.states).to(ctx.device)
     sizes = torch.tensor(problem.federation.sizes, dtype=torch.float32)
-    paths = TeachersPaths(teachers, sizes, told.labels, shape=problem.event.shape, num_points=budget.sample_steps, ctx=ctx)
+    paths = TeachersPaths(teachers, sizes, trained.labels, shape=problem.event.shape, num_points=budget.sample_steps, ctx=ctx)
     ramp = Ramp(paths, round(settings.ramp * budget.train_steps))
 
-    def loss(student, taught: Taught, generator: Generator) -> Tensor:
+    def loss(student, taught: TeacherBatch, generator: Generator) -> Tensor:
         kind = draw_masks(len(taught.t), taught.condition.shape[1], settings.masking, generator)
         return student_loss(student, taught, ramp.share() * settings.ci_weight, kind)
 

@@ -31,9 +31,9 @@ class Settings(DecentralisedSettings):
 def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
     """Stage I of DCFM and nothing else."""
     steps = Steps(ctx.progress, len(problem.federation) * problem.budget.train_steps)
-    make, told = first_stage(settings, problem, ctx, budget=problem.budget, steps=steps, local_ci=settings.local_ci)
-    experts = Experts(make(), told.states)
-    return Mixture(experts, label_router(told, problem), sample_steps=problem.budget.sample_steps).to(ctx.device)
+    make, trained = first_stage(settings, problem, ctx, budget=problem.budget, steps=steps, local_ci=settings.local_ci)
+    experts = Experts(make(), trained.states)
+    return Mixture(experts, label_router(trained, problem), sample_steps=problem.budget.sample_steps).to(ctx.device)
 
 
 def build(settings: Settings, problem: Problem) -> Mixture:
