@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Generator, Tensor
 
+Presets = Literal["smoke", "quick", "paper"]
+PRESETS: tuple[Presets, ...] = ("smoke", "quick", "paper")
+
 
 class Batch(NamedTuple):
     """Training examples: data x1 (B, *D) float32 on the device, and conditions (B, F) long on the device."""

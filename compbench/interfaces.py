@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from compbench.context import PRESETS as PRESETS
 from compbench.context import Batch as Batch
 from compbench.context import Checkpoints as Checkpoints
 from compbench.context import Context as Context
+from compbench.context import Presets as Presets
 from compbench.context import Silo as Silo
 from compbench.factors import FactorSpace, Holdout
 
@@ -40,8 +42,6 @@ LARGEST = 10**18
 """The largest size of any number of a record: what is beyond has diverged, or was made up to break a board."""
 
 EventKind = Literal["vector", "image", "trajectory"]
-Presets = Literal["smoke", "quick", "paper"]
-PRESETS: tuple[Presets, ...] = ("smoke", "quick", "paper")
 
 
 class MethodSettings(BaseModel):

@@ -221,7 +221,7 @@ def best_rows(method: str) -> dict[str, str]:
     """By task, the best mean of a method's primary score at the longest preset, over the seeds of one set of settings."""
     from statistics import fmean
 
-    from compbench.interfaces import PRESETS
+    from compbench.context import PRESETS
     from compbench.store.records import Store, read_records
 
     names = [path for path in Store(records_folder()).paths() if path.name.split(".")[1:2] == [method]]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from compbench.context import PRESETS
 from compbench.errors import CompbenchError
-from compbench.interfaces import PRESETS
 
 if TYPE_CHECKING:
     from compbench.home import Home

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compbench.context import PRESETS
 from compbench.errors import CompbenchError
-from compbench.interfaces import PRESETS
 
 if TYPE_CHECKING:
     from compbench.gate.sides import Asked, Side

@@ -24,6 +24,7 @@ def stirred(**changes: object) -> VelocityNet:
 
     class Problem:
         event, federation = EVENT, None
+        composed, guidance_weight = (), 1.0
 
     problem = Problem()
     problem.space, problem.budget, problem.holdout = space, budget(**changes), Holdout.empty(space)

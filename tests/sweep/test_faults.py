@@ -136,7 +136,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line_before_anything_is_computed(tmp_pa
     sweep = start(tmp_path, *CHEAP, "--seed", "0-2", before=limit)
     error = sweep.communicate(timeout=300)[1]
     assert sweep.returncode == 1
-    assert "lease: No space left on device; nothing was changed. 0 of 3 runs are done, 3 are left" in error
+    assert "lease: File too large; nothing was changed. 0 of 3 runs are done, 3 are left" in error
     assert "Traceback" not in error
     assert records(tmp_path) == []
 
