@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
+from typing import Any
 
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+Handler = Callable[[int, FrameType | None], Any] | int
+"""A function, or SIG_IGN."""
 
 
 def terminate_like_ctrl_c() -> None:
@@ -19,48 +23,36 @@ def terminate_like_ctrl_c() -> None:
         signal.signal(signal.SIGHUP, signal.default_int_handler)
 
 
-@contextlib.contextmanager
-def stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
+def stopped_by_signals(stopping: threading.Event) -> contextlib.AbstractContextManager[None]:
     """Let Ctrl-C and SIGTERM set `stopping` and do no more: slots end in bounded time, and a second press loses nothing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in STOPPING_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return _handled(STOPPING_SIGNALS, lambda number, frame: stopping.set())
 
 
-@contextlib.contextmanager
-def interrupted_once() -> Iterator[None]:
+def interrupted_once() -> contextlib.AbstractContextManager[None]:
     """Let the first Ctrl-C or SIGTERM raise KeyboardInterrupt, and ignore more of them: nothing disturbs what cleans up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def stop(number: int, frame: FrameType | None) -> None:
         for own in STOPPING_SIGNALS:
             signal.signal(own, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in STOPPING_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return _handled(STOPPING_SIGNALS, stop)
+
+
+def uninterrupted() -> contextlib.AbstractContextManager[None]:
+    """Ignore Ctrl-C while a checkpoint is awaited or a record written: a second press must not lose it."""
+    return _handled((signal.SIGINT,), signal.SIG_IGN)
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C while a checkpoint is awaited or a record written: a second press must not lose it."""
+def _handled(numbers: Iterable[signal.Signals], handler: Handler) -> Iterator[None]:
+    """Answer some signals so, and as before afterwards.  Only the main thread can: in others this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, old in before.items():
+            signal.signal(number, old)
