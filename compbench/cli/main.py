@@ -79,7 +79,6 @@ for verb in (
     submit.submit,
     submit.reproduce,
     store.verify,
-    store.sign,
     store.export,
 ):
     main.add_command(verb)

@@ -1,4 +1,4 @@
-"""verify, sign, export: whole stores of records."""
+"""verify, export: whole stores of records."""
 
 from __future__ import annotations
 
@@ -54,25 +54,6 @@ def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> N
             f"{folder}: {len(report.records)} sound records{away}; " + (f"problems: {counts}" if counts else "no problems")
         )
     sys.exit(1 if findings else 0)
-
-
-@click.command()
-@click.argument("store", type=FOLDER)
-def sign(store: Path) -> None:
-    """Give every record of format 1 in STORE a digest, once; later formats are born with one, and those without are refused.
-
-    \b
-    compbench sign leaderboards/records
-
-    Only for files that are what was written, as in a git history that you trust: commit the result by itself.
-    """
-    from compbench.store import verification
-    from compbench.store.sign import sign as sign_all
-
-    if not store.is_dir():
-        raise CompbenchError(f"there is no store {store}: name a folder of records.")
-    signed = sign_all(store, verification.beside(store))
-    click.echo(f"{store}: {len(signed)} records have a digest now, and say what they said")
 
 
 @click.command()

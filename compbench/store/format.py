@@ -18,14 +18,6 @@ MAX_RECORD_BYTES = 4 * 2**20
 DIGEST = b'\n "digest": "'
 """How the line with the digest begins.  No string of a record holds a line break, and nested names stand deeper."""
 
-UNSIGNED = 1
-"""The last format without a digest.  Such files are refused, or whoever drops the digest could change what he likes."""
-
-
-def _with_digest(raw: dict[str, Any]) -> dict[str, Any]:
-    """Format 1 had no digest of the file; nothing else differs, and what was never written down is not made up."""
-    return {**raw, "format": 2}
-
 
 def _with_sandbox(raw: dict[str, Any]) -> dict[str, Any]:
     """Format 2 did not say what stood around the contestant, nor why speeds were dropped: nothing did, none were."""
@@ -66,21 +58,19 @@ def _above_one(value: Any) -> bool:
 
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: _with_digest,
     2: _with_sandbox,
     3: _with_experts_counted,
     4: _with_other_cores,
     5: _with_code,
 }
-"""format -> function that turns a record of that format into the next."""
+"""format -> function that turns a record of that format into the next.  Format 1 had no digest, and is read no more."""
 
 
-def parse(content: bytes, *, unsigned: bool = False) -> Record:
+def parse(content: bytes) -> Record:
     """A record from its bytes, migrated to the present format.
 
     Args:
         content: of the file.
-        unsigned: take format 1, which has no digest, too.
 
     Raises:
         CompbenchError: not a record of a format that this version reads, and what is wrong with it; or not what was
@@ -94,13 +84,7 @@ def parse(content: bytes, *, unsigned: bool = False) -> Record:
         raw = json.loads(content)
         if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
             raise CompbenchError("is not a record: it has no format number.")
-        if raw["format"] > UNSIGNED:
-            _check_digest(content, raw)
-        elif not unsigned:
-            raise CompbenchError(
-                "has no digest, and records have one since format 2; take the file as it was written. "
-                "Files of format 1 that you trust get one by `compbench sign`."
-            )
+        _check_digest(content, raw)
         return Record.model_validate(_migrated(raw))
     except ValidationError as error:
         first = error.errors()[0]
@@ -153,7 +137,7 @@ def _migrated(raw: dict[str, Any]) -> dict[str, Any]:
         raise CompbenchError(f"has format {raw['format']}; this compbench reads up to {RECORD_FORMAT}: update it.")
     while raw["format"] < RECORD_FORMAT:
         if raw["format"] not in MIGRATIONS:
-            raise CompbenchError(f"has format {raw['format']}, which there never was.")
+            raise CompbenchError(f"has format {raw['format']}, which this compbench does not read.")
         raw = MIGRATIONS[raw["format"]](raw)
     return raw
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 from compbench.errors import CompbenchError
-from compbench.store.format import parse
-from compbench.store.sign import is_unsigned
 from compbench.store.verify import Finding
 
 SECONDS = 60.0
@@ -17,8 +15,7 @@ SECONDS = 60.0
 def overwritten(folder: Path, since: str) -> tuple[Finding, ...]:
     """Files of a folder of records that hold other bytes than under the same name in a git commit, or in any before it.
 
-    A record may be deleted, and its name stays used: another run of the same spec is another attempt.  Digests for records
-    that had none (`sign`) are no change.
+    A record may be deleted, and its name stays used: another run of the same spec is another attempt.
 
     Args:
         folder: of records, in a git checkout.
@@ -35,7 +32,7 @@ def overwritten(folder: Path, since: str) -> tuple[Finding, ...]:
         before[name] = _earlier(folder, commit, name)
     found = []
     for name, content in sorted(now.items()):
-        if before[name] and content not in before[name] and not _only_signed(folder, before[name], name):
+        if before[name] and content not in before[name]:
             what: Literal["record", "artifact"] = "record" if name.endswith(".json") else "artifact"
             problem = f"is not what {root}{name} was in a commit before, and records never change"
             found.append(Finding(name, what, problem, "restore the file; what was run again is another attempt"))
@@ -59,18 +56,6 @@ def _earlier(folder: Path, commit: str, name: str) -> set[str]:
     """Blobs that a file ever was before a commit, as far as the history is here."""
     raw = _git(folder, "log", "--raw", "--no-renames", "--no-abbrev", "--format=", commit, "--", name).decode()
     return {blob for line in raw.splitlines() if line for blob in line.split()[2:4]} - {"0" * 40, "0" * 64}
-
-
-def _only_signed(folder: Path, blobs: set[str], name: str) -> bool:
-    """Whether a record had no digest before, and says the same now."""
-    for blob in blobs:
-        old = _git(folder, "cat-file", "blob", blob)
-        if name.endswith(".json") and is_unsigned(old):
-            try:
-                return parse(old, unsigned=True) == parse((folder / name).read_bytes())
-            except CompbenchError:
-                return False
-    return False
 
 
 def _git(folder: Path, *arguments: str) -> bytes:

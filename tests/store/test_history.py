@@ -1,6 +1,5 @@
-"""Nothing overwrites a record: what changed since a commit is found, what was deleted or signed is none."""
+"""Nothing overwrites a record: what changed since a commit is found, what was deleted is none."""
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from compbench.cli.main import main
 from compbench.errors import CompbenchError
 from compbench.store.format import dump, parse
 from compbench.store.history import overwritten
-from compbench.store.sign import sign
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -77,22 +75,6 @@ def test_a_record_that_was_deleted_and_written_otherwise_later_is_found(records:
 def test_another_picture_is_found(records: Path) -> None:
     next(records.glob("*.png")).write_bytes(b"another")
     assert [finding.kind for finding in overwritten(records, "HEAD")] == ["artifact"]
-
-
-def test_a_digest_for_a_record_without_is_no_change_and_an_edit_with_it_is(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    folder = store(tmp_path / "records", 0.5)
-    (path,) = folder.glob("*.json")
-    raw = json.loads(path.read_bytes())
-    del raw["digest"], raw["code"], raw["environment"]["sandbox"]
-    old = json.dumps({**raw, "format": 1}).encode()
-    path.write_bytes(old)
-    commit(folder)
-    assert sign(folder, tmp_path / "levels") == (path,)
-    assert parse(path.read_bytes()) == parse(old, unsigned=True)
-    assert overwritten(folder, "HEAD") == ()
-    overwrite(folder)
-    assert [finding.name for finding in overwritten(folder, "HEAD")] == [path.name]
 
 
 def test_what_cannot_be_compared_is_one_clear_line(records: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
