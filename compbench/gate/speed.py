@@ -15,7 +15,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from compbench.gate.paired_test import Comparison, compare, holm, pairs_needed
+from compbench.board.statistics import holm
+from compbench.gate.paired_test import Comparison, compare, pairs_needed
 
 FRESH_PAIRS = 5
 

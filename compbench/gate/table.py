@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from compbench.gate.paired_test import Comparison, compare_scores, holm
+from compbench.board.statistics import holm
+from compbench.gate.paired_test import Comparison, compare_scores
 from compbench.gate.sides import Facts, ScoreBySeed, Scores
 from compbench.gate.speed import Lap
 from compbench.gate.suite import Gate

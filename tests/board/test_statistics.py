@@ -42,6 +42,10 @@ def test_wilsons_interval_is_that_of_the_textbook() -> None:
 
 
 def test_holm_stops_at_the_first_that_stands() -> None:
+    # sorted 0.005, 0.011, 0.02, 0.04 against 0.0125, 0.0167, 0.025, 0.05: all fall
+    assert holm([0.02, 0.005, 0.04, 0.011]) == [True] * 4
+    # 0.02 > 0.05 / 3 stops it; 0.021, though below 0.05 / 2, stands with it
+    assert holm([0.02, 0.001, 0.021, 0.9]) == [False, True, False, False]
     assert holm([0.01, 0.04, 0.03, 0.005]) == [True, False, False, True]
     assert holm([]) == []
 

@@ -3,17 +3,8 @@ import math
 import pytest
 from scipy import stats
 
-from compbench.gate.paired_test import compare, compare_scores, holm, pairs_needed, quantile, tail
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 4, 9, 30, 500])
-@pytest.mark.parametrize("t", [-2.0, 0.0, 0.3, 1.7, 6.0, 40.0])
-def test_tail_is_scipys(t, degrees) -> None:
-    assert tail(t, degrees) == pytest.approx(stats.t.sf(t, degrees), rel=1e-9)
-
-
-def test_quantile_is_that_of_the_tables() -> None:
-    assert [round(quantile(degrees), 3) for degrees in (1, 2, 4, 9, 29)] == [6.314, 2.920, 2.132, 1.833, 1.699]
+from compbench.board.statistics import t_quantile
+from compbench.gate.paired_test import compare, compare_scores, pairs_needed
 
 
 def test_bounds_of_three_pairs_by_hand() -> None:
@@ -42,7 +33,7 @@ def test_finding_is_that_of_the_bounds_against_the_margin(worsenings, finding) -
 
 def test_needed_pairs_would_have_told_and_one_fewer_would_not() -> None:
     n = pairs_needed(0.05, 0.1)
-    assert quantile(n - 1) * 0.1 / math.sqrt(n) < 0.05 <= quantile(n - 2) * 0.1 / math.sqrt(n - 1)
+    assert t_quantile(n - 1, 0.95) * 0.1 / math.sqrt(n) < 0.05 <= t_quantile(n - 2, 0.95) * 0.1 / math.sqrt(n - 1)
 
 
 def test_no_number_of_pairs_tells_a_mean_on_the_margin() -> None:
@@ -51,14 +42,6 @@ def test_no_number_of_pairs_tells_a_mean_on_the_margin() -> None:
 
 def test_needed_pairs_are_more_than_those_at_hand() -> None:
     assert compare([0.1, -0.1, 0.05], 0.02).needed > 3
-
-
-def test_holm_steps_down_by_hand() -> None:
-    # sorted 0.005, 0.011, 0.02, 0.04 against 0.0125, 0.0167, 0.025, 0.05: all fall
-    assert holm([0.02, 0.005, 0.04, 0.011]) == [True] * 4
-    # 0.02 > 0.05 / 3 stops it; 0.021, though below 0.05 / 2, stands with it
-    assert holm([0.02, 0.001, 0.021, 0.9]) == [False, True, False, False]
-    assert holm([]) == []
 
 
 def test_scores_are_paired_by_seed_and_signed_by_direction() -> None:
