@@ -58,7 +58,7 @@ class Entry(NamedTuple):
         return hashlib.sha256(self.file.read_bytes() if self.file else self.module.encode()).hexdigest()
 
 
-class Loaded(NamedTuple):
+class LoadResult(NamedTuple):
     """A plugin after an attempt to load it; `value` is the Method, Task or Metric if the state is ok."""
 
     entry: Entry
@@ -115,22 +115,22 @@ class Registry:
             raise CompbenchError(f"{kind[:-1]} '{name}' is {loaded.state}: {loaded.reason}")
         return loaded.value
 
-    def attempt(self, entry: Entry) -> Loaded:
+    def attempt(self, entry: Entry) -> LoadResult:
         """Load one plugin in its own guard; whatever it raises becomes its state."""
         if entry.problem:
-            return Loaded(entry, "broken", entry.problem)
+            return LoadResult(entry, "broken", entry.problem)
         try:
             module = _import(entry)
             _check_api(module)
-            return Loaded(entry, "ok", "", _hooked(module, entry))
+            return LoadResult(entry, "ok", "", _hooked(module, entry))
         except ModuleNotFoundError as error:
-            return Loaded(entry, *_missing(error, entry))
+            return LoadResult(entry, *_missing(error, entry))
         except CompbenchError as error:
-            return Loaded(entry, "incompatible" if "COMPBENCH_API" in str(error) else "broken", str(error))
+            return LoadResult(entry, "incompatible" if "COMPBENCH_API" in str(error) else "broken", str(error))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a plugin may even call sys.exit
-            return Loaded(entry, "broken", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            return LoadResult(entry, "broken", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
 
 
 def _entry(kind: Kind, point: EntryPoint) -> Entry:

@@ -97,14 +97,14 @@ def _gated(plan: Plan, options: dict[str, Any], folder: Path) -> int:
 def _plan(options: dict[str, Any]) -> Plan:
     """The plan of the options; whatever is wrong with them is said before anything is built."""
     from compbench.gate.regression import Plan
-    from compbench.gate.sides import Asked
+    from compbench.gate.sides import CellOptions
 
     suite = _suite(options)
     if not (options["base_ref"] or options["baseline"] or options["write_baseline"]):
         raise CompbenchError("compare with what? Use --base-ref or --baseline; --write-baseline stores one.")
     if options["clock"] == "cpu" and suite.device != "cpu":
         raise CompbenchError("--clock cpu does not see what a GPU does; use --clock wall.")
-    asked = Asked(suite.device, suite.source, options["clock"], suite.speed_seconds)
+    asked = CellOptions(suite.device, suite.source, options["clock"], suite.speed_seconds)
     return Plan(suite, asked, options["tolerance"], options["pairs"], options["accept"])
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.progress import Task as ProgressTask
 
-    from compbench.registry import Loaded
+    from compbench.registry import LoadResult
     from compbench.schemas import RunRequest
     from compbench.sweep.executor import RunResult
 
@@ -161,7 +161,7 @@ def show_pages(pages: Sequence[Path]) -> None:
             console().print(f"board   {escape(str(page))}", soft_wrap=True)
 
 
-def show_plugins(loaded: Sequence[Loaded], *, as_json: bool) -> None:
+def show_plugins(loaded: Sequence[LoadResult], *, as_json: bool) -> None:
     """Every plugin with its state, and the reason if it is not ok."""
     rows = [
         {

@@ -15,7 +15,7 @@ from compbench.context import PRESETS
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.gate.sides import Asked, Side
+    from compbench.gate.sides import CellOptions, Side
     from compbench.gate.suite import Cell
     from compbench.store.profiles import CostProfile, Measure
 
@@ -84,18 +84,18 @@ def _cells(options: dict[str, Any]) -> list[Cell]:
     ]
 
 
-def _asked(options: dict[str, Any]) -> Asked:
+def _asked(options: dict[str, Any]) -> CellOptions:
     from compbench.devices import num_cores
-    from compbench.gate.sides import Asked
+    from compbench.gate.sides import CellOptions
 
     threads = options["threads"] or num_cores()
     if threads > num_cores():
         raise CompbenchError(f"--threads {threads}: this process may use {num_cores()} cores; ask for at most as many.")
-    return Asked(options["device"], options["source"], "wall", options["seconds"], options["precision"], threads)
+    return CellOptions(options["device"], options["source"], "wall", options["seconds"], options["precision"], threads)
 
 
 def _measured(
-    side: Side, cell: Cell, asked: Asked, options: dict[str, Any], folder: Path, say: Callable[[str], None]
+    side: Side, cell: Cell, asked: CellOptions, options: dict[str, Any], folder: Path, say: Callable[[str], None]
 ) -> tuple[CostProfile, Path]:
     """A measurement and its file: a new one, or one that is there and would be the same."""
     from compbench.gate import costs

@@ -38,7 +38,7 @@ class Layer(NamedTuple):
     probe: tuple[tuple[float, float], tuple[float, float]]
 
 
-class Explained(NamedTuple):
+class OutputScores(NamedTuple):
     """Superposition score and kernel alignments of some outputs."""
 
     superposition: float
@@ -61,7 +61,7 @@ class Diagnosis(NamedTuple):
     truth: Tensor | None
     error: Tensor | None
     explained: Tensor
-    scores: dict[str, Explained]
+    scores: dict[str, OutputScores]
     kernel: Tensor
     factorised: Tensor
     layers: tuple[Layer, ...]
@@ -97,7 +97,7 @@ def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
         error=None if truth is None else (outputs - truth).flatten(2).square().mean(-1),
         explained=torch.nn.functional.cosine_similarity(flat, superposition(flat, heldout), dim=-1),
         scores={
-            name: Explained(superposition_score(point, heldout), kernel_alignments(point, heldout))
+            name: OutputScores(superposition_score(point, heldout), kernel_alignments(point, heldout))
             for name, point in points.items()
         },
         kernel=cosine_kernel(ordered, ordered),

@@ -25,7 +25,7 @@ ROWS = 49
 """Conditions of one forward."""
 
 
-class Inside(NamedTuple):
+class LayerGeometry(NamedTuple):
     """Layers on the grid: their activations (X * Y, ...), metric tensors, and how those were had."""
 
     activations: Layers
@@ -70,7 +70,7 @@ class Subject:
             parts.append(self.method.sample(self.settings, self.model, asked, context).float())
         return torch.cat(parts)
 
-    def inside(self, derivative: Derivative) -> Inside:
+    def inside(self, derivative: Derivative) -> LayerGeometry:
         """Activations and metric tensors of all layers.
 
         Raises:
@@ -86,7 +86,7 @@ class Subject:
         with tapped(self.model) as heard:
             if not differentiable:
                 activations = self._stepwise(lambda rows: self._velocity_layers(rows, heard))
-                return Inside(activations, metrics_by_differences(activations, self.sizes), "differences")
+                return LayerGeometry(activations, metrics_by_differences(activations, self.sizes), "differences")
             model: Any = self.model
 
             def layers(code: Tensor) -> Layers:
@@ -95,10 +95,10 @@ class Subject:
 
             activations = self._stepwise(lambda rows: layers(model.encoding(rows)))
             if derivative == "differences":
-                return Inside(activations, metrics_by_differences(activations, self.sizes), "differences")
+                return LayerGeometry(activations, metrics_by_differences(activations, self.sizes), "differences")
             code = model.encoding(self.grid)
             tangents = torch.stack([model.encoding.tangent(self.grid, factor) for factor in self.factors])
-            return Inside(activations, metrics_by_jvp(layers, code, tangents), "jvp")
+            return LayerGeometry(activations, metrics_by_jvp(layers, code, tangents), "jvp")
 
     def _velocity_layers(self, rows: Tensor, heard: Callable[[int], Layers]) -> Layers:
         """Layers of a velocity network at x0 and time 0, where every condition's path begins."""

@@ -21,7 +21,7 @@ import compbench
 from compbench.devices import core_ticks, cores_busy, cpu_name, num_cores
 from compbench.errors import CompbenchError
 from compbench.gate import sides
-from compbench.gate.sides import Asked, Side
+from compbench.gate.sides import CellOptions, Side
 from compbench.gate.suite import Cell
 from compbench.registry import Registry
 from compbench.run.checkout import origin_of
@@ -59,7 +59,7 @@ def alone(folder: Path = MACHINE) -> Iterator[None]:
 def measure(
     side: Side,
     cell: Cell,
-    asked: Asked,
+    asked: CellOptions,
     *,
     repetitions: int,
     known: Iterable[CostProfile] = (),

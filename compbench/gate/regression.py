@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from compbench.devices import num_cores
 from compbench.gate import sides, speed, table
 from compbench.gate.baseline import Baseline
-from compbench.gate.sides import Asked, Facts, Scores, Side, Unable
+from compbench.gate.sides import CellOptions, Facts, Scores, Side, Unable
 from compbench.gate.suite import Cell, Gate, Suite
 from compbench.gate.table import Row, ScoreRow
 from compbench.registry import Registry
@@ -31,7 +31,7 @@ class Plan(NamedTuple):
     """
 
     suite: Suite
-    asked: Asked = Asked()
+    asked: CellOptions = CellOptions()
     tolerance: float = 0.05
     pairs: int = 5
     accept: tuple[str, ...] = ()

@@ -117,7 +117,7 @@ def supervised(
             process.communicate()
 
 
-class Asked(NamedTuple):
+class CellOptions(NamedTuple):
     """How cells are asked: on which device and data, by which clock, for how long, in which precision, with how many threads."""
 
     device: str = "cpu"
@@ -153,24 +153,24 @@ class Scores(NamedTuple):
     task_version: int
 
 
-def facts(side: Side, cell: Cell, asked: Asked) -> Facts:
+def facts(side: Side, cell: Cell, asked: CellOptions) -> Facts:
     """Exact facts of a cell, on the CPU with one thread."""
     answer = _probe(side, cell, asked._replace(device="cpu"), "facts")
     return Facts(answer["facts"], f"torch {answer['torch']}, {answer['cpu']}")
 
 
-def durations(side: Side, cell: Cell, asked: Asked) -> dict[str, float]:
+def durations(side: Side, cell: Cell, asked: CellOptions) -> dict[str, float]:
     """Seconds of a training step and of one request, medians of one fresh process."""
     seconds: dict[str, float] = _probe(side, cell, asked, "time")["seconds"]
     return seconds
 
 
-def costs(side: Side, cell: Cell, asked: Asked) -> dict[str, Any]:
+def costs(side: Side, cell: Cell, asked: CellOptions) -> dict[str, Any]:
     """What a fresh process measured of a cell, and of what exactly (`probe.costs`).  Raises Unable."""
     return _probe(side, cell, asked, "costs")
 
 
-def _probe(side: Side, cell: Cell, asked: Asked, kind: str) -> dict[str, Any]:
+def _probe(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Any]:
     order = {
         "kind": kind,
         "method": cell.method,
@@ -188,7 +188,7 @@ def _probe(side: Side, cell: Cell, asked: Asked, kind: str) -> dict[str, Any]:
     return answer
 
 
-def scores(side: Side, cell: Cell, asked: Asked) -> Scores:
+def scores(side: Side, cell: Cell, asked: CellOptions) -> Scores:
     """Scores of all seeds of a cell, by `compbench sweep` of that side.
 
     Raises:

@@ -18,7 +18,7 @@ from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest, RunSpec
 from compbench.store.meaning import Code, differing_from
 from compbench.store.records import read_record
-from compbench.store.verification import Compared
+from compbench.store.verification import ScorePair
 
 RELATIVE = 0.05
 """Default tolerance, relative to a score or its noise floor, whichever is larger."""
@@ -31,7 +31,7 @@ class Reproduction(NamedTuple):
 
     record: Record
     again: Record
-    compared: tuple[Compared, ...]
+    compared: tuple[ScorePair, ...]
     missing: tuple[str, ...]
 
     @property
@@ -115,7 +115,7 @@ def compare(record: Record, again: Record, *, margin: Callable[[str], float], to
             missing.append(score.name)
             continue
         allowed = tolerated(score, margin(score.metric), tolerance)
-        compared.append(Compared(name=score.name, submitted=score.value, found=other.value, tolerance=allowed))
+        compared.append(ScorePair(name=score.name, submitted=score.value, found=other.value, tolerance=allowed))
     return Reproduction(record, again, tuple(compared), tuple(missing))
 
 

@@ -58,7 +58,7 @@ class Code(NamedTuple):
     parts: dict[str, str]
 
 
-class Hashed(NamedTuple):
+class DefinitionHashes(NamedTuple):
     """One definition: hashes of its own text, and of that with the definitions that it refers to; and these."""
 
     own: str
@@ -162,7 +162,7 @@ class _Sources:
                 depth = len(name.split(".")) - (entry.file.name != "__init__.py")
                 self._roots.setdefault(name.split(".")[0], entry.file.parents[depth])
         self._modules: dict[str, Module | None] = {}
-        self._hashed: dict[Target, Hashed] = {}
+        self._hashed: dict[Target, DefinitionHashes] = {}
 
     def name_of(self, entry: Entry) -> str:
         """The module's dotted name; a file given by --plugin is a package of its own."""
@@ -188,7 +188,7 @@ class _Sources:
                 waiting += [*self.hashed(target).onwards, Target(target.module, "")]
         return found
 
-    def hashed(self, target: Target) -> Hashed:
+    def hashed(self, target: Target) -> DefinitionHashes:
         """One definition; "" is what a module does beside defining."""
         if target not in self._hashed:
             local, chains = self._local(target)
@@ -197,7 +197,7 @@ class _Sources:
                 own.append(label)
                 linked += [*(self._local(one)[0] for one in found), label]
                 onwards += found
-            self._hashed[target] = Hashed(_digest(own, in_order=True), _digest(linked, in_order=True), tuple(onwards))
+            self._hashed[target] = DefinitionHashes(_digest(own, in_order=True), _digest(linked, in_order=True), tuple(onwards))
         return self._hashed[target]
 
     def _local(self, target: Target) -> tuple[str, tuple[Chain, ...]]:

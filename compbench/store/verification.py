@@ -29,7 +29,7 @@ LevelName = Literal["self-reported", "reproduced"]
 TrainingData = Literal["undeclared", "seen", "external"]
 
 
-class Compared(Frozen):
+class ScorePair(Frozen):
     """One score of a record beside the one that was found again."""
 
     name: str = Field(pattern=r"^[a-z0-9_]{1,80}$")
@@ -51,7 +51,7 @@ class Level(Frozen):
     level: LevelName
     training_data: TrainingData = Field("undeclared", description="seen: the task's seen combinations and nothing else")
     note: str = Field("", max_length=300, description="which other data, where there is some")
-    compared: tuple[Compared, ...] = Field((), description="of a reproduction: every score that both runs have")
+    compared: tuple[ScorePair, ...] = Field((), description="of a reproduction: every score that both runs have")
     differing: tuple[str, ...] = Field((), max_length=20, description="of a reproduction: parts of the code that were others")
     environment: Environment | None = Field(None, description="of a reproduction: where it took place")
     seconds: float = Field(0.0, ge=0, description="of a reproduction")
@@ -93,7 +93,7 @@ def raise_level(
     record: Path,
     folder: Path,
     *,
-    compared: Sequence[Compared],
+    compared: Sequence[ScorePair],
     environment: Environment,
     seconds: float,
     differing: Sequence[str] = (),

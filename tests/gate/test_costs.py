@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from compbench.cli.main import main
 from compbench.errors import CompbenchError
 from compbench.gate import costs, sides
-from compbench.gate.sides import Asked, Side
+from compbench.gate.sides import CellOptions, Side
 from compbench.gate.suite import Cell
 from compbench.store.profiles import FEWEST
 
@@ -57,7 +57,7 @@ def side(tmp_path: Path) -> Side:
 @pytest.fixture
 def answer(side: Side) -> dict[str, Any]:
     """What a real process says."""
-    return sides.costs(side, CELL, Asked(seconds=0.3, threads=1))
+    return sides.costs(side, CELL, CellOptions(seconds=0.3, threads=1))
 
 
 def test_a_process_finds_the_known_seconds_of_a_step_and_a_request(answer: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ def test_a_profile_is_of_fresh_processes_after_one_that_does_not_count(side: Sid
 
     monkeypatch.setattr(costs.sides, "costs", process)
     lines: list[str] = []
-    found = costs.measure(side, CELL, Asked(), repetitions=5, listener=lines.append)
+    found = costs.measure(side, CELL, CellOptions(), repetitions=5, listener=lines.append)
     assert found.request_seconds.values == (5.0, 1.0, 4.0, 2.0, 3.0)
     assert (found.request_seconds.median, found.request_seconds.low, found.request_seconds.high) == (3.0, 1.0, 5.0)
     assert found.train_step_seconds is None  # a fit without steps
@@ -93,12 +93,12 @@ def test_what_was_measured_alone_is_not_measured_again_and_other_code_is(side: S
 
     monkeypatch.setattr(costs.sides, "costs", process)
     monkeypatch.setattr(costs, "cores_busy", lambda before, after: 0.0)
-    first = costs.measure(side, CELL, Asked(), repetitions=FEWEST)
+    first = costs.measure(side, CELL, CellOptions(), repetitions=FEWEST)
     assert first.alone
-    again = costs.measure(side, CELL, Asked(), repetitions=FEWEST, known=[first])
+    again = costs.measure(side, CELL, CellOptions(), repetitions=FEWEST, known=[first])
     assert (again, len(count)) == (first, 2 + FEWEST)
     side.plugins[0].write_text(SLEEPER.replace("0.06", "0.07"))
-    assert costs.measure(side, CELL, Asked(), repetitions=FEWEST, known=[first]) is not first
+    assert costs.measure(side, CELL, CellOptions(), repetitions=FEWEST, known=[first]) is not first
     assert len(count) == 3 + 2 * FEWEST
 
 

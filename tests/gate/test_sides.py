@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from compbench.cli.main import main
 from compbench.gate import sides, worktree
-from compbench.gate.sides import Asked, Side, Unable
+from compbench.gate.sides import CellOptions, Side, Unable
 from compbench.gate.suite import Cell
 
 PLUGIN = '''"""A toy: some products of matrices a step."""
@@ -66,7 +66,7 @@ def head(tmp_path: Path, *plugins: Path) -> Side:
 
 def test_facts_are_the_same_twice_and_are_what_the_method_does(tmp_path) -> None:
     side = head(tmp_path, toy(tmp_path))
-    first, second = (sides.facts(side, TOY, Asked()) for _ in range(2))
+    first, second = (sides.facts(side, TOY, CellOptions()) for _ in range(2))
     assert first == second
     product = 2 * 128**3
     assert first.values["parameters"] == 6
@@ -80,9 +80,9 @@ def test_a_side_that_cannot_says_why(tmp_path) -> None:
     path = tmp_path / "toy.py"
     path.write_text("raise RuntimeError('planted')")
     with pytest.raises(Unable, match="planted"):
-        sides.facts(head(tmp_path, path), TOY, Asked())
+        sides.facts(head(tmp_path, path), TOY, CellOptions())
     with pytest.raises(Unable, match="no-python"):
-        sides.facts(Side("base", tmp_path / "no-python", tmp_path / "home"), TOY, Asked())
+        sides.facts(Side("base", tmp_path / "no-python", tmp_path / "home"), TOY, CellOptions())
 
 
 def test_the_base_never_sees_the_callers_path(tmp_path, monkeypatch) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from compbench.interfaces import Metric, Task
-from compbench.registry import Entry, Loaded, Registry
+from compbench.registry import Entry, LoadResult, Registry
 from compbench.run.resolve import metrics_of
 
 
@@ -18,8 +18,8 @@ class Larger(Registry):
     def entries(self, kind):
         return (*super().entries(kind), *([self.own] if kind == "metrics" else []))
 
-    def attempt(self, entry: Entry) -> Loaded:
-        return Loaded(entry, "ok", "", self.metric) if entry == self.own else super().attempt(entry)
+    def attempt(self, entry: Entry) -> LoadResult:
+        return LoadResult(entry, "ok", "", self.metric) if entry == self.own else super().attempt(entry)
 
 
 def task(name: str) -> Task:

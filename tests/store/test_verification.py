@@ -12,7 +12,7 @@ from compbench.errors import CompbenchError
 from compbench.schemas import Environment, Record
 from compbench.store import verification
 from compbench.store.records import Store
-from compbench.store.verification import Compared, Verification
+from compbench.store.verification import ScorePair, Verification
 
 HERE = Environment(compbench="0.1", python="3.12")
 
@@ -28,8 +28,8 @@ def standing(path: Path, own: Record) -> tuple[dict[str, Verification], list[str
     return found, [problem.reason for problem in problems]
 
 
-def agreeing(own: Record) -> list[Compared]:
-    return [Compared(name=s.name, submitted=s.value, found=s.value + 0.01, tolerance=0.02) for s in own.scores]
+def agreeing(own: Record) -> list[ScorePair]:
+    return [ScorePair(name=s.name, submitted=s.value, found=s.value + 0.01, tolerance=0.02) for s in own.scores]
 
 
 def test_a_record_without_levels_is_self_reported_and_undeclared(stored) -> None:
