@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy
@@ -28,6 +28,8 @@ from compbench.interfaces import SamplePair
 from compbench.registry import Registry
 
 NUM_POINTS, NUM_DRAWS = 5000, 100
+Draw = Callable[[torch.Generator], torch.Tensor]
+"""generator -> points (NUM_POINTS, 2)."""
 
 
 def distance_scale(task: Any, draws: int) -> tuple[float, float]:
@@ -35,13 +37,35 @@ def distance_scale(task: Any, draws: int) -> tuple[float, float]:
     from compbench.tasks.gaussian import distributions
 
     sources = distributions(task.name, task.settings)
+
+    def seen(generator: torch.Generator) -> torch.Tensor:
+        return torch.cat([law.sample(-(-NUM_POINTS // len(sources)), generator) for law in sources.values()])[:NUM_POINTS]
+
+    return mean_distances(lambda generator: target(sources, generator), seen, draws)
+
+
+def blobs_scale(task: Any, draws: int) -> tuple[float, float]:
+    """The same of the mode that no silo has, against all modes that silos have."""
+    from compbench.data.blobs import HOLDOUT, MISSING, centre
+
+    def points(cells: Sequence[tuple[int, ...]], generator: torch.Generator) -> torch.Tensor:
+        centres = torch.tensor([centre(cell, task.settings) for cell in cells])
+        centres = centres.repeat_interleave(-(-NUM_POINTS // len(cells)), 0)[:NUM_POINTS]
+        return centres + task.settings.std * torch.randn(centres.shape, generator=generator)
+
+    return mean_distances(
+        lambda generator: points([MISSING], generator), lambda generator: points(HOLDOUT.seen_cells, generator), draws
+    )
+
+
+def mean_distances(target: Draw, seen: Draw, draws: int) -> tuple[float, float]:
+    """Mean SW2 of what `seen` draws to what `target` draws, and of two draws of `target`."""
     metric = Registry().load("metrics", "sw2")
     chance, real = [], []
     for draw in range(draws):
         generator = torch.Generator().manual_seed(draw)
-        one, other = (target(sources, generator) for _ in range(2))
-        seen = torch.cat([law.sample(-(-NUM_POINTS // len(sources)), generator) for law in sources.values()])[:NUM_POINTS]
-        for values, generated in ((chance, seen), (real, other)):
+        one, other = target(generator), target(generator)
+        for values, generated in ((chance, seen(generator)), (real, other)):
             pair = SamplePair(one, generated, other, no_features)
             values.append(metric.compute(pair, numpy.random.default_rng(draw)).value)
     return sum(chance) / draws, sum(real) / draws
@@ -60,8 +84,8 @@ def no_features(extractor: str, which: str) -> numpy.ndarray:
 
 def scale(task: Any, family: str, draws: int) -> dict[str, Any]:
     known = {"score": task.primary, "metric_version": None, "real": None}
-    if family == "plane":
-        chance, real = distance_scale(task, draws)
+    if task.primary == "heldout_sw2":
+        chance, real = (blobs_scale if family == "silos" else distance_scale)(task, draws)
         version = Registry().load("metrics", "sw2").version
         return known | {"chance": rounded(chance), "real": rounded(real), "metric_version": version}
     cells = task.holdout.pattern_space.num_combinations

@@ -65,6 +65,29 @@ def test_exact_samples_reach_the_ceiling_and_others_do_not(ctx) -> None:
     assert found["heldout_sw2"] > 10 * perfect["heldout_sw2"]
 
 
+def mediocre(condition: torch.Tensor, stream: str) -> torch.Tensor:
+    """Modes half a standard deviation off and a quarter too wide."""
+    centres = torch.tensor([centre(tuple(row), Settings()) for row in condition.tolist()])
+    return 0.15 + centres + 1.25 * (exact(condition, stream) - centres)
+
+
+def test_a_sampler_that_collapses_on_the_centre_ranks_below_real_data_and_below_a_mediocre_one(ctx) -> None:
+    def collapsed(condition, stream, width=0.0):
+        centres = torch.tensor([centre(tuple(row), Settings()) for row in condition.tolist()])
+        return centres + width * (exact(condition, stream) - centres)
+
+    found = make_task("noniid").open(ctx).evaluate(collapsed).scores
+    (primary,) = [score for score in found if score.primary]
+    assert (primary.name, primary.direction) == (make_task("noniid").primary, "lower")
+    assert primary.value == pytest.approx(0.3, rel=0.1)  # one dimension's std: W2 of N(0, s^2) to a point is s
+    name, others = primary.name, [scores(sampler, ctx)[primary.name] for sampler in (exact, mediocre)]
+    assert others[0] < others[1] < primary.value
+    assert others[0] < 3 * primary.floor
+    half = scores(lambda condition, stream: collapsed(condition, stream, 0.5), ctx)
+    assert half["heldout_mode_share"] > scores(mediocre, ctx)["heldout_mode_share"]  # which is why that ranks nothing
+    assert scores(exact, ctx)[name] < half[name] < primary.value
+
+
 def test_the_panel_has_a_bold_ring_and_the_samples(ctx) -> None:
     at = {cell: exact(torch.tensor([cell] * 50), "") for cell in (*HOLDOUT.seen_cells, MISSING)}
     picture = panel(at, Settings())
