@@ -31,12 +31,14 @@ SPLITS = {"heldout": "combinations never trained on", "seen": "combinations trai
 @click.command()
 @click.argument("name")
 @click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py")
+@click.option("--set", "overrides", multiple=True, metavar="task.NAME=VALUE", help="A task under other settings.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-def info(name: str, plugins: tuple[Path, ...], as_json: bool) -> None:
+def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_json: bool) -> None:
     """What a task asks and whether it can be learnt; what a method, metric, executor or score is.
 
     \b
     compbench info shapes3d-heavy
+    compbench info shapes3d-heavy --set task.coverage=0.5
     compbench info factored
     compbench info heldout_accuracy
     """
@@ -52,7 +54,9 @@ def info(name: str, plugins: tuple[Path, ...], as_json: bool) -> None:
     }
     for kind, facts in facts_of.items():
         if name in registry.names(kind):
-            show_facts(facts(registry.load(kind, name), registry.entry(kind, name)), as_json=as_json)
+            show_facts(
+                facts(_under(overrides, registry.load(kind, name), name, kind), registry.entry(kind, name)), as_json=as_json
+            )
             return
     if meaning := score_facts(name, registry):
         show_facts(meaning, as_json=as_json)
@@ -62,10 +66,24 @@ def info(name: str, plugins: tuple[Path, ...], as_json: bool) -> None:
     raise suggest("task, method, metric, executor or score", name, known + scores)
 
 
+def _under(overrides: tuple[str, ...], loaded: Any, name: str, kind: Kind) -> Any:
+    """What was loaded; a task under `--set task.NAME=VALUE`."""
+    from compbench.errors import CompbenchError
+    from compbench.run.resolve import configured
+    from compbench.sweep.parse import parse_overrides
+
+    if not overrides:
+        return loaded
+    if kind != "tasks" or not all(word.startswith("task.") for word in overrides):
+        raise CompbenchError(f"--set {overrides[0]}: `info {name}` takes task.NAME=VALUE, and of a task only.")
+    return configured(loaded, parse_overrides(overrides))
+
+
 def task_facts(task: Task, entry: Entry) -> dict[str, Any]:
     """What `info` says of a task: lattice, holdout and its identifiability, budgets, sources."""
     from compbench.factors import identifiability
     from compbench.home import Home
+    from compbench.tasks.coverage import CoverageSettings, rungs
 
     found = identifiability(task.holdout.pattern_space.sizes, task.holdout.seen_cells) if task.holdout.cells else None
     facts: dict[str, Any] = {
@@ -92,6 +110,9 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Any]:
             else "no: even if each factor acted on its own, the seen cells would not settle the held-out ones.  A score above "
             "chance comes from what a method or the other factors bring along, not from the seen cells"
         )
+        if isinstance(task.settings, CoverageSettings):
+            ladder = ", ".join(f"{rung.num_seen / found.num_cells:.3g}" for rung in rungs(task.holdout.pattern_space.sizes))
+            facts["coverages"] = f"{ladder}: the rungs of --set task.coverage; of C_min and above, orthotopic or random"
     elif task.extends:
         facts["holdout"] = f"none; adds '{task.extends}' to a model of the other factors"
     facts["silos"] = task.silos

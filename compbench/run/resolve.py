@@ -23,9 +23,17 @@ OF_THE_CODE = frozenset({"code", "method_version", "task_version", "metrics"})
 
 
 def task_of(request: RunRequest, registry: Registry) -> Task:
-    """The task under its `--set task.NAME=VALUE` settings."""
-    task: Task = registry.load("tasks", request.task)
-    changed = _with_prefix(request.overrides, "task.")
+    """The task of a request under its `--set task.NAME=VALUE` settings."""
+    return configured(registry.load("tasks", request.task), request.overrides)
+
+
+def configured(task: Task, overrides: Mapping[str, Any]) -> Task:
+    """A task under the `task.NAME` settings among some overrides.
+
+    Raises:
+        CompbenchError: it has no such setting, or does not take the value.
+    """
+    changed = _with_prefix(overrides, "task.")
     if not changed:
         return task
     if task.configure is None:
@@ -97,7 +105,7 @@ def check_same(here: RunSpec, expected: RunSpec) -> None:
 M = TypeVar("M", bound=BaseModel)
 
 
-def _with_prefix(overrides: dict[str, Any], prefix: str) -> dict[str, Any]:
+def _with_prefix(overrides: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in overrides.items() if key.startswith(prefix)}
 
 

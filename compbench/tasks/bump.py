@@ -19,7 +19,8 @@ from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
+from compbench.interfaces import Budget, Evaluation, Event, Problem, Sampler, Source, Task, TaskContext
+from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,7 @@ CITATION = "Compositional Generalization via Forced Rendering of Disentangled La
 PAPER_DRAWS = 2000
 
 
-class Settings(MethodSettings):
+class Settings(CoverageSettings):
     """What can be changed of a bump task by `--set task.NAME=VALUE`."""
 
     size: int = Field(28, ge=4, le=256, description="N, pixels of a side; x and y have N values each")
@@ -83,7 +84,7 @@ def budgets(size: int) -> dict[str, Budget]:
 
 
 def make_task(name: str, settings: Settings) -> Task:
-    """A bump task with a held-out square.
+    """A bump task with a held-out square, or under a coverage without the cells of a design.
 
     Raises:
         CompbenchError: the square is none, leaves no training data or hides a row, or the bump is wider than the image.
@@ -94,13 +95,14 @@ def make_task(name: str, settings: Settings) -> Task:
     def inside(x: int, y: int) -> bool:
         return all(settings.first <= place <= settings.last for place in (x, y))
 
-    holdout = Holdout.by_rule(space, ("x", "y"), inside)
+    holdout = holdout_of(space, ("x", "y"), settings, inside)
     event = Event("image", (1, settings.size, settings.size))
     presets = budgets(settings.size)
 
     return Task(
         name=name,
-        summary=f"a bump on {settings.size} x {settings.size} pixels, positions {settings.first} to {settings.last} held out",
+        summary=f"a bump on {settings.size} x {settings.size} pixels, "
+        + said(settings, f"positions {settings.first} to {settings.last} held out"),
         space=space,
         holdout=holdout,
         event=event,

@@ -19,7 +19,9 @@ from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.flow.transfer import send
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
+from compbench.interfaces import Budget, Evaluation, Event, Problem, Sampler, Source, Task, TaskContext
+from compbench.tasks import coverage
+from compbench.tasks.coverage import CoverageSettings
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +50,7 @@ SPACE = FactorSpace(
 EVENT = Event("image", (3, 28, 28))
 
 
-class Settings(MethodSettings):
+class Settings(CoverageSettings):
     """What can be changed of these tasks by `--set task.NAME=VALUE`."""
 
     rule: Literal["band", "parity"] = Field(
@@ -58,7 +60,7 @@ class Settings(MethodSettings):
     seen_colours: int = Field(5, ge=1, le=9, description="colours that each digit is seen in, under the rule 'band'")
     silos: int = Field(10, ge=1, le=100, description="number of silos")
     concentration: float = Field(0.1, gt=0, le=1e6, description="alpha of the Dirichlet shares of cmnist-noniid")
-    split_seed: int = Field(0, ge=0, le=2**31, description="of colours and silos; the run's seed leaves them alone")
+    split_seed: int = Field(0, ge=0, le=2**31, description="of colours, silos, a coverage's cells; not the run's")
     judge: Literal["plain", "pooled"] = Field("plain", description="architecture of both judges")
 
 
@@ -106,12 +108,12 @@ has 0.78, 0.93, 0.96, 0.94, 0.89 right: the smallest within a standard error of 
 
 
 def holdout_of(settings: Settings) -> Holdout:
-    """The pairs that the rule leaves out."""
+    """The pairs that the rule, or a coverage, leaves out."""
     rules = {
         "band": lambda digit, colour: (colour - digit) % NUM_VALUES >= settings.seen_colours,
         "parity": lambda digit, colour: (digit + colour) % 2 == 1,
     }
-    return Holdout.by_rule(SPACE, ["digit", "colour"], rules[settings.rule])
+    return coverage.holdout_of(SPACE, ["digit", "colour"], settings, rules[settings.rule])
 
 
 def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None) -> Task:
@@ -121,7 +123,7 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
     how = "shared out evenly" if split == "iid" else f"pairs by Dirichlet({settings.concentration:g})"
     return Task(
         name=f"cmnist-{split}",
-        summary=f"coloured digits in {settings.silos} silos, {how}; half of the pairs never seen",
+        summary=f"coloured digits in {settings.silos} silos, {how}; {coverage.said(settings, 'half of the pairs never seen')}",
         space=SPACE,
         holdout=holdout,
         event=EVENT,

@@ -29,7 +29,8 @@ from compbench.factors import Factor, FactorSpace, Holdout
 from compbench.federation import Federation
 from compbench.flow.transfer import send
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Evaluation, Event, Extension, MethodSettings, Problem, Sampler, Task, TaskContext
+from compbench.interfaces import Budget, Evaluation, Event, Extension, Problem, Sampler, Task, TaskContext
+from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +56,7 @@ PAPER_EPOCH = {"shapes3d": 480_000 // 256, "mpi3d": 1_036_800 // 256}
 """Steps of one epoch over the full data at batch 256; the extension trains for 30 epochs."""
 
 
-class Settings(MethodSettings):
+class Settings(CoverageSettings):
     """What can be changed of an image task by `--set task.NAME=VALUE`."""
 
     judge: Literal["plain", "pooled"] = Field(
@@ -134,13 +135,21 @@ def to_fine(condition: Tensor, lattice: Lattice, space: FactorSpace, generator: 
 
 
 def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) -> Task:
-    """A task of the family; `pattern` is light, medium, heavy or extend."""
+    """A task of the family; `pattern` is light, medium, heavy or extend.
+
+    Raises:
+        CompbenchError: bins that do not divide the positions, or a coverage that no design has or that nothing is held out of.
+    """
     settings = settings or Settings(judge=JUDGE[lattice.name])
     space = condition_space(lattice, settings.axis_bins)
     extend = pattern == "extend"
-    holdout = Holdout.empty(space) if extend else Holdout.by_rule(space, PAIRS[lattice.name], PATTERNS[pattern])
+    if extend and settings.coverage:
+        raise CompbenchError(f"--set task.coverage={settings.coverage:g}: '{lattice.name}-extend' holds nothing out.")
+    holdout = Holdout.empty(space) if extend else holdout_of(space, PAIRS[lattice.name], settings, PATTERNS[pattern])
     found = budgets(lattice.name, extend=extend)
-    notes = ["the pattern splits the seen graph in two: even and odd values never meet"] if pattern == "medium" else []
+    notes = []
+    if pattern == "medium" and not settings.coverage:
+        notes.append("the pattern splits the seen graph in two: even and odd values never meet")
     if extend:
         notes.append(
             "quick trains a new head for 0.18 of the base's steps (the paper: 0.56 on Shapes3D, 1.2 on MPI3D); three times as "
@@ -148,7 +157,8 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
         )
     return Task(
         name=f"{lattice.name}-{pattern}",
-        summary=f"{lattice.name} images, " + (f"adding {ADDED[lattice.name]}" if extend else f"{pattern} holdout"),
+        summary=f"{lattice.name} images, "
+        + (f"adding {ADDED[lattice.name]}" if extend else said(settings, f"{pattern} holdout")),
         space=space,
         holdout=holdout,
         event=Event("image", (3, 64, 64)),

@@ -1,0 +1,139 @@
+"""The coverage ladder: how large a share of a lattice's cells is seen, and which cells these are.
+
+    rung (d, k)    a cell is seen if at most k of its values lie at or beyond the thresholds d = (d_1 ... d_F)
+
+The lowest rung, d = (1 ... 1) and k = 1, has the origin and one line along each factor: 1 + sum_i (n_i - 1) cells, which is
+C_min.  Higher rungs widen the thresholds in proportion to the factors' sizes, or let more values lie beyond (k > 1).  The
+rungs are nested designs of orthotopes (IBM's orthotopic evaluation, 2511.02667, which has classifiers only); a random design
+of the same size shows each value at least once and is otherwise drawn uniformly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from typing import Literal, NamedTuple, TypeVar
+
+from pydantic import Field
+
+from compbench.errors import CompbenchError
+from compbench.factors import FactorSpace, Holdout
+from compbench.interfaces import MethodSettings
+
+V = TypeVar("V")
+
+
+class CoverageSettings(MethodSettings):
+    """Settings of a task whose seen cells can be chosen by `--set task.coverage=R`."""
+
+    coverage: float = Field(0.0, ge=0, lt=1, description="share of the cells that is seen; 0 is the task's own pattern")
+    design: Literal["orthotopic", "random"] = Field(
+        "orthotopic",
+        description="the seen cells of a coverage: those of the nearest rung, or as many random ones",
+    )
+    split_seed: int = Field(0, ge=0, le=2**31, description="of the seen cells under a coverage; the run's seed leaves them alone")
+
+
+class Rung(NamedTuple):
+    """One orthotopic design: its thresholds, how many values may lie beyond them, and how many cells that makes."""
+
+    thresholds: tuple[int, ...]
+    beyond: int
+    num_seen: int
+
+
+def rungs(sizes: Sequence[int]) -> tuple[Rung, ...]:
+    """The orthotopic ladder of a lattice, from C_min upwards, one rung for each number of seen cells.
+
+    Args:
+        sizes: number of values of each factor, at least two factors with at least two values each.
+
+    Raises:
+        CompbenchError: the lattice has a single factor, or a factor with one value.
+    """
+    if len(sizes) < 2 or min(sizes) < 2:
+        raise CompbenchError(f"a coverage needs a lattice of two factors or more with two values each, got sizes {tuple(sizes)}.")
+    largest = max(sizes)
+    found: dict[int, Rung] = {}
+    for beyond in range(1, len(sizes)):
+        for step in range(1, largest):
+            thresholds = tuple(max(1, round(step / largest * size)) for size in sizes)
+            count = _count(sizes, thresholds, beyond)
+            if count < math.prod(sizes):
+                found.setdefault(count, Rung(thresholds, beyond, count))
+    return tuple(found[count] for count in sorted(found))
+
+
+def seen_cells(sizes: Sequence[int], settings: CoverageSettings) -> tuple[tuple[int, ...], ...]:
+    """The seen cells of a lattice under a coverage, sorted.
+
+    An orthotopic design is that of the nearest rung; split seeds above 0 shuffle each factor's values, which makes another
+    design of the same kind.  A random one has as many cells as the nearest rung, or below C_min the asked share.
+
+    Raises:
+        CompbenchError: the coverage is below the lowest rung of an orthotopic design, or too small to show each value once.
+    """
+    ladder, cells = rungs(sizes), math.prod(sizes)
+    rung = min(ladder, key=lambda one: abs(one.num_seen / cells - settings.coverage))
+    below = settings.coverage * cells < ladder[0].num_seen - 0.5
+    if settings.design == "orthotopic":
+        if below:
+            raise CompbenchError(
+                f"--set task.coverage={settings.coverage:g}: the lowest orthotopic rung of sizes {tuple(sizes)} is "
+                f"{ladder[0].num_seen}/{cells} = {ladder[0].num_seen / cells:.3f} (C_min); use task.design=random below it."
+            )
+        return _orthotope(sizes, rung, settings.split_seed)
+    count = round(settings.coverage * cells) if below else rung.num_seen
+    if count < max(sizes):
+        raise CompbenchError(
+            f"--set task.coverage={settings.coverage:g}: {count} of {cells} cells cannot show each of {max(sizes)} values; "
+            f"at least {max(sizes) / cells:.3f} can."
+        )
+    return _random(sizes, count, settings.split_seed)
+
+
+def holdout_of(space: FactorSpace, names: Sequence[str], settings: CoverageSettings, rule: Callable[..., bool]) -> Holdout:
+    """The holdout on some factors: by the task's own rule, or under a coverage all cells but the seen ones."""
+    if not settings.coverage:
+        return Holdout.by_rule(space, names, rule)
+    seen = set(seen_cells([space.sizes[space.index(name)] for name in names], settings))
+    return Holdout.by_rule(space, names, lambda *cell: cell not in seen)
+
+
+def said(settings: CoverageSettings, otherwise: str) -> str:
+    """The holdout in a task's summary."""
+    return f"coverage {settings.coverage:g}, {settings.design}" if settings.coverage else otherwise
+
+
+def _count(sizes: Sequence[int], thresholds: Sequence[int], beyond: int) -> int:
+    """Cells with at most `beyond` values at or beyond the thresholds: the low coefficients of prod_i (d_i + (n_i - d_i) z)."""
+    coefficients = [1]
+    for size, inside in zip(sizes, thresholds, strict=True):
+        outside = size - inside
+        coefficients = [inside * low + outside * high for low, high in zip([*coefficients, 0], [0, *coefficients], strict=True)]
+    return sum(coefficients[: beyond + 1])
+
+
+def _orthotope(sizes: Sequence[int], rung: Rung, seed: int) -> tuple[tuple[int, ...], ...]:
+    orders = [_shuffled(range(size), f"{seed} {factor}") if seed else list(range(size)) for factor, size in enumerate(sizes)]
+    places = [{value: place for place, value in enumerate(order)} for order in orders]
+
+    def num_beyond(cell: tuple[int, ...]) -> int:
+        return sum(places[k][value] >= rung.thresholds[k] for k, value in enumerate(cell))
+
+    return tuple(cell for cell in product(*map(range, sizes)) if num_beyond(cell) <= rung.beyond)
+
+
+def _random(sizes: Sequence[int], count: int, seed: int) -> tuple[tuple[int, ...], ...]:
+    """First one cell for each value of the largest factor, which between them show all values; then any others."""
+    orders = [_shuffled(range(size), f"{seed} {factor}") for factor, size in enumerate(sizes)]
+    covering = [tuple(order[step % len(order)] for order in orders) for step in range(max(sizes))]
+    others = _shuffled(set(product(*map(range, sizes))) - set(covering), f"{seed} cells")
+    return tuple(sorted([*covering, *others][:count]))
+
+
+def _shuffled(values: Iterable[V], seed: str) -> list[V]:
+    """Values in an order that depends on the seed alone, the same on every machine and version of Python."""
+    return sorted(values, key=lambda value: hashlib.sha256(f"{seed} {value}".encode()).digest())

@@ -1,0 +1,102 @@
+"""The coverage ladder: its lowest rung is C_min, its designs are what they promise, and tasks take it."""
+
+import itertools
+import math
+
+import pytest
+from click.testing import CliRunner
+
+from compbench.cli.main import main
+from compbench.errors import CompbenchError
+from compbench.factors import identifiability, minimum_coverage
+from compbench.registry import Registry
+from compbench.tasks.coverage import CoverageSettings, rungs, seen_cells
+
+SIZES = [(4, 10), (10, 10), (2, 2, 2), (3, 8), (5, 4, 3)]
+LATTICES = ("shapes3d-heavy", "mpi3d-light", "cmnist-iid", "cmnist-noniid", "bump-center")
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_the_lowest_rung_is_one_line_a_factor_which_is_c_min(sizes: tuple[int, ...]) -> None:
+    lowest = rungs(sizes)[0]
+    found = seen_cells(sizes, CoverageSettings(coverage=lowest.num_seen / math.prod(sizes)))
+    assert set(found) == {
+        (0,) * k + (value,) + (0,) * (len(sizes) - k - 1) for k, size in enumerate(sizes) for value in range(size)
+    }
+    assert identifiability(sizes, found).coverage == minimum_coverage(sizes)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("seed", [0, 3])
+def test_every_orthotopic_rung_has_its_size_and_is_identified(sizes: tuple[int, ...], seed: int) -> None:
+    for rung in rungs(sizes):
+        found = seen_cells(sizes, CoverageSettings(coverage=rung.num_seen / math.prod(sizes), split_seed=seed))
+        assert len(set(found)) == rung.num_seen
+        assert identifiability(sizes, found).feasible
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_rungs_of_one_kind_are_nested(sizes: tuple[int, ...]) -> None:
+    first_kind = [rung for rung in rungs(sizes) if rung.beyond == 1]
+    designs = [set(seen_cells(sizes, CoverageSettings(coverage=rung.num_seen / math.prod(sizes)))) for rung in first_kind]
+    assert all(small < large for small, large in itertools.pairwise(designs))
+
+
+def test_of_a_pair_what_is_held_out_is_a_rectangle() -> None:
+    seen = set(seen_cells((10, 10), CoverageSettings(coverage=0.51)))
+    assert {(a, b) for a in range(10) for b in range(10)} - seen == {(a, b) for a in range(3, 10) for b in range(3, 10)}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_a_random_design_is_as_large_as_its_rung_and_shows_every_value(sizes: tuple[int, ...]) -> None:
+    for rung in rungs(sizes):
+        settings = CoverageSettings(coverage=rung.num_seen / math.prod(sizes), design="random", split_seed=5)
+        found = seen_cells(sizes, settings)
+        assert len(set(found)) == rung.num_seen
+        assert identifiability(sizes, found).marginal_coverage == (1.0,) * len(sizes)
+
+
+def test_a_split_seed_fixes_the_cells_and_another_changes_them() -> None:
+    for design in ("orthotopic", "random"):
+        one, two = (CoverageSettings(coverage=0.4, design=design, split_seed=seed) for seed in (1, 2))
+        assert seen_cells((10, 10), one) == seen_cells((10, 10), one) != seen_cells((10, 10), two)
+
+
+def test_below_c_min_only_a_random_design_is_left_and_below_one_cell_a_value_none() -> None:
+    with pytest.raises(CompbenchError, match=r"lowest orthotopic rung .* 19/100 = 0.190 \(C_min\)"):
+        seen_cells((10, 10), CoverageSettings(coverage=0.12))
+    found = seen_cells((10, 10), CoverageSettings(coverage=0.12, design="random"))
+    assert len(found) == 12
+    assert not identifiability((10, 10), found).feasible
+    with pytest.raises(CompbenchError, match="at least 0.100 can"):
+        seen_cells((10, 10), CoverageSettings(coverage=0.09, design="random"))
+
+
+@pytest.mark.parametrize("name", LATTICES)
+def test_a_lattice_task_takes_a_coverage_and_keeps_its_pattern_without(name: str) -> None:
+    task = Registry().load("tasks", name)
+    assert task.settings.coverage == 0
+    assert task.configure(task.settings).holdout == task.holdout
+    sizes = task.holdout.pattern_space.sizes
+    rung = rungs(sizes)[1]
+    changed = task.configure(task.settings.model_copy(update={"coverage": rung.num_seen / math.prod(sizes)}))
+    assert len(changed.holdout.seen_cells) == rung.num_seen
+    assert changed.holdout.factors == task.holdout.factors
+    assert "coverage" in changed.summary
+
+
+def test_a_task_that_holds_nothing_out_refuses_a_coverage() -> None:
+    task = Registry().load("tasks", "shapes3d-extend")
+    with pytest.raises(CompbenchError, match="'shapes3d-extend' holds nothing out"):
+        task.configure(task.settings.model_copy(update={"coverage": 0.5}))
+
+
+def test_info_follows_a_coverage() -> None:
+    at = CliRunner().invoke(main, ["info", "cmnist-iid", "--json", "--set", "task.coverage=0.19"])
+    below = CliRunner().invoke(
+        main, ["info", "cmnist-iid", "--json", "--set", "task.coverage=0.12", "--set", "task.design=random"]
+    )
+    assert '"coverage": "19/100 = 0.190"' in at.output
+    assert '"identified": "yes' in at.output
+    assert '"coverage": "12/100 = 0.120"' in below.output
+    assert '"identified": "no' in below.output
