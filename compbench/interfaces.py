@@ -13,6 +13,7 @@ Nothing here imports torch at run time, so that `compbench list` stays fast.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,6 +219,12 @@ class Metric:
     kinds: tuple[EventKind, ...] = ("image",)
     compute: Callable[..., Value] | None = None
 
+    def score(self, split: str, value: float | None, *, n: int, suffix: str = "", **known: Any) -> Score:
+        """The record's line of this metric, called `<split>_<name><suffix>`; `known` has ceiling, floor, primary or reason."""
+        name = f"{split}_{self.name}{suffix}"
+        facts = {"metric": self.name, "metric_version": self.version, "unit": self.unit, "direction": self.direction}
+        return Score.model_validate({"name": name, "split": split, "value": value, "n": n, **facts, **known})
+
 
 class Score(BaseModel):
     """One number of a record.
@@ -288,6 +295,13 @@ class TaskContext:
     preset: Presets = "quick"
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """Random numbers of the run's seed for one purpose: references drawn for another purpose stay as they are."""
+        import torch
+
+        digest = hashlib.sha256(f"referee {self.seed} {purpose}".encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
 class OpenTask(Protocol):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import numpy
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from compbench.data.gaussians import Mixture, Moments, base_composition, product_of_gaussians, quadrature
-from compbench.interfaces import Evaluation, Metric, SamplePair, Sampler, Score, TaskContext
+from compbench.interfaces import Evaluation, SamplePair, Sampler, Score, TaskContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,14 +39,14 @@ class GaussianEvaluation:
         for cell, law in self.sources.items():
             asked = torch.tensor(cell).repeat(max(self.count // 4, 2), 1)
             samples = sampler(asked, stream=f"seen {cell[0]}{cell[1]}")
-            draws = [law.sample(len(asked), self._generator(f"{which} {cell}")) for which in ("seen", "seen floor")]
+            draws = [law.sample(len(asked), self.ctx.generator(f"{which} {cell}")) for which in ("seen", "seen floor")]
             seen.append((draws[0], samples, draws[1]))
             panels[f"source {cell[0]}{cell[1]}"] = (draws[0], samples)
         scores += self._distances("seen", seen)
         return Evaluation(tuple(scores), {"samples": densities(panels)})
 
     def _target(self, which: str) -> Tensor:
-        generator = self._generator(f"target {which}")
+        generator = self.ctx.generator(f"target {which}")
         a1, a2, base = self.parts
         return self.closed.sample(self.count, generator) if self.closed else base_composition(a1, a2, base, self.count, generator)
 
@@ -60,11 +59,9 @@ class GaussianEvaluation:
             found = [metric.compute(_pair(*triple), numpy.random.default_rng(self.ctx.seed)) for triple in triples]
             floors = [value.floor for value in found if value.floor is not None]
             scores.append(
-                _score(
-                    f"{split}_{metric.name}",
-                    metric,
+                metric.score(
                     split,
-                    value=sum(value.value for value in found) / len(found),
+                    sum(value.value for value in found) / len(found),
                     floor=sum(floors) / len(floors) if floors else None,
                     n=sum(len(generated) for _, generated, _ in triples),
                     primary=split == "heldout" and metric.name == "sw2",
@@ -77,14 +74,10 @@ class GaussianEvaluation:
         truth = self.closed.moments() if self.closed else quadrature(*self.parts).moments()
         own, other = _errors(generated.double(), truth), _errors(floor, truth)
         return [
-            _score(f"heldout_{name}", self.ctx.metrics[name], "heldout", value=value, floor=least, n=len(generated))
+            self.ctx.metrics[name].score("heldout", value, floor=least, n=len(generated))
             for name, value, least in zip(("mean_error", "covariance_error"), own, other, strict=True)
             if name in self.ctx.metrics
         ]
-
-    def _generator(self, purpose: str) -> Generator:
-        digest = hashlib.sha256(f"referee {self.ctx.seed} {purpose}".encode()).digest()
-        return Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
 def densities(panels: Mapping[str, tuple[Tensor, Tensor]]) -> numpy.ndarray:
@@ -142,18 +135,3 @@ def _pair(real: Tensor, generated: Tensor, floor: Tensor) -> SamplePair:
         raise KeyError(extractor)
 
     return SamplePair(real, generated, floor, no_features)
-
-
-def _score(name: str, metric: Metric, split: str, *, value: float, floor: float | None, n: int, primary: bool = False) -> Score:
-    return Score(
-        name=name,
-        metric=metric.name,
-        metric_version=metric.version,
-        split="heldout" if split == "heldout" else "seen",
-        value=value,
-        n=n,
-        unit=metric.unit,
-        direction=metric.direction,
-        floor=floor,
-        primary=primary,
-    )

@@ -111,17 +111,17 @@ class ImageEvaluation:
             return self._drawn(split, self.sizes.per_split or 10_000, "accuracy")
         cells = torch.tensor(self.holdout.cells if split == "heldout" else self.holdout.seen_cells)
         per_cell = self.sizes.per_cell or max(1, round(self.sizes.per_split / len(cells)))
-        asked = self.space.uniform(per_cell * len(cells), self._generator(f"asked {split}"))
+        asked = self.space.uniform(per_cell * len(cells), self.ctx.generator(f"asked {split}"))
         asked[:, list(self.holdout.factors)] = cells.repeat(per_cell, 1)
         return asked
 
     def _drawn(self, split: str, count: int, purpose: str) -> Tensor:
-        generator = self._generator(f"{purpose} {split}")
+        generator = self.ctx.generator(f"{purpose} {split}")
         return self.holdout.draw(count, generator, heldout=split == "heldout")
 
     def _real(self, condition: Tensor, purpose: str) -> Tensor:
         """Real images of conditions, uint8 (N, C, H, W) on the device."""
-        return self.real.of(condition, self._generator(purpose))
+        return self.real.of(condition, self.ctx.generator(purpose))
 
     def _accuracies(self, split: str, suffix: str, judge: Judge, asked: Tensor, generated: Tensor, real: Tensor) -> list[Score]:
         """The joint accuracy over the holdout's factors (all factors if none), and each of those factors' own."""
@@ -164,21 +164,12 @@ class ImageEvaluation:
         ]
 
     def _distance(self, metric: Metric, split: str, pair: SamplePair) -> Score:
-        facts = {
-            "name": f"{split}_{metric.name}",
-            "metric": metric.name,
-            "metric_version": metric.version,
-            "split": split,
-            "n": len(pair.generated),
-            "unit": metric.unit,
-            "direction": metric.direction,
-        }
         assert metric.compute is not None
         try:
             found = metric.compute(pair, numpy.random.default_rng(self.ctx.seed))
         except MetricUnavailable as error:
-            return Score(**facts, value=None, reason=str(error)[:500])
-        return Score(**facts, value=found.value, floor=found.floor)
+            return metric.score(split, None, n=len(pair.generated), reason=str(error)[:500])
+        return metric.score(split, found.value, n=len(pair.generated), floor=found.floor)
 
     def _judge(self, *, seen_only: bool) -> Judge:
         """The judge trained on all images, or on the seen split, from the cache if it was trained before.
@@ -220,10 +211,6 @@ class ImageEvaluation:
             "precision": self.ctx.precision,
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
-
-    def _generator(self, purpose: str) -> Generator:
-        digest = hashlib.sha256(f"referee {self.ctx.seed} {purpose}".encode()).digest()
-        return Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
 class _Features:
