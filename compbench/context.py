@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Generator, Tensor
 
-Presets = Literal["smoke", "quick", "paper"]
-PRESETS: tuple[Presets, ...] = ("smoke", "quick", "paper")
+Presets = Literal["smoke", "quick", "standard", "paper"]
+PRESETS: tuple[Presets, ...] = ("smoke", "quick", "standard", "paper")
 
 
 class Batch(NamedTuple):

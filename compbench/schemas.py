@@ -37,7 +37,7 @@ class RunSpec(Frozen):
     settings: dict[str, Any] = Field(description="the method's settings, every one resolved")
     budget: Budget = Field(description="the task's budget under the preset, with what --set changed")
     budget_changed: tuple[str, ...] = Field((), description="names of budget entries that --set changed")
-    preset: Presets = Field(description="smoke, quick or paper")
+    preset: Presets = Field(description="smoke, quick, standard or paper")
     seed: int = Field(ge=0, lt=2**31, description="seed of data order, initial weights, x0 and evaluation")
     device_class: str = Field(max_length=80, description="cpu, or the GPU's name")
     precision: Literal["fp32", "bf16", "tf32"] = Field(description="bf16 means autocast, tf32 rounds a GPU's products")

@@ -33,7 +33,7 @@ def run_options(command: Command) -> Command:
             type=click.Choice(PRESETS),
             default="quick",
             show_default=True,
-            help="smoke: seconds; quick: minutes on two cores; paper: the paper's protocol on a GPU.",
+            help="smoke: seconds; quick: minutes on two cores; standard: the published board's; paper: the paper's, on a GPU.",
         ),
         click.option("--seed", "seeds", default="0", show_default=True, help="A seed, or several: 0-4 or 0,42,123."),
         click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."),

@@ -37,7 +37,7 @@ class Cell(BaseModel):
 
     method: str = Field(min_length=1, description="name of a method")
     task: str = Field(min_length=1, description="name of a task")
-    preset: Presets = Field("smoke", description="smoke, quick or paper")
+    preset: Presets = Field("smoke", description="smoke, quick, standard or paper")
     seeds: str = Field("0-4", description="seeds of the scores: 0-4 or 0,42")
     set: dict[str, Any] = Field(default_factory=dict, description="settings, budget.* and task.*")
     scores: tuple[str, ...] = Field((), description="scores that are gated; none is the one that the board ranks by")

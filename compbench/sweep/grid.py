@@ -54,6 +54,7 @@ class SweepFile(BaseModel):
     title: str = ""
     smoke: tuple[Grid, ...] = ()
     quick: tuple[Grid, ...] = ()
+    standard: tuple[Grid, ...] = ()
     paper: tuple[Grid, ...] = ()
 
 

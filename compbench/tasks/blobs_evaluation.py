@@ -19,7 +19,7 @@ from compbench.interfaces import Evaluation, SamplePair, Sampler, Score, TaskCon
 if TYPE_CHECKING:
     from compbench.interfaces import Metric
 
-NUM_SAMPLES = {"smoke": 100, "quick": 1000, "paper": 5000}
+NUM_SAMPLES = {"smoke": 100, "quick": 1000, "standard": 1000, "paper": 5000}
 """Samples of each mode."""
 
 NUM_SIGMAS = 3.0

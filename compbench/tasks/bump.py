@@ -80,7 +80,7 @@ def budgets(size: int) -> dict[str, Budget]:
             "sample_steps": 100,
         }
     )
-    return {"smoke": smoke, "quick": quick, "paper": paper}
+    return {"smoke": smoke, "quick": quick, "standard": quick, "paper": paper}
 
 
 def make_task(name: str, settings: Settings) -> Task:

@@ -87,6 +87,17 @@ BUDGETS = {
         ema_decay=0.99,
         sample_steps=10,
     ),
+    "standard": Budget(
+        train_steps=3000,
+        batch_size=32,
+        width=32,
+        patch=4,
+        prediction="denoised",
+        learning_rate=2e-3,
+        warmup_steps=100,
+        ema_decay=0.997,
+        sample_steps=20,
+    ),
     "smoke": Budget(
         train_steps=6,
         batch_size=16,

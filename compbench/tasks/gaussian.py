@@ -79,6 +79,16 @@ BUDGETS = {
         gradient_clip=1e9,
         sample_steps=100,
     ),
+    "standard": Budget(
+        train_steps=6000,
+        batch_size=512,
+        width=256,
+        learning_rate=1e-3,
+        final_learning_rate=1e-5,
+        ema_decay=0.99,
+        gradient_clip=1e9,
+        sample_steps=100,
+    ),
     "smoke": Budget(
         train_steps=60,
         batch_size=66,

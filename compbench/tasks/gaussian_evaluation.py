@@ -14,7 +14,7 @@ from compbench.interfaces import Evaluation, SamplePair, Sampler, Score, TaskCon
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NUM_SAMPLES = {"smoke": 200, "quick": 2000, "paper": 5000}
+NUM_SAMPLES = {"smoke": 200, "quick": 2000, "standard": 2000, "paper": 5000}
 """Samples of the target; each source is asked for a quarter of it."""
 
 PICTURE_SIDE = 160

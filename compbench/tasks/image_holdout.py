@@ -65,6 +65,10 @@ class Settings(CoverageSettings):
     axis_bins: int = Field(10, ge=1, le=40, description="bins that MPI3D's two 40-position axes are conditioned on")
 
 
+STANDARD = {"shapes3d": (6600, 4), "mpi3d": (8800, 2)}
+"""Training steps and patch of `standard`, by data: docs/results.md says how they were found."""
+
+
 def budgets(dataset: str, *, extend: bool) -> dict[str, Budget]:
     """One budget a preset; `paper` is FVF's table 4."""
     paper = Budget(
@@ -91,10 +95,14 @@ def budgets(dataset: str, *, extend: bool) -> dict[str, Budget]:
         sample_steps=20,
         extend_steps=400 if extend else 0,
     )
+    steps, patch = STANDARD[dataset]
+    standard = quick.model_copy(
+        update={"train_steps": steps, "patch": patch, "ema_decay": 0.999, "extend_steps": round(0.56 * steps) if extend else 0}
+    )
     smoke = quick.model_copy(
         update={"train_steps": 12, "batch_size": 16, "width": 16, "sample_steps": 4, "extend_steps": 6 if extend else 0}
     )
-    return {"smoke": smoke, "quick": quick, "paper": paper}
+    return {"smoke": smoke, "quick": quick, "standard": standard, "paper": paper}
 
 
 def fine_space(lattice: Lattice) -> FactorSpace:

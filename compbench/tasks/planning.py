@@ -30,7 +30,7 @@ HOLDOUT = Holdout.by_rule(SPACE, ["source", "destination"], lambda source, desti
 """TL-BR, TR-BL and back: the two quadrants share neither a row nor a column."""
 
 NUM_CHANNELS, WINDOW = 17, 96
-NUM_EPISODES = {"smoke": 4, "quick": 200, "paper": 1000}
+NUM_EPISODES = {"smoke": 4, "quick": 200, "standard": 400, "paper": 1000}
 OWNERS: dict[tuple[int, int], tuple[int, ...]] = {
     **dict.fromkeys([(0, 1), (1, 0), (1, 3), (3, 1), (1, 1)], (0,)),
     **dict.fromkeys([(0, 2), (2, 0), (2, 3), (3, 2), (2, 2)], (1,)),
@@ -61,6 +61,16 @@ BUDGETS = {
         warmup_steps=50,
         ema_decay=0.99,
         sample_steps=20,
+    ),
+    "standard": Budget(
+        train_steps=6000,
+        batch_size=64,
+        width=16,
+        prediction="denoised",
+        learning_rate=2e-3,
+        warmup_steps=100,
+        ema_decay=0.997,
+        sample_steps=40,
     ),
     "smoke": Budget(
         train_steps=15,

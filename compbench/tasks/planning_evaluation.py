@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from compbench.tasks.planning_settings import Settings
 
 NUM_GROUPS = 3
-TRIALS = {"smoke": 4, "quick": 24, "paper": 100}
+TRIALS = {"smoke": 4, "quick": 24, "standard": 48, "paper": 100}
 """Trials of one group and split, spread over the split's cells; three integer percentages fit every figure of table 2."""
 
-REPLAYS = {"smoke": 4, "quick": 100, "paper": 300}
+REPLAYS = {"smoke": 4, "quick": 100, "standard": 100, "paper": 300}
 """Recorded segments of a split that are carried out for the ceilings."""
 
 

@@ -48,6 +48,7 @@ BUDGETS = {
         sample_steps=20,
     )
 }
+BUDGETS["standard"] = BUDGETS["quick"].model_copy(update={"train_steps": 4000})
 BUDGETS["smoke"] = BUDGETS["quick"].model_copy(
     update={"train_steps": 12, "batch_size": 16, "width": 16, "sample_steps": 2, "warmup_steps": 2}
 )
