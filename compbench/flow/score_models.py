@@ -1,7 +1,8 @@
 """What score-composing methods share: which model a task gets, how it is fitted, and how a composition of it is drawn.
 
-Perturbation tasks of vectors (a base combination) get a noise network of their sources; every other task gets velocity
-networks whose factors are masked at random, composed around NULL.
+Perturbation tasks (a base combination) are composed around the base: of vectors they get a noise network of their sources, of
+images a velocity network of them.  Every other task gets velocity networks whose factors are masked at random, composed
+around NULL.
 """
 
 from __future__ import annotations
@@ -11,21 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from pydantic import Field
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from compbench.errors import Refused
 from compbench.factors import NULL, Weighted
 from compbench.flow import scores
-from compbench.flow.compose import Guidance, GuidanceWeight, around_null
+from compbench.flow.compose import Guidance, GuidanceWeight
+from compbench.flow.expert_nets import MarginalExperts, SourcesNet, experts_loss
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.noise import NoiseNet, build_noise_net, fit_noise_net
 from compbench.flow.path import (
     GaussianPath,
     LinearPath,
     VariancePreservingPath,
-    logit_normal,
-    point,
-    target_velocity,
 )
 from compbench.flow.smc import Composed, ComposedScore, Drawn, Settings, Trace, chunk, draw, mean_trace, pick
 from compbench.flow.solver import Known
@@ -67,43 +66,6 @@ class OracleModel(NamedTuple):
     guidance: Guidance
 
 
-class MarginalExperts(nn.Module):
-    """One velocity network for each member of a composition around NULL: the first sees no factor, the k-th factor k alone."""
-
-    def __init__(self, nets: list[VelocityNet]) -> None:
-        super().__init__()
-        self.nets = nn.ModuleList(nets)
-        self.sample_steps, self.guidance = nets[0].sample_steps, nets[0].guidance
-        self.numbers_per_row = nets[0].numbers_per_row
-
-    def stacked(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
-        """v_k(x_t, t | c_k) of each expert, (F + 1, B, F) conditions -> (F + 1, B, *D)."""
-        return torch.stack([net(x_t, t, condition) for net, condition in zip(self.nets, conditions, strict=True)])
-
-    def forward(self, points: Sequence[Tensor], times: Sequence[Tensor], conditions: Sequence[Tensor]) -> list[Tensor]:
-        """v_k(x_t, t | c) of each expert at points (B, *D), times (B,) and conditions (B, F) of its own, (B, *D) each."""
-        asked = zip(self.nets, points, times, conditions, strict=True)
-        return [net(x_t, t, condition) for net, x_t, t, condition in asked]
-
-
-def experts_loss(experts: Callable[..., Sequence[Tensor]], batch: Batch, generator: Generator) -> Tensor:
-    """The sum of the `flow_matching_loss` of each of F + 1 experts: their weights meet in none of its terms.
-
-    Args:
-        experts: as `MarginalExperts`.
-        batch: whole conditions (B, F), of which the first expert sees no factor and the k-th factor k alone.
-        generator: draws each expert's noise and times in turn.
-    """
-    path, x1 = LinearPath(), batch.x1
-    conditions = [member.condition for member in around_null(batch.condition, [1.0] * batch.condition.shape[1])]
-    drawn = [(torch.randn(x1.shape, generator=generator, device=x1.device), logit_normal(len(x1), generator)) for _ in conditions]
-    velocities = experts([point(path, x0, x1, t) for x0, t in drawn], [t for _, t in drawn], conditions)
-    total = x1.new_zeros(())
-    for velocity, (x0, t) in zip(velocities, drawn, strict=True):
-        total = total + (velocity.float() - target_velocity(path, x0, x1, t)).square().mean()
-    return total
-
-
 class WeightSettings(MethodSettings):
     """What composing alone needs; enough where the scores are the task's own."""
 
@@ -123,24 +85,27 @@ class ModelSettings(WeightSettings):
     )
 
 
-def build(settings: ModelSettings, problem: Problem) -> NoiseNet | VelocityNet | MarginalExperts:
+def build(settings: ModelSettings, problem: Problem) -> NoiseNet | VelocityNet | SourcesNet | MarginalExperts:
     """The untrained model of a task."""
-    if composes_around_base(problem):
+    if has_noise_net(problem):
         return build_noise_net(problem, experts=settings.experts)
     if settings.experts:
-        return MarginalExperts([monolithic_net(problem) for _ in range(len(problem.space) + 1)])
-    return monolithic_net(problem)
+        return MarginalExperts([monolithic_net(problem) for _ in range(len(problem.space) + 1)], problem.base)
+    net = monolithic_net(problem)
+    return SourcesNet(net, problem.base) if problem.base else net
 
 
-def fit(settings: ModelSettings, problem: Problem, ctx: Context) -> NoiseNet | VelocityNet | MarginalExperts:
+def fit(settings: ModelSettings, problem: Problem, ctx: Context) -> NoiseNet | VelocityNet | SourcesNet | MarginalExperts:
     """Fit the model of a task; how it will be sampled makes no difference."""
-    if composes_around_base(problem):
+    if has_noise_net(problem):
         return fit_noise_net(problem, ctx, experts=settings.experts)
     net = build(settings, problem)
 
     def loss(velocity: Callable[..., Any], batch: Batch, generator: Generator) -> Tensor:
         if isinstance(net, MarginalExperts):
-            return experts_loss(velocity, batch, generator)
+            return experts_loss(velocity, batch, generator, base=problem.base)
+        if isinstance(net, SourcesNet):
+            return flow_matching_loss(velocity, batch, generator)
         dropped = torch.rand(batch.condition.shape, generator=generator, device=generator.device) < settings.factor_dropout
         return flow_matching_loss(velocity, batch._replace(condition=batch.condition.masked_fill(dropped, NULL)), generator)
 
@@ -161,12 +126,18 @@ def oracle_of(settings: WeightSettings, problem: Problem, ctx: Context) -> Oracl
     return OracleModel(problem.oracle, problem.base, problem.budget.sample_steps, Guidance.of(problem))
 
 
-Model = NoiseNet | VelocityNet | MarginalExperts | OracleModel
+Model = NoiseNet | VelocityNet | SourcesNet | MarginalExperts | OracleModel
 """What is composed."""
 
 
 def composes_around_base(problem: Problem) -> bool:
-    return bool(problem.base) and problem.event.kind == "vector"
+    """Whether a task's compositions stand around a base combination; its model then knows no NULL."""
+    return bool(problem.base)
+
+
+def has_noise_net(problem: Problem) -> bool:
+    """Whether a task's model is a noise network of its sources."""
+    return composes_around_base(problem) and problem.event.kind == "vector"
 
 
 class Composition(NamedTuple):
@@ -178,8 +149,9 @@ class Composition(NamedTuple):
         path: the path that the scores belong to.
         edge: how far from 0 and 1 times have to stay.
         pilots: the same composition for points of a sampler's own.
-        alike: whether all requests ask for the same.
+        alike: whether all requests ask for the same of a noise network or an oracle.
         known: entries that are given to these requests.
+        around_base: whether the members are perturbations of a base: none of them is left open.
     """
 
     rows: Tensor
@@ -189,6 +161,7 @@ class Composition(NamedTuple):
     pilots: scores.Pilots
     alike: bool
     known: Known | None = None
+    around_base: bool = False
 
 
 Compose = Callable[[Tensor, Sequence[int]], list[Weighted]]
@@ -233,17 +206,19 @@ def compositions(
                     members = _autocast(scores.of_noise_net(model, path, weighted), ctx)
                 else:
                     members = scores.of_oracle(model.oracle, path, weighted)
-                yield Composition(rows, members, path, NOISE_EDGE, scores.Pilots(members, 1), True)
+                yield Composition(rows, members, path, NOISE_EDGE, scores.Pilots(members, 1), True, around_base=True)
         return
-    known = Known.of(request)
-    for rows in torch.arange(len(request.x0), device=request.x0.device).split(size):
-        members, few = (
-            _autocast(scores.of_velocity_net(model, compose(request.condition[some], ())), ctx)
-            for some in (rows, rows[:MOST_PILOTS])
-        )
-        given = known and Known(known.values[rows], known.mask[rows])
-        pilots = scores.Pilots(few, min(len(rows), MOST_PILOTS))
-        yield Composition(rows, members, LinearPath(), VELOCITY_EDGE, pilots, False, given)
+    known, base = Known.of(request), () if isinstance(model, VelocityNet) else model.base
+    everyone = [torch.arange(len(request.x0), device=request.x0.device)]
+    for some in scores.like_conditions(request.condition) if base else everyone:
+        for rows in some.split(size):
+            members, few = (
+                _autocast(scores.of_velocity_net(model, compose(request.condition[own], base)), ctx)
+                for own in (rows, rows[:MOST_PILOTS])
+            )
+            given = known and Known(known.values[rows], known.mask[rows])
+            pilots = scores.Pilots(few, min(len(rows), MOST_PILOTS))
+            yield Composition(rows, members, LinearPath(), VELOCITY_EDGE, pilots, False, given, bool(base))
 
 
 def _of_all_rows(composed: ComposedScore) -> Callable[[slice], ComposedScore]:
@@ -346,7 +321,7 @@ def note(trace: Trace, ctx: Context) -> None:
 
 def path_of(problem: Problem) -> tuple[GaussianPath, float]:
     """The path of a task's model, and how far from its ends times stay."""
-    return (VariancePreservingPath(), NOISE_EDGE) if composes_around_base(problem) else (LinearPath(), VELOCITY_EDGE)
+    return (VariancePreservingPath(), NOISE_EDGE) if has_noise_net(problem) else (LinearPath(), VELOCITY_EDGE)
 
 
 def num_members(problem: Problem) -> int:

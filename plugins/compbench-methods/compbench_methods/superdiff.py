@@ -59,7 +59,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
     for part in score_models.compositions(model, request, ctx, compose=factors_alone):
         x0, asked = request.x0[part.rows], request.condition[part.rows]
         active = (asked != NULL).T  # (F, B)
-        if part.alike:
+        if part.around_base:
             active = torch.ones(len(part.members.weights), len(x0), dtype=torch.bool, device=x0.device)
         ends = levels(part.path, steps, part.edge)
 

@@ -1,5 +1,7 @@
 """Tiny problems that the methods' tests share: corners of a square, shades of an image, one factor of two."""
 
+from dataclasses import replace
+
 import torch
 from torch import Generator
 
@@ -41,6 +43,15 @@ class Shades:
         return Batch(x1, condition)
 
 
+class ThreeShades(Shades):
+    """Shades without the combination that both lights are on."""
+
+    def batch(self, size: int, generator: Generator) -> Batch:
+        batch = super().batch(4 * size, generator)
+        rows = (batch.condition.sum(1) < 2).nonzero()[:size, 0]
+        return Batch(batch.x1[rows], batch.condition[rows])
+
+
 def context(seed: int = 0, **changes) -> Context:
     generator = Generator().manual_seed(seed)
     return Context(torch.device("cpu"), "fp32", generator, NoCheckpoints(), **changes)
@@ -72,6 +83,13 @@ def image_problem(*, train_steps: int = 3, prediction: str = "velocity") -> Prob
         extend_steps=3,
     )
     return Problem(SPACE, Event("image", (3, 16, 16)), Federation([Shades()]), budget, NOTHING_HELD_OUT)
+
+
+def perturbed_images(*, train_steps: int = 3) -> Problem:
+    """Lights as perturbations of a dark image, never both."""
+    plain = image_problem(train_steps=train_steps)
+    held = Holdout(SPACE, (0, 1), ((1, 1),))
+    return replace(plain, federation=Federation([ThreeShades()]), holdout=held, base=(0, 0), composed=(0, 1))
 
 
 def one_factor_problem() -> Problem:

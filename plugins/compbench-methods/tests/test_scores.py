@@ -4,18 +4,22 @@ import math
 
 import pytest
 import torch
-from compbench_methods import driftlite, fkc, mcmc, naive, rne
-from problems import context, image_problem, vector_problem
+from compbench_methods import driftlite, fkc, guided, mcmc, naive, rne, superdiff
+from problems import context, image_problem, perturbed_images, vector_problem
 
 from compbench.data.gaussian_oracle import SourceOracle
 from compbench.data.gaussians import gaussian
 from compbench.errors import CompbenchError, Refused
 from compbench.factors import Holdout
 from compbench.federation import Federation
+from compbench.flow import score_models
+from compbench.flow.expert_nets import source_rows
+from compbench.flow.path import LinearPath, velocity_to_score
 from compbench.interfaces import Event, Method, Problem, Request, Source, TaskContext
 from compbench.tasks.gaussian import make_task
 
 METHODS: dict[str, Method] = {m.name: m for module in (driftlite, fkc, mcmc, naive, rne) for m in module.compbench_methods()}
+superdiff_method = superdiff.compbench_methods()[0]
 LEARNED = ("driftlite", "fkc", "mcmc", "naive-ode", "naive-sde", "rne")
 SWARMS = ("driftlite", "fkc", "rne")
 
@@ -192,3 +196,52 @@ def test_the_planar_clip_stays_in_the_plane_and_images_are_tempered() -> None:
     assert min(notes["image"]["ess"]) >= 4 - 1e-3
     assert notes["vector"]["tempered"] == 1
     assert fkc.PLANAR == {"g_clip": 15.0, "resample_below": 1.0, "ess_floor": 0.0}  # the authors' code
+
+
+def test_images_with_a_base_are_composed_around_it() -> None:
+    """s = s10 + s01 - s00 of the network's own answers for whole sources: no factor is ever left open."""
+    problem = perturbed_images()
+    model = score_models.fit(naive.ModelSettings(), problem, context())
+    request = Request(torch.tensor([[1, 1]] * 3), torch.randn(3, 3, 16, 16))
+    compose = score_models.perturbations(model, "task", context())
+    (part,) = score_models.compositions(model, request, context(), compose=compose)
+    found = part.members.composed(request.x0[:, None], 0.4).score[:, 0]
+    t = torch.full((3,), 0.4)
+    scores = {
+        cell: velocity_to_score(LinearPath(), model(request.x0, t, torch.tensor([cell] * 3)), request.x0, t)
+        for cell in ((0, 0), (1, 0), (0, 1))
+    }
+    torch.testing.assert_close(found, scores[1, 0] + scores[0, 1] - scores[0, 0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("experts", [False, True])
+def test_lights_of_two_perturbations_are_both_on(experts: bool) -> None:
+    """They light different pixels, so the composition of scores is exact; no training image has both."""
+    found, problem = METHODS["naive-ode"], perturbed_images(train_steps=300)
+    settings = found.settings(experts=experts)
+    request = Request(torch.tensor([[1, 1], [1, 0], [0, 1], [0, 0]] * 4), torch.randn(16, 3, 16, 16))
+    x = found.sample(settings, found.fit(settings, problem, context()), request, context())
+    lit = torch.stack([x[:, 0, :, :8].mean((1, 2)), x[:, 1, :8, :].mean((1, 2))], 1) > 0
+    assert torch.equal(lit, request.condition > 0)
+
+
+@pytest.mark.parametrize("name", [*LEARNED, "superdiff"])
+def test_every_composer_runs_on_images_with_a_base(name: str) -> None:
+    found, problem = {**METHODS, superdiff_method.name: superdiff_method}[name], perturbed_images()
+    settings = found.settings(**({"num_particles": 2} if name in SWARMS else {}))
+    request = Request(torch.tensor([[1, 1], [1, 0], [0, 0]]), torch.randn(3, 3, 16, 16))
+    x = found.sample(settings, found.fit(settings, problem, context()), request, context())
+    assert x.shape == (3, 3, 16, 16)
+    assert bool(x.isfinite().all())
+
+
+def test_experts_of_images_learn_from_their_own_source_alone() -> None:
+    condition = torch.tensor([[0, 0], [1, 0], [0, 1], [1, 1]])
+    rows = [source_rows(condition, (0, 0), member).tolist() for member in range(3)]
+    assert rows == [[True, False, False, False], [False, True, False, False], [False, False, True, False]]
+
+
+def test_guidance_around_null_is_refused_where_there_is_a_base() -> None:
+    method = guided.compbench_methods()[0]
+    with pytest.raises(Refused, match="around a base"):
+        method.fit(method.settings(), perturbed_images(), context())
