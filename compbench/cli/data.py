@@ -48,7 +48,10 @@ def data_fetch(name: str, offline: bool) -> None:
 @data.command("verify")
 @click.argument("name")
 def data_verify(name: str) -> None:
-    """Check the files of a source against their hashes; exit status 1 if one is missing or wrong."""
+    """Check the files of a source against their hashes; exit status 1 if one is missing or wrong.
+
+    Of dsprites it also counts the pixels that the embedded renderer gets wrong.
+    """
     from compbench.cli import output
     from compbench.data.download import verify
 
@@ -56,7 +59,13 @@ def data_verify(name: str) -> None:
         statuses = verify(_source(name), home_of_user().data, progress=progress)
     for status in statuses:
         click.echo(f"{status.name}: {status.state}{f' ({status.detail})' if status.detail else ''}")
-    sys.exit(0 if all(status.state == "ok" for status in statuses) else 1)
+    whole = all(status.state == "ok" for status in statuses)
+    if name == "dsprites" and whole:
+        from compbench.data.dsprites_file import COUNT, wrong_pixels
+
+        pixels, images = wrong_pixels(home_of_user().data / statuses[0].name)
+        click.echo(f"the embedded renderer has {pixels:,} wrong pixels in {images:,} of {COUNT:,} images")
+    sys.exit(0 if whole else 1)
 
 
 @data.command("path")
@@ -66,7 +75,7 @@ def data_path() -> None:
 
 
 @data.command("render")
-@click.argument("name", type=click.Choice(["shapes3d", "mpi3d"]))
+@click.argument("name", type=click.Choice(["shapes3d", "mpi3d", "dsprites"]))
 @click.option("--output", type=click.Path(path_type=Path), default=Path("rendered.png"), show_default=True)
 @click.option("--rows", default=4, show_default=True, type=click.IntRange(1, 64))
 @click.option("--seed", default=0, show_default=True)

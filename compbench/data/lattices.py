@@ -1,4 +1,4 @@
-"""The two data sets whose images are all combinations of their factors: Shapes3D and MPI3D."""
+"""The data sets whose images are all combinations of their factors: Shapes3D, MPI3D and dSprites."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Images = Callable[["Tensor"], "Tensor"]
-"""fine combinations (B, F) -> uint8 images (B, 3, 64, 64) on the device."""
+"""fine combinations (B, F) -> uint8 images (B, C, 64, 64) on the device."""
 
 
 class Lattice(NamedTuple):
@@ -52,4 +52,12 @@ MPI3D = Lattice(
         "vertical axis",
     ),
     renderer_version=2,
+)
+
+DSPRITES = Lattice(
+    "dsprites",
+    "dsprites",
+    (3, 6, 40, 32, 32),
+    ("shape", "scale", "orientation", "x", "y"),
+    renderer_version=1,
 )

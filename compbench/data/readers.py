@@ -138,7 +138,7 @@ class Shapes3DFile:
         """Images by index in any order and with repeats: (B,) -> uint8 (B, 3, 64, 64)."""
         if self._coarse:
             if self._mapped is None:
-                target = _unpack(self._path, self.count * math.prod(SHAPE), self._array(), self._progress)
+                target = unpack(self._path, self.count * math.prod(SHAPE), self._array(), self._progress)
                 self._mapped = numpy.load(target, mmap_mode="r", allow_pickle=False)
             return torch.from_numpy(self._mapped[indices]).permute(0, 3, 1, 2)
         unique, inverse = numpy.unique(indices, return_inverse=True)
@@ -240,7 +240,7 @@ def _map_npz(path: Path, name: str, progress: Progress) -> numpy.ndarray:
         if entry.compress_type != zipfile.ZIP_STORED:
             with archive.open(entry) as member:
                 _array_header(member)  # refuses objects and Fortran order before 12 GB are written
-            target = _unpack(path, entry.file_size, _pieces(path, archive, entry), progress)
+            target = unpack(path, entry.file_size, _pieces(path, archive, entry), progress)
             return numpy.load(target, mmap_mode="r", allow_pickle=False)
     with path.open("rb") as file:
         file.seek(entry.header_offset)
@@ -274,7 +274,7 @@ def _pieces(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Ite
         raise _damaged(path, "MPI3D", error) from error
 
 
-def _unpack(path: Path, num_bytes: int, pieces: Iterable[bytes | numpy.ndarray], progress: Progress) -> Path:
+def unpack(path: Path, num_bytes: int, pieces: Iterable[bytes | numpy.ndarray], progress: Progress) -> Path:
     """An array as an .npy beside its file: written once, whole or absent, and again if the file has changed since."""
     target, part = (path.with_name(path.name + end) for end in (".images.npy", ".images.npy.part"))
     if is_of(target, path):

@@ -91,6 +91,22 @@ SOURCES: dict[str, DataSource] = {
             "Gondal et al., On the Transfer of Inductive Bias from Simulation to the Real World, NeurIPS 2019",
         ),
         DataSource(
+            "dsprites",
+            "737,280 black and white images 64x64 of a sprite, all combinations of 5 factors",
+            (
+                SourceFile(
+                    "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",
+                    (
+                        "https://github.com/google-deepmind/dsprites-dataset/raw/master/dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",
+                    ),
+                    md5="7da33b31b13a06f4b04a70402ce90c2e",  # as several loaders pin it; a SHA-256 is published by none we know
+                    about=26_000_000,
+                ),
+            ),
+            "Apache-2.0",
+            "Matthey et al., dSprites: Disentanglement testing Sprites dataset, 2017",
+        ),
+        DataSource(
             "mnist",
             "70,000 handwritten digits 28x28",
             (
