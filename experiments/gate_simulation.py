@@ -13,6 +13,7 @@ import math
 import random
 
 from compbench.gate.speed import Lap, race
+from compbench.gate.turns import Pair
 
 ROWS = (1, 6, 12)
 NOISES = (0.03, 0.08)
@@ -22,9 +23,10 @@ def simulated(rows: int, *, noise: float, slowdown: float, seed: int, tolerance:
     """One gate of `rows` rows, whose first row is slower by `slowdown` in the head; its laps and the most pairs of a row."""
     generator = random.Random(seed)
 
-    def timer(side: str, cell: str) -> dict[str, float]:
-        factor = 1 + slowdown if side == "head" and cell == "0" else 1.0
-        return {"train": factor * math.exp(noise * generator.gauss(0, 1))}
+    def timer(cell: str, begins: str) -> Pair:
+        base, head = (math.exp(noise * generator.gauss(0, 1)) for _ in range(2))
+        head *= 1 + slowdown if cell == "0" else 1.0
+        return Pair({"train": base}, {"train": head}, {"train": math.log(head / base)})
 
     laps = race([str(row) for row in range(rows)], timer, tolerance=tolerance, pairs=5, max_pairs=5)
     return laps, max(lap.comparison.n for lap in laps)

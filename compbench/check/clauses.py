@@ -240,7 +240,7 @@ def extend(subject: Subject) -> None:
 
 
 def cancellation(subject: Subject) -> None:
-    """Asked to stop before the first step, and half-way."""
+    """CellOptions to stop before the first step, and half-way."""
     if subject.method.oracle:
         raise Skipped("an oracle has nothing to fit")
     total = len(subject.progress.reports)

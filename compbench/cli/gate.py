@@ -31,7 +31,8 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="A method that is not installed.")
 @click.option("--tolerance", type=click.FloatRange(0, 10), default=0.05, show_default=True, help="Slowdown that is no matter.")
 @click.option("--pairs", type=click.IntRange(2, 500), default=5, show_default=True, help="Of processes; twice if unclear.")
-@click.option("--clock", type=click.Choice(["cpu", "wall"]), default="wall", show_default=True, help="cpu is calmer in CI.")
+@click.option("--clock", type=click.Choice(["auto", "cpu", "wall"]), default="auto", show_default=True, help="cpu, but on GPUs.")
+@click.option("--always", is_flag=True, help="Measure and race both sides also where code and packages have the same hash.")
 @click.option("--accept", multiple=True, metavar="PATTERN", help="A regression that is meant: 'factored/* parameters'.")
 @click.option("--markdown", type=FILE, metavar="FILE", help="Also write the table for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -104,8 +105,9 @@ def _plan(options: dict[str, Any]) -> Plan:
         raise CompbenchError("compare with what? Use --base-ref or --baseline; --write-baseline stores one.")
     if options["clock"] == "cpu" and suite.device != "cpu":
         raise CompbenchError("--clock cpu does not see what a GPU does; use --clock wall.")
-    asked = CellOptions(suite.device, suite.source, options["clock"], suite.speed_seconds)
-    return Plan(suite, asked, options["tolerance"], options["pairs"], options["accept"])
+    clock = ("cpu" if suite.device == "cpu" else "wall") if options["clock"] == "auto" else options["clock"]
+    asked = CellOptions(suite.device, suite.source, clock, suite.speed_seconds)
+    return Plan(suite, asked, options["tolerance"], options["pairs"], options["accept"], options["always"])
 
 
 def _suite(options: dict[str, Any]) -> Suite:

@@ -1,6 +1,6 @@
-"""What the gate and `profile` ask of a method in a process of its own: exact facts, how long it takes, or all that it costs.
+"""What the gate and `profile` ask of a method in a process of its own: exact facts, all that it costs, or slices of a race.
 
-    python -P probe.py ORDER      prints one JSON object on its last line
+    python -P probe.py ORDER      prints one JSON object on its last line; in a race, one for each line that it reads
 
 Base and head both run *this* file, each with its own interpreter, so that the same thing is measured the same way.  It uses
 what `compbench` has had since its first release, imports nothing else of the gate, and is given its order as JSON.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+import os
 import statistics
 import sys
 import time
@@ -41,6 +42,8 @@ SAMPLE_ROWS = {"vector": 1024, "image": 32, "trajectory": 32}
 GPU_ROWS = 512
 """Samples of a request whose cost is published: a GPU wants to be filled."""
 FEWEST = 3
+SHORTEST_FIT = 1e-3
+"""Seconds; a fit that takes less is none that could be slower."""
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 """Bound before a plugin is loaded, which may put another clock into `time`."""
 
@@ -214,6 +217,98 @@ def durations(subject: Subject, clock: Clock, seconds: float, rows: int = 0) -> 
     return found
 
 
+class Turns:
+    """Trains, then samples, a slice whenever a line asks for one, and answers with the seconds of a step or of a request.
+
+    Between slices the process waits inside its own fit and uses no CPU time.  Two such processes take turns of a fraction of
+    a second, so what else the machine does meanwhile slows both.
+
+    Args:
+        seconds: least length of a slice.
+        receive: waits for the next line: "train", "sample" or "" for the end.
+        send: takes the seconds, or None where a fit takes no time.
+    """
+
+    def __init__(
+        self, subject: Subject, clock: Clock, seconds: float, receive: Callable[[], str], send: Callable[[float | None], None]
+    ) -> None:
+        self._subject, self._clock, self._seconds = subject, clock, seconds
+        self._receive, self._send = receive, send
+        self._asked = receive()
+
+    def serve(self) -> None:
+        """Answer until there is nothing more to answer."""
+        while self._asked in ("train", "sample"):
+            self._train() if self._asked == "train" else self._sample()
+
+    def _answer(self, seconds: float | None) -> None:
+        self._send(seconds)
+        self._asked = self._receive()
+
+    def _train(self) -> None:
+        """Slices of one long fit, which stands still in its report of a step; of whole fits where none is reported."""
+        from compbench.errors import Cancelled
+
+        start, counted = None, 0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal start, counted
+            if start is not None and self._clock() - start >= self._seconds and done > counted:
+                _synchronise(self._subject)
+                self._answer((self._clock() - start) / (done - counted))
+                start = None
+            if start is None:
+                start, counted = self._clock(), done
+
+        try:
+            self._subject.fit(LONG_FIT, progress=progress, cancelled=lambda: self._asked != "train")
+        except Cancelled:
+            return
+        while self._asked == "train":
+            began = self._clock()
+            self._subject.fit(LONG_FIT)
+            _synchronise(self._subject)
+            took = self._clock() - began
+            self._answer(took if took > SHORTEST_FIT else None)
+
+    def _sample(self) -> None:
+        model, request = self._subject.fit(2), self._subject.request(SAMPLE_ROWS[self._subject.task.event.kind])
+        self._subject.sample(model, request)
+        while self._asked == "sample":
+            start, count = self._clock(), 0
+            while not count or self._clock() - start < self._seconds:
+                self._subject.sample(model, request)
+                _synchronise(self._subject)
+                count += 1
+            self._answer((self._clock() - start) / count)
+
+
+def _race(order: dict[str, Any]) -> None:
+    """Load, say so, and take turns.  The answers have a descriptor of their own: what a plugin prints is none of them."""
+    lines, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+
+    def send(answer: object) -> None:
+        print(json.dumps(answer), file=answers, flush=True)
+
+    try:
+        subject = Subject(order)
+        send("ready")
+        Turns(subject, CLOCKS[order["clock"]], order["seconds"], lambda: lines.readline().strip(), send).serve()
+    except Exception as error:
+        send(_error(error))
+
+
+def _code(order: dict[str, Any]) -> dict[str, str]:
+    """Hashes of all that a run of each cell executes here: the code by its meaning, packages and Python by their versions."""
+    from compbench.registry import Registry
+    from compbench.store.meaning import executed
+
+    registry = Registry(tuple(map(Path, order["plugins"])))
+    return {f"{method}/{task}": executed(registry, method=method, task=task) for method, task in order["pairs"]}
+
+
 def _train_seconds(subject: Subject, clock: Clock, seconds: float) -> float | None:
     """Median over windows of the seconds a step; of whole fits where a method reports no steps."""
     from compbench.errors import Cancelled
@@ -243,7 +338,7 @@ def _train_seconds(subject: Subject, clock: Clock, seconds: float) -> float | No
     else:
         if len(windows) < 2 * FEWEST:
             times = _repeat(lambda: subject.fit(LONG_FIT), subject, clock, seconds)
-            return statistics.median(times) if statistics.median(times) > 1e-3 else None
+            return statistics.median(times) if statistics.median(times) > SHORTEST_FIT else None
     return statistics.median(each for end, each in windows if end > WARM_UP * windows[-1][0])
 
 
@@ -282,18 +377,22 @@ def main(text: str) -> dict[str, Any]:
     """Do what the order says; whatever goes wrong is the answer too."""
     order = json.loads(text)
     try:
+        if order["kind"] == "code":
+            return {"code": _code(order)}
         import torch
 
         torch.set_num_threads(order.get("threads", 1))
+        if order["kind"] == "race":
+            _race(order)
+            return {}
         subject = Subject(order)
-        if order["kind"] == "facts":
-            return facts(subject)
-        clock = CLOCKS[order["clock"]]
-        if order["kind"] == "costs":
-            return costs(subject, clock, order["seconds"])
-        return {"seconds": durations(subject, clock, order["seconds"])}
+        return facts(subject) if order["kind"] == "facts" else costs(subject, CLOCKS[order["clock"]], order["seconds"])
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
+        return _error(error)
+
+
+def _error(error: Exception) -> dict[str, Any]:
+    return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
 
 
 if __name__ == "__main__":

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from compbench.devices import num_cores
-from compbench.gate import sides, speed, table
+from compbench.gate import sides, speed, table, turns
 from compbench.gate.baseline import Baseline
 from compbench.gate.sides import CellOptions, Facts, Scores, Side, Unable
 from compbench.gate.suite import Cell, Gate, Suite
+from compbench.gate.suspicion import noticing
 from compbench.gate.table import Row, ScoreRow
+from compbench.gate.turns import Unraced
 from compbench.registry import Registry
 
 T = TypeVar("T")
@@ -28,6 +30,8 @@ class Plan(NamedTuple):
         tolerance: relative slowdown that does not matter.
         pairs: of the race before its first look; rows that are still unclear get twice as many.
         accept: patterns of regressions that are meant.
+        always: measure and race both sides also where their code is the same.
+        same: names of cells that need no comparison.
     """
 
     suite: Suite
@@ -35,9 +39,15 @@ class Plan(NamedTuple):
     tolerance: float = 0.05
     pairs: int = 5
     accept: tuple[str, ...] = ()
+    always: bool = False
+    same: frozenset[str] = frozenset()
 
     def cells(self, gate: str) -> list[Cell]:
-        return [cell for cell in self.suite.cell if gate in cell.gates]
+        return [cell for cell in self.suite.cell if gate in cell.gates and cell.name not in self.same]
+
+    def but_for(self, cells: frozenset[str]) -> Plan:
+        """The plan without some cells."""
+        return self._replace(same=cells)
 
 
 class Result(NamedTuple):
@@ -51,19 +61,29 @@ class Result(NamedTuple):
 def gate(plan: Plan, head: Side, base: Side | None, stored: Baseline | None, listener: Listener = lambda line: None) -> Result:
     """Compare head with a live base, with a stored baseline, or both.
 
-    Exact facts come first, then scores, then speed, which needs a live base.
+    Exact facts come first, then scores, then speed, which needs a live base.  Where both sides execute the same code with the
+    same packages, and the exact facts bear that out, scores are computed once and nothing is raced.
     """
-    facts, scores = _facts(plan, head, listener), _scores(plan, head, listener)
+    facts = _facts(plan, head, listener)
     rows: list[Row] = []
-    if base is not None:
-        theirs = _facts(plan, base, listener), _scores(plan, base, listener)
-        rows += _compared(base.label, theirs, (facts, scores))
-        rows += _race(plan, base, head, listener)
+    if base is None:
+        scores = _scores(plan, head, listener)
+    else:
+        their_facts = _facts(plan, base, listener)
+        same = frozenset() if plan.always else _same_code(plan, base, head, facts, their_facts)
+        if same:
+            listener(f"{len(same)} of {len(plan.suite.cell)} cells are the same code: no race, and one side's scores")
+        scores = _scores(plan, head, listener)
+        others = plan.but_for(same)
+        their_scores = {name: scores[name] for name in scores if name in same} | _scores(others, base, listener)
+        rows += _compared(base.label, (their_facts, their_scores), (facts, scores))
+        rows += [table.unraced_row(cell.name, base.label) for cell in plan.cells("speed") if cell.name in same]
+        rows += _race(others, base, head, listener)
     if stored is not None:
         stored_facts: Measured[Facts] = {cell.name: stored.facts(cell.name) or _absent() for cell in plan.cells("exact")}
         stored_scores: Measured[Scores] = {cell.name: stored.scores(cell.name) or _absent() for cell in plan.cells("scores")}
         rows += _compared("baseline", (stored_facts, stored_scores), (facts, scores))
-    return Result(tuple(table.accepting(rows, plan.accept)), facts, scores)
+    return Result(tuple(table.accepting(noticing(rows), plan.accept)), facts, scores)
 
 
 def usable(measured: Measured[T]) -> dict[str, T]:
@@ -144,46 +164,50 @@ def _failed(cell: str, gate: Gate, against: str, before: object, after: object) 
     return Row(cell, gate, "", against, None, None, "", "notice", f"nothing to compare with: {against} {before}")
 
 
-class _Stopped(Exception):
-    """A side could not time a cell."""
-
-    def __init__(self, side: str, cell: str, reason: Unable) -> None:
-        super().__init__(str(reason))
-        self.side, self.cell, self.reason = side, cell, reason
+def _same_code(plan: Plan, base: Side, head: Side, facts: Measured[Facts], their_facts: Measured[Facts]) -> frozenset[str]:
+    """Names of the cells whose code and packages have the same hash on both sides, and none of whose exact facts differs."""
+    ours, theirs = sides.code(head, plan.suite.cell), sides.code(base, plan.suite.cell)
+    same = {pair for pair in ours if ours[pair] == theirs.get(pair)}
+    alike = {name for name, found in facts.items() if not isinstance(found, Unable) and found == their_facts[name]}
+    named = [cell for cell in plan.suite.cell if f"{cell.method}/{cell.task}" in same]
+    return frozenset(cell.name for cell in named if cell.name in alike or "exact" not in cell.gates)
 
 
 def _race(plan: Plan, base: Side, head: Side, listener: Listener) -> list[Row]:
     """The race; a cell that a side cannot time leaves it, before anything else is timed."""
-    runners = {"base": base, "head": head}
     cells = {cell.name: cell for cell in plan.cells("speed")}
     rows: list[Row] = []
-    able: list[str] = []
-    first: dict[tuple[str, str], Mapping[str, float]] = {}
+    first: dict[str, turns.Pair] = {}
     for name, cell in cells.items():
         listener(f"speed: {name}")
-        found = {side: _attempt(sides.durations, runner, cell, plan.asked) for side, runner in runners.items()}
-        timed = {(side, name): seconds for side, seconds in found.items() if not isinstance(seconds, Unable)}
-        if len(timed) < len(found):
-            rows.append(_failed(name, "speed", base.label, found["base"], found["head"]))
-            continue
-        able.append(name)
-        first |= timed
-    counted = dict.fromkeys(able, 0)
-
-    def timer(side: Literal["base", "head"], name: str) -> Mapping[str, float]:
-        if (side, name) in first:
-            return first.pop((side, name))
-        counted[name] += side == "head"
-        if side == "head":
-            listener(f"speed: {name}, pair {counted[name] + 1}")
         try:
-            return sides.durations(runners[side], cells[name], plan.asked)
-        except Unable as error:
-            raise _Stopped(side, name, error) from error
+            first[name] = turns.run_pair({"base": (base, cell), "head": (head, cell)}, plan.asked)
+        except Unraced as stop:
+            found = {label: stop.found[label] or "could be timed" for label in ("base", "head")}
+            rows.append(_failed(name, "speed", base.label, found["base"], found["head"]))
+    able, counted = list(first), dict.fromkeys(first, 1)
+
+    def timer(name: str, begins: turns.Label) -> turns.Pair:
+        if name in first:
+            return first.pop(name)
+        counted[name] += 1
+        listener(f"speed: {name}, pair {counted[name]}")
+        try:
+            return turns.run_pair({"base": (base, cells[name]), "head": (head, cells[name])}, plan.asked, begins)
+        except Unraced as stop:
+            raise _Stopped(name, stop) from stop
 
     try:
         laps = speed.race(able, timer, tolerance=plan.tolerance, pairs=plan.pairs, max_pairs=2 * plan.pairs)
-    except _Stopped as stop:
-        note = f"{stop.side} could be timed before and now not: {stop.reason}"
-        return [*rows, Row(stop.cell, "speed", "", base.label, None, None, "", "could not run", note)]
+    except _Stopped as stopped:
+        note = f"both could be timed before and now not: {stopped.reason}"
+        return [*rows, Row(stopped.cell, "speed", "", base.label, None, None, "", "could not run", note)]
     return rows + [table.speed_row(lap, base.label, plan.tolerance) for lap in laps]
+
+
+class _Stopped(Exception):
+    """A pair could not be timed that could be before."""
+
+    def __init__(self, cell: str, reason: Unraced) -> None:
+        super().__init__(str(reason))
+        self.cell, self.reason = cell, reason

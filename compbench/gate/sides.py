@@ -159,10 +159,15 @@ def facts(side: Side, cell: Cell, asked: CellOptions) -> Facts:
     return Facts(answer["facts"], f"torch {answer['torch']}, {answer['cpu']}")
 
 
-def durations(side: Side, cell: Cell, asked: CellOptions) -> dict[str, float]:
-    """Seconds of a training step and of one request, medians of one fresh process."""
-    seconds: dict[str, float] = _probe(side, cell, asked, "time")["seconds"]
-    return seconds
+def code(side: Side, cells: Sequence[Cell]) -> dict[str, str]:
+    """Hashes of all that runs of some cells execute on a side, by "method/task"; {} where its compbench knows none."""
+    pairs = sorted({(cell.method, cell.task) for cell in cells})
+    order = {"kind": "code", "pairs": pairs, "plugins": [str(path) for path in side.plugins]}
+    try:
+        found: dict[str, str] = side.run([str(PROBE), json.dumps(order)], seconds=PROBE_SECONDS).get("code", {})
+    except Unable:
+        return {}
+    return found
 
 
 def costs(side: Side, cell: Cell, asked: CellOptions) -> dict[str, Any]:
@@ -170,8 +175,9 @@ def costs(side: Side, cell: Cell, asked: CellOptions) -> dict[str, Any]:
     return _probe(side, cell, asked, "costs")
 
 
-def _probe(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Any]:
-    order = {
+def order_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Any]:
+    """What a probe is asked, as JSON."""
+    return {
         "kind": kind,
         "method": cell.method,
         "task": cell.task,
@@ -182,6 +188,10 @@ def _probe(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, A
         "home": str(side.home),
         **asked._asdict(),
     }
+
+
+def _probe(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Any]:
+    order = order_of(side, cell, asked, kind)
     answer: dict[str, Any] = side.run([str(PROBE), json.dumps(order)], seconds=PROBE_SECONDS, threads=asked.threads)
     if "error" in answer:
         raise Unable(answer["error"])

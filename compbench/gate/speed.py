@@ -1,9 +1,9 @@
-"""The race of base and head: fresh processes in ABBA order, and what their times allow to say.
+"""The race of base and head: pairs of fresh processes in turns, and what their times allow to say.
 
-A pair is one process of each side; its log ratio is log(head / base) of the medians within the two processes.  The order is
-turned from pair to pair (base head, head base, ...), so that a machine that slows down favours neither.
+A pair is a process of each side; they work in turns, and the pair's log ratio is that of neighbouring slices (`turns`).  Who
+begins changes from pair to pair, so that a machine that slows down favours neither.
 
-    1. some pairs; more, up to a limit, while a row is unclear
+    1. some pairs; more, up to a limit and for so long, while a row is unclear
     2. a row whose one-sided 95 % bound exceeds the tolerance is *suspected*
     3. five fresh pairs of its cell: only if their own bound exceeds the tolerance again, and all its pairs together pass
        Holm's test over the table, is the row a regression
@@ -12,23 +12,27 @@ turned from pair to pair (base head, head base, ...), so that a machine that slo
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from compbench.board.statistics import holm
 from compbench.gate.paired_test import Comparison, compare, pairs_needed
+from compbench.gate.turns import Label, Pair
 
 FRESH_PAIRS = 5
+CELL_SECONDS = 120.0
+"""A cell that has raced for so long gets no more pairs for being unclear; fresh ones of a suspicion it gets."""
 
-Timer = Callable[[Literal["base", "head"], str], Mapping[str, float]]
-"""(side, cell) -> seconds by row, from a fresh process."""
+Timer = Callable[[str, Label], Pair]
+"""(cell, who begins) -> what a pair of fresh processes measured."""
 
 
 class Lap(NamedTuple):
     """One row of the table: a cell's training or sampling.
 
     Attributes:
-        base, head: seconds in each pair's process, the first pairs and then the fresh ones.
+        base, head: median seconds in each pair's process, the first pairs and then the fresh ones.
         comparison: of all pairs' log ratios with log(1 + tolerance).
         suspected: whether the first pairs were over the tolerance.
         repeated: whether the fresh pairs were too.
@@ -48,24 +52,25 @@ class Lap(NamedTuple):
 
 
 class _Cell:
-    """The pairs of one cell so far."""
+    """The pairs of one cell so far, and the seconds that they took."""
 
     def __init__(self, name: str, timer: Timer) -> None:
         self.name, self._timer = name, timer
-        self.pairs: list[tuple[Mapping[str, float], Mapping[str, float]]] = []
+        self.pairs: list[Pair] = []
         self.first = 0
+        self.seconds = 0.0
 
     def run_pair(self) -> None:
-        order: tuple[Literal["base", "head"], ...] = ("base", "head") if len(self.pairs) % 2 == 0 else ("head", "base")
-        seconds = {side: self._timer(side, self.name) for side in order}
-        self.pairs.append((seconds["base"], seconds["head"]))
+        start = time.monotonic()
+        self.pairs.append(self._timer(self.name, "base" if len(self.pairs) % 2 == 0 else "head"))
+        self.seconds += time.monotonic() - start
 
     def rows(self) -> list[str]:
-        """Rows that every process had."""
-        return sorted(set.intersection(*(set(base) & set(head) for base, head in self.pairs)))
+        """Rows that every pair had."""
+        return sorted(set.intersection(*(set(pair.log_ratios) for pair in self.pairs)))
 
     def log_ratios(self, row: str, start: int = 0) -> list[float]:
-        return [math.log(head[row] / base[row]) for base, head in self.pairs[start:]]
+        return [pair.log_ratios[row] for pair in self.pairs[start:]]
 
     def compared(self, row: str, limit: float, start: int = 0) -> Comparison:
         return compare(self.log_ratios(row, start), limit)
@@ -76,7 +81,7 @@ def race(cells: Sequence[str], timer: Timer, *, tolerance: float, pairs: int, ma
 
     Args:
         cells: names.
-        timer: times a cell on a side, in a process of its own.
+        timer: runs a pair of a cell.
         tolerance: relative slowdown that does not matter, 0.05 for 5 %.
         pairs: pairs of each cell before the first look, at least 2.
         max_pairs: pairs at most before a cell that is still unclear is left so.
@@ -90,7 +95,7 @@ def race(cells: Sequence[str], timer: Timer, *, tolerance: float, pairs: int, ma
         for cell in running:
             cell.run_pair()
     for cell in running:
-        while len(cell.pairs) < max_pairs and _undecided(cell, limit):
+        while len(cell.pairs) < max_pairs and cell.seconds < CELL_SECONDS and _undecided(cell, limit):
             cell.run_pair()
     suspects = {cell.name: [row for row in cell.rows() if cell.compared(row, limit).finding == "worse"] for cell in running}
     for cell in running:
@@ -119,8 +124,8 @@ def _decided(cells: Sequence[_Cell], suspects: Mapping[str, Sequence[str]], limi
             Lap(
                 cell.name,
                 row,
-                tuple(base[row] for base, _ in cell.pairs),
-                tuple(head[row] for _, head in cell.pairs),
+                tuple(pair.base[row] for pair in cell.pairs),
+                tuple(pair.head[row] for pair in cell.pairs),
                 found,
                 suspected,
                 repeated,

@@ -190,6 +190,11 @@ def speed_row(lap: Lap, against: str, tolerance: float) -> Row:
     return Row(lap.cell, "speed", what, against, base, head, change, verdict, note)
 
 
+def unraced_row(cell: str, against: str) -> Row:
+    """The row of a cell whose two sides execute the same: there is nothing to race."""
+    return Row(cell, "speed", "", against, "the same", "the same", "", "pass", "code and packages have the same hash: no race")
+
+
 def accepting(rows: Sequence[Row], patterns: Sequence[str]) -> list[Row]:
     """Rows with the regressions that were meant marked as accepted: 'factored/* parameters', or '*/gmm-id*' for all of a cell."""
     return [

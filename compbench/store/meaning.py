@@ -15,8 +15,11 @@ Sources are only parsed, never imported, so the parent process can do it.
 from __future__ import annotations
 
 import hashlib
+import platform
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +35,9 @@ _FILES_AND_PICTURES = "data.download data.pictures data.sources metrics.pictures
 HARNESS = frozenset(f"{_ROOMS} {_GROUND_FLOOR} {_FILES_AND_PICTURES}".split())
 """Modules below `compbench` on which no number depends: the harness, what finds and checks data files (their content is the
 spec's fingerprint), and pictures."""
+
+RUNNERS = ("compbench.run.worker", "compbench.run.runner", "compbench.context", "compbench.devices", "compbench.federation")
+"""What runs a method beside its own code, or is handed to it."""
 
 PARTS = {"flow": "flow", "tasks": "task", "data": "data", "metrics": "metrics"}
 """Folder below `compbench` -> the part of the code that it is reported as; what lies elsewhere is "core"."""
@@ -96,6 +102,23 @@ def meaning(*roots: tuple[str, Entry]) -> Code:
     return Code(_digest(linked), {part: _digest(hashes) for part, hashes in sorted(own.items())})
 
 
+def executed(registry: Registry, *, method: str, task: str) -> str:
+    """The hash of all that a run executes, the harness included, and of the versions of Python and of all packages.
+
+    Two environments of one machine in which it is the same do the same work in the same time: the gate need not race them.
+
+    Raises:
+        CompbenchError: an unknown name, or a file that cannot be read or parsed.
+    """
+    entries = [registry.entry("methods", method), registry.entry("tasks", task), *registry.entries("metrics")]
+    sources = _Sources([entry for entry in entries if not entry.problem], left_out=frozenset())
+    modules = [*(sources.name_of(entry) for entry in entries if not entry.problem), *RUNNERS]
+    reached = sources.reached(target for name in modules for target in sources.all_of(name))
+    packages = {one.metadata["Name"]: one.version for one in reversed(list(metadata.distributions()))}
+    facts = [sys.version, platform.platform(), *(f"{name}=={version}" for name, version in packages.items())]
+    return _digest([*facts, *{sources.hashed(target).linked for target in reached}])
+
+
 def of_definitions(*definitions: type | Callable[..., Any]) -> str:
     """The hash of functions and classes of compbench with all that they depend on: what a cache is named by.
 
@@ -150,7 +173,8 @@ def _digest(hashes: Iterable[str], *, in_order: bool = False) -> str:
 class _Sources:
     """The source files of compbench and of some plugins' packages, by dotted module name."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], left_out: frozenset[str] = HARNESS) -> None:
+        self._left_out = left_out
         self._roots = {"compbench": Path(compbench.__file__).parents[1]}
         self._files: dict[str, Path] = {}
         for entry in entries:
@@ -232,18 +256,17 @@ class _Sources:
             self._modules[name] = _parsed(file, name) if file else None
         return self._modules[name]
 
+    def _is_left_out(self, name: str) -> bool:
+        return any(name == own or name.startswith(f"{own}.") for own in self._left_out)
+
     def _file(self, name: str) -> Path | None:
         if name in self._files:
             return self._files[name]
         package, _, rest = name.partition(".")
-        if package not in self._roots or (package == "compbench" and (not rest or _is_harness(rest))):
+        if package not in self._roots or (package == "compbench" and (not rest or self._is_left_out(rest))):
             return None
         path = self._roots[package].joinpath(*name.split("."))
         return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
-
-
-def _is_harness(name: str) -> bool:
-    return any(name == own or name.startswith(f"{own}.") for own in HARNESS)
 
 
 def _parsed(file: Path, name: str) -> Module:

@@ -25,10 +25,10 @@ def test_a_held_out_combination_is_never_asked_for() -> None:
         asked.append(request.condition)
         return request.x0 + 1
 
-    class Asked(MethodSettings):
+    class CellOptions(MethodSettings):
         weight: float = 1.0
 
-    method = Method(name="m", settings=Asked, fit=lambda *_: None, sample=sample)
+    method = Method(name="m", settings=CellOptions, fit=lambda *_: None, sample=sample)
     problem = type("Shape", (), {"event": type("Event", (), {"shape": (2,)})})
     sampler = SeenOnly(method, None, problem, {"weight": 2.0}, 0)
     assert sampler(torch.tensor([[1, 1]] * 3), stream="heldout fid").eq(0).all()

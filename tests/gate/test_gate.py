@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli.main import main
-from compbench.gate import sides, suite, worktree
+from compbench.gate import sides, suite, turns, worktree
 
 ROOT = Path(__file__).parents[2]
 FACTS = {"parameters": 10, "evaluations": 4, "flops_per_fit": 5.0, "training_bytes": 9000, "samples_sha256": "a" * 64}
@@ -23,12 +24,22 @@ class World:
         self.facts = {"base": dict(FACTS), "head": dict(FACTS)}
         self.values = {"base": {0: 1.0, 1: 2.0}, "head": {0: 1.0, 1: 2.0}}
         self.seconds = {"base": 1.0, "head": 1.0}
+        self.code = {"base": "one", "head": "other"}
+        self.races = 0
         self.unable: dict[str, str] = {}
 
     def ask(self, side, found):
         if side.label in self.unable:
             raise sides.Unable(self.unable[side.label])
         return found
+
+    def race(self):
+        self.races += 1
+        found = {label: sides.Unable(self.unable[label]) if label in self.unable else None for label in ("base", "head")}
+        if any(found.values()):
+            raise turns.Unraced(found)
+        base, head = self.seconds["base"], self.seconds["head"]
+        return turns.Pair({"sample": base}, {"sample": head}, {"sample": math.log(head / base)})
 
 
 @pytest.fixture
@@ -42,7 +53,8 @@ def world(monkeypatch, tmp_path) -> World:
 
     monkeypatch.setattr(sides, "facts", lambda side, cell, asked: own.ask(side, sides.Facts(own.facts[side.label], "here")))
     monkeypatch.setattr(sides, "scores", scores)
-    monkeypatch.setattr(sides, "durations", lambda side, cell, asked: own.ask(side, {"sample": own.seconds[side.label]}))
+    monkeypatch.setattr(sides, "code", lambda side, cells: {"mono/gmm-id": own.code[side.label]})
+    monkeypatch.setattr(turns, "run_pair", lambda racers, asked, begins="base": own.race())
     base = sides.Side("base", Path(sys.executable), tmp_path / "base")
     monkeypatch.setattr(worktree, "built", lambda ref, folder, data, plugins: contextlib.nullcontext(base))
     monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
@@ -58,6 +70,52 @@ def gate(*words: str, base: bool = True):
 def test_the_same_code_passes_with_0(world) -> None:
     result = gate()
     assert (result.exit_code, "pass: nothing got worse or slower" in result.output) == (0, True)
+
+
+def test_the_same_code_is_not_raced_and_its_scores_are_computed_once(world) -> None:
+    world.code["head"] = "one"
+    world.seconds["head"] = 1.5  # a busy machine
+    result = gate(*CELL, "--json")
+    rows = {(row["gate"], row["what"]): row for row in json.loads(result.output)["rows"]}
+    assert (result.exit_code, world.races) == (0, 0)
+    assert "same hash" in rows["speed", ""]["note"]
+    assert rows["scores", "heldout_sw2"]["base"] == rows["scores", "heldout_sw2"]["head"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda world: world.facts["head"].update(samples_sha256="b" * 64),
+        lambda world: world.code.update(base=""),
+    ],
+    ids=["facts differ", "another hash"],
+)
+def test_the_race_is_run_where_hash_or_facts_differ(world, change) -> None:
+    world.code["head"] = "one"
+    change(world)
+    gate()
+    assert world.races >= 5
+
+
+def test_always_races_the_same_code_too(world) -> None:
+    world.code["head"] = "one"
+    assert (gate(*CELL, "--always").exit_code, world.races) == (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda world: world.facts["head"].update(evaluations=3), "fewer evaluations"),
+        (lambda world: world.facts["head"].update(flops_per_fit=3.0), "was something left out"),
+        (lambda world: (world.facts["head"].update(parameters=9), world.values["head"].update({0: 0.5, 1: 1.5})), "less work"),
+        (lambda world: (world.facts["head"].update(flops_per_fit=6.0), world.seconds.update(head=0.8)), "faster with more"),
+    ],
+    ids=["evaluations", "flops", "score", "speed"],
+)
+def test_better_by_a_suspicious_amount_is_a_notice(world, change, said) -> None:
+    change(world)
+    rows = json.loads(gate(*CELL, "--json").output)["rows"]
+    assert [row["verdict"] for row in rows if said in row["note"]] == ["notice"]
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,25 @@ import math
 import pytest
 from gate_simulation import rate
 
+from compbench.gate import speed
 from compbench.gate.speed import FRESH_PAIRS, race
+from compbench.gate.turns import Pair
 
 
 class Course:
-    """A timer that keeps the order it was asked in; `ratio(cell, pair)` is how much slower the head is."""
+    """A timer that keeps who began; `ratio(cell, pair)` is how much slower the head is."""
 
     def __init__(self, ratio) -> None:
         self.ratio, self.asked = ratio, []
 
-    def __call__(self, side: str, cell: str) -> dict[str, float]:
-        pair = len([one for one in self.asked if one == (side, cell)])
-        self.asked.append((side, cell))
-        return {"train": self.ratio(cell, pair) if side == "head" else 1.0}
+    def __call__(self, cell: str, begins: str) -> Pair:
+        number = len([one for one in self.asked if one[1] == cell])
+        self.asked.append((begins, cell))
+        return pair(train=self.ratio(cell, number))
+
+
+def pair(**ratios: float) -> Pair:
+    return Pair(dict.fromkeys(ratios, 1.0), ratios, {row: math.log(ratio) for row, ratio in ratios.items()})
 
 
 def wobbling(centre: float, width: float = 0.01):
@@ -26,10 +32,16 @@ def run(course, *cells, tolerance=0.05, pairs=5, max_pairs=10):
     return race(cells or ["a"], course, tolerance=tolerance, pairs=pairs, max_pairs=max_pairs)
 
 
-def test_pairs_run_in_abba_order() -> None:
+def test_base_and_head_begin_by_turns() -> None:
     course = Course(wobbling(1.0))
     run(course, pairs=4)
-    assert [side for side, _ in course.asked] == ["base", "head", "head", "base"] * 2
+    assert [begins for begins, _ in course.asked] == ["base", "head"] * 2
+
+
+def test_an_unclear_cell_gets_no_more_pairs_when_its_time_is_up(monkeypatch) -> None:
+    monkeypatch.setattr(speed, "CELL_SECONDS", 0.0)
+    (lap,) = run(Course(wobbling(1.0, 0.3)))
+    assert (lap.comparison.n, lap.comparison.finding) == (5, "unclear")
 
 
 def test_a_slowdown_is_red_only_after_fresh_pairs_repeat_it() -> None:
@@ -52,9 +64,11 @@ def test_a_clear_row_ends_after_the_first_pairs_and_an_unclear_one_after_the_las
     assert laps[1].needed > 10
 
 
-def test_rows_are_only_those_that_every_process_had() -> None:
-    answers = iter([{"train": 1.0, "sample": 1.0}] * 3 + [{"sample": 1.0}])
-    assert [lap.row for lap in race(["a"], lambda side, cell: next(answers), tolerance=0.05, pairs=2, max_pairs=2)] == ["sample"]
+def test_rows_are_only_those_that_every_pair_had() -> None:
+    answers = iter([pair(train=1.0, sample=1.0), pair(sample=1.0)])
+    assert [lap.row for lap in race(["a"], lambda cell, begins: next(answers), tolerance=0.05, pairs=2, max_pairs=2)] == [
+        "sample"
+    ]
 
 
 @pytest.mark.parametrize("noise", [0.03, 0.08])

@@ -213,3 +213,42 @@ def test_a_file_that_does_not_parse_is_one_clear_line(tmp_path: Path) -> None:
     entry = Entry("methods", "half", "here", "file", str(tmp_path / "half.py"), tmp_path / "half.py", "")
     with pytest.raises(CompbenchError, match=r"half\.py cannot be read as Python: "):
         meaning.meaning(("method", entry))
+
+
+def all_of(house: House) -> str:
+    """Hash of all that a run executes in the copy."""
+    registry = SimpleNamespace(entry=house.entry, entries=lambda kind: [house.entry(kind, "sw2")])
+    return meaning.executed(registry, method="mono", task="gmm-id")
+
+
+def test_the_hash_of_what_a_run_executes_ignores_comments_and_what_no_run_executes(house: House) -> None:
+    before = all_of(house)
+    house.edit("compbench_methods/mono.py", lambda source: f"# a remark\n{source}")
+    house.edit("compbench/gate/speed.py", lambda source: source.replace("return ", "return 0 or "))
+    house.edit("compbench_methods/factored.py", lambda source: source.replace("return ", "return 0 or "))
+    assert all_of(house) == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "compbench_methods/mono.py",
+        "compbench/flow/solver.py",
+        "compbench/run/referee.py",
+        "compbench/run/worker.py",
+        "compbench/federation.py",
+        "compbench/context.py",
+        "compbench/metrics/transport.py",
+    ],
+)
+def test_the_hash_of_what_a_run_executes_has_the_harness_in_it(house: House, path: str) -> None:
+    before = all_of(house)
+    house.edit(path, lambda source: source.replace("return ", "return 0 or ", 400))
+    assert all_of(house) != before
+
+
+def test_the_hash_of_what_a_run_executes_has_the_packages_in_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = all_of(house)
+    newer = SimpleNamespace(metadata={"Name": "torch"}, version="99")
+    monkeypatch.setattr(meaning.metadata, "distributions", lambda: [newer])
+    assert all_of(house) != before

@@ -1,0 +1,187 @@
+"""One pair of a race: a fresh process of base and one of head, which train and sample in turns.
+
+    base head head base base head ...       slices of a fraction of a second, the other process standing still
+
+The pair's worsening is the median of log(head / base) over neighbouring slices: what slows the machine for longer than a
+slice slows both.  What a process keeps for its whole life (where its memory lies) only more pairs can tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import select
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, Literal, NamedTuple
+
+from compbench.gate.sides import LOOK_SECONDS, PROBE, PROBE_SECONDS, SUPERVISOR, CellOptions, Side, Unable, order_of
+from compbench.gate.suite import Cell
+from compbench.run.processes import last_line
+from compbench.run.supervisor import STOP
+
+Label = Literal["base", "head"]
+ROWS = ("train", "sample")
+SLICES, FEWEST = 12, 6
+"""Slices of each row and process that count, and how few will do where a request takes long; one more, the first, does not."""
+
+
+class Pair(NamedTuple):
+    """What a pair of processes measured, by row ("train", "sample"); a row that one of them has not is missing.
+
+    Attributes:
+        base, head: median seconds of a training step, and of a request.
+        log_ratios: median of log(head / base) over neighbouring slices; positive is slower.
+    """
+
+    base: Mapping[str, float]
+    head: Mapping[str, float]
+    log_ratios: Mapping[str, float]
+
+
+class Unraced(Exception):
+    """A pair could not be timed: what each side gave, `Unable` or nothing."""
+
+    def __init__(self, found: Mapping[Label, Unable | None]) -> None:
+        super().__init__(", ".join(f"{label}: {reason}" for label, reason in found.items() if reason))
+        self.found = found
+
+
+class Racer:
+    """A fresh process of a side, which works a slice whenever it is asked and waits otherwise."""
+
+    def __init__(self, side: Side, cell: Cell, asked: CellOptions, complaints: IO[bytes]) -> None:
+        scratch = side.home / "scratch"
+        scratch.mkdir(parents=True, exist_ok=True)
+        each = asked._replace(seconds=asked.seconds / SLICES)
+        words = [str(side.python), "-P", str(SUPERVISOR), "0", str(PROBE), json.dumps(order_of(side, cell, each, "race"))]
+        self._complaints, self._stopping, self._read = complaints, side.stopping, b""
+        try:
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                env=side.environment(asked.threads),
+                cwd=scratch,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Unable(f"{words[0]}: {error.strerror or error}") from error
+
+    def ready(self) -> None:
+        """Wait until it has loaded all.  Raises Unable."""
+        self._answer()
+
+    def slice(self, row: str) -> float | None:
+        """Seconds of a training step or of a request; None where a fit takes no time.  Raises Unable."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and its answer says why
+            self._process.stdin.write(f"{row}\n".encode())
+            self._process.stdin.flush()
+        found: float | None = self._answer()
+        return found
+
+    def end(self) -> None:
+        """Nothing of it is left afterwards."""
+        if self._process.poll() is None:
+            self._process.send_signal(STOP)
+        self._process.communicate()
+
+    def _answer(self) -> Any:
+        line = self._line()
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise Unable(f"it answered {line[:80]!r}") from error
+        if isinstance(found, dict):
+            raise Unable(str(found.get("error", found)))
+        return found
+
+    def _line(self) -> bytes:
+        assert self._process.stdout is not None
+        limit = time.monotonic() + PROBE_SECONDS
+        while b"\n" not in self._read:
+            if self._stopping.is_set() or time.monotonic() > limit:
+                raise Unable("stopped" if self._stopping.is_set() else f"no answer for {PROBE_SECONDS:g} s")
+            if not select.select([self._process.stdout], [], [], LOOK_SECONDS)[0]:
+                continue
+            more = os.read(self._process.stdout.fileno(), 65536)
+            if not more:
+                self._complaints.seek(0)
+                said = last_line(self._complaints.read().decode(errors="replace"))
+                raise Unable(f"exit status {self._process.wait()}: {said or 'it said nothing'}")
+            self._read += more
+        line, _, self._read = self._read.partition(b"\n")
+        return line
+
+
+def run_pair(racers: Mapping[Label, tuple[Side, Cell]], asked: CellOptions, first: Label = "base") -> Pair:
+    """Run a pair.
+
+    Args:
+        racers: side and cell of each; the cells differ only in experiments.
+        asked: `seconds` is how long each process is watched training, and sampling.
+        first: who begins.
+
+    Raises:
+        Unraced: a side could not do it.
+    """
+    order: tuple[Label, ...] = ("base", "head") if first == "base" else ("head", "base")
+    with contextlib.ExitStack() as stack:
+        running: dict[Label, Racer] = {}
+        found: dict[Label, Unable | None] = {}
+        for label in order:
+            with _noted(found, label):
+                complaints = stack.enter_context(tempfile.TemporaryFile())
+                running[label] = Racer(*racers[label], asked, complaints)
+                stack.callback(running[label].end)
+        for label, racer in running.items():
+            with _noted(found, label):
+                racer.ready()
+        if any(found.values()):
+            raise Unraced(found)
+        seconds = {row: _turns(running, row, order, asked.seconds) for row in ROWS}
+    timed = {row: each for row, each in seconds.items() if each["base"] and each["head"]}
+    return Pair(
+        {row: statistics.median(each["base"]) for row, each in timed.items()},
+        {row: statistics.median(each["head"]) for row, each in timed.items()},
+        {row: worsening(each["base"], each["head"]) for row, each in timed.items()},
+    )
+
+
+def worsening(base: Sequence[float], head: Sequence[float]) -> float:
+    """Median over neighbouring slices of log(head / base)."""
+    return statistics.median(math.log(after / before) for before, after in zip(base, head, strict=True))
+
+
+def _turns(running: Mapping[Label, Racer], row: str, order: tuple[Label, ...], enough: float) -> dict[Label, list[float]]:
+    """Seconds of each slice but the first; nothing of either where one of them has none."""
+    seconds: dict[Label, list[float]] = {label: [] for label in order}
+    for number in range(SLICES + 1):
+        if number > FEWEST and number % 2 and sum(seconds[order[0]]) > enough:
+            break
+        for label in order if number % 2 == 0 else order[::-1]:
+            try:
+                took = running[label].slice(row)
+            except Unable as error:
+                raise Unraced({**dict.fromkeys(order), label: error}) from error
+            if took is None:
+                return {label: [] for label in order}
+            if number:
+                seconds[label].append(took)
+    return seconds
+
+
+@contextlib.contextmanager
+def _noted(found: dict[Label, Unable | None], label: Label) -> Iterator[None]:
+    found.setdefault(label, None)
+    try:
+        yield
+    except Unable as error:
+        found[label] = error
