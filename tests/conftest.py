@@ -6,8 +6,17 @@ import os
 from pathlib import Path
 
 import pytest
+from support import template
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_configure() -> None:
+    template.install()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    template.TEMPLATE.fresh = item.get_closest_marker("fresh") is not None
 
 
 @pytest.fixture(scope="session")
