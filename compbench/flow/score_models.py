@@ -26,9 +26,9 @@ from compbench.flow.path import (
     LinearPath,
     VariancePreservingPath,
 )
-from compbench.flow.smc import Composed, ComposedScore, Drawn, Settings, Trace, chunk, draw, mean_trace, pick
+from compbench.flow.smc import Composed, ComposedScore, Drawn, Settings, Trace, chunk, draw, given, mean_trace, pick
 from compbench.flow.solver import Known
-from compbench.flow.swarms import Step, beside, follow, levels, start_swarm
+from compbench.flow.swarms import Step, StepCount, beside, follow, levels, start_swarm, steps_of
 from compbench.flow.train import flow_matching_loss, train
 from compbench.interfaces import MethodSettings
 
@@ -74,6 +74,14 @@ class WeightSettings(MethodSettings):
         description="w of each perturbation of the base, or of each slice around NULL that the holdout is about; "
         "'task': as all composed rows",
     )
+
+
+class SwarmSettings(WeightSettings):
+    """What samplers of weighted particles need beside it."""
+
+    num_particles: int = Field(16, ge=1, le=1 << 16, description="K: particles of one sample's swarm")
+    resample_below: float = Field(0.5, ge=0, le=1, description="resample where ESS < this share of K; 0: never")
+    num_steps: StepCount = Field("budget", description="steps from noise to data; 'budget': as the task's budget has it")
 
 
 class ModelSettings(WeightSettings):
@@ -163,6 +171,11 @@ class Composition(NamedTuple):
     known: Known | None = None
     around_base: bool = False
 
+    @property
+    def led(self) -> ComposedScore | None:
+        """The composed score of swarms led by what is given; None where nothing is."""
+        return None if self.known is None else given(self.members.composed, self.path, self.known.with_particles())
+
 
 Compose = Callable[[Tensor, Sequence[int]], list[Weighted]]
 """(conditions (B, F), base) -> the composition that they mean."""
@@ -210,15 +223,15 @@ def compositions(
         return
     known, base = Known.of(request), () if isinstance(model, VelocityNet) else model.base
     everyone = [torch.arange(len(request.x0), device=request.x0.device)]
-    for some in scores.like_conditions(request.condition) if base else everyone:
-        for rows in some.split(size):
+    for alike in scores.like_conditions(request.condition) if base else everyone:
+        for rows in alike.split(size):
             members, few = (
-                _autocast(scores.of_velocity_net(model, compose(request.condition[own], base)), ctx)
-                for own in (rows, rows[:MOST_PILOTS])
+                _autocast(scores.of_velocity_net(model, compose(request.condition[some], base)), ctx)
+                for some in (rows, rows[:MOST_PILOTS])
             )
-            given = known and Known(known.values[rows], known.mask[rows])
+            own = known and Known(known.values[rows], known.mask[rows])
             pilots = scores.Pilots(few, min(len(rows), MOST_PILOTS))
-            yield Composition(rows, members, LinearPath(), VELOCITY_EDGE, pilots, False, given, bool(base))
+            yield Composition(rows, members, LinearPath(), VELOCITY_EDGE, pilots, False, own, bool(base))
 
 
 def _of_all_rows(composed: ComposedScore) -> Callable[[slice], ComposedScore]:
@@ -269,12 +282,9 @@ def draw_swarms(
     model: Model,
     request: Request,
     ctx: Context,
-    step_of: Callable[[Composition, Generator], Step],
+    step_of: Callable[[Composition, int, Generator], Step],
     *,
-    num_steps: int,
-    num_particles: int,
-    resample_below: float,
-    weight: GuidanceWeight,
+    settings: SwarmSettings,
     num_pilots: int = 0,
 ) -> Tensor:
     """One sample a request by steps that come with weights, (B, *D); the swarms' trace is noted.
@@ -283,28 +293,25 @@ def draw_swarms(
         model: what `fit` or `oracle_of` gave.
         request: conditions and x0, which is each swarm's first particle.
         ctx: the stage's context.
-        step_of: the step of a composition, given the generator of its noise.
-        num_steps: how many are taken.
-        num_particles: K.
-        resample_below: resample where ESS is below this share of K.
-        weight: of each factor's perturbation (or slice), or "task".
+        step_of: (composition, number of steps, generator of its noise) -> its step.
+        settings: particles, steps, resampling and weight.
         num_pilots: swarms of no one's that join where all requests ask for the same, and are thrown away.
     """
     generator = on_device(ctx.generator, request.x0.device)
+    num_particles, num_steps = settings.num_particles, steps_of(settings.num_steps, model.sample_steps)
     samples, traces, shares = torch.empty_like(request.x0), [], []
-    compose = perturbations(model, weight, ctx, merge=True)
+    compose = perturbations(model, settings.weight, ctx, merge=True)
     for part in compositions(model, request, ctx, compose=compose, num_particles=num_particles):
         x0 = request.x0[part.rows]
         if part.alike and num_pilots:
             own = torch.randn(num_pilots, *x0.shape[1:], generator=generator, device=x0.device, dtype=x0.dtype)
             x0 = torch.cat([x0, own])
         swarm = start_swarm(x0, num_particles, generator)
-        step = step_of(part, generator)
+        step = step_of(part, num_steps, generator)
         if part.known is not None:
             step = beside(step, part.known, x0, levels(part.path, num_steps, part.edge))
-        swarm, trace = follow(
-            swarm, step, num_steps, generator, resample_below=resample_below, ess_floor=0.0 if part.alike else TEMPERED
-        )
+        ess_floor = 0.0 if part.alike else TEMPERED
+        swarm, trace = follow(swarm, step, num_steps, generator, resample_below=settings.resample_below, ess_floor=ess_floor)
         samples[part.rows] = pick(swarm, generator)[: len(part.rows)]
         traces.append(trace)
         shares.append(len(part.rows) / len(samples))

@@ -18,21 +18,18 @@ from torch import Tensor, nn
 
 from compbench.flow import score_models, swarms
 from compbench.flow.control import controlled_step
-from compbench.flow.smc import given
-from compbench.flow.swarms import StepCount, steps_of
+from compbench.flow.swarms import steps_of
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
+from compbench.interfaces import Context, Method, Problem, Request
 
 
-class Particles(MethodSettings):
+class Particles(score_models.SwarmSettings):
     num_particles: int = Field(4, ge=1, le=1 << 16, description="K: particles of one sample's swarm")
-    resample_below: float = Field(0.5, ge=0, le=1, description="resample where ESS < this share of K; 0: never")
-    num_steps: StepCount = Field("budget", description="steps from noise to data; 'budget': as the task's budget has it")
     num_pilots: int = Field(256, ge=1, le=1 << 16, description="particles, at least, that the coefficients are estimated from")
     ridge: float = Field(1e-3, gt=0, le=1e3, description="added to the bases' variances before the coefficients are solved for")
 
 
-class OracleSettings(Particles, score_models.WeightSettings):
+class OracleSettings(Particles):
     pass
 
 
@@ -43,14 +40,12 @@ class Settings(Particles, score_models.ModelSettings):
 @torch.no_grad()
 def sample(settings: OracleSettings | Settings, model: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """One particle of each request's swarm, drawn by weight after the last step; pilots are swarms of their own."""
-    num_steps = steps_of(settings.num_steps, model.sample_steps)
     pilots = -(-settings.num_pilots // settings.num_particles)
 
-    def step_of(part: score_models.Composition, generator: torch.Generator) -> swarms.Step:
-        led = None if part.known is None else given(part.members.composed, part.path, part.known.with_particles())
+    def step_of(part: score_models.Composition, num_steps: int, generator: torch.Generator) -> swarms.Step:
         return controlled_step(
             part.members,
-            led,
+            part.led,
             part.path,
             num_steps,
             generator,
@@ -60,17 +55,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
             last_noise=part.alike,
         )
 
-    return score_models.draw_swarms(
-        model,
-        request,
-        ctx,
-        step_of,
-        num_steps=num_steps,
-        num_particles=settings.num_particles,
-        resample_below=settings.resample_below,
-        weight=settings.weight,
-        num_pilots=pilots,
-    )
+    return score_models.draw_swarms(model, request, ctx, step_of, settings=settings, num_pilots=pilots)
 
 
 def evaluations(settings: Particles, problem: Problem) -> int:

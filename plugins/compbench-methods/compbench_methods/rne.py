@@ -16,54 +16,34 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from compbench.flow import score_models, swarms
-from compbench.flow.smc import given
-from compbench.flow.swarms import StepCount, steps_of
+from compbench.flow.swarms import steps_of
 from compbench.flow.transitions import log_density_of, transition_step
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
+from compbench.interfaces import Context, Method, Problem, Request
 
 
-class Particles(MethodSettings):
-    num_particles: int = Field(16, ge=1, le=1 << 16, description="K: particles of one sample's swarm")
-    resample_below: float = Field(0.5, ge=0, le=1, description="resample where ESS < this share of K; 0: never")
-    num_steps: StepCount = Field("budget", description="steps from noise to data; 'budget': as the task's budget has it")
-
-
-class OracleSettings(Particles, score_models.WeightSettings):
+class OracleSettings(score_models.SwarmSettings):
     exact: bool = Field(True, description="weights by the task's densities; false: by the members' kernels, as rne has them")
 
 
-class Settings(Particles, score_models.ModelSettings):
+class Settings(score_models.SwarmSettings, score_models.ModelSettings):
     pass
 
 
 @torch.no_grad()
 def sample(settings: OracleSettings | Settings, model: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """One particle of each request's swarm, drawn by weight after the last step."""
-
-    num_steps = steps_of(settings.num_steps, model.sample_steps)
     by_density = isinstance(settings, OracleSettings) and settings.exact
 
-    def step_of(part: score_models.Composition, generator: torch.Generator) -> swarms.Step:
-        composed = part.members.composed
-        if part.known is not None:
-            composed = given(composed, part.path, part.known.with_particles())
+    def step_of(part: score_models.Composition, num_steps: int, generator: torch.Generator) -> swarms.Step:
         density = log_density_of(part.members) if by_density else None
+        composed = part.led or part.members.composed
         return transition_step(composed, part.path, num_steps, part.edge, generator, log_density=density)
 
-    return score_models.draw_swarms(
-        model,
-        request,
-        ctx,
-        step_of,
-        num_steps=num_steps,
-        num_particles=settings.num_particles,
-        resample_below=settings.resample_below,
-        weight=settings.weight,
-    )
+    return score_models.draw_swarms(model, request, ctx, step_of, settings=settings)
 
 
-def evaluations(settings: Particles, problem: Problem) -> int:
+def evaluations(settings: score_models.SwarmSettings, problem: Problem) -> int:
     """Every member of the composition, for every particle, at every step's left end; densities also at the last right end."""
     calls = steps_of(settings.num_steps, problem.budget.sample_steps) + isinstance(settings, OracleSettings)
     return settings.num_particles * score_models.num_members(problem) * calls
