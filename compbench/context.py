@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -13,6 +14,18 @@ if TYPE_CHECKING:
 
 Presets = Literal["smoke", "quick", "standard", "paper"]
 PRESETS: tuple[Presets, ...] = ("smoke", "quick", "standard", "paper")
+
+
+def seed_of(purpose: str, *, num_bytes: int = 7) -> int:
+    """A seed for one purpose: the first bytes of its SHA-256, so that no use of chance moves another."""
+    return int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:num_bytes], "big")
+
+
+def generator_of(purpose: str) -> Generator:
+    """A generator on the CPU for one purpose."""
+    import torch
+
+    return torch.Generator().manual_seed(seed_of(purpose))
 
 
 class Batch(NamedTuple):

@@ -15,7 +15,6 @@ untrained weights, each makes for itself (`compbench.flow.silos.Recipe`).
 from __future__ import annotations
 
 import gc
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from compbench import profiling
 from compbench.closures import refuse_tensors
-from compbench.context import Batch, Context, Silo, Steps
+from compbench.context import Batch, Context, Silo, Steps, generator_of
 from compbench.errors import CompbenchError, Refused
 
 if TYPE_CHECKING:
@@ -343,13 +342,11 @@ def _contains(value: Tensor, rows: Tensor) -> bool:
 
 def _context(ctx: Context, stage: str, silo: Silo, seed: int, device: torch.device, steps: Steps | None) -> Context:
     """A context of the silo's own: device, generator, checkpoints and progress."""
-    import torch
 
-    digest = hashlib.sha256(f"{seed} {stage} {silo.name}".encode()).digest()
     return replace(
         ctx,
         device=device,
-        generator=torch.Generator().manual_seed(int.from_bytes(digest[:7], "big")),
+        generator=generator_of(f"{seed} {stage} {silo.name}"),
         checkpoints=ctx.checkpoints.part(f"{stage}-{silo.name}"),
         progress=steps.part() if steps else ctx.progress,
     )

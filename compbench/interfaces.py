@@ -13,7 +13,6 @@ Nothing here imports torch at run time, so that `compbench list` stays fast.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +26,13 @@ from compbench.context import Checkpoints as Checkpoints
 from compbench.context import Context as Context
 from compbench.context import Presets as Presets
 from compbench.context import Silo as Silo
+from compbench.context import generator_of
 from compbench.factors import FactorSpace, Holdout
 
 if TYPE_CHECKING:
     import numpy
     import torch
-    from torch import Tensor, nn
+    from torch import Generator, Tensor, nn
 
     from compbench.federation import Federation
 
@@ -296,12 +296,9 @@ class TaskContext:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None
 
-    def generator(self, purpose: str) -> torch.Generator:
+    def generator(self, purpose: str) -> Generator:
         """Random numbers of the run's seed for one purpose: references drawn for another purpose stay as they are."""
-        import torch
-
-        digest = hashlib.sha256(f"referee {self.seed} {purpose}".encode()).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        return generator_of(f"referee {self.seed} {purpose}")
 
 
 class OpenTask(Protocol):

@@ -115,10 +115,10 @@ class Subject:
     def _context(self, purpose: str, progress: Progress | None = None, cancelled: Cancelled | None = None) -> Context:
         import torch
 
-        from compbench.context import NoCheckpoints
+        from compbench.context import NoCheckpoints, seed_of
         from compbench.interfaces import Context
 
-        seed = int.from_bytes(hashlib.sha256(f"{self.seed} {purpose}".encode()).digest()[:7], "big")
+        seed = seed_of(f"{self.seed} {purpose}")
         torch.manual_seed(seed)
         precision: Literal["bf16", "fp32"] = "bf16" if self.precision == "bf16" else "fp32"  # as a run's
         context = Context(self.device, precision, torch.Generator().manual_seed(seed), NoCheckpoints())

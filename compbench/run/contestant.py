@@ -15,7 +15,7 @@ from time import perf_counter, process_time  # bound before the plugin is loaded
 from typing import TYPE_CHECKING, Any
 
 from compbench import devices, profiling
-from compbench.context import NoCheckpoints
+from compbench.context import NoCheckpoints, seed_of
 from compbench.errors import CompbenchError, Refused
 from compbench.files import load_tensors, save_tensors
 from compbench.interfaces import Checkpoints, Context, Method, Problem, Request, Source
@@ -295,8 +295,7 @@ class Contestant:
         """A generator of its own for each purpose; torch's global one, which initial weights come from, is seeded too."""
         import torch
 
-        digest = hashlib.sha256(f"{self.request.seed} {purpose}".encode()).digest()
-        seed = int.from_bytes(digest[:7], "big")
+        seed = seed_of(f"{self.request.seed} {purpose}")
         torch.manual_seed(seed)
         return torch.Generator().manual_seed(seed)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from compbench import devices, profiling
+from compbench.context import generator_of
 from compbench.errors import CompbenchError
 from compbench.home import Home
 from compbench.interfaces import Evaluation, Event, Request, Source
@@ -174,8 +174,7 @@ class CheckedSampler:
         """
         import torch
 
-        digest = hashlib.sha256(f"x0 {self._request.seed} {stream}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        generator = generator_of(f"x0 {self._request.seed} {stream}")
         parts = []
         start = time.perf_counter()
         for first in range(0, len(condition), self._batch):

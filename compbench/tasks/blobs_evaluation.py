@@ -6,18 +6,13 @@ data have, so the share stands beside it and ranks nothing.
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING
-
 import numpy
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from compbench.data.blobs import HOLDOUT, MISSING, Settings, centre
-from compbench.interfaces import Evaluation, SamplePair, Sampler, Score, TaskContext
-
-if TYPE_CHECKING:
-    from compbench.interfaces import Metric
+from compbench.interfaces import Evaluation, Sampler, Score, TaskContext
+from compbench.tasks.vector_distances import Compared, vector_distances
 
 NUM_SAMPLES = {"smoke": 100, "quick": 1000, "standard": 1000, "paper": 5000}
 """Samples of each mode."""
@@ -50,60 +45,24 @@ class BlobsEvaluation:
             own = dict(zip(cells, drawn.split(self.count), strict=True))
             samples |= own
             scores.append(self._share(split, own))
-            scores += self._distances(split, own)
+            compared = [Compared(self._real(cell, "real"), points, self._real(cell, "floor")) for cell, points in own.items()]
+            scores += vector_distances(split, compared, self.ctx)
         return Evaluation(tuple(scores), {"samples": panel(samples, self.settings)})
 
     def _share(self, split: str, samples: dict[tuple[int, ...], Tensor]) -> Score:
-        metric = self.ctx.metrics["mode_share"]
         radius = NUM_SIGMAS * self.settings.std
         inside = [_distance(points, cell, self.settings) <= radius for cell, points in samples.items()]
         real = [_distance(self._real(cell, "ceiling"), cell, self.settings) <= radius for cell in samples]
-        return Score(
-            name=f"{split}_mode_share",
-            metric=metric.name,
-            metric_version=metric.version,
-            split="heldout" if split == "heldout" else "seen",
-            value=torch.cat(inside).float().mean().item(),
+        return self.ctx.metrics["mode_share"].score(
+            split,
+            torch.cat(inside).float().mean().item(),
             n=sum(map(len, inside)),
-            unit=metric.unit,
-            direction=metric.direction,
             ceiling=torch.cat(real).float().mean().item(),
         )
 
-    def _distances(self, split: str, samples: dict[tuple[int, ...], Tensor]) -> list[Score]:
-        """Each registered vector metric, averaged over the split's modes."""
-        scores = []
-        for metric in self.ctx.metrics.values():
-            if metric.compute is None or "vector" not in metric.kinds:
-                continue
-            found = [self._compared(metric, cell, points) for cell, points in samples.items()]
-            scores.append(
-                Score(
-                    name=f"{split}_{metric.name}",
-                    metric=metric.name,
-                    metric_version=metric.version,
-                    split="heldout" if split == "heldout" else "seen",
-                    value=sum(value for value, _ in found) / len(found),
-                    n=sum(map(len, samples.values())),
-                    unit=metric.unit,
-                    direction=metric.direction,
-                    floor=sum(floor for _, floor in found) / len(found),
-                    primary=split == "heldout" and metric.name == "sw2",
-                )
-            )
-        return scores
-
-    def _compared(self, metric: Metric, cell: tuple[int, ...], points: Tensor) -> tuple[float, float]:
-        assert metric.compute is not None
-        pair = SamplePair(self._real(cell, "real"), points, self._real(cell, "floor"), _no_features)
-        found = metric.compute(pair, numpy.random.default_rng(self.ctx.seed))
-        return found.value, found.floor or 0.0
-
     def _real(self, cell: tuple[int, ...], purpose: str) -> Tensor:
         """As many exact points of a mode as were asked for, (N, 2)."""
-        digest = hashlib.sha256(f"referee {self.ctx.seed} {purpose} {cell}".encode()).digest()
-        generator = Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-        noise = torch.randn(self.count, 2, generator=generator)
+        noise = torch.randn(self.count, 2, generator=self.ctx.generator(f"{purpose} {cell}"))
         return torch.tensor(centre(cell, self.settings)) + self.settings.std * noise
 
 
@@ -142,7 +101,3 @@ def panel(samples: dict[tuple[int, ...], Tensor], settings: Settings) -> numpy.n
 
 def _distance(points: Tensor, cell: tuple[int, ...], settings: Settings) -> Tensor:
     return (points - torch.tensor(centre(cell, settings))).norm(dim=1)
-
-
-def _no_features(extractor: str, which: str) -> numpy.ndarray:
-    raise KeyError(extractor)

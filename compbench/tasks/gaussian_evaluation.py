@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from compbench.data.gaussians import Mixture, Moments, base_composition, product_of_gaussians, quadrature
-from compbench.interfaces import Evaluation, SamplePair, Sampler, Score, TaskContext
+from compbench.interfaces import Evaluation, Sampler, Score, TaskContext
+from compbench.tasks.vector_distances import Compared, vector_distances
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,16 +34,16 @@ class GaussianEvaluation:
         """Distances with floors, moments, and a picture: target, samples, sources and their samples as densities."""
         heldout = sampler(torch.ones(self.count, 2, dtype=torch.long), stream="heldout")
         real, floor = (self._target(which) for which in ("real", "floor"))
-        scores = self._distances("heldout", [(real, heldout, floor)])
+        scores = vector_distances("heldout", [Compared(real, heldout, floor)], self.ctx)
         scores += self._moments(heldout, floor)
         seen, panels = [], {"target": (real, heldout)}
         for cell, law in self.sources.items():
             asked = torch.tensor(cell).repeat(max(self.count // 4, 2), 1)
             samples = sampler(asked, stream=f"seen {cell[0]}{cell[1]}")
             draws = [law.sample(len(asked), self.ctx.generator(f"{which} {cell}")) for which in ("seen", "seen floor")]
-            seen.append((draws[0], samples, draws[1]))
+            seen.append(Compared(draws[0], samples, draws[1]))
             panels[f"source {cell[0]}{cell[1]}"] = (draws[0], samples)
-        scores += self._distances("seen", seen)
+        scores += vector_distances("seen", seen, self.ctx)
         return Evaluation(tuple(scores), {"samples": densities(panels)})
 
     def _target(self, which: str) -> Tensor:
@@ -50,31 +51,12 @@ class GaussianEvaluation:
         a1, a2, base = self.parts
         return self.closed.sample(self.count, generator) if self.closed else base_composition(a1, a2, base, self.count, generator)
 
-    def _distances(self, split: str, triples: list[tuple[Tensor, Tensor, Tensor]]) -> list[Score]:
-        """Each registered vector metric, averaged over the triples (real, generated, floor)."""
-        scores = []
-        for metric in self.ctx.metrics.values():
-            if metric.compute is None or "vector" not in metric.kinds:
-                continue
-            found = [metric.compute(_pair(*triple), numpy.random.default_rng(self.ctx.seed)) for triple in triples]
-            floors = [value.floor for value in found if value.floor is not None]
-            scores.append(
-                metric.score(
-                    split,
-                    sum(value.value for value in found) / len(found),
-                    floor=sum(floors) / len(floors) if floors else None,
-                    n=sum(len(generated) for _, generated, _ in triples),
-                    primary=split == "heldout" and metric.name == "sw2",
-                )
-            )
-        return scores
-
     def _moments(self, generated: Tensor, floor: Tensor) -> list[Score]:
         """Errors of mean and covariance against the target's own, which are known."""
         truth = self.closed.moments() if self.closed else quadrature(*self.parts).moments()
         own, other = _errors(generated.double(), truth), _errors(floor, truth)
         return [
-            self.ctx.metrics[name].score("heldout", value, floor=least, n=len(generated))
+            self.ctx.metrics[name].score("heldout", value, n=len(generated), floor=least)
             for name, value, least in zip(("mean_error", "covariance_error"), own, other, strict=True)
             if name in self.ctx.metrics
         ]
@@ -128,10 +110,3 @@ def _errors(points: Tensor, truth: Moments) -> tuple[float, float]:
     """|mean - mean*| and |cov - cov*|_F / |cov*|_F."""
     mean_error = float((points.mean(0) - truth.mean).norm())
     return mean_error, float((points.T.cov() - truth.covariance).norm() / truth.covariance.norm())
-
-
-def _pair(real: Tensor, generated: Tensor, floor: Tensor) -> SamplePair:
-    def no_features(extractor: str, which: str) -> numpy.ndarray:
-        raise KeyError(extractor)
-
-    return SamplePair(real, generated, floor, no_features)

@@ -22,6 +22,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from compbench.context import seed_of
 from compbench.data.cube_segments import CUBE, NUM_STATE_CHANNELS, REST_HEIGHT, Segments, feasible, in_metres, normalised
 from compbench.data.processes import Failed, Workers
 from compbench.files import held
@@ -101,7 +102,7 @@ class PlanningEvaluation:
         rows = numpy.flatnonzero(able)
         trivial = able & (numpy.linalg.norm(plans[:, CUBE, -1] - plans[:, CUBE, 0], axis=1) <= THRESHOLD)
         direct = [self._trial(plans[row], None) for row in rows]
-        reset = [self._trial(plans[row], _reset_seed(f"reset {seed} {split} {row}")) for row in rows]
+        reset = [self._trial(plans[row], seed_of(f"reset {seed} {split} {row}", num_bytes=4)) for row in rows]
         states = workers.map([trial._replace(plan=None) for trial in reset])
         outcomes = {}
         for suffix, channels in EXECUTIONS.items():
@@ -192,11 +193,6 @@ class PlanningEvaluation:
         judged = self._judge(f"recorded {split}", asked, recorded, workers, seed=0)  # the task's ceilings, not a run's
         rates = {suffix: float(_successes(outcomes).mean()) for suffix, outcomes in judged.outcomes.items()}
         return {"n": len(judged.cells), "feasible": float(judged.feasible.mean()), **rates}
-
-
-def _reset_seed(purpose: str) -> int:
-    """A seed of the environment's reset, the same for every method."""
-    return int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:4], "big")
 
 
 def _in_turn(cells: Sequence[tuple[int, ...]], groups: int, count: int) -> numpy.ndarray:
