@@ -10,6 +10,7 @@ import secrets
 import shutil
 import stat
 import subprocess
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -131,6 +132,16 @@ def publish(source: Path, destination: Path, *, limit: int = 2**36) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(part)
             raise Unwritable.of(destination, error) from error
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A new folder that is gone afterwards, whatever a plugin made of it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
 
 
 def remove_tree(folder: Path) -> None:

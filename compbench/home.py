@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
+import json
 import os
 import socket
 import tempfile
@@ -13,6 +14,9 @@ from pathlib import Path
 
 from compbench.errors import CompbenchError, Unwritable
 from compbench.files import publish, remove_tree
+
+CLOSED = "COMPBENCH_CLOSED"
+"""Variable with a JSON list of more folders that no plugin may read: the user's, where a gate gives its sides other homes."""
 
 FROM_DATA = "data"
 """Folder of a cache for what was made of a task's data alone, with nothing of a referee's in it."""
@@ -74,6 +78,19 @@ class Home:
     @property
     def board(self) -> Path:
         return self.root / "board"
+
+    @property
+    def levels(self) -> Path:
+        """How far each record is vouched for; beside the records, wherever a link may have put them."""
+        return self.records.resolve().parent / "levels"
+
+    @property
+    def closed(self) -> tuple[Path, ...]:
+        """What no plugin may read: what is the referee's, the parent's or other runs', in this home and in the user's own."""
+        more = [Path(path) for path in json.loads(os.environ.get(CLOSED, "[]"))]
+        for home in (self, Home.of_user()):
+            more += [home.references, home.records, home.board, home.runs, home.leases, home.levels]
+        return tuple(dict.fromkeys(more))
 
     def share_data(self, folder: Path) -> None:
         """Show a contestant what the referee made of the data alone, so that it is made once; never the other way.

@@ -1,7 +1,7 @@
 """The contract of a method, checked on tiny problems of every kind of event that it claims.
 
-`examine` runs plugin code where it is called.  `compbench check` calls it in a process of its own
-(`compbench.check.isolated`), which reports over a private channel: what a plugin prints reaches no one.
+`examine` runs plugin code where it is called.  `compbench check` calls it in a sandboxed process of its own
+(`compbench.check.isolated`): what a plugin prints reaches no one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ import torch
 from compbench import devices
 from compbench.check.clauses import SUBJECT_CHECKS, applies, settings
 from compbench.check.findings import CHECKS, Finding, Report, failed
-from compbench.check.isolated import FoundAll, FoundOne, Order
 from compbench.check.subject import Broken, RefusedProblem, Skipped, Subject
 from compbench.check.tiny_problems import PROBLEMS
-from compbench.errors import CompbenchError, Refused
+from compbench.errors import Refused
 from compbench.interfaces import Method
 from compbench.registry import Registry
-from compbench.run.channel import Channel, Closed
-from compbench.run.messages import Progress, receive
-from compbench.run.worker import explain
+from compbench.run.channel import Closed
 
 Listener = Callable[[str, str], None]
 
@@ -161,33 +158,15 @@ def _told(error: BaseException, method: Method | None) -> str:
     return f"{type(error).__name__}: {text}{where}"
 
 
-def main(descriptor: int) -> int:
-    """The child's side: one order comes in over the channel, findings go out over it; the last message has their count."""
-    channel = Channel.of_descriptor(descriptor)
-    order = receive(channel, Order)
-    count = 0
-
-    def begin(check: str, problem: str) -> None:
-        Progress(stage=f"{check}/{problem}", done=count, total=0).send(channel)
-
-    try:
-        begin("loads", "")
-        registry = Registry(tuple(Path(file) for file in order.plugins))
-        loaded = registry.attempt(registry.entry("methods", order.method))
-        if loaded.state == "ok":
-            findings = examine(loaded.value, only=order.only, device=order.device, begin=begin)
-        else:
-            findings = iter([failed("loads", "", f"it is {loaded.state}: {loaded.reason}")])
-        for finding in findings:
-            FoundOne(finding=finding.as_json()).send(channel)
-            count += 1
-        FoundAll(count=count).send(channel)
-    except Closed:
-        return 3
-    except CompbenchError as error:
-        explain(error).send(channel)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+def findings(
+    progress: Callable[[str, int, int], None], *, method: str, plugins: Sequence[str], only: Sequence[str], device: str
+) -> Iterator[Finding]:
+    """The findings about a method, and as progress what is being checked; for a process of its own."""
+    begin: Listener = lambda check, problem: progress(f"{check}/{problem}", 0, 0)  # noqa: E731
+    begin("loads", "")
+    registry = Registry(tuple(map(Path, plugins)))
+    loaded = registry.attempt(registry.entry("methods", method))
+    if loaded.state != "ok":
+        yield failed("loads", "", f"it is {loaded.state}: {loaded.reason}")
+        return
+    yield from examine(loaded.value, only=only, device=device, begin=begin)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from compbench.run.messages import LineOfText, Seconds
+
 Status = Literal["ok", "failed", "skipped"]
 
 MAX_TEXT = 1500
@@ -117,12 +119,12 @@ class Finding(NamedTuple):
         seconds: that the check took.
     """
 
-    check: str
-    problem: str
+    check: LineOfText
+    problem: LineOfText
     status: Status
-    found: str = ""
-    fix: str = ""
-    seconds: float = 0.0
+    found: LineOfText = ""
+    fix: LineOfText = ""
+    seconds: Seconds = 0.0
 
     @property
     def expected(self) -> str:
@@ -145,15 +147,6 @@ class Finding(NamedTuple):
         if self.status == "failed":
             facts["expected"] = self.expected
         return facts
-
-    @classmethod
-    def of_json(cls, facts: dict[str, object]) -> Finding:
-        """A finding as a child sent it; texts are cut to a bearable length.  Raises ValueError if it is none."""
-        status = facts.get("status")
-        if status not in ("ok", "failed", "skipped"):
-            raise ValueError(f"a finding has status ok, failed or skipped, not {status!r}")
-        texts = {name: str(facts.get(name, ""))[:MAX_TEXT] for name in ("check", "problem", "found", "fix")}
-        return cls(texts["check"], texts["problem"], status, texts["found"], texts["fix"], float(facts.get("seconds", 0.0)))  # type: ignore[arg-type]
 
 
 def failed(check: str, problem: str, found: str, *, fix: str = "", seconds: float = 0.0) -> Finding:

@@ -1,4 +1,4 @@
-"""The contract check from outside: a child process runs the plugin, and its findings come over a private channel.
+"""The contract check from outside: a sandboxed process runs the plugin, and its findings come over a typed channel.
 
 What the plugin prints goes to a log.  A hang, a crash or an exit is a finding of the check that was going on; checks that
 had not begun are reported as skipped.  Light: no torch here.
@@ -6,43 +6,17 @@ had not begun are reported as skipped.  Light: no torch here.
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from compbench.check.findings import CHECKS, Finding, Report, failed
 from compbench.errors import CompbenchError
-from compbench.run.channel import Closed
-from compbench.run.messages import Message
-from compbench.run.processes import Ended, Process, last_line
-
-
-class Order(Message):
-    """What is to be checked."""
-
-    method: str
-    plugins: tuple[str, ...]
-    only: tuple[str, ...]
-    device: str
-
-
-class Found(Message):
-    """Base of what the child finds."""
-
-
-class FoundOne(Found):
-    """One finding."""
-
-    finding: dict[str, Any]
-
-
-class FoundAll(Found):
-    """There are no more; how many there were."""
-
-    count: int
+from compbench.home import Home
+from compbench.run.isolated import scratch, values_of
+from compbench.run.processes import Ended, last_line
 
 
 def check(
@@ -71,15 +45,10 @@ def check(
         if name not in CHECKS:
             raise CompbenchError(f"no check named '{name}'. Known: {', '.join(CHECKS)}.")
     start = time.monotonic()
-    findings: list[Finding] = []
-    order = Order(method=method, plugins=tuple(str(file.resolve()) for file in plugins), only=tuple(only), device=device)
-    with tempfile.TemporaryDirectory(prefix="compbench-check-") as room:
-        process = Process("method", ("compbench.check.examine",), threads=threads, log=Path(room) / "output.log")
-        try:
-            _listen(process, order, findings, time_limit)
-        finally:
-            process.stop(gracefully=False)
-    return Report(method, tuple(findings), time.monotonic() - start)
+    files = [str(file.resolve()) for file in plugins]
+    arguments = {"method": method, "plugins": files, "only": list(only), "device": device}
+    findings = tuple(_findings(arguments, time_limit, threads))
+    return Report(method, findings, time.monotonic() - start)
 
 
 def check_all(methods: Sequence[str], *, jobs: int, **options: Any) -> Iterator[Report]:
@@ -88,30 +57,27 @@ def check_all(methods: Sequence[str], *, jobs: int, **options: Any) -> Iterator[
         yield from pool.map(lambda name: check(name, **options), methods)
 
 
-def _listen(process: Process, order: Order, findings: list[Finding], time_limit: float) -> None:
-    """Take findings down until the child says how many they were, or ends otherwise."""
+def _findings(arguments: Mapping[str, Any], time_limit: float, threads: int) -> Iterator[Finding]:
+    """Findings until the child has no more, or ends otherwise, which is a finding too."""
     at = "loads/"
 
     def note(stage: str, done: int, total: int) -> None:
         nonlocal at
-        at = stage[:200]
+        at = stage
 
-    deadline = time.monotonic() + time_limit
+    found = "compbench.check.examine:findings"
+    options = {"home": Home.of_user(), "device": arguments["device"], "threads": threads, "seconds": time_limit}
     try:
-        order.send(process.control)
-        while isinstance(found := process.expect(Found, deadline=deadline, progress=note), FoundOne):
-            findings.append(Finding.of_json(found.finding))
-        if isinstance(found, FoundAll) and found.count != len(findings):
-            findings.append(failed("process", "", f"{len(findings)} findings came of {found.count}"))
-    except (Ended, Closed) as end:
+        with scratch() as folder:
+            yield from values_of(found, arguments, Finding, folder, listener=note, **options)
+    except Ended as end:
+        if end.usage:
+            raise CompbenchError(end.reason) from end
         check, _, problem = at.partition("/")
         during = f"during '{check}'"
-        if isinstance(end, Ended) and end.usage:
-            raise CompbenchError(end.reason) from end
-        if isinstance(end, Ended) and end.status == "timeout":
-            findings.append(failed("time", problem, f"not done within {time_limit:g} s, {during}"))
+        if end.status == "timeout":
+            yield failed("time", problem, f"not done within {time_limit:g} s, {during}")
         else:
-            said = last_line(end.traceback, 200) if isinstance(end, Ended) else ""
-            how = f"{end.reason if isinstance(end, Ended) else end}, {during}" + (f"; its last line: {said}" if said else "")
-            findings.append(failed("process", problem, how))
-        findings.append(Finding("process", "", "skipped", f"all that would have come after '{check}'"))
+            said = last_line(end.traceback, 200)
+            yield failed("process", problem, f"{end.reason}, {during}" + (f"; its last line: {said}" if said else ""))
+        yield Finding("process", "", "skipped", f"all that would have come after '{check}'")

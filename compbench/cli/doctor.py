@@ -174,12 +174,12 @@ def _data(home: Home) -> Finding:
 
 
 def _plugins() -> Finding:
-    from compbench.registry import Registry
+    from compbench.cli.list import states
 
-    registry = Registry()
+    found = states()
     counts, broken = [], []
     for kind in ("methods", "tasks"):
-        attempts = [registry.attempt(entry) for entry in registry.entries(kind)]
+        attempts = [state for state in found if state.entry.kind == kind]
         broken += [attempt.entry.name for attempt in attempts if attempt.state == "broken"]
         counts.append(f"{sum(attempt.state == 'ok' for attempt in attempts)} {kind}")
     return Finding("plugins", ", ".join(counts), f"broken: {', '.join(broken)}; see compbench plugins" if broken else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,14 +46,15 @@ def gate(**options: Any) -> None:
     Exit status: 0 pass, 1 regression, 2 wrong usage, 3 inconclusive, 4 could not run.  A commit message with the trailer
     `Gate-accept: factored/* parameters` accepts that regression, as --accept does.
     """
+    from compbench.files import temporary_folder
     from compbench.gate.sides import CouldNotRun
     from compbench.gate.table import EXIT
     from compbench.run.signals import interrupted_once
 
     plan = _plan(options)
     try:
-        with interrupted_once(), tempfile.TemporaryDirectory(prefix="compbench-gate-") as folder:
-            status = _gated(plan, options, Path(folder))
+        with interrupted_once(), temporary_folder("compbench-gate-") as folder:
+            status = _gated(plan, options, folder)
     except CouldNotRun as error:
         click.echo(f"compbench: {error}", err=True)
         status = EXIT["could not run"]

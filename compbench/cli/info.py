@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from rich.markup import escape
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from compbench.cli import output, task_groups
 from compbench.cli.options import home_of_user
+from compbench.run.messages import LineOfText
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -46,9 +47,11 @@ def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_js
     from compbench.registry import KINDS, Registry
 
     registry = Registry(plugins)
+    if name in registry.names("methods"):
+        show_facts(method_facts(name, registry, plugins), as_json=as_json)
+        return
     facts_of: dict[Kind, Callable[[Any, Entry], dict[str, Any]]] = {
         "tasks": task_facts,
-        "methods": method_facts,
         "metrics": metric_facts,
         "executors": executor_facts,
     }
@@ -136,20 +139,43 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def method_facts(method: Method, entry: Entry) -> dict[str, Any]:
-    """What `info` says of a method: where it is from, and its settings with bounds."""
+class OfMethod(NamedTuple):
+    """What only a loaded method says of itself; its settings as `info` prints them."""
+
+    version: int
+    runs_on: LineOfText
+    can_extend: bool
+    settings: dict[LineOfText, LineOfText]
+
+
+def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) -> dict[str, Any]:
+    """What `info` says of a method: where it is from, and its settings with bounds.  Its code runs behind a border."""
+    from compbench.home import Home
+    from compbench.run.isolated import answer_of, scratch
+
+    entry = registry.entry("methods", name)
+    arguments = {"name": name, "plugins": [str(path.resolve()) for path in plugins]}
+    with scratch() as folder:
+        own = answer_of("compbench.cli.info:loaded_facts", arguments, OfMethod, folder, home=Home.of_user())
     facts: dict[str, Any] = {
-        "method": method.name,
+        "method": entry.name,
         "summary": entry.summary,
-        "version": method.version,
+        "version": own.version,
         "distribution": f"{entry.distribution} {entry.version}",
         "file": f"{entry.file or entry.module} (sha256 {entry.sha256[:12]})",
         "paper": paper(entry),
-        "runs on": _tasks_of(method),
-        "can extend": "yes" if method.extend else "no: retrained from scratch on extension tasks",
+        "runs on": own.runs_on,
+        "can extend": "yes" if own.can_extend else "no: retrained from scratch on extension tasks",
     }
-    facts |= {f"best on {task}": row for task, row in best_rows(method.name).items()}
-    return facts | _setting_facts(method.settings, "--set")
+    return facts | {f"best on {task}": row for task, row in best_rows(name).items()} | own.settings
+
+
+def loaded_facts(progress: object, *, name: str, plugins: Sequence[str]) -> Iterator[OfMethod]:
+    """The facts of a method, for a process of its own."""
+    from compbench.registry import Registry
+
+    method = Registry(tuple(map(Path, plugins))).load("methods", name)
+    yield OfMethod(method.version, _tasks_of(method), method.extend is not None, _setting_facts(method.settings, "--set"))
 
 
 def _setting_facts(settings: type[BaseModel], option: str) -> dict[str, str]:

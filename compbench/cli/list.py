@@ -16,7 +16,7 @@ from compbench.cli import task_groups
 from compbench.cli.options import home_of_user
 
 if TYPE_CHECKING:
-    from compbench.registry import Entry
+    from compbench.registry import Entry, LoadResult
 
 SOURCES = (
     "exact: a formula is the data; official: the authors' files are here; "
@@ -98,8 +98,38 @@ def plugins(plugins: tuple[Path, ...], as_json: bool) -> None:
     compbench plugins --plugin my_method.py
     """
     from compbench.cli import output
+
+    output.show_plugins(states(plugins), as_json=as_json)
+
+
+def states(plugins: Sequence[Path] = ()) -> list[LoadResult]:
+    """Every plugin after an attempt to load it behind a border, without its value; one that ends the process is broken."""
+    from compbench.home import Home
+    from compbench.registry import KINDS, LoadResult, Registry, State
+    from compbench.run.isolated import scratch, values_of
+    from compbench.run.messages import LineOfText
+    from compbench.run.processes import Ended
+
+    registry = Registry(tuple(plugins))
+    entries = [entry for kind in KINDS for entry in registry.entries(kind)]
+    files, found = [str(path.resolve()) for path in plugins], list[LoadResult]()
+    while left := entries[len(found) :]:
+        arguments, kind = {"plugins": files, "first": len(found)}, tuple[State, LineOfText]
+        try:
+            with scratch() as folder:
+                states = values_of("compbench.cli.list:loaded", arguments, kind, folder, home=Home.of_user())
+                for entry, (state, reason) in zip(left, states, strict=False):
+                    found.append(LoadResult(entry, state, reason))
+        except Ended as end:
+            found.append(LoadResult(entries[len(found)], "broken", end.reason))
+    return found
+
+
+def loaded(progress: object, *, plugins: Sequence[str], first: int) -> Iterator[tuple[str, str]]:
+    """(state, reason) of every plugin from one on.  For a process of its own."""
     from compbench.registry import KINDS, Registry
 
-    registry = Registry(plugins)
-    loaded = [registry.attempt(entry) for kind in KINDS for entry in registry.entries(kind)]
-    output.show_plugins(loaded, as_json=as_json)
+    registry = Registry(tuple(map(Path, plugins)))
+    for entry in [entry for kind in KINDS for entry in registry.entries(kind)][first:]:
+        attempt = registry.attempt(entry)
+        yield attempt.state, attempt.reason

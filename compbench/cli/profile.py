@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +49,7 @@ def profile(**options: Any) -> None:
     `compbench profile` is at work on this machine.
     """
     from compbench.cli.options import home_of_user
+    from compbench.files import temporary_folder
     from compbench.gate import costs, sides
     from compbench.run.signals import interrupted_once
 
@@ -58,8 +58,8 @@ def profile(**options: Any) -> None:
     folder = options["to"] or home.profiles
     say = (lambda line: None) if options["quiet"] or options["as_json"] else (lambda line: click.echo(line, err=True))
     failed = 0
-    with interrupted_once(), costs.alone(), tempfile.TemporaryDirectory(prefix="compbench-profile-") as scratch:
-        side = sides.head_of(Path(scratch), home.data, tuple(path.resolve() for path in options["plugins"]))
+    with interrupted_once(), costs.alone(), temporary_folder("compbench-profile-") as scratch:
+        side = sides.head_of(scratch, home.data, tuple(path.resolve() for path in options["plugins"]))
         for cell in cells:
             try:
                 found, path = _measured(side, cell, asked, options, folder, say)

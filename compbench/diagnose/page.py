@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment
 
+from compbench.diagnose.summary import Summary, shown
+
 if TYPE_CHECKING:
-    from compbench.diagnose.diagnosis import Diagnosis
     from compbench.schemas import Record
 
 TEMPLATE = """<!doctype html>
@@ -22,25 +22,25 @@ th:first-child, td:first-child { text-align: left } img { max-width: 100%; margi
 <h1>{{ spec.method }} on {{ spec.task }}</h1>
 <p class="note">preset {{ spec.preset }}, seed {{ spec.seed }}, {{ spec.budget.train_steps }} steps;
 run {{ record.identity[:12] }}.
-Grid of {{ names[0] }} and {{ names[1] }}, other factors in their middle, one noise for all cells.</p>
+Grid of {{ factors[0] }} and {{ factors[1] }}, other factors in their middle, one noise for all cells.</p>
 <h2>Is a held-out output a superposition of seen ones?</h2>
 <table><tr><th></th><th>superposition score</th>
 <th>kernel: held out x seen</th><th>held out x held out</th><th>compositional</th></tr>
 {% for name, each in found.scores.items() %}
 <tr><td>{{ name }}</td><td>{{ each.superposition|number }}</td>
-{% for value in each.alignments %}<td>{{ value|number }}</td>{% endfor %}</tr>
+{% for value in (each.seen, each.heldout, each.compositional) %}<td>{{ value|number }}</td>{% endfor %}</tr>
 {% endfor %}</table>
-<p class="note">Score: cosine with the mean of seen outputs that share {{ names[0] }}
-plus that of those that share {{ names[1] }}.
+<p class="note">Score: cosine with the mean of seen outputs that share {{ factors[0] }}
+plus that of those that share {{ factors[1] }}.
 Kernels: centred alignment of the outputs' cosine kernel
-with (same {{ names[0] }} + same {{ names[1] }}) / 2, and with the product.
-{% if found.truth is none %}The mean of all seen outputs was subtracted first.{% endif %}</p>
+with (same {{ factors[0] }} + same {{ factors[1] }}) / 2, and with the product.
+{% if not found.has_truth %}The mean of all seen outputs was subtracted first.{% endif %}</p>
 <h2>Layers</h2>
 <table><tr><th>layer</th><th>factorisation</th><th>pointwise</th><th>normalised</th>
 <th>log10 volume seen</th><th>held out</th><th>spread</th>
-<th>probe {{ names[0] }} seen</th><th>held out</th><th>probe {{ names[1] }} seen</th><th>held out</th></tr>
+<th>probe {{ factors[0] }} seen</th><th>held out</th><th>probe {{ factors[1] }} seen</th><th>held out</th></tr>
 {% for layer in found.layers %}
-<tr><td>{{ layer.name }}</td>{% for value in layer.factorisation %}<td>{{ value|number }}</td>{% endfor %}
+<tr><td>{{ layer.name }}</td>{% for _, value in layer.factorisation %}<td>{{ value|number }}</td>{% endfor %}
 <td>{{ layer.log_volume_seen|number }}</td><td>{{ layer.log_volume_heldout|number }}</td>
 <td>{{ layer.log_volume_spread|number }}</td>
 {% for pair in layer.probe %}{% for value in pair %}<td>{{ value|number }}</td>{% endfor %}{% endfor %}</tr>
@@ -50,16 +50,16 @@ with (same {{ names[0] }} + same {{ names[1] }}) / 2, and with the product.
 integer conditions only; of unordered values they depend on the order){% endif %}.
 Factorisation is 1 if the factors move a layer in orthogonal directions, 1/2 (normalised: 0) if in the same one.
 Probes are fitted on seen cells.</p>
-{% if found.ranks %}<p>Mean effective rank of the rendered maps:
-{% for name, ranks in found.ranks.items() %}{{ name }} {{ ranks.mean().item()|number }}
+{% if found.effective_rank %}<p>Mean effective rank of the rendered maps:
+{% for name, ranks in found.effective_rank.items() %}{{ name }} {{ (ranks|sum / ranks|length)|number }}
 {{- "." if loop.last else ", " }}{% endfor %}</p>{% endif %}
-{% for name in figures %}<h2>{{ name }}</h2><img src="{{ name }}.png" alt="{{ name }}">
+{% for name in found.figures %}<h2>{{ name }}</h2><img src="{{ name }}.png" alt="{{ name }}">
 {% endfor %}</body></html>
 """
 
 
-def page(record: Record, names: Sequence[str], found: Diagnosis, figures: Sequence[str]) -> str:
+def page(record: Record, found: Summary) -> str:
     """HTML; the figures lie beside it."""
     environment = Environment(autoescape=True, trim_blocks=True)
-    environment.filters["number"] = lambda value: f"{value:.3f}"
-    return environment.from_string(TEMPLATE).render(record=record, spec=record.spec, names=names, found=found, figures=figures)
+    environment.filters["number"] = shown
+    return environment.from_string(TEMPLATE).render(record=record, spec=record.spec, factors=found.factors, found=found)

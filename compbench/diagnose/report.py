@@ -1,37 +1,48 @@
-"""Figures, numbers and one page of a diagnosis, beside the run."""
+"""Figures, numbers and one page of a diagnosis.  The model, which is a plugin's, is looked into behind a contestant's border."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-from compbench.diagnose.diagnosis import Diagnosis
-from compbench.diagnose.figures import figures
 from compbench.diagnose.page import page
-from compbench.diagnose.subject import Subject
-from compbench.files import write_atomically
+from compbench.diagnose.summary import Summary
+from compbench.errors import CompbenchError
+from compbench.files import publish, write_atomically
+from compbench.home import FROM_DATA, Home
+from compbench.run.isolated import answer_of, scratch
+from compbench.schemas import Record
+from compbench.store.records import MAX_PICTURE_BYTES
 
 
-def write_report(subject: Subject, found: Diagnosis, folder: Path) -> Path:
-    """Figures as PNG, all numbers as JSON, and one page; returns the page."""
-    names = [subject.problem.space.names[position] for position in subject.factors]
-    drawn = figures(found, names, subject.heldout)
-    for name, content in drawn.items():
-        write_atomically(folder / f"{name}.png", content)
-    facts = numbers(found)
-    write_atomically(folder / "diagnostics.json", (json.dumps(facts, indent=1, sort_keys=True) + "\n").encode())
-    write_atomically(folder / "index.html", page(subject.record, names, found, list(drawn)).encode())
-    return folder / "index.html"
+def report(
+    record: Record, path: Path, output: Path, *, home: Home, plugins: tuple[Path, ...], options: dict[str, str]
+) -> Summary:
+    """Write figures as PNG, all numbers as JSON (diagnostics.json) and one page (index.html).
 
+    Args:
+        record: of a finished run; `path` is its file.
+        output: folder to write.
+        home: where the run's weights are.
+        plugins: files of methods that are not installed.
+        options: `factors` and `derivative` of `summarise.summarised`.
 
-def numbers(found: Diagnosis) -> dict[str, Any]:
-    """The diagnosis as JSON."""
-    return {
-        "derivative": found.derivative,
-        "scores": {
-            name: {"superposition": each.superposition, **each.alignments._asdict()} for name, each in found.scores.items()
-        },
-        "layers": [{**layer._asdict(), "factorisation": layer.factorisation._asdict()} for layer in found.layers],
-        "effective_rank": {name: ranks.tolist() for name, ranks in found.ranks.items()},
-    }
+    Raises:
+        CompbenchError: the run has no weights here, or the model cannot be looked into, and why.
+    """
+    weights = home.runs / record.identity / "model.safetensors"
+    if not weights.is_file():
+        raise CompbenchError(f"the weights of this run are not at {weights}; run it again here with --force.")
+    with scratch() as folder:
+        publish(path, folder / f"{record.name}.json")
+        publish(weights, folder / weights.name)
+        home.share_data(folder / "cache" / FROM_DATA)
+        files = [str(file.resolve()) for file in plugins]
+        arguments = {**options, "folder": str(folder), "name": record.name, "home": str(home.root), "plugins": files}
+        found = answer_of("compbench.diagnose.summarise:summarised", arguments, Summary, home=home, folder=folder)
+        for name in found.figures:
+            publish(folder / f"{name}.png", output / f"{name}.png", limit=MAX_PICTURE_BYTES)
+    facts = found.model_dump(mode="json", exclude={"factors", "has_truth", "figures"})
+    write_atomically(output / "diagnostics.json", (json.dumps(facts, indent=1, sort_keys=True) + "\n").encode())
+    write_atomically(output / "index.html", page(record, found).encode())
+    return found

@@ -14,7 +14,6 @@ from compbench.context import NoCheckpoints
 from compbench.diagnose.geometry import Layers, Metric, metrics_by_differences, metrics_by_jvp, tapped
 from compbench.errors import CompbenchError
 from compbench.files import load_tensors
-from compbench.home import Home
 from compbench.interfaces import Context, Method, MethodSettings, Problem, Request, Task
 from compbench.registry import Registry
 from compbench.run.resolve import settings_of, task_context, task_of
@@ -118,39 +117,37 @@ class Subject:
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0] if all(name in part for part in parts)}
 
 
-def load_subject(record: Record, home: Home, *, plugins: tuple[Path, ...] = (), factors: str = "") -> Subject:
+def load_subject(record: Record, folder: Path, *, home: Path, plugins: tuple[Path, ...] = (), factors: str = "") -> Subject:
     """The model of a record with its stored weights, on the CPU.
 
     Args:
         record: of a finished run.
-        home: where its weights are.
+        folder: where its weights are (`model.safetensors`), and what is made of the task's data (`cache`).
+        home: where the official data is.
         plugins: files of methods that are not installed.
         factors: names of two factors, "x,y"; "" takes those of the holdout.
 
     Raises:
-        CompbenchError: the run has no weights here, the method has changed or cannot be built again, or there is no grid.
+        CompbenchError: the method has changed or cannot be built again, or there is no grid.
     """
     spec = record.spec
     registry = Registry(plugins)
     overrides = {**spec.settings, **{f"task.{name}": value for name, value in spec.task_settings.items()}}
     request = RunRequest(
-        task=spec.task, method=spec.method, overrides=overrides, preset=spec.preset, seed=spec.seed, home=str(home.root)
+        task=spec.task, method=spec.method, overrides=overrides, preset=spec.preset, seed=spec.seed, home=str(home)
     )
     method: Method = registry.load("methods", spec.method)
-    path = home.runs / record.identity / "model.safetensors"
-    if not path.is_file():
-        raise CompbenchError(f"the weights of this run are not at {path}; run it again here with --force.")
     if method.build is None:
         raise CompbenchError(f"method '{method.name}' has no `build`, so its stored weights cannot be loaded.")
     task = task_of(request, registry)
     if task.extends:
         raise CompbenchError(f"'{task.name}' is an extension task; diagnose takes tasks with a holdout.")
     settings = settings_of(request, method)
-    source = task.source(home.data, spec.source)
-    context = task_context(request, source, torch.device("cpu"), precision="fp32", cache=Path(request.home) / "cache")
+    source = task.source(home / "data", spec.source)
+    context = task_context(request, source, torch.device("cpu"), precision="fp32", cache=folder / "cache")
     problem = task.open(context).problem(spec.budget)
     model = method.build(settings, problem)
-    tensors, _ = load_tensors(path)
+    tensors, _ = load_tensors(folder / "model.safetensors")
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

@@ -12,10 +12,12 @@ import gc
 import hashlib
 import json
 import os
+import runpy
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -70,24 +72,24 @@ class Subject:
         self.budget = resolve.budget_of(request, self.task)
         source = self.task.source(Path(request.home) / "data", request.source)
         self.source, self.precision = source, devices.precision(order.get("precision", "fp32"), self.device)
-        cache = Path(request.home) / "cache"
+        cache = Path(order["border"]["folder"]) / "cache"
         context = resolve.task_context(request, source, self.device, precision=self.precision, cache=cache)
         if self.device.type == "cuda":  # as `devices.set_up`, which older code has not
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
             torch.backends.cudnn.benchmark = True
         torch.manual_seed(self.seed)
         problem = self.task.open(context).problem(self.budget)
-        self.problem = problem if self.method.oracle else _replace(problem, oracle=None)
+        self.problem = problem if self.method.oracle else replace(problem, oracle=None)
 
     def fit(self, steps: int, *, progress: Progress | None = None, cancelled: Cancelled | None = None) -> Any:
         """A model after `steps` optimiser steps, with its extension where the task has one."""
         budget = self.budget.model_copy(update={"train_steps": steps, "extend_steps": min(steps, self.budget.extend_steps)})
-        problem = _replace(self.problem, budget=budget, federation=self.problem.federation.unmetered())
+        problem = replace(self.problem, budget=budget, federation=self.problem.federation.unmetered())
         model = self.method.fit(self.settings, problem, self._context("fit", progress, cancelled))
         if self.problem.extension is None:
             return model
         extension = self.problem.extension
-        larger = _replace(extension.problem, budget=budget)
+        larger = replace(extension.problem, budget=budget)
         context = self._context("extend", progress, cancelled)
         if self.method.extend is None:
             return self.method.fit(self.settings, larger, context)
@@ -133,7 +135,7 @@ def facts(subject: Subject) -> dict[str, Any]:
     import torch
 
     from compbench import devices
-    from compbench.profiling import count_flops
+    from compbench.profiling import count_flops, num_parameters
 
     gc.collect()
     gc.disable()  # when cycles are collected depends on what else is imported
@@ -141,7 +143,7 @@ def facts(subject: Subject) -> dict[str, Any]:
     request = subject.request(FACT_ROWS)
     samples, sampling_bytes = peak_bytes(lambda: subject.sample(model, request))
     found = {
-        "parameters": _num_parameters(model),
+        "parameters": num_parameters(model),
         "flops_per_fit": count_flops(lambda: subject.fit(1)),
         "flops_per_sample": count_flops(lambda: subject.sample(model, request)) / FACT_ROWS,
         "training_bytes": training_bytes,
@@ -361,16 +363,13 @@ def _synchronise(subject: Subject) -> None:
         torch.cuda.synchronize(subject.device)
 
 
-def _num_parameters(model: object) -> int | None:
-    from compbench.profiling import num_parameters
+def close_border(file: str, folder: str, closed: list[str], *, device: str) -> None:
+    """Put up the sandbox of the head's `compbench.run.sandbox`, which older code may not have; CUDA is started before."""
+    import torch
 
-    return num_parameters(model)
-
-
-def _replace(value: Any, **changed: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(value, **changed)
+    if device != "cpu" and torch.cuda.is_available():
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    runpy.run_path(file)["put_up"](forbidden=map(Path, closed), writable=[Path(folder)])
 
 
 def main(text: str) -> dict[str, Any]:
@@ -382,6 +381,7 @@ def main(text: str) -> dict[str, Any]:
         import torch
 
         torch.set_num_threads(order.get("threads", 1))
+        close_border(**order["border"], device=order["device"])
         if order["kind"] == "race":
             _race(order)
             return {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import hashlib
 import json
 import os
 import subprocess
@@ -24,8 +25,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compbench.devices import num_cores, thread_variables
 from compbench.gate.suite import Cell
-from compbench.run import supervisor
-from compbench.run.processes import MALLOC, last_line
+from compbench.home import CLOSED, Home
+from compbench.run import sandbox, supervisor
+from compbench.run.processes import MALLOC, last_line, own_places
 from compbench.run.supervisor import STOP
 from compbench.sweep.parse import parse_seeds
 
@@ -70,19 +72,29 @@ class Side:
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def environment(self, threads: int = 1) -> dict[str, str]:
-        """Variables of its processes.  Temporary files go where its home goes; compiled code stays in the user's cache."""
+        """Variables of its processes.  Temporary files go where its home goes; compiled code stays in the user's cache.
+
+        The user's own records and references are closed to all plugins of a side.
+        """
         compiled = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
         kept = {key: value for key, value in os.environ.items() if self.own or key not in LEAKING}
-        fixed = {"COMPBENCH_HOME": str(self.home), "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
+        closed = json.dumps([str(path) for path in self.closed])
+        fixed = {"COMPBENCH_HOME": str(self.home), CLOSED: closed, "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
         places = {"TORCHINDUCTOR_CACHE_DIR": str(compiled), **kept, "TMPDIR": str(self.home / "scratch")}
         return {**places, **MALLOC, **thread_variables(threads), **fixed}
 
-    def run(self, arguments: Sequence[str], *, seconds: float, threads: int = 1) -> Any:
+    @property
+    def closed(self) -> tuple[Path, ...]:
+        """What no plugin of it may read: of its home, and of the user's."""
+        return Home(self.home).closed
+
+    def run(self, arguments: Sequence[str], *, seconds: float, environment: Mapping[str, str] | None = None) -> Any:
         """Run a module or a file; the JSON on the last line of what it prints.  Raises Unable if there is none."""
         scratch = self.home / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
         words = [str(self.python), "-P", str(SUPERVISOR), "0", *arguments]
-        ended = supervised(words, seconds=seconds, env=self.environment(threads), cwd=scratch, stopping=self.stopping)
+        env = environment or self.environment()
+        ended = supervised(words, seconds=seconds, env=env, cwd=scratch, stopping=self.stopping)
         try:
             return json.loads(ended.stdout.strip().splitlines()[-1])
         except (IndexError, ValueError) as error:
@@ -175,9 +187,19 @@ def costs(side: Side, cell: Cell, asked: CellOptions) -> dict[str, Any]:
     return _probe(side, cell, asked, "costs")
 
 
-def order_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Any]:
-    """What a probe is asked, as JSON."""
-    return {
+class Command(NamedTuple):
+    """A probe's command without its interpreter, and its environment."""
+
+    words: list[str]
+    environment: dict[str, str]
+
+
+def command_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> Command:
+    """How a probe is started.  It works behind a contestant's border: in a folder for its method and nowhere else."""
+    folder = side.home / "scratch" / hashlib.sha256(cell.method.encode()).hexdigest()[:12]
+    own = side.environment(asked.threads) | own_places(folder)
+    order = {
+        "border": {"file": sandbox.__file__, "folder": str(folder), "closed": [str(path) for path in side.closed]},
         "kind": kind,
         "method": cell.method,
         "task": cell.task,
@@ -188,11 +210,12 @@ def order_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str,
         "home": str(side.home),
         **asked._asdict(),
     }
+    return Command([str(PROBE), json.dumps(order)], own)
 
 
 def _probe(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Any]:
-    order = order_of(side, cell, asked, kind)
-    answer: dict[str, Any] = side.run([str(PROBE), json.dumps(order)], seconds=PROBE_SECONDS, threads=asked.threads)
+    words, environment = command_of(side, cell, asked, kind)
+    answer: dict[str, Any] = side.run(words, seconds=PROBE_SECONDS, environment=environment)
     if "error" in answer:
         raise Unable(answer["error"])
     return answer

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Literal, NamedTuple
 
-from compbench.gate.sides import LOOK_SECONDS, PROBE, PROBE_SECONDS, SUPERVISOR, CellOptions, Side, Unable, order_of
+from compbench.gate.sides import LOOK_SECONDS, PROBE_SECONDS, SUPERVISOR, CellOptions, Side, Unable, command_of
 from compbench.gate.suite import Cell
 from compbench.run.processes import last_line
 from compbench.run.supervisor import STOP
@@ -59,7 +59,8 @@ class Racer:
         scratch = side.home / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
         each = asked._replace(seconds=asked.seconds / SLICES)
-        words = [str(side.python), "-P", str(SUPERVISOR), "0", str(PROBE), json.dumps(order_of(side, cell, each, "race"))]
+        own, environment = command_of(side, cell, each, "race")
+        words = [str(side.python), "-P", str(SUPERVISOR), "0", *own]
         self._complaints, self._stopping, self._read = complaints, side.stopping, b""
         try:
             self._process = subprocess.Popen(
@@ -67,7 +68,7 @@ class Racer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
-                env=side.environment(asked.threads),
+                env=environment,
                 cwd=scratch,
                 start_new_session=True,
             )

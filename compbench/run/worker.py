@@ -37,7 +37,6 @@ from compbench.run.messages import (
     Samples,
     parsed,
 )
-from compbench.store.verification import beside
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -200,8 +199,7 @@ def confine(home: Home, folder: Path) -> None:
     """
     if not _sandboxed:
         _sandboxed.append(folder)
-        forbidden = (home.references, home.records, home.board, home.runs, home.leases, beside(home.records))
-        sandbox.put_up(forbidden=forbidden, writable=(folder,))
+        sandbox.put_up(forbidden=home.closed, writable=(folder,))
 
 
 class ContestantFailed(CompbenchError):

@@ -125,34 +125,35 @@ def test_a_plugin_file_of_the_repository_is_the_commits_own(tmp_path) -> None:
     assert worktree.counterpart(tmp_path / "elsewhere.py", top, tree) == tmp_path / "elsewhere.py"
 
 
-def started(marker: Path) -> list[int]:
-    """Numbers of the processes that wrote themselves down, once both of a probe have."""
+def started(temporary: Path) -> list[int]:
+    """Numbers of the processes that wrote themselves down in their own folder, once both of a probe have."""
     limit = time.monotonic() + 100
     while time.monotonic() < limit:
-        if marker.exists() and len(found := marker.read_text().split()) >= 2:
-            return list(map(int, found))
+        for marker in temporary.glob("*/*/scratch/*/tmp/processes"):
+            if len(found := marker.read_text().split()) >= 2:
+                return list(map(int, found))
         time.sleep(0.1)
     raise AssertionError("no probe began")
 
 
 @pytest.mark.usefixtures("installed")
 def test_stopped_by_term_it_leaves_no_process_and_no_folder(repository, tmp_path, monkeypatch) -> None:
-    marker, temporary = tmp_path / "processes", tmp_path / "temporary"
+    temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))  # the user's, which stays
-    stray = f"""
+    stray = """
 def work():
     import os, subprocess, time
     child = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    with open({str(marker)!r}, "a") as file:
-        file.write(f"{{os.getpid()}} {{child.pid}} ")
+    with open(os.environ["TMPDIR"] + "/processes", "a") as file:
+        file.write(f"{os.getpid()} {child.pid} ")
     time.sleep(600)
 """
     (repository / "toy.py").write_text((repository / "toy.py").read_text() + stray)
     words = ["-P", "-m", "compbench.cli.main", "gate", "--base-ref", "HEAD", "--suite", suite(repository, "exact")]
     with subprocess.Popen([sys.executable, *words], cwd=repository, stderr=subprocess.PIPE, text=True) as gate:
-        processes = started(marker)
+        processes = started(temporary)
         assert any(temporary.glob("compbench-base-*"))
         gate.terminate()
         gate.terminate()  # a second one does not disturb the first one's work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from compbench.errors import CompbenchError
 from compbench.files import publish, remove_tree
+from compbench.home import CLOSED
 from compbench.run import sandbox
 from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest
@@ -56,6 +58,25 @@ def test_a_contestant_writes_to_its_own_folder_and_nowhere_else(home: Path, plug
     record = attempt(home, plugin(head=WRITES, fit=body))
     assert record.status == "ok", record.reason
     assert (record.notes["fit elsewhere"], record.notes["fit own"]) == (0, 2)
+
+
+@inside
+def test_a_run_in_another_home_closes_the_users_own_too(home: Path, tmp_path: Path, plugin, monkeypatch) -> None:
+    """As `reproduce` makes one inside of the user's, and the gate one elsewhere."""
+    user, gated = tmp_path / "user", tmp_path / "gated"
+    places = [user / name for name in ("references", "records", "board", "runs", "leases", "levels")] + [gated / "records"]
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "secret").write_text("secret")
+    (home / "references").mkdir(exist_ok=True)
+    (user / "inner").mkdir()
+    (user / "inner" / "references").symlink_to(home / "references")
+    monkeypatch.setenv("COMPBENCH_HOME", str(user))
+    monkeypatch.setenv(CLOSED, json.dumps([str(gated / "records")]))
+    head = "def readable(path):\n    try:\n        return bool(open(path).read())\n    except OSError:\n        return False\n"
+    fit = f"ctx.notes['read'] = sum(readable(path + '/secret') for path in {list(map(str, places))!r})"
+    record = attempt(user / "inner", plugin(head=head, fit=fit))
+    assert (record.status, record.notes["fit read"]) == ("ok", 0), record.reason
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "checkpoint.safetensors", "samples.png"])

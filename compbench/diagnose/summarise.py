@@ -1,0 +1,50 @@
+"""A record's model, loaded and looked into: what `compbench diagnose` does in a process of its own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from compbench.diagnose.diagnosis import diagnose
+from compbench.diagnose.figures import figures
+from compbench.diagnose.subject import Derivative, load_subject
+from compbench.diagnose.summary import Explained, Factorised, Layer, Summary
+from compbench.files import write_atomically
+from compbench.store.records import read_record
+
+
+def summarised(
+    progress: object, *, folder: str, name: str, home: str, plugins: Sequence[str], factors: str, derivative: Derivative
+) -> Iterator[Summary]:
+    """Look into the model of a record and draw its figures; for a process of its own.
+
+    Args:
+        folder: with the record's file and its weights; the figures go there, and what is made of the task's data.
+        name: of the record.
+        home: where the official data is.
+        plugins: files of methods that are not installed.
+        factors: names of two factors, "x,y"; "" takes those of the holdout.
+        derivative: as for `Subject.inside`.
+    """
+    # Torch's forward mode compiles its own decompositions in a way that newer releases of torch warn of.
+    warnings.filterwarnings("ignore", message=r"`torch\.jit\.script` is deprecated", category=FutureWarning)
+    place = Path(folder)
+    record = read_record(place / f"{name}.json")
+    subject = load_subject(record, place, home=Path(home), plugins=tuple(map(Path, plugins)), factors=factors)
+    found = diagnose(subject, derivative=derivative)
+    names = [subject.problem.space.names[position] for position in subject.factors]
+    drawn = figures(found, names, subject.heldout)
+    for title, content in drawn.items():
+        write_atomically(place / f"{title}.png", content)
+    scores = {key: Explained(superposition=each.superposition, **each.alignments._asdict()) for key, each in found.scores.items()}
+    layers = (Layer(**{**one._asdict(), "factorisation": Factorised(**one.factorisation._asdict())}) for one in found.layers)
+    yield Summary(
+        derivative=found.derivative,
+        scores=scores,
+        layers=tuple(layers),
+        effective_rank={factor: tuple(ranks.tolist()) for factor, ranks in found.ranks.items()},
+        factors=(names[0], names[1]),
+        has_truth=found.truth is not None,
+        figures=tuple(drawn),
+    )

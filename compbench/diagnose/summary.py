@@ -1,0 +1,67 @@
+"""A diagnosis as plain numbers: what the process that looked into the model answers, and what page and JSON are made of."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from compbench.run.messages import LineOfText
+from compbench.schemas import Frozen
+
+Number = Annotated[float | None, BeforeValidator(lambda value: value if value is None or math.isfinite(value) else None)]
+"""A finite number; None for what is none."""
+
+
+def shown(value: float | None) -> str:
+    """A number with three decimals."""
+    return "none" if value is None else f"{value:.3f}"
+
+
+class Explained(Frozen):
+    """Superposition score and kernel alignments of some outputs (`metrics.superposition`)."""
+
+    superposition: Number
+    seen: Number
+    heldout: Number
+    compositional: Number
+
+
+class Factorised(Frozen):
+    """A layer's factorisation (`geometry.Factorisation`)."""
+
+    ratio: Number
+    pointwise: Number
+    normalised: Number
+
+
+class Layer(Frozen):
+    """One layer (`diagnosis.Layer`)."""
+
+    name: LineOfText
+    factorisation: Factorised
+    log_volume_seen: Number
+    log_volume_heldout: Number
+    log_volume_spread: Number
+    probe: tuple[tuple[Number, Number], tuple[Number, Number]]
+
+
+class Summary(Frozen):
+    """All numbers of a diagnosis.
+
+    Attributes:
+        scores: of the model, and of the ideal points where there is a truth.
+        effective_rank: of each value's rendered map, by factor; empty if the model renders none.
+        factors: names of the grid's two.
+        has_truth: whether a condition has one true sample; without, the mean of all seen outputs was subtracted.
+        figures: names of the pictures in the process's folder.
+    """
+
+    derivative: LineOfText
+    scores: dict[LineOfText, Explained]
+    layers: tuple[Layer, ...]
+    effective_rank: dict[LineOfText, tuple[Number, ...]]
+    factors: tuple[LineOfText, LineOfText]
+    has_truth: bool
+    figures: tuple[Annotated[str, Field(pattern=r"^[a-z]{1,20}$")], ...]
