@@ -5,6 +5,10 @@ dcfm-b  one student, taught on the experts' paths and made conditionally indepen
 
 Both start from experts that know their own silo (equations 7 to 10).  A sends every expert to all peers and again to the
 server that samples from them; B sends each expert once.
+
+The paper states neither how long the stages are nor lambda.  Peers are frozen when they are sent, and the penalty draws an
+expert towards whatever they say: so the first stage has three quarters of A's steps, and in every stage lambda grows linearly
+from 0, so that an expert follows its own data first.  Chosen on seen combinations (experiments/dcfm_stages.py).
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ from compbench.interfaces import Context, Method, Problem
 class Settings(DecentralisedSettings):
     local_ci: bool = Field(True, description="local conditional-independence penalty in stage I (eq. 9)")
     ramp: float = Field(
-        0.0, ge=0, le=1, description="share of each stage over which lambda grows from 0 to ci_weight (not in the paper)"
+        1.0, ge=0, le=1, description="share of each stage over which lambda grows from 0 to ci_weight (not in the paper)"
     )
 
 
@@ -120,7 +124,7 @@ def compbench_methods() -> tuple[Method, ...]:
             build=build_experts,
             evaluations=evaluations_of_experts,
             pools_silos=False,
-            version=2,
+            version=3,
         ),
         Method(
             name="dcfm-b",
@@ -130,6 +134,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=network,
             evaluations=evaluations_of_network,
             pools_silos=False,
-            version=2,
+            version=3,
         ),
     )

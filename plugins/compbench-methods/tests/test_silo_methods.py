@@ -11,6 +11,7 @@ from compbench.data.silos import TensorSilo
 from compbench.errors import Cancelled
 from compbench.factors import Holdout
 from compbench.federation import Federation
+from compbench.flow.independence import peer_loss
 from compbench.flow.silos import network, recipe, split
 from compbench.interfaces import Budget, Event, Method, Problem, Request
 from compbench.run.checkpoints import FileCheckpoints
@@ -178,6 +179,23 @@ def test_two_parts_of_a_budget_are_the_whole_of_it() -> None:
 def test_the_ramp_of_the_penalty_matters(name: str) -> None:
     states = [fit(METHODS[name], problem(train_steps=20), ramp=ramp).state_dict() for ramp in (0.0, 0.8)]
     assert any(not torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_the_peers_penalty_grows_from_nothing_to_the_whole_over_the_last_quarter_of_a_silos_steps(monkeypatch) -> None:
+    shares: list[float] = []
+
+    def watched(*given, ramp, **named):
+        loss = peer_loss(*given, ramp=ramp, **named)
+
+        def noted(*asked):
+            shares.append(ramp())
+            return loss(*asked)
+
+        return noted
+
+    monkeypatch.setattr(dcfm, "peer_loss", watched)
+    fit(METHODS["dcfm-a"], problem(train_steps=40))
+    assert shares == pytest.approx([step / 10 for step in range(1, 11)] * 2)  # two silos
 
 
 def test_masks_that_do_not_sum_to_one_are_refused() -> None:
