@@ -7,7 +7,7 @@ The holdout is a set of combinations never trained on; it is given as cells of t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -146,6 +146,16 @@ class Holdout(NamedTuple):
         held = set(self.cells)
         grid = product(*(range(size) for size in self.pattern_space.sizes)) if self.factors else ()
         return tuple(cell for cell in grid if cell not in held)
+
+    def anchors(self, cell: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Seen cells that differ from `cell` in every value, and from which each single change towards it is seen too."""
+        seen = set(self.seen_cells)
+
+        def steps(anchor: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+            return ((*anchor[:k], cell[k], *anchor[k + 1 :]) for k in range(len(cell)))
+
+        far = (anchor for anchor in self.seen_cells if all(own != its for own, its in zip(cell, anchor, strict=True)))
+        return [anchor for anchor in far if all(step in seen for step in steps(anchor))]
 
     def draw(self, count: int, generator: Generator, *, heldout: bool) -> Tensor:
         """`count` combinations drawn uniformly from the held-out or the seen part, LongTensor (count, F)."""

@@ -143,6 +143,18 @@ class Problem:
         return self.holdout.frequencies()
 
 
+Need = Literal["scores", "singles", "null", "pairs", "anchors"]
+
+NEEDS: Mapping[Need, str] = {
+    "scores": "the task has no analytic scores",
+    "singles": "the task offers no examples of single factors",
+    "null": "the task's compositions stand around a base combination, not around NULL",
+    "pairs": "the task's conditions have one factor only",
+    "anchors": "some held-out cell is the corner of no rectangle of seen cells",
+}
+"""What a method may need of a task, and what is said where the task lacks it."""
+
+
 @dataclass(frozen=True)
 class Method:
     """A method: its settings class and its functions.
@@ -161,6 +173,7 @@ class Method:
             of one distribution that answer alike get one model, fitted once and kept in the cache; None: a fit of one's own.
         pools_silos: whether it pools the silos' data, which a decentralised method may not.
         regresses: whether it has one sample for each condition, so that the noise does not matter.
+        needs: what a task must offer it (`NEEDS`), or a run is refused before it starts; oracles need "scores" anyway.
     """
 
     name: str
@@ -176,6 +189,7 @@ class Method:
     shared_fit: Callable[..., dict[str, Any]] | None = None
     pools_silos: bool = True
     regresses: bool = False
+    needs: tuple[Need, ...] = ()
 
 
 class SamplePair(NamedTuple):
@@ -337,6 +351,7 @@ class Task:
         notes: what a reader of its scores should know.
         metrics: names of the registered metrics that it scores by: part of a run's identity.  None: all of its event's kind.
         paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
+        offers: "scores" where problems have an oracle, "singles" where they have examples of single factors.
         truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
     """
 
@@ -360,4 +375,15 @@ class Task:
     notes: Sequence[str] = ()
     metrics: tuple[str, ...] | None = None
     paper_notes: Sequence[str] = ()
+    offers: tuple[Literal["scores", "singles"], ...] = ()
     truth: Callable[[Tensor], Tensor] | None = None
+
+    def lacks(self, need: Need) -> bool:
+        """Whether a method that has this need cannot work here."""
+        if need == "null":
+            return bool(self.base)
+        if need == "pairs":
+            return len(self.space) < 2
+        if need == "anchors":
+            return not all(self.holdout.anchors(cell) for cell in self.holdout.cells)
+        return need not in self.offers

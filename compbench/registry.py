@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import sys
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
@@ -134,8 +134,7 @@ class Registry:
 
 
 def _entry(kind: Kind, point: EntryPoint) -> Entry:
-    distribution = point.dist.metadata["Name"] if point.dist else "?"
-    version = point.dist.version if point.dist else "?"
+    distribution, version = _owner(point.dist) if point.dist else ("?", "?")
     module = point.value.split(":")[0].strip()
     file = _locate(module)
     if file is None:
@@ -143,6 +142,12 @@ def _entry(kind: Kind, point: EntryPoint) -> Entry:
         return Entry(kind, point.name, distribution, version, module, None, "", problem)
     summary, problem = _summary(file, point.name)
     return Entry(kind, point.name, distribution, version, module, file, summary, problem)
+
+
+@lru_cache(maxsize=64)
+def _owner(distribution: Distribution) -> tuple[str, str]:
+    """Name and version of a distribution, which parse its whole metadata at each look."""
+    return distribution.metadata["Name"], distribution.version
 
 
 def _file_entry(kind: Kind, path: Path) -> Entry:

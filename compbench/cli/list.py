@@ -16,7 +16,7 @@ from compbench.cli import task_groups
 from compbench.cli.options import home_of_user
 
 if TYPE_CHECKING:
-    from compbench.registry import Entry, LoadResult
+    from compbench.registry import Entry, Kind, LoadResult, Registry
 
 SOURCES = (
     "exact: a formula is the data; official: the authors' files are here; "
@@ -25,17 +25,22 @@ SOURCES = (
 
 
 @click.command("list")
+@click.option("--matrix", is_flag=True, help="Which method works on which task, and why not; loads them.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-def list_(as_json: bool) -> None:
-    """List methods, tasks by family, metrics and executors with one line each.  Imports none of them.
+def list_(matrix: bool, as_json: bool) -> None:
+    """List methods, tasks by family, metrics and executors with one line each.  Imports none of them without --matrix.
 
     \b
     compbench list
+    compbench list --matrix
     compbench list --json | jq '.tasks[] | select(.data == "official") | .name'
     """
     from compbench.registry import KINDS, Registry
 
     registry = Registry()
+    if matrix:
+        _show_matrix(registry, as_json=as_json)
+        return
     found = {kind: registry.entries(kind) for kind in KINDS}
     if as_json:
         click.echo(json.dumps({kind: [_row(entry) for entry in entries] for kind, entries in found.items()}))
@@ -46,6 +51,30 @@ def list_(as_json: bool) -> None:
             click.echo(line)
         if not entries:
             click.echo("  none installed; first-party methods: pip install compbench-methods")
+
+
+def _show_matrix(registry: Registry, *, as_json: bool) -> None:
+    """A line a method: on how many tasks it works, and each reason why it does not work on others."""
+    from compbench.run.resolve import why_not
+
+    def loaded(kind: Kind) -> list[Any]:
+        return [found.value for found in map(registry.attempt, registry.entries(kind)) if found.state == "ok"]
+
+    tasks = loaded("tasks")
+    pairs = {method.name: {task.name: why_not(method, task) for task in tasks} for method in loaded("methods")}
+    if as_json:
+        click.echo(json.dumps(pairs))
+        return
+    width = max(map(len, pairs), default=0)
+    for method, reasons in pairs.items():
+        not_on: dict[str, list[str]] = {}
+        for task, reason in reasons.items():
+            if reason:
+                not_on.setdefault(reason.split(": ", 1)[1].rstrip("."), []).append(task)
+        works = len(reasons) - sum(map(len, not_on.values()))
+        why = "; ".join(f"not on {', '.join(names)}: {reason}" for reason, names in not_on.items())
+        for line in _wrapped(f"  {method:<{width}}  ", f"{works} of {len(reasons)} tasks{'; ' if why else ''}{why}"):
+            click.echo(line)
 
 
 def _row(entry: Entry) -> dict[str, Any]:

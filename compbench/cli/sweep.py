@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--slots", default=0, type=click.IntRange(0), help="Runs side by side; 0 is one a GPU, or one on a CPU.")
 @click.option("--executor", default="local", show_default=True, metavar="NAME", help="local, slurm, ray or a plugin's.")
 @click.option("--executor-set", "executor_words", multiple=True, metavar="NAME=VALUE", help="As `compbench info slurm` lists.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be run.")
+@click.option("--dry-run", is_flag=True, help="Only say which runs are there and which are missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
 def sweep(
     methods: str,
@@ -67,12 +67,11 @@ def sweep(
         request
         for grid in grids
         for overrides in grid.overrides()
-        for request in run_requests(*_names(grid, options), overrides, options, seeds=grid.seeds)
+        for request in _applicable(grid, run_requests(*_names(grid, options), overrides, options, seeds=grid.seeds))
     )
     chain = chain or all(grid.chain for grid in grids)
     if dry_run:
-        for request in requests:
-            click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
+        _foretell(requests)
         return
     with output.sweep_listener(len(requests), quiet=options["quiet"] or as_json) as listener:
         how = SweepOptions(slots, options["force"], options["resume"], chain)
@@ -84,6 +83,31 @@ def sweep(
         output.show_sweep(results, pages)
     _say_what_is_left(results)
     sys.exit(_exit_status(results))
+
+
+def _applicable(grid: Grid, requests: Sequence[RunRequest]) -> Iterable[RunRequest]:
+    """All requests; of a grid of applicable pairs those of methods that can work on their task."""
+    from compbench.registry import Registry
+    from compbench.run.resolve import task_of, why_not
+
+    if not grid.applicable:
+        return requests
+    registry = Registry(tuple(map(Path, requests[0].plugins)))
+    return [request for request in requests if not why_not(registry.load("methods", request.method), task_of(request, registry))]
+
+
+def _foretell(requests: Sequence[RunRequest]) -> None:
+    """A line a run that is missing, and how many are there; asks for identities, and trains nothing."""
+    from compbench.home import Home
+    from compbench.run.runner import look_up, processes_of
+
+    missing = 0
+    with processes_of(Home(Path(requests[0].home))) as processes:
+        for request in requests:
+            if look_up(request, processes, in_process=True)[1] is None:
+                missing += 1
+                click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
+    click.echo(f"{len(requests) - missing} of {len(requests)} runs are there, {missing} are missing.", err=True)
 
 
 def _say_what_is_left(results: Sequence[RunResult]) -> None:

@@ -21,7 +21,7 @@ from compbench.errors import CompbenchError, Refused
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.compilation import compiles
 from compbench.flow.train import train
-from compbench.interfaces import Method, MethodSettings
+from compbench.interfaces import Method, MethodSettings, Need
 
 if TYPE_CHECKING:
     from compbench.interfaces import Batch, Context, Problem, Request, Silo
@@ -119,6 +119,7 @@ def decoder_method(
     *,
     fit: Callable[[Any, Problem, Context], nn.Module] | None = None,
     version: int = 1,
+    needs: tuple[Need, ...] = (),
 ) -> Method:
     """A method that regresses images on conditions.
 
@@ -128,6 +129,7 @@ def decoder_method(
         build: (settings, problem) -> the untrained network, conditions (B, F) -> samples.
         fit: if it is not regression on all training data.
         version: goes up when the method's results change.
+        needs: what a task must offer it.
     """
 
     def fit_all(own: MethodSettings, problem: Problem, ctx: Context) -> nn.Module:
@@ -140,6 +142,7 @@ def decoder_method(
         name=name,
         settings=settings,
         fit=fit or fit_all,
+        needs=needs,
         sample=sample_decoder,
         build=build,
         evaluations=lambda own, problem: 1,

@@ -24,7 +24,7 @@ from compbench.run.checkpoints import FileCheckpoints
 from compbench.run.fit_cache import FIT_FILE, facts_of_fit
 from compbench.run.messages import WARM_UP, ContestantDescribed, Fit, Fitted, Measured, Open, Opened
 from compbench.run.notes import Notes
-from compbench.run.resolve import budget_of, settings_of, task_context, task_of
+from compbench.run.resolve import budget_of, settings_of, task_context, task_of, why_not
 from compbench.schemas import ExtensionProfile, RunRequest, Stage
 
 if TYPE_CHECKING:
@@ -82,11 +82,8 @@ class Contestant:
         self.task = task_of(self.request, self.registry)
         self.settings = settings_of(self.request, self.method)
         self.budget = budget_of(self.request, self.task)
-        if self.task.event.kind not in self.method.kinds:
-            raise Refused(
-                f"method '{self.method.name}' makes {' and '.join(self.method.kinds)} samples, "
-                f"task '{self.task.name}' asks for {self.task.event.kind}s."
-            )
+        if reason := why_not(self.method, self.task):
+            raise Refused(reason)
         self._keep("imports", perf_counter() - start, process_time() - cpu_start)
         return ContestantDescribed(
             settings=self.settings.model_dump(mode="json"),

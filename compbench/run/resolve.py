@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from compbench.errors import CompbenchError, suggest
-from compbench.interfaces import Budget, Method, MethodSettings, Metric, Source, Task, TaskContext
+from compbench.interfaces import NEEDS, Budget, Method, MethodSettings, Metric, Need, Source, Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +51,15 @@ def settings_of(request: RunRequest, method: Method) -> MethodSettings:
     """The method's settings, every one resolved."""
     own = {key: value for key, value in request.overrides.items() if not key.startswith(("budget.", "task."))}
     return _updated(method.settings(), own, f"method '{method.name}'", "")
+
+
+def why_not(method: Method, task: Task) -> str:
+    """Why a method cannot work on a task, in one sentence; "" where it can.  Nothing is trained or opened to know it."""
+    needs: tuple[Need, ...] = (*method.needs, "scores") if method.oracle else method.needs
+    lacking = next((NEEDS[need] for need in needs if task.lacks(need)), "")
+    if task.event.kind not in method.kinds:
+        lacking = f"it makes {' and '.join(method.kinds)} samples, asked for is the kind {task.event.kind}"
+    return f"method '{method.name}' cannot work on task '{task.name}': {lacking}." if lacking else ""
 
 
 def metrics_of(task: Task, registry: Registry) -> dict[str, Metric]:

@@ -36,6 +36,7 @@ class Grid(BaseModel):
     tasks: Annotated[str, Field(min_length=1, description="names or patterns, separated by commas")]
     seeds: str = Field("0", description="0-29 or 0,1,2")
     set: dict[str, Any] = Field(default_factory=dict, description="settings; a list is one grid axis")
+    applicable: bool = Field(False, description="leave out pairs that cannot work; `list --matrix` says which")
     chain: bool = Field(False, description="runs of one method follow each other in the same processes")
 
     def overrides(self) -> list[dict[str, Any]]:

@@ -111,6 +111,7 @@ def make_task(name: str, settings: Settings) -> Task:
         open=partial(OpenBumps, settings, space, holdout),
         primary="heldout_shape_accuracy",
         metrics=(),
+        offers=("singles",),
         settings=settings,
         configure=lambda changed: make_task(name, changed),
         citation=CITATION,

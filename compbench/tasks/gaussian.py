@@ -169,6 +169,7 @@ def make_task(name: str, settings: Settings | None = None) -> Task:
         open=partial(OpenGaussian, name, settings),
         primary="heldout_sw2",
         base=(0, 0),
+        offers=("scores",),
         guidance_weights=dict.fromkeys(BUDGETS, 1.0),
         settings=settings,
         configure=lambda changed: make_task(name, changed),

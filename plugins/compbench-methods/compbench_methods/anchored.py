@@ -20,8 +20,6 @@ from compbench.flow.train import flow_matching_loss, train
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
 
-Cell = tuple[int, ...]
-
 
 class Settings(MethodSettings):
     head_width: float = Field(
@@ -30,21 +28,11 @@ class Settings(MethodSettings):
     num_anchors: int = Field(4, ge=1, le=100, description="anchors that a held-out cell is averaged over; fewer are repeated")
 
 
-def anchors(holdout: Holdout, cell: Cell) -> list[Cell]:
-    """Seen cells a from which every change of one value towards `cell` is seen too, those with all values changed."""
-    seen = set(holdout.seen_cells)
-    return [
-        anchor
-        for anchor in holdout.seen_cells
-        if all(mine != its for mine, its in zip(cell, anchor, strict=True)) and all(step in seen for step in _steps(cell, anchor))
-    ]
-
-
 def spread(holdout: Holdout, num_anchors: int) -> Tensor:
     """For each held-out cell its anchors, evenly picked, (cells, num_anchors, P).  Raises Refused for a cell without one."""
     rows = []
     for cell in holdout.cells:
-        found = anchors(holdout, cell)
+        found = holdout.anchors(cell)
         if not found:
             raise Refused(f"no rectangle of seen cells has the held-out cell {cell} as its corner: it cannot be anchored.")
         rows.append([found[j * len(found) // num_anchors] for j in range(num_anchors)])
@@ -103,11 +91,16 @@ def evaluations(settings: Settings, problem: Problem) -> int:
     return problem.budget.sample_steps * settings.num_anchors * (len(problem.holdout.factors) + 1)
 
 
-def _steps(cell: Cell, anchor: Cell) -> list[Cell]:
-    """The anchor with one value of the cell, one after the other."""
-    return [(*anchor[:k], cell[k], *anchor[k + 1 :]) for k in range(len(cell))]
-
-
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (Method(name="anchored", settings=Settings, fit=fit, sample=sample, build=build, evaluations=evaluations),)
+    return (
+        Method(
+            name="anchored",
+            settings=Settings,
+            fit=fit,
+            sample=sample,
+            build=build,
+            evaluations=evaluations,
+            needs=("anchors",),
+        ),
+    )

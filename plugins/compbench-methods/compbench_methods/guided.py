@@ -83,7 +83,13 @@ def evaluations(settings: score_models.ModelSettings, problem: Problem) -> int:
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    shared = {"fit": fit, "build": score_models.build, "evaluations": evaluations, "shared_fit": score_models.fit_facts}
+    shared = {
+        "fit": fit,
+        "build": score_models.build,
+        "evaluations": evaluations,
+        "shared_fit": score_models.fit_facts,
+        "needs": ("null",),
+    }
     return (
         Method(name="interval-cfg", settings=IntervalSettings, sample=in_interval, **shared),
         Method(name="cfg-plus", settings=PlusSettings, sample=renoised, **shared),

@@ -105,4 +105,4 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (decoder_method("stripes", Settings, build, fit=fit),)
+    return (decoder_method("stripes", Settings, build, fit=fit, needs=("singles",)),)

@@ -18,7 +18,7 @@ def held(*cells: tuple[int, int]) -> Holdout:
 
 def test_anchors_are_the_corners_of_seen_rectangles() -> None:
     holdout = held((0, 0), (1, 1))
-    assert anchored.anchors(holdout, (0, 0)) == [(1, 2), (2, 1), (2, 2)]
+    assert holdout.anchors((0, 0)) == [(1, 2), (2, 1), (2, 2)]
 
 
 def test_a_cell_without_a_rectangle_is_refused() -> None:
