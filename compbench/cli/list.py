@@ -16,7 +16,7 @@ from compbench.cli import task_groups
 from compbench.cli.options import home_of_user
 
 if TYPE_CHECKING:
-    from compbench.registry import Entry, Kind, LoadResult, Registry
+    from compbench.registry import Entry, LoadResult
 
 SOURCES = (
     "exact: a formula is the data; official: the authors' files are here; "
@@ -37,10 +37,10 @@ def list_(matrix: bool, as_json: bool) -> None:
     """
     from compbench.registry import KINDS, Registry
 
-    registry = Registry()
     if matrix:
-        _show_matrix(registry, as_json=as_json)
+        _show_matrix(as_json=as_json)
         return
+    registry = Registry()
     found = {kind: registry.entries(kind) for kind in KINDS}
     if as_json:
         click.echo(json.dumps({kind: [_row(entry) for entry in entries] for kind, entries in found.items()}))
@@ -53,15 +53,11 @@ def list_(matrix: bool, as_json: bool) -> None:
             click.echo("  none installed; first-party methods: pip install compbench-methods")
 
 
-def _show_matrix(registry: Registry, *, as_json: bool) -> None:
+def _show_matrix(*, as_json: bool) -> None:
     """A line a method: on how many tasks it works, and each reason why it does not work on others."""
-    from compbench.run.resolve import why_not
+    from compbench.run.matrix import matrix
 
-    def loaded(kind: Kind) -> list[Any]:
-        return [found.value for found in map(registry.attempt, registry.entries(kind)) if found.state == "ok"]
-
-    tasks = loaded("tasks")
-    pairs = {method.name: {task.name: why_not(method, task) for task in tasks} for method in loaded("methods")}
+    pairs = matrix()
     if as_json:
         click.echo(json.dumps(pairs))
         return

@@ -14,6 +14,7 @@ from compbench.cli.options import rebuild_board, run_options, run_requests
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
+    from compbench.run.matrix import Matrix
     from compbench.schemas import RunRequest
     from compbench.sweep.executor import RunResult
     from compbench.sweep.grid import Grid
@@ -63,11 +64,13 @@ def sweep(
     chosen = Registry().load("executors", executor)
     settings = executor_settings(chosen.settings, parse_overrides(executor_words, "--executor-set"), executor)
     grids = _grids(methods, tasks, file, options)
+    not_on = _applicable(grids, options)
     requests = _distinct(
         request
         for grid in grids
         for overrides in grid.overrides()
-        for request in _applicable(grid, run_requests(*_names(grid, options), overrides, options, seeds=grid.seeds))
+        for request in run_requests(*_names(grid, options), overrides, options, seeds=grid.seeds)
+        if not (grid.applicable and not_on.get(request.method, {}).get(request.task))
     )
     chain = chain or all(grid.chain for grid in grids)
     if dry_run:
@@ -85,28 +88,28 @@ def sweep(
     sys.exit(_exit_status(results))
 
 
-def _applicable(grid: Grid, requests: Sequence[RunRequest]) -> Iterable[RunRequest]:
-    """All requests; of a grid of applicable pairs those of methods that can work on their task."""
-    from compbench.registry import Registry
-    from compbench.run.resolve import task_of, why_not
+def _applicable(grids: Sequence[Grid], options: dict[str, Any]) -> Matrix:
+    """Which method works on which task, where a grid asks for applicable pairs alone; nothing else needs it."""
+    from compbench.run.matrix import matrix
 
-    if not grid.applicable:
-        return requests
-    registry = Registry(tuple(map(Path, requests[0].plugins)))
-    return [request for request in requests if not why_not(registry.load("methods", request.method), task_of(request, registry))]
+    return matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
 
 
 def _foretell(requests: Sequence[RunRequest]) -> None:
-    """A line a run that is missing, and how many are there; asks for identities, and trains nothing."""
+    """A line a run that is missing, and how many are there."""
     from compbench.home import Home
-    from compbench.run.runner import look_up, processes_of
+    from compbench.run.matrix import identities
+    from compbench.run.processes import Ended
+    from compbench.store.records import Store
 
-    missing = 0
-    with processes_of(Home(Path(requests[0].home))) as processes:
-        for request in requests:
-            if look_up(request, processes, in_process=True)[1] is None:
+    store, missing = Store(Home(Path(requests[0].home)).records), 0
+    try:
+        for request, identity in zip(requests, identities(requests), strict=True):
+            if store.finished(identity) is None:
                 missing += 1
                 click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
+    except Ended as end:
+        raise CompbenchError(end.reason) from end
     click.echo(f"{len(requests) - missing} of {len(requests)} runs are there, {missing} are missing.", err=True)
 
 

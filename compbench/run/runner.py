@@ -85,22 +85,16 @@ def run(
 
 
 def look_up(
-    request: RunRequest, processes: Processes, *, alarm: Callable[[], None] = lambda: None, in_process: bool = False
+    request: RunRequest, processes: Processes, *, alarm: Callable[[], None] = lambda: None
 ) -> tuple[RunSpec, Outcome | None]:
     """What a request resolves to, and its finished record if there is one; nothing is run.
 
-    The processes stay for the next: they only read plugins.  In this process it is ten times as fast, for many requests.
+    The processes stay for the next: they only read plugins.
 
     Raises:
         CompbenchError: the request itself is wrong.
     """
-    pair: Pair
-    if in_process:
-        from compbench.run.in_process import InProcessPair
-
-        pair = InProcessPair(request, processes.folder, lambda stage, done, total: None)
-    else:
-        pair = ProcessPair(request, processes, lambda stage, done, total: None, alarm)
+    pair = ProcessPair(request, processes, lambda stage, done, total: None, alarm)
     attempt = Attempt(request, Home(Path(request.home)), pair, force=False, resume=False, in_process=False)
     try:
         found = attempt.find()

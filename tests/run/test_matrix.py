@@ -1,0 +1,68 @@
+import pytest
+
+from compbench.interfaces import NEEDS
+from compbench.registry import Registry
+from compbench.run.matrix import identities, matrix, reasons
+from compbench.run.resolve import why_not
+from compbench.schemas import RunRequest, name_of
+from compbench.sweep.grid import grids
+from compbench.sweep.parse import names
+
+REGISTRY = Registry()
+
+
+def why(method: str, task: str) -> str:
+    return why_not(REGISTRY.load("methods", method), REGISTRY.load("tasks", task))
+
+
+@pytest.mark.parametrize(
+    ("method", "good", "bad", "need"),
+    [
+        ("fkc-oracle", "gmm-id", "blobs-noniid", "scores"),
+        ("stripes", "bump-corner", "rotation", "singles"),
+        ("cfg-plus", "blobs-noniid", "gmm-id", "null"),
+        ("coind", "bump-corner", "rotation", "pairs"),
+        ("anchored", "gmm-id", "shapes3d-heavy", "anchors"),
+    ],
+)
+def test_a_method_works_where_its_need_is_met(method: str, good: str, bad: str, need: str) -> None:
+    assert why(method, good) == ""
+    assert why(method, bad) == f"method '{method}' cannot work on task '{bad}': {NEEDS[need]}."
+
+
+def test_the_kind_of_samples_is_told_first() -> None:
+    assert why("stripes", "blobs-iid").endswith("it makes image samples, asked for is the kind vector.")
+
+
+def test_the_matrix_has_every_pair_and_only_real_reasons() -> None:
+    (found,) = reasons(None, plugins=())
+    assert set(found) == set(REGISTRY.names("methods"))
+    assert all(set(row) == set(REGISTRY.names("tasks")) for row in found.values())
+    assert found["mono"] == dict.fromkeys(REGISTRY.names("tasks"), "")
+    assert found["fkc-oracle"]["gmm-id"] == ""
+
+
+@pytest.mark.parametrize("file", ["core", "extended"])
+def test_some_method_can_be_ranked_on_each_task_of_a_suite(file: str) -> None:
+    tasks = [task for grid in grids(file, "standard") for task in names("tasks", grid.tasks, ())]
+    assert len(tasks) == len(set(tasks))
+    assert all(why("mono", task) == "" for task in tasks)
+
+
+def test_identities_are_those_of_the_runs(tmp_path) -> None:
+    asked = [RunRequest(method="mono", task="blobs-iid", preset="smoke", seed=seed, home=str(tmp_path)) for seed in (0, 1)]
+    first, second = identities(asked)
+    assert first != second
+    assert len(first) == 64
+    from compbench.home import Home
+    from compbench.run.runner import look_up, processes_of
+
+    with processes_of(Home(tmp_path)) as processes:
+        spec, finished = look_up(asked[0], processes)
+    assert spec.identity == first
+    assert finished is None
+    assert name_of(spec, first, 1).startswith("blobs-iid.mono.smoke.s0.")
+
+
+def test_all_of_it_behind_the_border() -> None:
+    assert matrix()["stripes"]["bump-corner"] == ""
