@@ -5,6 +5,7 @@ For each core task the primary score of a model that ignores what it is asked fo
     accuracies    chance: a uniformly random cell of the lattice answers the request; real: the judge's ceiling, from the records
     distances     chance: the distance of the seen data to the target; real: that of two samples of the target; means over many
                   pairs of samples of one size, so that they depend on no run
+    class shares  chance: the distance of the sources' mean shares from the target's; real: 0
     planning      chance: a plan that does nothing
 
 Only tasks that are not stored yet are measured, unless `--all` is given; `--check` measures with few draws and compares.
@@ -58,6 +59,16 @@ def blobs_scale(task: Any, draws: int) -> tuple[float, float]:
     )
 
 
+def shares_scale(task: Any) -> float:
+    """Distance of the sources' mean class shares from the target's, exactly."""
+    from compbench.data.room_shares import SOURCES, exact_shares
+    from compbench.metrics.shares import total_variation
+
+    where = task.name.rpartition("-")[2]
+    sources = SOURCES[where].values()
+    return total_variation([sum(column) / len(sources) for column in zip(*sources, strict=True)], exact_shares(where))
+
+
 def mean_distances(target: Draw, seen: Draw, draws: int) -> tuple[float, float]:
     """Mean SW2 of what `seen` draws to what `target` draws, and of two draws of `target`."""
     metric = Registry().load("metrics", "sw2")
@@ -88,6 +99,9 @@ def scale(task: Any, family: str, draws: int) -> dict[str, Any]:
         chance, real = (blobs_scale if family == "silos" else distance_scale)(task, draws)
         version = Registry().load("metrics", "sw2").version
         return known | {"chance": rounded(chance), "real": rounded(real), "metric_version": version}
+    if task.primary == "heldout_total_variation":
+        version = Registry().load("metrics", "total_variation").version
+        return known | {"chance": rounded(shares_scale(task)), "real": 0.0, "metric_version": version}
     cells = task.holdout.pattern_space.num_combinations
     return known | {"chance": 0.0 if family == "planning" else rounded(1 / cells)}
 

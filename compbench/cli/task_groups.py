@@ -9,6 +9,7 @@ from typing import NamedTuple
 FAMILIES = {
     "compbench.tasks.image_holdout": "images",
     "compbench.tasks.gaussian": "plane",
+    "compbench.tasks.rooms": "rooms",
     "compbench.tasks.bump": "bumps",
     "compbench.tasks.rotation": "bumps",
     "compbench.tasks.blobs": "silos",
@@ -17,7 +18,7 @@ FAMILIES = {
 }
 """Module of a task -> its family; a task of a plugin is in none."""
 
-ORDER = ("images", "plane", "bumps", "silos", "planning", "others")
+ORDER = ("images", "plane", "rooms", "bumps", "silos", "planning", "others")
 
 
 class Needs(NamedTuple):
@@ -34,6 +35,7 @@ NEEDS = {
     "mpi3d": Needs(("mpi3d_real.npz",)),
     "cmnist": Needs(("train-images-idx3-ubyte", "train-labels-idx1-ubyte"), "digits", ("sklearn",)),
     "rotation": Needs(("train-images-idx3-ubyte", "train-labels-idx1-ubyte"), "digits", ("sklearn",)),
+    "rooms": Needs(("rooms/empty", "rooms/couch")),
     "planning": Needs(("cube-single-play-v0.npz",), "planning", ("ogbench", "mujoco"), always=True),
 }
 """By the first word of a task's name; other tasks are made of formulas and need neither."""
@@ -66,4 +68,4 @@ def missing_extra(task: str, folder: Path) -> str:
 
 
 def _is_here(folder: Path, name: str) -> bool:
-    return any((place / f"{name}{end}").is_file() for place in (folder, folder / "mnist") for end in ("", ".gz"))
+    return any((place / f"{name}{end}").exists() for place in (folder, folder / "mnist") for end in ("", ".gz"))

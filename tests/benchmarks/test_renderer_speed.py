@@ -7,6 +7,7 @@ import torch
 
 from compbench.data import mpi3d_renderer, shapes3d_renderer
 from compbench.data.mpi3d_renderer import MPI3DRenderer
+from compbench.data.rooms_renderer import RoomsRenderer, random_styles
 from compbench.data.shapes3d_renderer import Shapes3DRenderer, light_buffers
 
 pytestmark = pytest.mark.slow
@@ -35,3 +36,12 @@ def test_buffers_beat_ray_casting_each_image_a_hundredfold(benchmark) -> None:
     ratio = plain / (benchmark.stats.stats.median / 64)
     benchmark.extra_info["ratio"] = ratio
     assert ratio > 30
+
+
+def test_rooms_per_second_of_one_core(benchmark) -> None:
+    torch.set_num_threads(1)
+    renderer = RoomsRenderer()
+    objects, styles = torch.randint(2, (64, 3)), random_styles(64, torch.Generator().manual_seed(0))
+    benchmark(renderer, objects, styles)
+    benchmark.extra_info["images_per_second"] = 64 / benchmark.stats.stats.median
+    assert benchmark.extra_info["images_per_second"] > 2000

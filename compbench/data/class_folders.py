@@ -1,0 +1,89 @@
+"""Pictures that a user has, sorted into one folder a class: found, named by their content, read as squares of one size."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from compbench.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+Second = Literal["painting", "table"]
+"""The object beside the couch."""
+
+ROOMS: dict[Second, tuple[str, str, str, str]] = {
+    "painting": ("empty", "couch", "framed_painting", "couch+framed_painting"),
+    "table": ("empty", "couch", "coffee_table", "couch+coffee_table"),
+}
+"""Folders of the rooms' four classes: nothing, the couch, the second object, both."""
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
+FEWEST = 10
+"""Pictures that a class needs: some to train on, some that no one trains on."""
+
+REFERENCE_EVERY = 5
+"""One picture in so many is kept for the referee."""
+
+
+def class_files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
+    """The pictures of each class, sorted by name.
+
+    Raises:
+        CompbenchError: a class has no folder or too few pictures.
+    """
+    found = {}
+    for name in classes:
+        own = folder / name
+        if not own.is_dir():
+            raise CompbenchError(f"there is no folder {own}; each of {', '.join(classes)} has one of its name.")
+        found[name] = sorted(path for path in own.iterdir() if path.suffix.lower() in SUFFIXES)
+        if len(found[name]) < FEWEST:
+            raise CompbenchError(f"{own} holds {len(found[name])} pictures (.png, .jpg, .webp); a class needs {FEWEST} or more.")
+    return found
+
+
+def have_classes(folder: Path, classes: Sequence[str]) -> bool:
+    """Whether each class has a folder."""
+    return all((folder / name).is_dir() for name in classes)
+
+
+def fingerprint(files: dict[str, list[Path]]) -> str:
+    """SHA-256 of all classes' names and pictures' contents, 32 hex digits."""
+    digest = hashlib.sha256()
+    for name, paths in sorted(files.items()):
+        digest.update(f"{name} {len(paths)}\n".encode())
+        for path in paths:
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:32]
+
+
+def read_pictures(
+    paths: Sequence[Path], side: int, *, mode: str = "RGB", progress: Callable[[int, int], None] = lambda done, total: None
+) -> Tensor:
+    """Pictures cut to their central square and scaled to one size: uint8 (N, C, side, side), C = 3 in "RGB" and 1 in "L".
+
+    Raises:
+        CompbenchError: a file that is no picture, or damaged.
+    """
+    import numpy
+    import torch
+    from PIL import Image, UnidentifiedImageError
+
+    made = torch.empty(len(paths), 1 if mode == "L" else 3, side, side, dtype=torch.uint8)
+    for row, path in enumerate(paths):
+        try:
+            with Image.open(path) as image:
+                short = min(image.size)
+                left, top = ((length - short) // 2 for length in image.size)
+                square = image.convert(mode).crop((left, top, left + short, top + short))
+                pixels = numpy.asarray(square.resize((side, side), Image.Resampling.LANCZOS))
+        except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+            raise CompbenchError(f"{path} cannot be read as a picture ({error}); replace it or take it away.") from error
+        made[row] = torch.from_numpy(pixels.reshape(side, side, -1).copy()).permute(2, 0, 1)
+        progress(row + 1, len(paths))
+    return made

@@ -1,0 +1,220 @@
+"""Two objects in a living room: three conditions that are mixtures of four classes, composed with weights (1, 1, -1).
+
+rooms-fc-id    couch and painting: the target is almost always both, which the sources have in plenty
+rooms-nfc-id   couch and coffee table, which stand in one another's way: the target is almost always both
+rooms-fc-ood   couch and painting: each source shows one class 95 % of the time; the target is one object alone
+rooms-nfc-ood  couch and coffee table: the same
+
+Catastrophic Compositional Generation, section 5.3 and appendix F.3.  Its pictures were never published: an embedded renderer
+takes their place, or a user's own folders of pictures.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from compbench.data.room_shares import SOURCES, Cell, Shares, exact_shares
+from compbench.errors import CompbenchError
+from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.flow.transfer import send
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Batch, Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Generator
+
+    from compbench.data.class_folders import Second
+    from compbench.data.rooms import RoomPictures
+    from compbench.tasks.rooms_evaluation import RoomsEvaluation
+
+CITATION = "Catastrophic Compositional Generation: Why Vanilla Diffusion Models Fail to Extrapolate"
+SECOND: dict[str, Second] = {"fc": "painting", "nfc": "table"}
+
+
+class Settings(MethodSettings):
+    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+
+    side: Literal[32, 64, 128, 256] = Field(64, description="pixels of a side; the paper has 256")
+    pictures: int = Field(2000, ge=1, le=1_000_000, description="training pictures of each class of the embedded renderer")
+
+
+def budgets(side: int) -> dict[str, Budget]:
+    """One budget a preset; larger pictures get larger patches, except under `paper`."""
+    quick = Budget(
+        train_steps=1800,
+        batch_size=32,
+        width=32,
+        patch=max(4, side // 16),
+        prediction="denoised",
+        learning_rate=2e-3,
+        warmup_steps=100,
+        ema_decay=0.997,
+        sample_steps=20,
+    )
+    smoke = quick.model_copy(update={"train_steps": 12, "batch_size": 16, "width": 16, "sample_steps": 3, "warmup_steps": 2})
+    standard = quick.model_copy(update={"train_steps": 7000, "ema_decay": 0.999})
+    paper = Budget(
+        train_steps=25_000,
+        batch_size=16,
+        width=128,
+        learning_rate=1e-4,
+        warmup_steps=500,
+        ema_decay=0.9996,
+        gradient_clip=1e9,
+        sample_steps=100,
+        checkpoint_seconds=300.0,
+    )
+    return {"smoke": smoke, "quick": quick, "standard": standard, "paper": paper}
+
+
+def make_task(kind: str, where: str, settings: Settings | None = None) -> Task:
+    """A task of the family; `kind` is fc or nfc, `where` is id or ood."""
+    settings = settings or Settings()
+    second = SECOND[kind]
+    space = FactorSpace([Factor("couch", 2, ("base", "perturbed")), Factor(second, 2, ("base", "perturbed"))])
+    return Task(
+        name=f"rooms-{kind}-{where}",
+        summary=f"rooms with a couch and a {second}, target {'among' if where == 'id' else 'far from'} the sources",
+        space=space,
+        holdout=Holdout(space, (0, 1), ((1, 1),)),
+        event=Event("image", (3, settings.side, settings.side)),
+        budgets=budgets(settings.side),
+        source=partial(choose, second),
+        open=partial(OpenRooms, kind, where, settings),
+        primary="heldout_total_variation",
+        base=(0, 0),
+        guidance_weights=dict.fromkeys(("smoke", "quick", "standard", "paper"), 1.0),
+        settings=settings,
+        configure=lambda changed: make_task(kind, where, changed),
+        citation=CITATION + ", section 5.3 and figure 2",
+        metrics=("fid", "fd_judge", "kid", "precision", "recall", "total_variation", "class_share"),
+        notes=_notes(where),
+        paper_notes=_paper_notes(where),
+    )
+
+
+def _notes(where: str) -> list[str]:
+    percent = ", ".join(f"{100 * share:.1f} %" for share in exact_shares(where))
+    return [
+        f"exact shares of the target: nothing, couch alone, second object alone, both: {percent}",
+        "a condition is a mixture of classes; shares are those that a judge of the four classes finds, and its floor is the "
+        "same of real pictures",
+        "a judge gives a class to every picture, a spoilt one too: fd_judge and precision stand beside",
+    ]
+
+
+def _paper_notes(where: str) -> list[str]:
+    """What `paper` follows of appendix F.3, and where the exact target is another than the text says."""
+    notes = [
+        "follows appendix F.3: the four classes and their shares in the three conditions, 2000 pictures of each class mirrored "
+        "at random, weights (1, 1, -1), batches of 16, AdamW at 1e-4 with 500 steps of warm-up and a cosine, 100 steps",
+        "changed: an embedded renderer in place of the text-to-image model, whose pictures were not published; a folder of "
+        "pictures by class is read where there is one",
+        "changed: 64 pixels of a side, --set task.side=256 is the paper's; a UNet of 128 channels without attention, and flow "
+        "matching on the linear path in place of zero-terminal-SNR DDPM",
+        "chosen: the score; the paper shows pictures and has no number",
+    ]
+    if where == "ood":
+        notes.append(
+            "differs: the exact target is one object alone (0.496 couch, 0.496 second object, 0.009 both); the paper says that "
+            "it concentrates on both.  Both has the same share in all three conditions, so the composition leaves it where it is"
+        )
+    return notes
+
+
+def choose(second: Second, folder: Path, asked: str) -> Source:
+    """A user's pictures where each class has a folder in `rooms/` of the data folder, else the renderer."""
+    from compbench.data.class_folders import ROOMS, class_files, fingerprint, have_classes
+
+    classes = ROOMS[second]
+    own = folder / "rooms"
+    if asked == "embedded" or (asked == "auto" and not have_classes(own, classes)):
+        return Source("embedded", "rooms renderer", "renderer-1")
+    try:
+        return Source("official", "pictures by class", fingerprint(class_files(own, classes)))
+    except OSError as error:
+        raise CompbenchError(f"a picture in {own} cannot be read: {error}.") from error
+
+
+class OpenRooms:
+    """A task with its pictures at hand."""
+
+    def __init__(self, kind: str, where: str, settings: Settings, ctx: TaskContext) -> None:
+        from compbench.data.rooms import FolderRooms, RenderedRooms
+
+        self.where, self.settings, self.ctx, self.task = where, settings, ctx, make_task(kind, where, settings)
+        self.pictures: RoomPictures
+        if ctx.source.kind == "official":
+            self.pictures = FolderRooms(SECOND[kind], settings.side, ctx)
+        else:
+            self.pictures = RenderedRooms(SECOND[kind], settings.side, settings.pictures, ctx)
+
+    def problem(self, budget: Budget) -> Problem:
+        return Problem(
+            space=self.task.space,
+            event=self.task.event,
+            federation=Federation([MixtureSilo(self.pictures, SOURCES[self.where], self.ctx.device, 4 * self.settings.pictures)]),
+            budget=budget,
+            holdout=self.task.holdout,
+            base=(0, 0),
+            composed=(0, 1),
+        )
+
+    def prepare(self) -> None:
+        self.evaluation.prepare()
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        return self.evaluation.evaluate(sampler)
+
+    @cached_property
+    def evaluation(self) -> RoomsEvaluation:
+        """Judge and scores; made when first asked for, which a contestant never does."""
+        from compbench.tasks.rooms_evaluation import JUDGES, NUM_SAMPLES, RealRooms, RoomsEvaluation
+
+        laws = {**SOURCES[self.where], (1, 1): exact_shares(self.where)}
+        return RoomsEvaluation(
+            real=RealRooms(self.pictures, laws, self.settings.side, self.ctx.device),
+            space=self.task.space,
+            holdout=self.task.holdout,
+            judge=JUDGES[self.ctx.preset],
+            sizes=NUM_SAMPLES[self.ctx.preset],
+            dataset=f"rooms-{self.task.space.names[1]}-{self.settings.side}-{self.settings.pictures}",
+            ctx=self.ctx,
+        )
+
+
+class MixtureSilo:
+    """Pictures of the three conditions: a condition uniformly, a class by its shares, a picture of the class.
+
+    Args:
+        pictures: of the four classes.
+        sources: class shares of each condition.
+        device: where batches are wanted.
+        size: number of training pictures.
+    """
+
+    name = "all"
+
+    def __init__(self, pictures: RoomPictures, sources: dict[Cell, Shares], device: torch.device, size: int) -> None:
+        self._pictures, self._sources, self._device, self.size = pictures, sources, device, size
+
+    def batch(self, size: int, generator: Generator) -> Batch:
+        """Pictures in [-1, 1] and their conditions."""
+        import torch
+
+        cells, shares = torch.tensor(list(self._sources)), torch.tensor(list(self._sources.values()))
+        rows = torch.randint(len(cells), (size,), generator=generator)
+        classes = torch.multinomial(shares[rows], 1, generator=generator)[:, 0]
+        x1 = self._pictures.training(classes, generator).float().div_(127.5).sub_(1)
+        return Batch(x1, send(cells[rows], self._device))
+
+
+@hookimpl
+def compbench_tasks() -> tuple[Task, ...]:
+    return tuple(make_task(kind, where) for kind in SECOND for where in SOURCES)

@@ -1,0 +1,134 @@
+"""How rooms are judged: shares of the four classes that a judge finds against the exact ones, and image distances.
+
+TV = 1/2 sum_c |judged share of c - exact share of c|;  floor: the same of as many real pictures of the exact shares
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Generator, Tensor
+
+from compbench.data.room_shares import Cell, Shares, drawn_classes
+from compbench.data.rooms import RoomPictures
+from compbench.flow.transfer import send
+from compbench.interfaces import Evaluation, Sampler, Score
+from compbench.metrics.judge import Judge, JudgeSettings
+from compbench.metrics.shares import total_variation
+from compbench.tasks.image_evaluation import ImageEvaluation, Sizes, grid, to_uint8
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+NUM_SAMPLES = {
+    "smoke": Sizes(36, 0, 0),
+    "quick": Sizes(240, 0, 0),
+    "standard": Sizes(600, 0, 0),
+    "paper": Sizes(2000, 0, 0),
+}
+"""Samples of the target; the three sources share as many."""
+
+JUDGES = {
+    "smoke": JudgeSettings(width=16, num_steps=30, batch_size=64),
+    "quick": JudgeSettings(width=24, num_steps=600, batch_size=64),
+    "standard": JudgeSettings(width=24, num_steps=1500, batch_size=64),
+    "paper": JudgeSettings(width=64, num_steps=4000, batch_size=256),
+}
+
+ALONE, BOTH = (1, 2), (3,)
+"""Classes with exactly one object, and with both."""
+
+
+class RealRooms:
+    """Real rooms for the referee: pictures of a condition's mixture; judges learn the two objects from training pictures.
+
+    Args:
+        pictures: of the four classes.
+        laws: class shares of each condition, the target's included.
+        side: pixels of a side.
+        device: where pictures are wanted.
+    """
+
+    def __init__(self, pictures: RoomPictures, laws: dict[Cell, Shares], side: int, device: torch.device) -> None:
+        self._pictures, self.laws, self._device = pictures, laws, device
+        self.shape = (3, side, side)
+
+    def of(self, condition: Tensor, generator: Generator) -> Tensor:
+        """A picture of each condition's mixture, (N, 3, H, W)."""
+        return self._pictures.reference(drawn_classes(condition, self.laws, generator), generator)
+
+    def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:
+        """Pictures of all four classes alike, and which of the two objects they show, (N, 2)."""
+        classes = torch.randint(4, (size,), generator=generator)
+        labels = torch.stack([classes % 2, classes // 2], 1)
+        return self._pictures.training(classes, generator), send(labels, self._device)
+
+
+class RoomsEvaluation(ImageEvaluation):
+    """Judge and scores of one room task under one preset."""
+
+    real: RealRooms
+
+    def prepare(self) -> None:
+        """Train the judge, or find it in the cache."""
+        self._judge(seen_only=False)
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        """Shares of target and sources, distances of both, and the target's pictures."""
+        judge = self._judge(seen_only=False)
+        target = torch.ones(self.sizes.per_split, 2, dtype=torch.long)
+        heldout = to_uint8(sampler(target, stream="heldout"))
+        found, floor = self._judged(judge, heldout), self._judged(judge, self._real(target, "ceiling heldout"))
+        exact = self.real.laws[1, 1]
+        distances = total_variation(found, exact), total_variation(floor, exact)
+        scores = [self._variation("heldout", distances, len(heldout))]
+        scores += [self._share(name, classes, found, exact, len(heldout)) for name, classes in (("both", BOTH), ("alone", ALONE))]
+        seen, values = [], []
+        for cell in self.holdout.seen_cells:
+            asked = torch.tensor(cell).repeat(max(1, self.sizes.per_split // len(self.holdout.seen_cells)), 1)
+            samples = to_uint8(sampler(asked, stream=f"seen {cell[0]}{cell[1]}"))
+            law = self.real.laws[cell[0], cell[1]]
+            real = self._real(asked, f"ceiling {cell}")
+            values.append(tuple(total_variation(self._judged(judge, images), law) for images in (samples, real)))
+            seen.append(samples)
+        value, least = (sum(column) / len(values) for column in zip(*values, strict=True))
+        scores.append(self._variation("seen", (value, least), sum(map(len, seen))))
+        for split, generated in (("heldout", heldout), ("seen", torch.cat(seen))):
+            scores += self._distances(split, generated, judge)
+        return Evaluation(tuple(scores), {"samples": grid(self._real(target, "grid"), heldout)})
+
+    def _judged(self, judge: Judge, images: Tensor) -> list[float]:
+        """Share of each class among images (N, 3, H, W), by the judge."""
+        objects = judge.predict(images.to(self.ctx.device)).cpu()  # (N, 2)
+        return (torch.bincount(objects[:, 0] + 2 * objects[:, 1], minlength=4) / len(images)).tolist()
+
+    def _variation(self, split: Literal["heldout", "seen"], values: tuple[float, float], n: int) -> Score:
+        metric = self.ctx.metrics["total_variation"]
+        return Score(
+            name=f"{split}_total_variation",
+            metric=metric.name,
+            metric_version=metric.version,
+            split=split,
+            value=values[0],
+            n=n,
+            direction="lower",
+            floor=values[1],
+            primary=split == "heldout",
+        )
+
+    def _share(self, name: str, classes: tuple[int, ...], found: list[float], exact: Shares, n: int) -> Score:
+        """A share beside the exact one, which is its ceiling where the target has much of it and its floor elsewhere."""
+        metric = self.ctx.metrics["class_share"]
+        truth = sum(exact[index] for index in classes)
+        return Score(
+            name=f"heldout_share_{name}",
+            metric=metric.name,
+            metric_version=metric.version,
+            split="heldout",
+            value=sum(found[index] for index in classes),
+            n=n,
+            direction="higher" if truth > 0.5 else "lower",
+            ceiling=truth if truth > 0.5 else None,
+            floor=None if truth > 0.5 else truth,
+        )
