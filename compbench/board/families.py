@@ -18,7 +18,7 @@ from compbench.board.statistics import Interval, interval, mean
 from compbench.interfaces import PRESETS
 
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "images": ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy", "mpi3d-medium", "dsprites"),
+    "images": ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy", "mpi3d-medium", "dsprites-light"),
     "plane": ("gauss2d-fact-id", "gauss2d-nonfact-id", "gauss2d-fact-ood", "gauss2d-nonfact-ood", "gmm-id", "gmm-ood"),
     "rooms": ("rooms-fc-id", "rooms-nfc-id", "rooms-fc-ood", "rooms-nfc-ood"),
     "bumps": ("bump-center", "bump-corner"),

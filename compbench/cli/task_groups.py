@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 FAMILIES = {
     "compbench.tasks.image_holdout": "images",
+    "compbench.tasks.dsprites": "images",
     "compbench.tasks.gaussian": "plane",
     "compbench.tasks.rooms": "rooms",
     "compbench.tasks.bump": "bumps",
@@ -33,6 +34,7 @@ class Needs(NamedTuple):
 NEEDS = {
     "shapes3d": Needs(("3dshapes.h5",)),
     "mpi3d": Needs(("mpi3d_real.npz",)),
+    "dsprites": Needs(("dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",)),
     "cmnist": Needs(("train-images-idx3-ubyte", "train-labels-idx1-ubyte"), "digits", ("sklearn",)),
     "rotation": Needs(("train-images-idx3-ubyte", "train-labels-idx1-ubyte"), "digits", ("sklearn",)),
     "rooms": Needs(("rooms/empty", "rooms/couch")),

@@ -1,0 +1,188 @@
+"""One white sprite on black (dSprites, 64x64): pairs of factors or a square of positions held out.
+
+dsprites-light     27 % of the (shape, orientation) pairs held out: (a + b) mod 4 = 0
+dsprites-heavy     67 % of the (shape, x) pairs held out: (a + b) mod 3 != 0
+dsprites-position  25 % of the (x, y) positions held out: a square in the middle
+
+Data: Matthey et al. 2017.  The patterns are like those of the Shapes3D tasks.  Orientations are those of the first quarter
+turn: a square looks alike after it, so only these can be told apart in every shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from pydantic import Field
+
+from compbench.data.lattice import choose_source
+from compbench.data.lattices import DSPRITES
+from compbench.factors import Factor, FactorSpace
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Budget, Event, Source, Task, TaskContext
+from compbench.tasks.coverage import CoverageSettings, holdout_of, said
+from compbench.tasks.lattice_images import Lattices, OpenLattice, Referee, binned
+
+if TYPE_CHECKING:
+    from compbench.data.lattices import Images
+
+QUARTER = 10
+"""Orientations of a quarter turn, 0 ... 83 degrees; the data has 40 of a whole one."""
+EVENT = Event("image", (1, 64, 64))
+FINE = FactorSpace(
+    [
+        Factor("shape", 3, ("square", "ellipse", "heart")),
+        Factor("scale", 6),
+        Factor("orientation", QUARTER),
+        Factor("x", 32),
+        Factor("y", 32),
+    ]
+)
+
+
+class Settings(CoverageSettings):
+    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+
+    position_bins: int = Field(8, ge=2, le=32, description="bins that the 32 positions of each axis are conditioned on")
+    orientation_bins: int = Field(5, ge=2, le=10, description="bins that the quarter turn's 10 orientations are conditioned on")
+    judge: Literal["plain", "pooled"] = Field("pooled", description="architecture of both judges")
+
+
+class Pattern(NamedTuple):
+    """Which cells of which factors are held out, and that in words."""
+
+    names: tuple[str, str]
+    rule: Callable[[Settings, int, int], bool]
+    words: str
+
+
+def in_the_middle(settings: Settings, x: int, y: int) -> bool:
+    """Whether a position lies in the square whose sides are the middle half of each axis."""
+    quarter = settings.position_bins // 4
+    return all(quarter <= place < settings.position_bins - quarter for place in (x, y))
+
+
+PATTERNS = {
+    "light": Pattern(
+        ("shape", "orientation"), lambda settings, a, b: (a + b) % 4 == 0, "a quarter of shape x orientation held out"
+    ),
+    "heavy": Pattern(("shape", "x"), lambda settings, a, b: (a + b) % 3 != 0, "two thirds of shape x position held out"),
+    "position": Pattern(("x", "y"), in_the_middle, "a square of positions held out"),
+}
+
+PAPER = Budget(
+    train_steps=100_000,
+    batch_size=256,
+    width=64,
+    learning_rate=2e-4,
+    final_learning_rate=1e-5,
+    warmup_steps=5_000,
+    ema_decay=0.999,
+    sample_steps=100,
+    checkpoint_seconds=300.0,
+)
+QUICK = Budget(
+    train_steps=2200,
+    batch_size=32,
+    width=32,
+    patch=4,
+    prediction="denoised",
+    learning_rate=2e-3,
+    warmup_steps=100,
+    ema_decay=0.997,
+    sample_steps=20,
+)
+BUDGETS = {
+    "smoke": QUICK.model_copy(update={"train_steps": 12, "batch_size": 16, "width": 16, "sample_steps": 4}),
+    "quick": QUICK,
+    "standard": QUICK.model_copy(update={"train_steps": 6600, "ema_decay": 0.999}),
+    "paper": PAPER,
+}
+GUIDANCE = 2.0
+
+
+def make_task(pattern: str, settings: Settings | None = None) -> Task:
+    """A task of the family; `pattern` is light, heavy or position.
+
+    Raises:
+        CompbenchError: bins that do not divide the values, or a coverage that no design has.
+    """
+    settings = settings or Settings()
+    bins = {
+        "shape": 3,
+        "scale": 6,
+        "orientation": settings.orientation_bins,
+        "x": settings.position_bins,
+        "y": settings.position_bins,
+    }
+    space = binned(FINE, bins)
+    names, rule, words = PATTERNS[pattern]
+    lattices = Lattices(FINE, space, holdout_of(space, names, settings, partial(rule, settings)))
+    return Task(
+        name=f"dsprites-{pattern}",
+        summary=f"one sprite on black, {said(settings, words)}",
+        space=space,
+        holdout=lattices.holdout,
+        event=EVENT,
+        budgets=BUDGETS,
+        source=choose,
+        open=partial(open_sprites, lattices, settings),
+        primary="heldout_accuracy",
+        guidance_weights=dict.fromkeys(BUDGETS, GUIDANCE),
+        settings=settings,
+        configure=lambda changed: make_task(pattern, changed),
+        citation="dSprites: Disentanglement testing Sprites dataset, 2017",
+        notes=[
+            "orientations are the first quarter turn's: a square looks alike after it, an ellipse after half a turn",
+            "iou: intersection over union of a sample, cut at grey, with the best-fitting true image of its condition",
+            "--set task.position_bins=32 --set task.orientation_bins=10 makes one image a condition, for methods that regress",
+        ],
+        paper_notes=[
+            "chosen: all of it; no paper has generative figures on these holdouts.  Network, rates, steps and averages are those "
+            "of the Shapes3D tasks at their paper preset",
+        ],
+    )
+
+
+def choose(folder: Path, asked: str) -> Source:
+    """The official npz where it lies in the data folder, else the embedded renderer."""
+    source = choose_source(DSPRITES, folder, asked)
+    if source.kind == "official":
+        from compbench.data.dsprites_file import check_official
+
+        check_official(folder / source.name)
+    return source
+
+
+def open_sprites(lattices: Lattices, settings: Settings, ctx: TaskContext) -> OpenLattice:
+    """The task with its renderer or file open."""
+    from compbench.tasks.dsprites_evaluation import JUDGES, overlap_scores
+    from compbench.tasks.image_presets import SIZES
+
+    images = sprites(ctx)
+    referee = Referee(
+        "dsprites",
+        replace(JUDGES[ctx.preset], architecture=settings.judge),
+        SIZES[ctx.preset],
+        partial(overlap_scores, images=images, lattices=lattices),
+    )
+    return OpenLattice(images, lattices, EVENT, referee, GUIDANCE, ctx)
+
+
+def sprites(ctx: TaskContext) -> Images:
+    """The images of the run's source."""
+    if ctx.source.kind == "official":
+        from compbench.data.dsprites_file import open_dsprites
+
+        return open_dsprites(ctx.data / ctx.source.name, ctx.device, progress=ctx.progress)
+    from compbench.data.dsprites_renderer import DSpritesRenderer
+
+    return DSpritesRenderer(device=ctx.device)
+
+
+@hookimpl
+def compbench_tasks() -> tuple[Task, ...]:
+    return tuple(make_task(pattern) for pattern in PATTERNS)

@@ -1,0 +1,209 @@
+"""Image tasks on a lattice that a function renders: training data by index, and the referee's judges and scores.
+
+A picture depends on more than its condition: positions within a bin, and factors that no condition names.  So there are two
+lattices: a fine one, which the pictures are of, and the one of conditions, whose factors are bins of the fine one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from compbench.errors import CompbenchError
+from compbench.factors import FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.flow.transfer import send
+from compbench.interfaces import Batch, Budget, Evaluation, Event, Problem, Sampler, Score, TaskContext
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from compbench.data.lattices import Images
+    from compbench.metrics.judge import JudgeSettings
+    from compbench.tasks.image_evaluation import ImageEvaluation, Sizes
+
+BLOCK = 512
+"""Images rendered at once."""
+
+
+class Lattices(NamedTuple):
+    """The lattice of pictures and that of conditions.
+
+    Attributes:
+        fine: what a picture depends on; some factors of it may be named by no condition.
+        space: conditions; each of its factors is one of `fine` under the same name, in equal bins of neighbouring values.
+        holdout: on `space`.
+    """
+
+    fine: FactorSpace
+    space: FactorSpace
+    holdout: Holdout
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether a combination has one picture."""
+        return self.fine.num_combinations == self.space.num_combinations
+
+    @property
+    def num_seen(self) -> int:
+        """Pictures of seen combinations."""
+        pattern = self.holdout.pattern_space.num_combinations
+        return self.fine.num_combinations * len(self.holdout.seen_cells) // pattern
+
+    def condition(self, fine: Tensor) -> Tensor:
+        """Conditions (B, F) of fine combinations (B, F')."""
+        import torch
+
+        places = [self.fine.index(name) for name in self.space.names]
+        widths = [self.fine.sizes[place] // size for place, size in zip(places, self.space.sizes, strict=True)]
+        return fine[:, places] // torch.tensor(widths, device=fine.device)
+
+    def refined(self, condition: Tensor, generator: Generator) -> Tensor:
+        """Fine combinations (B, F') drawn uniformly among those of full conditions (B, F)."""
+        fine = self.fine.uniform(len(condition), generator)
+        for column, name in enumerate(self.space.names):
+            place = self.fine.index(name)
+            width = self.fine.sizes[place] // self.space.sizes[column]
+            fine[:, place] = condition[:, column].cpu() * width + fine[:, place] % width
+        return fine
+
+    def draw(self, count: int, generator: Generator, *, seen_only: bool) -> Tensor:
+        """Fine combinations drawn uniformly from all or from the seen ones, (count, F')."""
+        if not seen_only:
+            return self.fine.uniform(count, generator)
+        return self.refined(self.holdout.draw(count, generator, heldout=False), generator)
+
+
+class Referee(NamedTuple):
+    """How a task's samples are judged.
+
+    Attributes:
+        dataset: what the pictures are, for the judges' cache.
+        judge, sizes: of the preset.
+        further: (asked conditions, samples as uint8 (N, C, H, W), split) -> scores beside the judges'.
+    """
+
+    dataset: str
+    judge: JudgeSettings
+    sizes: Sizes
+    further: Callable[[Tensor, Tensor, str], list[Score]]
+
+
+class OpenLattice:
+    """A task with its renderer or file open.
+
+    Args:
+        images: fine combinations (B, F') -> uint8 pictures (B, C, H, W), C 1 or 3.
+        lattices: of pictures and of conditions.
+        event: shape of one sample.
+        referee: how samples are judged.
+        guidance_weight: w of every composed sample on the holdout's factors.
+        ctx: of the run.
+    """
+
+    def __init__(
+        self, images: Images, lattices: Lattices, event: Event, referee: Referee, guidance_weight: float, ctx: TaskContext
+    ) -> None:
+        self.images, self.lattices, self.event, self.referee = images, lattices, event, referee
+        self.guidance_weight, self.ctx = guidance_weight, ctx
+
+    def problem(self, budget: Budget) -> Problem:
+        """Pictures of the seen combinations."""
+        lattices = self.lattices
+        silo = RenderedSilo(self.images, lattices, self.ctx)
+        return Problem(
+            space=lattices.space,
+            event=self.event,
+            federation=Federation([silo]),
+            budget=budget,
+            holdout=lattices.holdout,
+            composed=lattices.holdout.factors,
+            guidance_weight=self.guidance_weight,
+            deterministic=lattices.deterministic,
+        )
+
+    def prepare(self) -> None:
+        self.evaluation.prepare()
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        """The judges' scores and distances, and the task's own."""
+        from compbench.tasks.image_evaluation import to_uint8
+
+        own: list[Score] = []
+
+        def asking(condition: Tensor, *, stream: str, **given: Any) -> Tensor:
+            samples = sampler(condition, stream=stream, **given)
+            if stream in ("heldout", "seen"):
+                own.extend(self.referee.further(condition, to_uint8(samples), stream))
+            return samples.expand(-1, 3, -1, -1)
+
+        found = self.evaluation.evaluate(asking)
+        return Evaluation((*found.scores, *own), found.pictures)
+
+    @cached_property
+    def evaluation(self) -> ImageEvaluation:
+        """Judges and scores; made when first asked for, which a contestant never does."""
+        from compbench.tasks.image_evaluation import ImageEvaluation
+
+        return ImageEvaluation(
+            real=RenderedImages(self.images, self.lattices, self.event, self.ctx),
+            space=self.lattices.space,
+            holdout=self.lattices.holdout,
+            judge=self.referee.judge,
+            sizes=self.referee.sizes,
+            dataset=self.referee.dataset,
+            ctx=self.ctx,
+        )
+
+
+class RenderedSilo:
+    """Pictures of seen combinations, drawn uniformly with replacement: rendered on the device, no workers, no I/O."""
+
+    name = "all"
+
+    def __init__(self, images: Images, lattices: Lattices, ctx: TaskContext) -> None:
+        self._images, self._lattices, self._device = images, lattices, ctx.device
+        self.size = lattices.num_seen
+
+    def batch(self, size: int, generator: Generator) -> Batch:
+        """Seen pictures in [-1, 1] and their conditions."""
+        fine = self._lattices.draw(size, generator, seen_only=True)
+        x1 = send(self._images(fine), self._device).float().div_(127.5).sub_(1)
+        return Batch(x1, send(self._lattices.condition(fine), self._device))
+
+
+class RenderedImages:
+    """Real pictures for the referee, in three channels, as judges and Inception take them."""
+
+    def __init__(self, images: Images, lattices: Lattices, event: Event, ctx: TaskContext) -> None:
+        self._images, self._lattices, self._device = images, lattices, ctx.device
+        self.shape: tuple[int, int, int] = (3, event.shape[1], event.shape[2])
+
+    def of(self, condition: Tensor, generator: Generator) -> Tensor:
+        return self._of(self._lattices.refined(condition, generator))
+
+    def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:
+        fine = self._lattices.draw(size, generator, seen_only=seen_only)
+        return self._of(fine), send(self._lattices.condition(fine), self._device)
+
+    def _of(self, fine: Tensor) -> Tensor:
+        import torch
+
+        made = [self._images(fine[first : first + BLOCK]) for first in range(0, len(fine), BLOCK)]
+        return send(torch.cat(made), self._device).expand(-1, 3, -1, -1)
+
+
+def binned(fine: FactorSpace, bins: dict[str, int]) -> FactorSpace:
+    """The lattice of conditions over some factors of a fine one, by their number of bins, in the order given.
+
+    Raises:
+        CompbenchError: a number of bins that does not divide the factor's values.
+    """
+    factors = []
+    for name, count in bins.items():
+        factor = fine.factors[fine.index(name)]
+        if factor.size % count:
+            raise CompbenchError(f"{count} bins of '{name}': must divide {factor.size}, the number of its values.")
+        factors.append(factor._replace(size=count, values=factor.values if count == factor.size else ()))
+    return FactorSpace(factors)
