@@ -9,6 +9,7 @@ from typing import NamedTuple
 FAMILIES = {
     "compbench.tasks.image_holdout": "images",
     "compbench.tasks.dsprites": "images",
+    "compbench.tasks.concept_space": "images",
     "compbench.tasks.gaussian": "plane",
     "compbench.tasks.rooms": "rooms",
     "compbench.tasks.bump": "bumps",

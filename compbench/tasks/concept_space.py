@@ -1,0 +1,141 @@
+"""One coloured shape (28x28): two shapes, two colours, two sizes; the four combinations with at most one change are seen.
+
+concept-space  seen: a small red disc, and it with one of shape, colour and size changed; held out: two changes, and all three
+
+Okawa et al. 2023 (Compositional abilities emerge multiplicatively) and Park et al. 2024 (Emergence of hidden capabilities);
+their pictures are not published, so a renderer of ours draws them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from compbench.errors import CompbenchError
+from compbench.factors import Factor, FactorSpace
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Budget, Event, Score, Source, Task, TaskContext
+from compbench.tasks.coverage import CoverageSettings, holdout_of, said
+from compbench.tasks.lattice_images import Lattices, OpenLattice, Referee, binned
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+EVENT = Event("image", (3, 28, 28))
+FINE = FactorSpace(
+    [Factor("shape", 2, ("disc", "triangle")), Factor("colour", 16), Factor("size", 8), Factor("x", 9), Factor("y", 9)]
+)
+NAMES = ("shape", "colour", "size")
+WORDS = {"colour": ("red", "blue"), "size": ("small", "large")}
+
+
+class Settings(CoverageSettings):
+    """What can be changed by `--set task.NAME=VALUE`."""
+
+    colour_signal: float = Field(0.7, gt=0.2, le=0.8, description="distance of the two colours, as a share of red to blue")
+    size_signal: float = Field(3.0, gt=1, le=5, description="distance of the two sizes, in pixels of radius")
+    judge: Literal["plain", "pooled"] = Field("plain", description="architecture of both judges")
+
+
+BUDGETS = {
+    "smoke": Budget(
+        train_steps=6,
+        batch_size=16,
+        width=16,
+        patch=4,
+        prediction="denoised",
+        learning_rate=2e-3,
+        ema_decay=0.9,
+        sample_steps=3,
+    ),
+    "quick": Budget(
+        train_steps=800,
+        batch_size=32,
+        width=32,
+        patch=4,
+        prediction="denoised",
+        learning_rate=2e-3,
+        warmup_steps=50,
+        ema_decay=0.99,
+        sample_steps=20,
+    ),
+}
+BUDGETS["standard"] = BUDGETS["quick"].model_copy(update={"train_steps": 3200, "ema_decay": 0.997})
+BUDGETS["paper"] = Budget(
+    train_steps=20_000,
+    batch_size=128,
+    width=64,
+    learning_rate=2e-4,
+    final_learning_rate=1e-5,
+    warmup_steps=500,
+    ema_decay=0.999,
+    sample_steps=100,
+    checkpoint_seconds=300.0,
+)
+GUIDANCE = 2.0
+
+
+def make_task(settings: Settings | None = None) -> Task:
+    """The task.  Raises CompbenchError for a coverage that no design has."""
+    settings = settings or Settings()
+    space = FactorSpace(
+        factor._replace(values=WORDS.get(factor.name, factor.values)) for factor in binned(FINE, dict.fromkeys(NAMES, 2)).factors
+    )
+    holdout = holdout_of(space, NAMES, settings, lambda *cell: sum(cell) > 1)
+    lattices = Lattices(FINE, space, holdout)
+    return Task(
+        name="concept-space",
+        summary=f"a coloured shape of two kinds each, {said(settings, 'two or three changes of the base never seen')}",
+        space=space,
+        holdout=holdout,
+        event=EVENT,
+        budgets=BUDGETS,
+        source=embedded,
+        open=partial(open_concepts, lattices, settings),
+        primary="heldout_accuracy",
+        guidance_weights=dict.fromkeys(BUDGETS, GUIDANCE),
+        settings=settings,
+        configure=make_task,
+        citation="Compositional Abilities Emerge Multiplicatively, 2023; Emergence of Hidden Capabilities, 2024",
+        notes=[
+            "seen: 000, 100, 010, 001; held out at distance 1 of a seen one: 110, 101, 011; at distance 2: 111",
+            "position and the exact shade and radius vary, and no condition names them",
+        ],
+        paper_notes=[
+            "follows both papers: a 2 x 2 x 2 lattice of shape, colour and size, four cells seen, 28 x 28 pixels, and signals as "
+            "the distance of a concept's two classes",
+            "chosen: the renderer, the bands' widths, network, steps and rates; one judge of three heads stands for three probes",
+        ],
+    )
+
+
+def embedded(folder: Path, asked: str) -> Source:
+    """Our renderer: the papers publish no pictures."""
+    if asked == "official":
+        raise CompbenchError("concept-space has no official files, its papers publish none; use --source auto.")
+    return Source("embedded", "concepts renderer", "concepts-1")
+
+
+def open_concepts(lattices: Lattices, settings: Settings, ctx: TaskContext) -> OpenLattice:
+    """The task with its renderer."""
+    from compbench.data.concepts_renderer import ConceptsRenderer
+    from compbench.metrics.judge import JudgeSettings
+    from compbench.tasks.image_presets import DIGIT_SIZES
+
+    steps, width = {"smoke": (60, 16), "quick": (400, 16), "standard": (400, 16), "paper": (3000, 32)}[ctx.preset]
+    signals = {"colour_signal": settings.colour_signal, "size_signal": settings.size_signal}
+    referee = Referee(f"concepts {signals}", JudgeSettings(settings.judge, width, steps, 64), DIGIT_SIZES[ctx.preset], no_more)
+    return OpenLattice(ConceptsRenderer(**signals, device=ctx.device), lattices, EVENT, referee, GUIDANCE, ctx)
+
+
+def no_more(asked: Tensor, samples: Tensor, split: str) -> list[Score]:
+    """No scores beside the judges'."""
+    return []
+
+
+@hookimpl
+def compbench_tasks() -> tuple[Task, ...]:
+    return (make_task(),)
