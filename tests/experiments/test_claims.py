@@ -1,0 +1,71 @@
+"""The table of claims: what holds, what is reversed, what is open, and a fresh document."""
+
+from __future__ import annotations
+
+import claims
+from support.sample_records import record, score
+
+from compbench.schemas import Record
+
+TASK = "shapes3d-heavy"
+
+
+def runs(method: str, values: tuple[float, ...], *, seen: float = 0.99, **facts) -> list[Record]:
+    return [
+        record(
+            score(value=value, ceiling=1.0),
+            score(name="seen_accuracy", split="seen", value=seen, ceiling=1.0, primary=False),
+            method=method,
+            task=TASK,
+            seed=seed,
+            **facts,
+        )
+        for seed, value in enumerate(values)
+    ]
+
+
+def verdicts(*records: Record) -> dict[tuple[str, str], str]:
+    found = claims.examine(records, "quick")
+    return {
+        (each.claim.better.method, each.claim.worse.method): verdict
+        for each, verdict in zip(found, claims.verdicts(found), strict=True)
+    }
+
+
+def test_a_clear_order_holds_and_its_opposite_is_reversed() -> None:
+    good, poor = runs("factored", (0.80, 0.82, 0.81)), runs("mono", (0.50, 0.51, 0.52))
+    assert verdicts(*good, *poor) == {("factored", "mono"): "**holds**"}
+    good, poor = runs("mono", (0.80, 0.82, 0.81)), runs("factored", (0.50, 0.51, 0.52))
+    assert verdicts(*good, *poor) == {("factored", "mono"): "**reversed**"}
+
+
+def test_noise_and_one_seed_are_open() -> None:
+    assert verdicts(*runs("factored", (0.8, 0.4, 0.6)), *runs("mono", (0.5, 0.6, 0.5)))["factored", "mono"] == "open"
+    assert verdicts(*runs("factored", (0.8,)), *runs("mono", (0.1,)))["factored", "mono"] == "open"
+
+
+def test_what_has_not_learnt_is_said() -> None:
+    found = verdicts(*runs("factored", (0.80, 0.82, 0.81), seen=0.2), *runs("mono", (0.50, 0.51, 0.52)))
+    assert found["factored", "mono"] == "**holds**; not learnt: 0.20 of the ceiling on seen"
+
+
+def test_of_a_distance_less_is_better() -> None:
+    def rows(method: str, values: tuple[float, ...]) -> list[Record]:
+        return [
+            record(
+                score(name="heldout_sw2", metric="sw2", value=value, direction="lower", ceiling=None, primary=True),
+                method=method,
+                task="gmm-id",
+                seed=seed,
+            )
+            for seed, value in enumerate(values)
+        ]
+
+    found = verdicts(*rows("fkc-oracle", (0.1, 0.12, 0.11)), *rows("naive-sde-oracle", (1.0, 1.1, 1.05)))
+    assert found == {("fkc-oracle", "naive-sde-oracle"): "**holds**"}
+
+
+def test_the_documents_table_is_fresh() -> None:
+    text = (claims.ROOT / "docs" / "results.md").read_text("utf-8")
+    found = text.split(claims.BEGIN)[1].split(claims.END)[0].strip()
+    assert found == claims.report(claims.ROOT / "leaderboards" / "records", "")
