@@ -42,6 +42,7 @@ class Material(NamedTuple):
         catalogue: what is known of tasks beside their records.
         profiles: what methods cost, by `cost_key`.
         methods: what is known of methods, by name.
+        reasons: of each method and task why the method cannot work there; "" where it can (`list --matrix --json`).
         way: address of the folder of records, as seen from the page; "" and nothing links to it.
     """
 
@@ -52,6 +53,7 @@ class Material(NamedTuple):
     catalogue: Catalogue = {}
     profiles: Mapping[str, CostProfile] = {}
     methods: Mapping[str, MethodFacts] = {}
+    reasons: Mapping[str, Mapping[str, str]] = {}
     way: str = ""
 
 
@@ -77,7 +79,7 @@ def tables(material: Material) -> tuple[Board, tuple[Contest, ...]]:
     """All rows, and the matrix of methods by families at each preset."""
     defaults = {(name, facts.distribution): (facts.version, facts.defaults) for name, facts in material.methods.items()}
     board = aggregate(material.records, material.standings, material.catalogue, material.profiles, defaults)
-    return board, contests(board)
+    return board, contests(board, material.reasons)
 
 
 def contents(material: Material) -> Mapping[str, bytes]:

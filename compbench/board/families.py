@@ -27,6 +27,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """The core tasks of each family; others have boards of their own only."""
 
+Reasons = Mapping[str, Mapping[str, str]]
+NO_REASONS: Reasons = {}
+
 State = Literal["ranked", "one seed", "incomplete", "reference"]
 
 
@@ -75,7 +78,7 @@ class Contest(NamedTuple):
     methods: tuple[tuple[str, str], ...]
 
 
-def contests(board: Board) -> tuple[Contest, ...]:
+def contests(board: Board, reasons: Reasons = NO_REASONS) -> tuple[Contest, ...]:
     """One contest for each preset at which some core task was run under its own protocol, the longest preset first.
 
     Each task counts with one data source, the same for all methods: that on which most of them ran.
@@ -85,13 +88,13 @@ def contests(board: Board) -> tuple[Contest, ...]:
     for row in board.rows:
         if row.section.task in core and not row.section.changed:
             found[row.section.preset][row.section.task][row.section].append(row)
-    made = (_contest(preset, found[preset], board) for preset in sorted(found, key=PRESETS.index, reverse=True))
+    made = (_contest(preset, found[preset], board, reasons) for preset in sorted(found, key=PRESETS.index, reverse=True))
     return tuple(contest for contest in made if contest.families)
 
 
-def _contest(preset: str, tasks: Mapping[str, Mapping[Section, list[BoardRow]]], board: Board) -> Contest:
+def _contest(preset: str, tasks: Mapping[str, Mapping[Section, list[BoardRow]]], board: Board, reasons: Reasons) -> Contest:
     newest = {task: min(sections.items(), key=_seniority) for task, sections in tasks.items()}
-    made = [_family(name, names, newest, board) for name, names in FAMILIES.items()]
+    made = [_family(name, names, newest, board, reasons) for name, names in FAMILIES.items()]
     families = tuple(family for family in made if family.sections or family.aside)
     methods = {method for family in families for method in family.standings}
     return Contest(preset, families, tuple(sorted(methods, key=lambda method: _place(method, families))))
@@ -104,7 +107,13 @@ def _seniority(item: tuple[Section, list[BoardRow]]) -> tuple[object, ...]:
     return -section.task_version, -many, section.source != "official", section.fingerprint
 
 
-def _family(name: str, names: Sequence[str], tasks: Mapping[str, tuple[Section, list[BoardRow]]], board: Board) -> Family:
+def _family(
+    name: str,
+    names: Sequence[str],
+    tasks: Mapping[str, tuple[Section, list[BoardRow]]],
+    board: Board,
+    reasons: Reasons,
+) -> Family:
     counted: list[tuple[Section, Scale, list[BoardRow]]] = []
     aside = []
     for task in names:
@@ -122,11 +131,17 @@ def _family(name: str, names: Sequence[str], tasks: Mapping[str, tuple[Section, 
     if all(why == "no method ran it" for _, why in aside) and not counted:
         aside = []
     methods = {(row.method, row.group.distribution) for _, _, rows in counted for row in rows if row.kind != "ablation"}
-    standings = {method: found for method in sorted(methods) if (found := _standing(method, counted)) is not None}
+    standings = {
+        method: found
+        for method in sorted(methods)
+        if (found := _standing(method, counted, reasons.get(method[0], {}))) is not None
+    }
     return Family(name, tuple((section, scale) for section, scale, _ in counted), tuple(aside), _ranked(standings))
 
 
-def _standing(method: tuple[str, str], tasks: Sequence[tuple[Section, Scale, list[BoardRow]]]) -> Standing | None:
+def _standing(
+    method: tuple[str, str], tasks: Sequence[tuple[Section, Scale, list[BoardRow]]], reasons: Mapping[str, str]
+) -> Standing | None:
     """What a method attained over a family; None where it only refused."""
     ran: list[tuple[BoardRow, dict[int, float]]] = []
     left_out = []
@@ -135,6 +150,7 @@ def _standing(method: tuple[str, str], tasks: Sequence[tuple[Section, Scale, lis
         shares = _shares(row, scale) if row else {}
         if row is None or not shares:
             why = "; ".join(f"{entry.status}: {entry.reason}" for entry in row.failures) if row else "not run"
+            why = reasons.get(section.task, "").rpartition(": ")[2].rstrip(".") or why
             left_out.append(f"{section.task} ({why})")
         else:
             ran.append((row, shares))

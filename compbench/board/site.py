@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from pydantic import TypeAdapter
+
 from compbench.store.records import Problem, Store
 
 if TYPE_CHECKING:
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from compbench.schemas import Record
 
 PAPERS = "papers.csv"
+MATRIX = "matrix.json"
+"""Beside the records: what `compbench list --matrix --json` printed, so that the board says why a place is empty."""
+
 PROFILES = "profiles"
 """Folder beside that of the records: what `compbench profile` measured."""
 
@@ -76,8 +81,9 @@ def read(records: Path, output: Path, *, link: bool = False) -> tuple[Material, 
     modules = {record.spec.method: record.plugin.module for record in sorted(found, key=lambda record: record.started)}
     methods = method_facts(modules, output, records.resolve().parent.parent)
     papers = papers_beside(records)
-    material = Material(found, papers, picture, standings, tasks, by_cost_key(costs), methods, way)
-    return material, [*problems, *more, *bad]
+    reasons, wrong = matrix_beside(records)
+    material = Material(found, papers, picture, standings, tasks, by_cost_key(costs), methods, reasons, way)
+    return material, [*problems, *more, *bad, *wrong]
 
 
 def papers_beside(records: Path) -> Path | None:
@@ -86,3 +92,14 @@ def papers_beside(records: Path) -> Path | None:
         if path.is_file():
             return path
     return None
+
+
+def matrix_beside(records: Path) -> tuple[dict[str, dict[str, str]], list[Problem]]:
+    """The matrix beside a folder of records; empty where there is none or where it cannot be read, which is a problem."""
+    path = records.parent / MATRIX
+    if not path.is_file():
+        return {}, []
+    try:
+        return TypeAdapter(dict[str, dict[str, str]]).validate_json(path.read_bytes()), []
+    except ValueError as error:
+        return {}, [Problem(path, f"is not what `compbench list --matrix --json` prints: {str(error).splitlines()[0]}")]

@@ -59,7 +59,8 @@ def _show_matrix(*, as_json: bool) -> None:
 
     pairs = matrix()
     if as_json:
-        click.echo(json.dumps(pairs))
+        refused = {method: {task: why for task, why in row.items() if why} for method, row in pairs.items()}
+        click.echo(json.dumps(refused, indent=1, sort_keys=True))
         return
     width = max(map(len, pairs), default=0)
     for method, reasons in pairs.items():

@@ -165,3 +165,15 @@ def test_the_csv_has_a_line_for_each_method_and_family_that_it_ran() -> None:
         ("factored", "images", "ranked", "1"),
         ("mono", "images", "ranked", "2"),
     ]
+
+
+def test_what_cannot_work_says_why_and_what_nobody_ran_does_not() -> None:
+    reasons = {"mono": {TASKS[2]: "method 'mono' cannot work on task 'x': the task has no analytic scores."}}
+    records = [*runs("factored", GOOD), *runs("mono", POOR, *TASKS[:2]), *runs("slice-cfg", POOR, *TASKS[:2])]
+    (contest,) = contests(aggregate(records), reasons)
+    left_out = {method: standing.left_out for (method, _), standing in contest.families[0].standings.items()}
+    assert left_out == {
+        "factored": (),
+        "mono": (f"{TASKS[2]} (the task has no analytic scores)",),
+        "slice-cfg": (f"{TASKS[2]} (not run)",),
+    }
