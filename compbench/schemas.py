@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from compbench.interfaces import LARGEST, Budget, Presets, Score
 
-RECORD_FORMAT = 6
+RECORD_FORMAT = 7
 """Goes up when a record's fields change; `compbench.store.format` migrates older ones.  2: the file has a digest of itself.
-6: `spec.code` is a hash of meaning, and the record says which commit it was."""
+6: `spec.code` is a hash of meaning, and the record says which commit it was.  7: it says whether samples alone were scored."""
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
 MOST = 10**6
@@ -71,6 +71,7 @@ class RunRequest(Frozen):
     threads: int = Field(0, ge=0, description="CPU threads of each child; 0 is all cores over slots")
     slots: int = Field(1, ge=1, description="runs side by side on this machine")
     trace: bool = False
+    keep_samples: bool = Field(False, description="keep the samples beside the weights, for `rescore`")
     home: str = Field(description="COMPBENCH_HOME")
 
 
@@ -230,6 +231,8 @@ class Record(Frozen):
     oracle: bool = False
     in_process: bool = False
     resumed: bool = Field(False, description="whether the fit went on from a checkpoint")
+    rescored: str = Field("", max_length=300, description="name of the record whose kept samples or weights were scored again")
+    samples_only: bool = Field(False, description="whether samples or weights from elsewhere were scored: no training was seen")
     started: str = Field("", max_length=40, description="UTC, ISO 8601")
     seconds: float = Field(0.0, ge=0, le=LARGEST, description="whole attempt, wall clock")
 

@@ -21,7 +21,7 @@ from compbench.board.ranking import Rank, ranks
 from compbench.board.timing import NONE, Timing, timing
 from compbench.schemas import Record
 from compbench.store.profiles import CostProfile
-from compbench.store.verification import Verification
+from compbench.store.verification import SAMPLES_ONLY, Verification
 
 Kind = Literal["run", "ablation", "reference"]
 """`run` competes; `ablation` is a method under other settings, of an older version or on another device than that row."""
@@ -38,7 +38,8 @@ class BoardRow(NamedTuple):
 
     Attributes:
         variant: what sets the row apart from others of its method: differing settings, version, precision.
-        kind: see `Kind`; "reference" for oracles, pooled silos and other training data, which do not compete.
+        kind: see `Kind`; "reference" for oracles, pooled silos, other training data and samples of
+            which no training was seen: they do not compete.
         seeds: of the successful runs.
         statuses: how many runs ended how.
         scores: by column: the score's name, or name@vN for a metric version that the section has outgrown.
@@ -257,6 +258,8 @@ def _vouched(row: BoardRow, standings: Mapping[str, Verification]) -> BoardRow:
     declared = {standing.training_data for standing in known}
     training = "external" if "external" in declared else "seen" if declared == {"seen"} else "undeclared"
     many = sum(standing.level == "reproduced" for standing in known)
+    if row.level == SAMPLES_ONLY:
+        return row._replace(training=training)
     level = "self-reported" if not many else "reproduced" if many == len(row.seeds) else f"reproduced {many}/{len(row.seeds)}"
     return row._replace(level=level, training=training, kind="reference" if training == "external" else row.kind)
 
@@ -285,7 +288,7 @@ def _row(
         variant=variant,
         device=group.device,
         precision=group.precision,
-        kind="reference" if any(record.oracle or record.pooled_silos for record in kept) else "run",
+        kind="reference" if any(record.oracle or record.pooled_silos or record.samples_only for record in kept) else "run",
         seeds=tuple(record.spec.seed for record in ok),
         statuses=dict(sorted(Counter(record.status for record in kept).items())),
         scores=scores,
@@ -299,6 +302,7 @@ def _row(
         records=tuple(record.name for record in kept),
         group=group,
         pooled=any(record.pooled_silos for record in kept),
+        level=SAMPLES_ONLY if any(record.samples_only for record in kept) else "self-reported",
         threads=tuple(sorted({record.environment.threads for record in ok} - {0})),
     )
 

@@ -13,6 +13,7 @@ from compbench.board.groups import Section
 from compbench.board.papers import PaperFigure
 from compbench.board.ranking import Rank
 from compbench.store.text import clean
+from compbench.store.verification import SAMPLES_ONLY
 
 SPLITS = ("heldout", "all", "seen", "none")
 SPLIT_TITLES = {
@@ -151,7 +152,7 @@ def failure(entry: Failure) -> str:
 
 def reference(row: BoardRow) -> str:
     """What a row that does not compete is called."""
-    return "centralised reference" if row.pooled else "reference"
+    return SAMPLES_ONLY if row.level == SAMPLES_ONLY else "centralised reference" if row.pooled else "reference"
 
 
 def notes(row: BoardRow) -> tuple[str, ...]:
@@ -160,6 +161,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     if row.kind == "reference":
         why = "trained on other data too" if row.training == "external" else "an oracle"
         why = "had the data of all silos in one place" if row.pooled else why
+        why = "its training was not seen" if row.level == SAMPLES_ONLY else why
         found.append(f"{reference(row)}: {why}; does not compete")
     if row.kind == "run" and not row.rank and len(row.seeds) == 1:
         found.append("one seed: not ranked")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @run_options
 @click.option("--in-process", is_flag=True, help="Everything in this process, for debuggers; no time limit.")
 @click.option("--trace", is_flag=True, help="Write a torch profiler trace of some training steps beside the weights.")
+@click.option("--keep-samples", is_flag=True, help="Keep the samples beside the weights, for `rescore`.")
 @click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes all cores.")
 @click.option("--dry-run", is_flag=True, help="Only say each run's identity, what its record is called, and whether it is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
@@ -45,7 +46,8 @@ def run(
 
     terminate_like_ctrl_c()
     overrides = parse_overrides(options["overrides"])
-    requests = run_requests([method], [task], overrides, options, seeds=options["seeds"], trace=trace, threads=threads)
+    more = {"trace": trace, "threads": threads, "keep_samples": options["keep_samples"]}
+    requests = run_requests([method], [task], overrides, options, seeds=options["seeds"], **more)
     if dry_run:
         _foretell(requests)
         return

@@ -157,6 +157,8 @@ def _circumstances(record: Record, path: Path) -> Iterator[tuple[str, str]]:
     yield "changed", ", ".join(_changed(record)) or "nothing: default settings, the preset's budget"
     yield "versions", f"method {spec.method_version}, task {spec.task_version}, compbench {where.compbench}; {_code_age(record)}"
     yield "level", _level(record, path)
+    if record.rescored:
+        yield "scored", f"again, from what was kept of {record.rescored}"
     shared = f", shared by {where.slots} runs" if where.slots > 1 else ""
     machine = where.device if where.device != "cpu" else where.cpu or "unknown processor"
     began = record.started[:16].replace("T", " ")
@@ -203,4 +205,6 @@ def _level(record: Record, path: Path) -> str:
     except (CompbenchError, OSError):
         found = {}
     standing = found.get(record.name, verification.Verification())
+    if record.samples_only:
+        return f"{verification.SAMPLES_ONLY}: no training was seen; training data {standing.training_data}"
     return f"{standing.level}, training data {standing.training_data}"

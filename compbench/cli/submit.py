@@ -44,7 +44,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     if len(note) > 300:
         raise CompbenchError(f"--note has {len(note)} characters; 300 are the most.")
     store, registry = Store(home_of_user().records), Registry()
-    paths = sorted({path for text in records for path in _matching(store, text)})
+    paths = sorted({path for text in records for path in matching(store, text)})
     submissions = [checked(path, registry) for path in with_other_attempts(paths)]
     laid_out = lay_out(submissions, leaderboards, training_data=training_data, note=" ".join(note.split()))
     for path in laid_out.written:
@@ -58,7 +58,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     click.echo(f"next: {board}, commit {leaderboards}, and open a pull request")
 
 
-def _matching(store: Store, text: str) -> list[Path]:
+def matching(store: Store, text: str) -> list[Path]:
     """A path, or all records in whose names a text occurs.  Raises CompbenchError if there are none."""
     found = [path for path in store.paths() if text in path.name] if not Path(text).is_file() else []
     return found or [store.find(text)]

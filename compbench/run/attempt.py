@@ -6,7 +6,7 @@ import contextlib
 import re
 import time
 import traceback as tracebacks
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -35,8 +35,9 @@ from compbench.run.messages import (
 )
 from compbench.run.processes import Ended, last_line
 from compbench.run.resolve import check_same
+from compbench.run.sample_pool import SAMPLES_FILE
 from compbench.run.signals import uninterrupted
-from compbench.schemas import Profile, Record, RunRequest, RunSpec, Status
+from compbench.schemas import Code, Plugin, Profile, Record, RunRequest, RunSpec, Status
 from compbench.store.lease import Busy, Lease, take
 from compbench.store.records import MAX_PICTURE_BYTES, Store, Taken, read_record
 from compbench.store.validate import check_scores
@@ -94,7 +95,7 @@ class Attempt:
         self.force, self.resume, self.in_process = force, resume, in_process
         self.store = Store(home.records)
         self.registry = Registry(tuple(Path(file) for file in request.plugins))
-        self.plugin = plugin_of(request, self.registry)
+        self.plugin = self._plugin()
         self.started, self.clock = datetime.now(UTC), time.monotonic()
         self.facts: dict[str, Any] = {}
         self.profile = Profile()
@@ -153,35 +154,9 @@ class Attempt:
         return None if record is None else Outcome(record, self.store.folder / f"{record.name}.json", reused=True)
 
     def _course(self) -> Ending:
-        """Prepare, open, fit, evaluate, measure, publish."""
+        """The stages, and how they ended."""
         try:
-            watch = self.pair.watch
-            watch.worked()
-            self.pair.prepare()
-            self._lay_out()
-            watch.waited()
-            start = time.monotonic()
-            opened = self.pair.open(
-                Open(
-                    source=self.referee.source,
-                    precision=self.spec.precision,
-                    device=self.referee.device,
-                    resume=self.resume,
-                )
-            )
-            cost = self._fit(opened)
-            fit_seconds = time.monotonic() - start
-            watch.worked()
-            found = self.pair.evaluate()
-            watch.worked(sampling=True)
-            self.scores = found.scores
-            self.artifacts = self._pictures(found)
-            measured = self.pair.measure()
-            self.facts = measured.facts
-            self.profile = profile_of(
-                measured.profile, found, watch, budget=self.spec.budget, fit_seconds=fit_seconds, shared=cost
-            )
-            self._publish()
+            self._stages()
             return Ending("ok")
         except Ended as end:
             self.pair.stop(gracefully=end.status == "timeout")
@@ -203,6 +178,32 @@ class Attempt:
             self.pair.stop(gracefully=False)
             text = f"compbench itself failed: {type(error).__name__}: {' '.join(str(error).split())}"
             return Ending("failed", text[:1900], "".join(tracebacks.format_exception(error))[-7900:])
+
+    def _stages(self) -> None:
+        """Prepare, open, fit, evaluate, measure, publish."""
+        watch = self.pair.watch
+        watch.worked()
+        self.pair.prepare()
+        self._lay_out()
+        watch.waited()
+        start = time.monotonic()
+        opened = self._open()
+        cost = self._fit(opened)
+        fit_seconds = time.monotonic() - start
+        watch.worked()
+        found = self.pair.evaluate()
+        watch.worked(sampling=True)
+        self._take_scores(found)
+        measured = self.pair.measure()
+        self.facts = measured.facts
+        self.profile = profile_of(measured.profile, found, watch, budget=self.spec.budget, fit_seconds=fit_seconds, shared=cost)
+        self._publish()
+
+    def _open(self) -> Opened:
+        """Open the contestant's data."""
+        referee = self.referee
+        order = Open(source=referee.source, precision=self.spec.precision, device=referee.device, resume=self.resume)
+        return self.pair.open(order)
 
     def _lay_out(self) -> None:
         """Prepare the contestant's folder: checkpoints of this run if it resumes, and links to what was made of the data."""
@@ -229,6 +230,12 @@ class Attempt:
             made = FitCost(seconds=seconds, cpu_seconds=fitted.cpu_seconds, train_steps=fitted.train_steps, ledger=fitted.ledger)
             place.keep(self.pair.contestant_folder / "run" / FIT_FILE, made)
         return None
+
+    def _take_scores(self, found: Evaluated) -> None:
+        """Scores, pictures, and the samples where they are to be kept."""
+        self.scores, self.artifacts = found.scores, self._pictures(found)
+        if self.request.keep_samples:
+            self._take(self.pair.referee_folder / SAMPLES_FILE)
 
     def _pictures(self, found: Evaluated) -> dict[str, bytes]:
         """The referee's pictures, from its own folder."""
@@ -324,6 +331,18 @@ class Attempt:
             record = record.model_copy(update={"attempt": self.store.next_attempt(record.identity)})
         return self.store.write(record, artifacts)
 
+    def _plugin(self) -> Plugin:
+        """The distribution and the file of the method."""
+        return plugin_of(self.request, self.registry)
+
+    def _origin(self, metrics: Iterable[str]) -> tuple[str, Code]:
+        """The code that the record is of."""
+        return origin_of(self.request, self.registry, metrics)
+
+    def _settings(self) -> dict[str, Any]:
+        """The method's settings, as the spec has them."""
+        return self.contestant.settings
+
     def _spec(self) -> RunSpec:
         """The spec, of what parent and referee know; of the contestant's answer only settings and version are taken."""
         contestant, referee, request = self.contestant, self.referee, self.request
@@ -333,7 +352,7 @@ class Attempt:
             )
         if (contestant.budget, contestant.task_settings) != (referee.budget, referee.task_settings):
             raise CompbenchError(f"'{request.method}' resolves the task or its budget otherwise than the referee does.")
-        digest, self.code = origin_of(request, self.registry, referee.metrics)
+        digest, self.code = self._origin(referee.metrics)
         return RunSpec(
             task=request.task,
             task_version=referee.task_version,
@@ -341,7 +360,7 @@ class Attempt:
             method=request.method,
             method_version=contestant.method_version,
             code=digest,
-            settings=contestant.settings,
+            settings=self._settings(),
             budget=referee.budget,
             budget_changed=referee.budget_changed,
             preset=request.preset,

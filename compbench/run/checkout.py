@@ -42,6 +42,12 @@ def origin_of(request: RunRequest, registry: Registry, metrics: Iterable[str]) -
     return code.digest, Code(parts=code.parts, compbench=own, plugin=plugin)
 
 
+def task_origin(request: RunRequest, registry: Registry, metrics: Iterable[str]) -> tuple[str, Code]:
+    """The same of a task and its metrics alone: there is no method."""
+    code = code_of(registry, method="", task=request.task, metrics=metrics)
+    return code.digest, Code(parts=code.parts, compbench=checkout_of(Path(compbench.__file__)))
+
+
 def _git(folder: Path, *arguments: str) -> str | None:
     """What git prints; None if it fails, or is not here."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]

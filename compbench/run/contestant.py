@@ -128,6 +128,8 @@ class Contestant:
         """Fit the method, or take a fit that another run made; then the second stage of an extension task."""
         import torch
 
+        if order.kept:
+            return self._keep_model(Path(order.kept))
         self._shared = bool(order.shared) and self._taken_from(order)
         if not self._shared:
             self.model = self._own_fit()
@@ -147,6 +149,21 @@ class Contestant:
         self.checkpoints.clear()
         cpu_seconds = sum(stage.cpu_seconds for stage in self.stages if stage.name == "fit")
         return Fitted(shared=self._shared, cpu_seconds=cpu_seconds, train_steps=self._steps, ledger=ledger)
+
+    def _keep_model(self, weights: Path) -> Fitted:
+        """Take the weights of a finished model.  Raises CompbenchError where the method cannot."""
+        name = self.method.name
+        if self.method.build is None:
+            raise CompbenchError(f"method '{name}' has no `build`, so weights cannot be loaded into it; samples can be scored.")
+        final = self.problem.extension.problem if self.problem.extension else self.problem
+        model = self.method.build(self.settings, final).to(self.device)
+        try:
+            model.load_state_dict(load_tensors(weights)[0])
+        except RuntimeError as error:
+            why = " ".join(str(error).split())[:200]
+            raise CompbenchError(f"the weights do not fit '{name}' with these settings and this budget: {why}") from error
+        self.model = model.eval()
+        return Fitted(shared=True)
 
     def _taken_from(self, order: Fit) -> bool:
         """Load a shared fit; False where it does not fit the method or does not say what it did with the silos."""

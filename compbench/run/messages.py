@@ -89,10 +89,11 @@ class FitCost(Message):
 
 
 class Fit(Message):
-    """Fit, or load the fit of `shared`, whose cost is known."""
+    """Fit, or load the fit of `shared`, whose cost is known; or take the finished model of `kept`, with nothing to fit."""
 
     shared: str = ""
     cost: FitCost | None = None
+    kept: str = ""
 
 
 class Evaluate(Message):

@@ -17,12 +17,15 @@ from compbench.interfaces import Evaluation, Event, Request, Source
 from compbench.registry import Registry
 from compbench.run.messages import WARM_UP, Evaluated, RefereeDescribed, SourceUsed
 from compbench.run.resolve import budget_of, metrics_of, task_context, task_of
+from compbench.run.sample_pool import KEPT, SAMPLES_FILE, Recorder, write_pool
 from compbench.schemas import RunRequest, Stage
 
 if TYPE_CHECKING:
     import numpy
     from torch import Tensor
 
+Note = Callable[[Request, str, "Tensor"], None]
+"""Is shown each request, its stream and its checked samples."""
 CPU_BATCH = 64
 GPU_BATCH = 512
 TRAJECTORY_BATCH = 256
@@ -41,8 +44,9 @@ class Referee:
         folder: Path,
         *,
         progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+        note: Note = lambda request, stream, samples: None,
     ) -> None:
-        self.request, self.folder, self.progress = request, folder, progress
+        self.request, self.folder, self.progress, self._note = request, folder, progress, note
         self.registry = Registry(tuple(Path(file) for file in request.plugins))
         self.stages: list[Stage] = []
         self._joules: float | None = None
@@ -92,9 +96,11 @@ class Referee:
             scores, the referee's stages, and the names of the pictures in the referee's folder.
         """
         joules = self._energy()
+        recorder = Recorder()
         sampler = CheckedSampler(
             answer, self.task.event, self.request, batch=self._batch(), progress=self.progress, warm_up=self.device.type == "cuda"
         )
+        sampler.note = recorder.note if self.request.keep_samples else self._note
         with profiling.timed(self.device) as clock:
             found: Evaluation = self.opened.evaluate(sampler)
         self.stages.append(Stage(name="sample", seconds=sampler.seconds))
@@ -103,6 +109,8 @@ class Referee:
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, picture in found.pictures.items():
             (self.folder / f"{name}.png").write_bytes(_png(picture))
+        if self.request.keep_samples:
+            write_pool(self.folder / SAMPLES_FILE, recorder.arrays(*KEPT))
         return Evaluated(
             scores=tuple(found.scores),
             stages=tuple(self.stages),
@@ -157,6 +165,7 @@ class CheckedSampler:
         warm_up: bool = False,
     ) -> None:
         self._cold = warm_up
+        self.note: Note = lambda request, stream, samples: None
         self._answer, self._event, self._request, self._batch = answer, event, request, batch
         self._progress = progress
         self.seconds = 0.0
@@ -189,6 +198,7 @@ class CheckedSampler:
             answer = self._answer(Request(rows, x0, *given), stream)
             self._times.append((not given, len(rows), time.perf_counter() - began))
             parts.append(self._checked(answer, x0, *given))
+            self.note(Request(rows, x0, *given), stream, parts[-1])
             self._progress(f"sample {stream}", first + len(rows), len(condition))
         made, seconds = torch.cat(parts), time.perf_counter() - start
         self.seconds += seconds

@@ -72,6 +72,8 @@ def reproduce(
         raise CompbenchError(f"{path.name} {error}") from error
     if record.status != "ok":
         raise CompbenchError(f"{path.name} is of a run that ended as '{record.status}'; there are no scores to reproduce.")
+    if record.samples_only:
+        raise CompbenchError(f"{path.name} is of samples only: no training was seen, so there is none to do again.")
     registry = Registry()
     home.root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="reproduction-", dir=home.root) as empty:
@@ -79,7 +81,7 @@ def reproduce(
         (Path(empty) / "data").symlink_to(home.data.resolve(), target_is_directory=True)
         threads = threads or min(record.environment.threads, num_cores())
         again = run(request_of(record.spec, Path(empty), threads), expected=record.spec, listener=listener).record
-    return compare(record, again, margin=lambda metric: _margin(registry, metric), tolerance=tolerance)
+    return compare(record, again, margin=lambda metric: margin_of(registry, metric), tolerance=tolerance)
 
 
 def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
@@ -132,5 +134,6 @@ def tolerated(score: Score, margin: float, relative: float) -> float:
     return allowed
 
 
-def _margin(registry: Registry, metric: str) -> float:
+def margin_of(registry: Registry, metric: str) -> float:
+    """The margin of a metric; 0 where it is not installed."""
     return registry.load("metrics", metric).margin if metric in registry.names("metrics") else 0.0

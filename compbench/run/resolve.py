@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from compbench.errors import CompbenchError, suggest
 from compbench.interfaces import NEEDS, Budget, Method, MethodSettings, Metric, Need, Source, Task, TaskContext
+from compbench.store.text import contrast
 
 if TYPE_CHECKING:
     import torch
@@ -108,7 +109,8 @@ def check_same(here: RunSpec, expected: RunSpec) -> None:
             now = {key: now.get(key) for key in was}
         if name not in OF_THE_CODE and was != now:
             what = name.replace("_", " ")
-            raise CompbenchError(f"this spec cannot be run here: {what} was {str(was)[:200]}, here it is {str(now)[:200]}.")
+            before, here_now = contrast(str(was), str(now))
+            raise CompbenchError(f"this spec cannot be run here: {what} was {before}, here it is {here_now}.")
 
 
 M = TypeVar("M", bound=BaseModel)

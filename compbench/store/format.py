@@ -53,6 +53,11 @@ def _with_code(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "format": 6}
 
 
+def _with_origin(raw: dict[str, Any]) -> dict[str, Any]:
+    """Format 6 knew only runs that fitted, sampled and scored."""
+    return {**raw, "format": 7}
+
+
 def _above_one(value: Any) -> bool:
     return isinstance(value, int | float) and value > 1
 
@@ -62,6 +67,7 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     3: _with_experts_counted,
     4: _with_other_cores,
     5: _with_code,
+    6: _with_origin,
 }
 """format -> function that turns a record of that format into the next.  Format 1 had no digest, and is read no more."""
 

@@ -73,14 +73,15 @@ class DefinitionHashes(NamedTuple):
 
 
 def code_of(registry: Registry, *, method: str, task: str, metrics: Iterable[str]) -> Code:
-    """The code of a method on a task that scores by some metrics.
+    """The code of a method on a task that scores by some metrics; without a method ("") that of the task and the metrics.
 
     Raises:
         CompbenchError: an unknown name, or a file that cannot be read or parsed.
     """
     known = set(registry.names("metrics"))
     scoring = [registry.entry("metrics", name) for name in sorted(set(metrics) & known)]
-    roots = [("method", registry.entry("methods", method)), ("task", registry.entry("tasks", task))]
+    roots = [("method", registry.entry("methods", method))] if method else []
+    roots.append(("task", registry.entry("tasks", task)))
     return meaning(*roots, *(("metrics", entry) for entry in scoring))
 
 
@@ -144,7 +145,8 @@ def differing(record: Record, registry: Registry) -> tuple[str, ...]:
         CompbenchError: its method or task is not installed here.
     """
     spec = record.spec
-    return differing_from(record, code_of(registry, method=spec.method, task=spec.task, metrics=spec.metrics))
+    method = "" if record.samples_only and not record.plugin.distribution else spec.method
+    return differing_from(record, code_of(registry, method=method, task=spec.task, metrics=spec.metrics))
 
 
 def differing_from(record: Record, today: Code) -> tuple[str, ...]:

@@ -115,6 +115,8 @@ def _check_run(record: Record) -> None:
 def _check_plugin(record: Record, registry: Registry) -> None:
     """The method must be one that others can get as it was; whether it has changed since, the board says."""
     plugin, name = record.plugin, record.spec.method
+    if record.samples_only and not plugin.distribution:
+        return
     if not plugin.distribution or plugin.version == "file":
         raise CompbenchError(f"is of a method from a file (--plugin); make a plugin of it: compbench new {name}.")
     entry = registry.entry("methods", name)

@@ -26,6 +26,8 @@ LEVEL_FORMAT = 1
 MAX_LEVEL_BYTES = 2**18
 
 LevelName = Literal["self-reported", "reproduced"]
+SAMPLES_ONLY = "samples only"
+"""Level of a record of samples or weights from elsewhere: the evaluation was seen, the training was not."""
 TrainingData = Literal["undeclared", "seen", "external"]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.sample_records import record, score
 
+from compbench.board import notation
 from compbench.board.aggregate import rows
 from compbench.board.catalogue import TaskFacts
 from compbench.board.notation import heading
@@ -133,6 +134,13 @@ def test_oracles_and_pooled_silos_are_references_and_do_not_rank(mark: str) -> N
     own, reference = rows([*seeds("factored", 0.2, 0.3), *seeds("best", 0.9, 0.95, more={mark: True})])
     assert (own.kind, own.rank) == ("run", (1, 1, 1, 1))
     assert (reference.kind, reference.rank) == ("reference", None)
+
+
+def test_samples_of_which_no_training_was_seen_stand_apart_and_say_so() -> None:
+    own, theirs = rows([*seeds("factored", 0.2, 0.3), *seeds("theirs", 0.9, 0.95, more={"samples_only": True})])
+    assert (own.level, own.rank) == ("self-reported", (1, 1, 1, 1))
+    assert (theirs.kind, theirs.level, theirs.rank) == ("reference", "samples only", None)
+    assert notation.notes(theirs)[0] == "samples only: its training was not seen; does not compete"
 
 
 def test_lower_is_better_where_the_primary_score_says_so() -> None:

@@ -2,9 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+from support.sample_records import record
+
+from compbench.errors import CompbenchError
 from compbench.interfaces import Metric, Task
 from compbench.registry import Entry, LoadResult, Registry
-from compbench.run.resolve import metrics_of
+from compbench.run.resolve import check_same, metrics_of
+from compbench.store.text import contrast
 
 
 class Larger(Registry):
@@ -38,3 +43,14 @@ def test_a_task_that_names_its_metrics_scores_by_these_alone() -> None:
     assert set(metrics_of(replace(images, metrics=("kid", "sw2")), Registry())) == {"kid", "sw2"}
     assert metrics_of(task("bump-center"), Registry()) == {}
     assert metrics_of(task("rotation"), Registry()) == {}
+
+
+def test_two_long_texts_are_shown_from_where_they_differ() -> None:
+    spec = record().spec
+    here = spec.model_copy(update={"fingerprint": "a" * 300 + "today"[:5]})
+    there = spec.model_copy(update={"fingerprint": "a" * 300 + "then"})
+    with pytest.raises(CompbenchError, match="fingerprint was …a+then, here it is …a+today") as error:
+        check_same(here, there)
+    assert len(str(error.value)) < 250
+    assert contrast("one", "two") == ("one", "two")
+    assert contrast("a" * 300, "a" * 301) == ("…" + "a" * 50, "…" + "a" * 51)

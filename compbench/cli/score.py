@@ -1,0 +1,151 @@
+"""score, rescore: scores of samples that are there already, without training."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from compbench.cli.options import home_of_user, rebuild_board
+from compbench.context import PRESETS
+from compbench.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from compbench.run.attempt import Outcome
+    from compbench.schemas import RunRequest
+
+FILE = click.Path(path_type=Path)
+OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
+
+
+@click.command()
+@click.argument("samples", required=False, type=FILE)
+@click.option("--task", required=True, help="Name of a task.")
+@click.option("--requests", type=FILE, metavar="FILE.npz", help="Only write what the task asks for, in order, into FILE.")
+@click.option("--name", default="", help="What the samples are called on boards; the file's name if left out.")
+@click.option("--weights", type=FILE, metavar="FILE", help="Score these weights of --method instead of samples.")
+@click.option("--method", default="", help="With --weights: a method that has `build`.")
+@click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="A method that is not installed.")
+@click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting of task, budget or method, as in run.")
+@click.option("--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="How many samples are asked for.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the conditions that are asked for.")
+@click.option("--quiet", is_flag=True, help="No progress bars.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
+def score(samples: Path | None, requests: Path | None, weights: Path | None, quiet: bool, as_json: bool, **options: Any) -> None:
+    """Score anybody's SAMPLES on a task, or --weights: no plugin for the samples, no training.
+
+    \b
+    compbench score --task shapes3d-heavy --requests wanted.npz          conditions (N, F), noise x0, streams
+    compbench score samples.npz --task shapes3d-heavy --name my-model    arrays `samples` (N, *D) and `conditions` (N, F)
+    compbench score folder --task shapes3d-heavy                         conditions.csv (a column a factor; `file`: pictures)
+    compbench score --weights model.safetensors --method factored --task shapes3d-heavy
+
+    The same evaluation as a run's.  The record is of level `samples only`: no training was seen, so boards show it apart.
+    """
+    from compbench.cli import output
+    from compbench.run import rescore as scoring
+    from compbench.run.signals import terminate_like_ctrl_c
+
+    terminate_like_ctrl_c()
+    if sum(one is not None for one in (samples, requests, weights)) != 1:
+        raise CompbenchError("score takes SAMPLES, --weights FILE or --requests FILE, one of them.")
+    if (weights is None) != (not options["method"]):
+        raise CompbenchError("--weights and --method go together: the weights of which method?")
+    request = _request(samples, options)
+    with output.listener(quiet=quiet, title=f"score on {request.task}") as listener:
+        if requests is not None:
+            count = scoring.write_requests(request, requests, listener=listener)
+            click.echo(f"{count} requests in {requests}: add `samples`, a row each, and score the file")
+            return
+        if samples is not None:
+            outcome = scoring.score_samples(request, samples, listener=listener)
+        else:
+            assert weights is not None
+            outcome = scoring.score_weights(request, weights, listener=listener)
+    _shown(outcome, request.home, as_json=as_json)
+
+
+@click.command()
+@click.argument("records", nargs=-1, required=True)
+@click.option("--quiet", is_flag=True, help="No progress bars.")
+def rescore(records: tuple[str, ...], quiet: bool) -> None:
+    """Score the kept samples or weights of RECORDS with today's metrics: new ones, and new versions.  Nothing is trained.
+
+    \b
+    compbench rescore shapes3d-heavy.factored.quick.s0
+
+    RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  A run keeps its weights, and its
+    samples under --keep-samples.  A new record names the old one; scores of unchanged metrics must come out as they were.
+    Exit status: 0 all were scored, 1 some could not be, 2 wrong usage.
+    """
+    from compbench.cli import output
+    from compbench.cli.submit import matching
+    from compbench.run.rescore import rescore as rescore_one
+    from compbench.run.signals import terminate_like_ctrl_c
+    from compbench.store.records import Store
+
+    terminate_like_ctrl_c()
+    home = home_of_user()
+    store = Store(home.records)
+    paths = sorted({path for text in records for path in matching(store, text)})
+    failed = False
+    for path in paths:
+        try:
+            with output.listener(quiet=quiet, title=f"rescore {path.stem}") as listener:
+                outcome = rescore_one(path, home, listener=listener)
+        except CompbenchError as error:
+            if len(paths) == 1:
+                raise
+            click.echo(f"compbench: {error}", err=True)
+            failed = True
+            continue
+        click.echo(f"{path.stem}: {_what_is_new(path, outcome)}")
+    rebuild_board(home.root)
+    sys.exit(1 if failed else 0)
+
+
+def _what_is_new(path: Path, outcome: Outcome) -> str:
+    """Which scores a new record has that the old one has not, or has of another version."""
+    from compbench.store.records import read_record
+
+    if outcome.path.stem == path.stem:
+        return "has all scores of today already"
+    before = {score.name: (score.metric_version, score.value is None) for score in read_record(path).scores}
+    found = [score for score in outcome.record.scores if before.get(score.name) != (score.metric_version, score.value is None)]
+    said = ", ".join(f"{score.name} {'unavailable' if score.value is None else format(score.value, '.4g')}" for score in found)
+    return f"{said or 'no score is new'}: {outcome.path}{' (was done before)' if outcome.reused else ''}"
+
+
+def _request(samples: Path | None, options: dict[str, Any]) -> RunRequest:
+    from compbench.registry import Registry
+    from compbench.schemas import RunRequest
+    from compbench.sweep.parse import parse_overrides
+
+    registry = Registry(tuple(path.resolve() for path in options["plugins"]))
+    registry.entry("tasks", options["task"])
+    if options["method"]:
+        registry.entry("methods", options["method"])
+    own = OWN_NAME.sub("-", options["name"] or (samples.stem if samples else "samples")).strip("-.+_")[:80]
+    return RunRequest(
+        task=options["task"],
+        method=options["method"] or own or "samples",
+        overrides=parse_overrides(options["overrides"]),
+        preset=options["preset"],
+        seed=options["seed"],
+        plugins=tuple(str(path.resolve()) for path in options["plugins"]),
+        home=str(home_of_user().root),
+    )
+
+
+def _shown(outcome: Outcome, home: str, *, as_json: bool) -> None:
+    from compbench.cli.show import show_record
+
+    if as_json:
+        click.echo(json.dumps(outcome.record.model_dump(mode="json"), sort_keys=True))
+    else:
+        show_record(outcome.record, outcome.path, reused=outcome.reused)
+    rebuild_board(Path(home))
