@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from compbench.gate.regression import MOST_PAIRS
 from compbench.gate.sides import CellOptions, Side, home_of
 from compbench.gate.speed import Lap, race
 from compbench.gate.suite import Cell
@@ -32,7 +33,7 @@ CELLS = (("fkc", "gauss2d-fact-id"), ("factored", "shapes3d-heavy"))
 """Cells that the suite races: many small steps, and a UNet."""
 STEPS = 8
 SLOWER = 1.25
-TOLERANCE, PAIRS = 0.05, 5
+TOLERANCE, PAIRS = 0.05, 3
 DRAWS = 1000
 
 
@@ -60,7 +61,7 @@ def real_gate(name: tuple[str, str], kind: Kind, folder: Path, kept: list[Pair])
         kept.append(run_pair({label: (sides[label], both[label]) for label in both}, options, begins))
         return kept[-1]
 
-    return verdict(race(["/".join(name)], timer, tolerance=TOLERANCE, pairs=PAIRS, max_pairs=2 * PAIRS))
+    return verdict(race(["/".join(name)], timer, tolerance=TOLERANCE, pairs=PAIRS, max_pairs=MOST_PAIRS))
 
 
 def drawn_gate(pairs: list[dict[str, float]], generator: random.Random) -> str:
@@ -70,7 +71,7 @@ def drawn_gate(pairs: list[dict[str, float]], generator: random.Random) -> str:
         ratios = generator.choice(pairs)
         return Pair(dict.fromkeys(ratios, 1.0), {row: math.exp(ratio) for row, ratio in ratios.items()}, ratios)
 
-    return verdict(race(["drawn"], timer, tolerance=TOLERANCE, pairs=PAIRS, max_pairs=2 * PAIRS))
+    return verdict(race(["drawn"], timer, tolerance=TOLERANCE, pairs=PAIRS, max_pairs=MOST_PAIRS))
 
 
 def measure(kind: Kind, gates: int, file: Path) -> None:

@@ -19,6 +19,7 @@ from compbench.registry import Registry
 T = TypeVar("T")
 Measured = dict[str, T | Unable]
 Listener = Callable[[str], None]
+MOST_PAIRS = 10
 
 
 class Plan(NamedTuple):
@@ -28,7 +29,7 @@ class Plan(NamedTuple):
         suite: the cells.
         asked: device, data, clock.
         tolerance: relative slowdown that does not matter.
-        pairs: of the race before its first look; rows that are still unclear get twice as many.
+        pairs: of the race before its first look; rows that are still unclear get up to `MOST_PAIRS`, or twice as many.
         accept: patterns of regressions that are meant.
         always: measure and race both sides also where their code is the same.
         same: names of cells that need no comparison.
@@ -37,7 +38,7 @@ class Plan(NamedTuple):
     suite: Suite
     asked: CellOptions = CellOptions()
     tolerance: float = 0.05
-    pairs: int = 5
+    pairs: int = 3
     accept: tuple[str, ...] = ()
     always: bool = False
     same: frozenset[str] = frozenset()
@@ -198,7 +199,7 @@ def _race(plan: Plan, base: Side, head: Side, listener: Listener) -> list[Row]:
             raise _Stopped(name, stop) from stop
 
     try:
-        laps = speed.race(able, timer, tolerance=plan.tolerance, pairs=plan.pairs, max_pairs=2 * plan.pairs)
+        laps = speed.race(able, timer, tolerance=plan.tolerance, pairs=plan.pairs, max_pairs=max(MOST_PAIRS, 2 * plan.pairs))
     except _Stopped as stopped:
         note = f"both could be timed before and now not: {stopped.reason}"
         return [*rows, Row(stopped.cell, "speed", "", base.label, None, None, "", "could not run", note)]
