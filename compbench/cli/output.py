@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from compbench.schemas import RunRequest
     from compbench.sweep.executor import RunResult
 
+MOST_BARS = 20
+"""Stages of a run that get a bar: the harness's own are fewer."""
+
 
 @contextlib.contextmanager
 def listener(*, quiet: bool, title: str) -> Iterator[Callable[[str, int, int], None]]:
@@ -36,9 +39,10 @@ def listener(*, quiet: bool, title: str) -> Iterator[Callable[[str, int, int], N
         bars: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int) -> None:
-            if stage not in bars:
+            if stage not in bars and len(bars) < MOST_BARS:
                 bars[stage] = progress.add_task(stage, total=total)
-            progress.update(bars[stage], completed=done, total=total)
+            if stage in bars:
+                progress.update(bars[stage], completed=done, total=total)
 
         yield report
 
@@ -96,7 +100,7 @@ def _progress() -> Progress:
             return Text(f"{speed:.1f}/s" if speed else "", style="cyan")
 
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # a child's word
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
         Speed(),

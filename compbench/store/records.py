@@ -15,6 +15,7 @@ from compbench.errors import CompbenchError, Unwritable
 from compbench.files import read_limited, write_atomically
 from compbench.schemas import Artifact, Record, RunRequest
 from compbench.store.format import MAX_RECORD_BYTES, dump, parse
+from compbench.store.text import clean
 from compbench.store.validate import check_known, check_place, check_scores
 
 SAMPLES = "samples.png"
@@ -52,7 +53,7 @@ def read_record(path: Path) -> Record:
     except RecursionError as error:
         raise CompbenchError("is nested without end.") from error
     except CompbenchError as error:
-        raise CompbenchError(" ".join(str(error).split())) from error
+        raise CompbenchError(clean(str(error))) from error  # it may quote what stands in the file
     return record
 
 
