@@ -1,0 +1,99 @@
+"""OR over silos at every part of a composition: who answers follows from the experts' own densities along a sample's path.
+
+    S = sum_k w_k sum_a kappa_ak s_a(x_t, c_k),    kappa_.k = softmax(T log p_a(x_t | c_k) + l_ak)
+
+The log densities are followed along the path itself, as `superposition` says, whatever moves the sample.  With T = 1 and l the
+log shares of the data under c_k the inner sum is the score of the silos' mixture (SuperDiff, Skreta et al. 2024, OR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Generator, Tensor, nn
+
+from compbench.factors import NULL
+from compbench.flow.path import LinearPath, velocity_to_score
+from compbench.flow.smc import Coefficient
+from compbench.flow.superposition import either, normal_noise, superposed_step
+from compbench.flow.transfer import numbers
+
+if TYPE_CHECKING:
+    from compbench.factors import Weighted
+    from compbench.flow.experts import Experts
+
+ExpertScores = Callable[[Tensor, float], Tensor]
+"""(x (N, *D), t) -> s_a(x, c_k), (n, K, N, *D)."""
+
+
+class SiloPrior(nn.Module):
+    """l_a(c): the log of a silo's share of all data, minus infinity where it has never seen a value that c tells.
+
+    Args:
+        sizes: examples of each silo, (n,).
+        knows: which silo has seen which value of which factor, bool (n, F, largest size).
+    """
+
+    def __init__(self, sizes: Tensor, knows: Tensor) -> None:
+        super().__init__()
+        self.shares: Tensor
+        self.knows: Tensor
+        self.register_buffer("shares", (sizes.double() / sizes.sum()).log().float())
+        self.register_buffer("knows", knows)
+
+    def forward(self, conditions: Tensor) -> Tensor:
+        """(K, B, F) -> (n, K, B); where no silo has seen a value all are asked."""
+        factors = torch.arange(conditions.shape[-1], device=conditions.device)
+        able = (self.knows[:, factors, conditions.clamp(min=0)] | (conditions == NULL)).all(-1)  # (n, K, B)
+        able = able | ~able.any(0)
+        return torch.where(able, self.shares[:, None, None], -torch.inf)
+
+
+def expert_scores(experts: Experts, members: Sequence[Weighted]) -> ExpertScores:
+    """Scores of all experts, on the linear path, for every condition of a composition."""
+    path, conditions = LinearPath(), torch.stack([member.condition for member in members])  # (K, B, F)
+
+    def scores(x: Tensor, t: float) -> Tensor:
+        times = x.new_full((len(x),), t)
+        velocities = experts.everywhere(x, times, conditions).float()  # (n, K, B, *D)
+        return torch.stack([torch.stack([velocity_to_score(path, one, x, times) for one in own]) for own in velocities])
+
+    return scores
+
+
+def follow_either(
+    scores: ExpertScores,
+    weights: Sequence[float],
+    log_prior: Tensor,
+    table: list[Coefficient],
+    x: Tensor,
+    generator: Generator,
+    *,
+    temperature: float,
+    keep: Callable[[Tensor, int], Tensor],
+) -> Tensor:
+    """Euler-Maruyama's steps along S, the last one without noise: samples (N, *D).
+
+    Args:
+        scores: of all experts.
+        weights: w_k.
+        log_prior: l_ak of each point, (n, K, N).
+        table: the schedule at the ends of the steps.
+        x: noise, (N, *D).
+        generator: on x's device.
+        temperature: T.
+        keep: (points, number of the step) -> points, where entries are given.
+    """
+    num_steps, own = len(table) - 1, numbers(tuple(weights), x.device, torch.float64)[:, None]  # (K, 1)
+    densities = torch.zeros(log_prior.shape, dtype=torch.float64, device=x.device)
+    for number in range(num_steps):
+        found = scores(x, table[number].time)
+        kappa = (own * either(densities, log_prior, temperature)).to(x.dtype)  # (n, K, N)
+        noise = normal_noise(x, generator) if number + 1 < num_steps else None
+        x, gained = superposed_step(x, found.flatten(0, 1), kappa.flatten(0, 1), table[number], 1 / num_steps, noise)
+        x = keep(x, number)
+        if number:  # at the first left end all is noise, and f amplifies nothing but the experts' errors
+            densities = densities + gained.double().view_as(densities)
+    return x

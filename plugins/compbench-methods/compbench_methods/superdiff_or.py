@@ -1,0 +1,95 @@
+"""Independent experts, one a silo, each answering where its own density of the sample is high: no router is learnt or sent.
+
+    S = sum_k w_k sum_a kappa_ak s_a(x_t, c_k),    kappa_.k = softmax(T log p_a(x_t | c_k) + log n_a)
+
+SuperDiff's OR (Skreta et al. 2024, arXiv 2412.17762) over the experts of DDM, at every part of the composition around NULL: the
+experts' log densities are followed along each sample's path.  A silo says which values it has, so that it is asked for no other;
+how many examples of each, which ddm routes by, plays no part.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from compbench.flow.experts import Experts
+from compbench.flow.mixture import Mixture, composition
+from compbench.flow.path import LinearPath
+from compbench.flow.score_models import VELOCITY_EDGE, on_device
+from compbench.flow.silos import DecentralisedSettings, evaluations_of_experts, first_stage, known_values, network
+from compbench.flow.smc import schedule
+from compbench.flow.solver import Known
+from compbench.flow.superposed_silos import SiloPrior, expert_scores, follow_either
+from compbench.flow.swarms import levels
+from compbench.flow.train import Steps
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, Problem, Request
+
+
+class Settings(DecentralisedSettings):
+    local_ci: bool = Field(False, description="add the local conditional-independence penalty (eq. 9 of DCFM)")
+    temperature: float = Field(1.0, ge=0, le=1e6, description="T; 1 is the mixture of the silos, 0 their sizes alone")
+    ask_strangers: bool = Field(False, description="let a silo answer for a value that it never saw")
+
+
+def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
+    """Experts that saw their own silo alone, as DDM trains them, and which values each of them saw."""
+    steps = Steps(ctx.progress, len(problem.federation) * problem.budget.train_steps)
+    make, trained = first_stage(settings, problem, ctx, budget=problem.budget, steps=steps, local_ci=settings.local_ci)
+    prior = SiloPrior(torch.tensor(problem.federation.sizes), known_values(trained.counts, problem.space.sizes).cpu())
+    return Mixture(Experts(make(), trained.states), prior, sample_steps=problem.budget.sample_steps).to(ctx.device)
+
+
+def build(settings: Settings, problem: Problem) -> Mixture:
+    """The untrained experts and a prior of the right shape, for stored weights to be loaded into."""
+    net, silos, sizes = network(settings, problem), len(problem.federation), problem.space.sizes
+    prior = SiloPrior(torch.ones(silos), torch.ones(silos, len(sizes), max(sizes), dtype=torch.bool))
+    return Mixture(Experts(net, [net.state_dict()] * silos), prior, sample_steps=problem.budget.sample_steps)
+
+
+@torch.no_grad()
+def sample(settings: Settings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """Euler-Maruyama's steps from each request's x0; given entries stay on their path."""
+    weights = mixture.experts.template.guidance.weights(settings.weight, notes=ctx.notes)
+    members = composition(request.condition, weights, settings.inference)
+    prior = mixture.router(torch.stack([member.condition for member in members]))
+    if settings.ask_strangers:
+        prior = mixture.router.shares[:, None, None].expand_as(prior)
+    scores, path, steps = expert_scores(mixture.experts, members), LinearPath(), mixture.sample_steps
+    known, ends = Known.of(request), levels(path, steps, VELOCITY_EDGE)
+
+    def under_autocast(x: Tensor, t: float) -> Tensor:
+        with ctx.autocast():
+            return scores(x, t)
+
+    def keep(x: Tensor, number: int) -> Tensor:
+        alpha, sigma = (1.0, 0.0) if number + 1 == steps else ends[number + 1][1:]
+        return x if known is None else known.on_path(x, request.x0, alpha, sigma)
+
+    return follow_either(
+        under_autocast,
+        [member.weight for member in members],
+        prior,
+        schedule(path, steps, VELOCITY_EDGE),
+        request.x0,
+        on_device(ctx.generator, request.x0.device),
+        temperature=settings.temperature,
+        keep=keep,
+    )
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (
+        Method(
+            name="superdiff-or",
+            settings=Settings,
+            fit=fit,
+            sample=sample,
+            build=build,
+            evaluations=evaluations_of_experts,
+            pools_silos=False,
+            needs=("silos",),
+        ),
+    )

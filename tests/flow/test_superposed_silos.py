@@ -1,0 +1,81 @@
+"""OR over silos: the mixture of the silos' own laws, known in closed form, and silos that are not asked."""
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from compbench.flow.path import VariancePreservingPath
+from compbench.flow.smc import schedule
+from compbench.flow.superposed_silos import SiloPrior, follow_either
+
+PATH = VariancePreservingPath()
+MEANS = torch.tensor([[-2.0, 0.0], [2.0, 0.0]])
+"""Of two silos, each N(mean, 1/4 I)."""
+
+
+def scores(x: Tensor, t: float) -> Tensor:
+    at = PATH.at(torch.tensor(t, dtype=torch.float64))
+    variance = float(at.alpha**2 / 4 + at.sigma**2)
+    return ((float(at.alpha) * MEANS[:, None] - x) / variance)[:, None]  # (2, 1, N, 2)
+
+
+def samples(log_prior: Tensor, *, count: int = 3000, temperature: float = 1.0, scores=scores, weights=(1.0,)) -> Tensor:
+    x = torch.randn(count, 2, generator=Generator().manual_seed(0))
+    prior = log_prior[:, None, None].expand(len(log_prior), len(weights), count)
+    return follow_either(
+        scores,
+        weights,
+        prior,
+        schedule(PATH, 200, 1e-5),
+        x,
+        Generator().manual_seed(1),
+        temperature=temperature,
+        keep=lambda x, number: x,
+    )
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8])
+def test_samples_are_of_the_mixture_by_the_silos_shares(share) -> None:
+    x = samples(torch.tensor([1 - share, share]).log())
+    right = x[:, 0] > 0
+    assert right.float().mean().item() == pytest.approx(share, abs=0.04)
+    for side, mean in ((~right, MEANS[0]), (right, MEANS[1])):
+        assert torch.allclose(x[side].mean(0), mean, atol=0.08)
+        assert torch.allclose(x[side].std(0), torch.full((2,), 0.5), atol=0.06)
+
+
+def test_a_silo_of_no_weight_is_not_heard() -> None:
+    x = samples(torch.tensor([0.0, -torch.inf]))
+    assert (x[:, 0] < 0.5).all()
+
+
+def test_without_densities_experts_are_averaged_and_the_mixture_is_lost() -> None:
+    x = samples(torch.tensor([0.5, 0.5]).log(), temperature=0.0)
+    assert x[:, 0].mean().abs() < 0.1
+    assert (x[:, 0].abs() < 1).float().mean() > 0.9
+
+
+def test_one_silo_follows_the_composition_of_its_scores() -> None:
+    """N(-2, v) N(2, v) / N(0, v) is N(0, v): weights 1, 1 and -1 of one silo's three conditions."""
+
+    def three(x: Tensor, t: float) -> Tensor:
+        low, high = scores(x, t)[:, 0]
+        return torch.stack([low, high, (low + high) / 2])[None]
+
+    x = samples(torch.zeros(1), scores=three, weights=(1.0, 1.0, -1.0))
+    assert torch.allclose(x.mean(0), torch.zeros(2), atol=0.05)
+    assert torch.allclose(x.std(0), torch.full((2,), 0.5), atol=0.05)
+
+
+def test_a_silo_has_its_share_where_it_knows_the_values_and_nothing_elsewhere() -> None:
+    knows = torch.tensor([[[True, False], [True, True]], [[True, True], [True, True]]])
+    prior = SiloPrior(torch.tensor([30, 10]), knows)
+    conditions = torch.tensor([[[-1, -1], [0, 1], [1, 0]]])  # (K = 1, B = 3, F = 2)
+    found = prior(conditions).exp()[:, 0]
+    assert torch.allclose(found, torch.tensor([[0.75, 0.75, 0.0], [0.25, 0.25, 0.25]]))
+    assert prior(torch.tensor([[[1, 1]]])).isfinite().any()
+
+
+def test_where_no_silo_knows_a_value_all_are_asked() -> None:
+    prior = SiloPrior(torch.tensor([1, 1]), torch.zeros(2, 1, 2, dtype=torch.bool))
+    assert torch.allclose(prior(torch.tensor([[[1]]])).exp(), torch.full((2, 1, 1), 0.5))
