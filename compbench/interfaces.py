@@ -143,13 +143,14 @@ class Problem:
         return self.holdout.frequencies()
 
 
-Need = Literal["scores", "singles", "null", "pairs", "anchors"]
+Need = Literal["scores", "singles", "null", "pairs", "anchors", "silos"]
 
 NEEDS: Mapping[Need, str] = {
     "scores": "the task has no analytic scores",
     "singles": "the task offers no examples of single factors",
     "null": "the task's compositions stand around a base combination, not around NULL",
     "pairs": "the task's conditions have one factor only",
+    "silos": "the task has one silo, in which the method is plain training",
     "anchors": "some held-out cell is the corner of no rectangle of seen cells",
 }
 """What a method may need of a task, and what is said where the task lacks it."""
@@ -382,6 +383,8 @@ class Task:
         """Whether a method that has this need cannot work here."""
         if need == "null":
             return bool(self.base)
+        if need == "silos":
+            return self.silos < 2
         if need == "pairs":
             return len(self.space) < 2
         if need == "anchors":

@@ -22,6 +22,7 @@ def why(method: str, task: str) -> str:
         ("stripes", "bump-corner", "rotation", "singles"),
         ("cfg-plus", "blobs-noniid", "gmm-id", "null"),
         ("coind", "bump-corner", "rotation", "pairs"),
+        ("soup", "blobs-noniid", "gmm-id", "silos"),
         ("anchored", "gmm-id", "shapes3d-heavy", "anchors"),
     ],
 )

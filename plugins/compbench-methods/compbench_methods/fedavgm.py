@@ -1,0 +1,65 @@
+"""Federated averaging with momentum on the server.
+
+    u <- beta u + (mean_k theta_k - theta_r),    theta_{r+1} = theta_r + eta u
+
+FedAvgM (Hsu et al. 2019, arXiv 1909.06335).  beta = 0 and eta = 1 is fedflow.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+from torch import Tensor
+
+from compbench.flow.nets import VelocityNet
+from compbench.flow.rounds import RoundSettings, rounds
+from compbench.flow.silos import evaluations_of_network, network, recipe, sample_network
+from compbench.flow.train import train
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, Problem
+
+
+class Settings(RoundSettings):
+    momentum: float = Field(
+        0.5, ge=0, lt=1, description="beta; the paper has up to 0.99 over 10,000 rounds, which 20 rounds would not damp"
+    )
+    server_rate: float = Field(1.0, gt=0, le=100, description="eta: the server's learning rate")
+
+
+class Momentum:
+    """The server's rule, and the momentum that it keeps between rounds."""
+
+    def __init__(self, momentum: float, rate: float) -> None:
+        self.momentum, self.rate = momentum, rate
+        self.change: dict[str, Tensor] = {}
+
+    def __call__(self, before: dict[str, Tensor], mean: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The server's next weights."""
+        self.change = {name: self.momentum * self.change.get(name, 0.0) + mean[name] - value for name, value in before.items()}
+        return {name: value + self.rate * self.change[name] for name, value in before.items()}
+
+
+def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
+    """Rounds of averaging, taken up with momentum."""
+    loss, take_up = settings.loss, Momentum(settings.momentum, settings.server_rate)
+
+    def local(net, silo, received, budget, own):
+        train(net, loss, silo, budget, own)
+
+    make = recipe(network, settings, problem)
+    return rounds(make, local, problem, ctx, num_rounds=settings.rounds, take_up=take_up)
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (
+        Method(
+            name="fedavgm",
+            settings=Settings,
+            fit=fit,
+            sample=sample_network,
+            build=network,
+            evaluations=evaluations_of_network,
+            pools_silos=False,
+            needs=("silos",),
+        ),
+    )

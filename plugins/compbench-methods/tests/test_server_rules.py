@@ -1,0 +1,145 @@
+"""Rules for rounds on regressions of one weight, whose optima are known, and merges of networks."""
+
+import pytest
+import torch
+from compbench_methods import fedavgm, fedflow, fedprox, scaffold, soup
+from problems import SPACE, context
+from torch import Generator, Tensor, nn
+
+from compbench.data.silos import TensorSilo
+from compbench.factors import Holdout
+from compbench.federation import Federation, num_bytes
+from compbench.flow.rounds import average, displaced, held_near, rounds
+from compbench.flow.silos import Recipe, network, recipe
+from compbench.flow.train import train
+from compbench.interfaces import Budget, Event, Problem
+
+HOLDOUT = Holdout(SPACE, (0, 1), ((1, 0),))
+SLOPES, TARGETS = (1.0, 2.0), (-1.0, 2.0)
+"""f_k = (slope theta - target)^2 / 2: silos' own optima are -1 and 1, the pooled one is (-1 + 4) / 5."""
+POOLED, OWN_MEAN = 0.6, 0.0
+
+
+class Weight(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.theta = nn.Parameter(torch.zeros(1))
+
+
+def regression(net, batch, generator) -> Tensor:
+    slope, target = batch.x1.unbind(1)
+    return (slope * net.theta - target).square().mean() / 2
+
+
+def regressions(train_steps: int = 1200) -> Problem:
+    """Two silos, the examples of each alike, so that every batch has the silo's exact gradient."""
+    condition = torch.zeros(20, len(SPACE), dtype=torch.long)
+    silos = [
+        TensorSilo(f"silo {k}", torch.tensor(pair).expand(20, 2).clone(), condition)
+        for k, pair in enumerate(zip(SLOPES, TARGETS, strict=True))
+    ]
+    budget = Budget(train_steps=train_steps, batch_size=4, width=8, learning_rate=0.05, ema_decay=0.0, sample_steps=2)
+    return Problem(SPACE, Event("vector", (2,)), Federation(silos), budget, HOLDOUT)
+
+
+def plain(net, silo, received, budget, own) -> None:
+    train(net, regression, silo, budget, own)
+
+
+def value_of(net) -> float:
+    return net.theta.item()
+
+
+def test_plain_averaging_of_long_rounds_ends_at_the_mean_of_the_silos_own_optima() -> None:
+    net = rounds(Recipe(Weight, 0), plain, regressions(), context(), num_rounds=8)
+    assert value_of(net) == pytest.approx(OWN_MEAN, abs=0.1)
+
+
+def test_scaffold_ends_at_the_pooled_optimum() -> None:
+    net = scaffold.corrected_rounds(Recipe(Weight, 0), regression, regressions(), context(), num_rounds=8, share=0.1)
+    assert value_of(net) == pytest.approx(POOLED, abs=0.05)
+
+
+def test_a_round_of_scaffold_sends_three_networks_to_a_silo_and_two_back() -> None:
+    sent = {}
+    for name, run in {
+        "fedflow": lambda problem: rounds(Recipe(Weight, 0), plain, problem, context(), num_rounds=3),
+        "scaffold": lambda problem: scaffold.corrected_rounds(
+            Recipe(Weight, 0), regression, problem, context(), num_rounds=3, share=0.1
+        ),
+    }.items():
+        problem = regressions(30)
+        run(problem)
+        sent[name] = [(account.bytes_in, account.bytes_out, account.steps) for account in problem.federation.accounts]
+    assert sent["fedflow"] == [(12, 12, 30)] * 2
+    assert sent["scaffold"] == [(36, 24, 30)] * 2
+
+
+@pytest.mark.parametrize("mu", [0.0, 1.0, 1e3])
+def test_a_silos_proximal_step_ends_where_both_gradients_cancel_and_at_the_server_for_large_mu(mu) -> None:
+    problem = regressions(800)
+    (silo, _), start, (slope, _), (target, _) = problem.federation._silos, 0.5, SLOPES, TARGETS
+    net = Weight()
+    nn.init.constant_(net.theta, start)
+    train(net, held_near(regression, net, mu), silo, problem.budget, context(), weight_decay=0.0)
+    expected = (slope * target + mu * start) / (slope**2 + mu)
+    assert value_of(net) == pytest.approx(expected, abs=0.01)
+    if mu == 1e3:
+        assert expected == pytest.approx(start, abs=0.01)
+
+
+def test_momentum_adds_up_the_mean_changes() -> None:
+    rule = fedavgm.Momentum(0.5, 2.0)
+    before = {"theta": torch.tensor([1.0])}
+    first = rule(before, {"theta": torch.tensor([2.0])})
+    assert first["theta"].item() == 1 + 2 * 1
+    assert rule(first, {"theta": torch.tensor([3.0])})["theta"].item() == 3 + 2 * (0.5 * 1 + 0)
+
+
+def corners() -> Problem:
+    parts = [((0, 0), (0, 1)), ((0, 1), (1, 1))]
+    silos = []
+    for number, cells in enumerate(parts):
+        condition = torch.tensor(cells).repeat_interleave(50, 0)
+        x1 = 2.0 * condition - 1 + 0.3 * torch.randn(len(condition), 2, generator=Generator().manual_seed(number))
+        silos.append(TensorSilo(f"silo {number}", x1, condition))
+    budget = Budget(train_steps=12, batch_size=16, width=16, learning_rate=3e-3, ema_decay=0.5, sample_steps=3)
+    return Problem(SPACE, Event("vector", (2,)), Federation(silos), budget, HOLDOUT, composed=(0, 1))
+
+
+def fit(module, name: str, problem: Problem, **settings) -> nn.Module:
+    (method,) = [method for method in module.compbench_methods() if method.name == name]
+    torch.manual_seed(0)
+    return method.fit(method.settings(**settings), problem, context())
+
+
+def test_fedprox_without_pull_and_fedavgm_without_momentum_are_fedflow() -> None:
+    plain_net = fit(fedflow, "fedflow", corners(), rounds=3).state_dict()
+    for net in (fit(fedprox, "fedprox", corners(), rounds=3, mu=0.0), fit(fedavgm, "fedavgm", corners(), rounds=3, momentum=0.0)):
+        for name, value in net.state_dict().items():
+            assert torch.allclose(value, plain_net[name], atol=1e-6)
+
+
+def test_the_soup_is_the_mean_of_weights_and_arithmetic_at_one_over_n_is_the_soup() -> None:
+    problem = corners()
+    merged = fit(soup, "soup", problem).state_dict()
+    torch.manual_seed(0)
+    _, trained = soup.trained_alone(soup.Settings(), corners(), context())
+    for name, value in merged.items():
+        assert torch.allclose(value, (trained.states[0][name] + trained.states[1][name]) / 2, atol=1e-7)
+        assert not torch.equal(trained.states[0][name], trained.states[1][name]) or value.numel() <= 1
+    scaled = fit(soup, "task-arithmetic", corners(), scaling=0.5).state_dict()
+    assert all(torch.allclose(scaled[name], merged[name], atol=1e-6) for name in merged)
+    unmoved = fit(soup, "task-arithmetic", corners(), scaling=0.0).state_dict()
+    torch.manual_seed(0)
+    start = recipe(network, soup.Settings(), corners())().state_dict()
+    assert all(torch.equal(unmoved[name], start[name]) for name in start)
+    (first, _) = problem.federation.accounts
+    assert (first.transfers_in, first.transfers_out) == (0, 1)
+    assert first.bytes_out >= num_bytes(merged)
+
+
+def test_average_and_displacement_are_what_they_say() -> None:
+    states = [{"a": torch.tensor([1.0])}, {"a": torch.tensor([3.0])}]
+    assert average(states, torch.tensor([0.25, 0.75]))["a"].item() == 2.5
+    assert displaced({"a": torch.tensor([1.0])}, states, 0.5)["a"].item() == 2.0
