@@ -8,7 +8,7 @@ FedAvg (McMahan et al. 2017) takes the mean as it is.  What a rule sends beside 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from pydantic import Field
@@ -86,7 +86,8 @@ def rounds(
         take_up: the server's rule.
         beside: what the server sends to every silo beside the network.
     """
-    net, federation, total = make().to(ctx.device), problem.federation, problem.budget.train_steps
+    net = cast("VelocityNet", make().to(ctx.device))
+    federation, total = problem.federation, problem.budget.train_steps
     num_rounds, steps = min(num_rounds, total), Steps(ctx.progress, len(federation) * total)
     shares = shares_of(problem, ctx)
     for number in range(num_rounds):
@@ -104,7 +105,7 @@ def rounds(
             budget: Budget = budget,
             names: tuple[str, ...] = names,
         ) -> State:
-            trained = make()
+            trained = cast("VelocityNet", make())
             trained.load_state_dict({name: received.pop(name) for name in names})
             local(trained, silo, received, budget, own)
             return trained.state_dict()
@@ -123,7 +124,7 @@ def shares_of(problem: Problem, ctx: Context) -> Tensor:
 
 def average(states: Sequence[State], shares: Tensor) -> dict[str, Tensor]:
     """sum_k share_k theta_k of states with the same names; shares (n,)."""
-    return {name: sum(share * one[name] for share, one in zip(shares, states, strict=True)) for name in states[0]}  # type: ignore[misc]
+    return {name: sum(share * one[name] for share, one in zip(shares, states, strict=True)) for name in states[0]}
 
 
 def displaced(start: State, states: Sequence[State], scaling: float) -> dict[str, Tensor]:
