@@ -10,6 +10,7 @@ FAMILIES = {
     "compbench.tasks.image_holdout": "images",
     "compbench.tasks.dsprites": "images",
     "compbench.tasks.concept_space": "images",
+    "compbench.tasks.two_sprites": "bumps",
     "compbench.tasks.gaussian": "plane",
     "compbench.tasks.rooms": "rooms",
     "compbench.tasks.bump": "bumps",
