@@ -109,6 +109,11 @@ class FactorSpace:
         return torch.stack(columns, dim=1)
 
 
+def distance(cell: Sequence[int], seen: Iterable[Sequence[int]]) -> int:
+    """Hamming distance of a cell to the nearest of some cells: how many of its values must change to reach what was seen."""
+    return min(sum(own != its for own, its in zip(cell, other, strict=True)) for other in seen)
+
+
 class Holdout(NamedTuple):
     """The combinations never trained on: cells of the sub-lattice spanned by `factors`; the other factors are free.
 

@@ -241,6 +241,14 @@ class Metric:
         return Score.model_validate({"name": name, "split": split, "value": value, "n": n, **facts, **known})
 
 
+class CellCount(NamedTuple):
+    """Samples of one cell of the holdout's factors: how many of them are right."""
+
+    cell: tuple[int, ...]
+    right: int
+    n: int
+
+
 class Score(BaseModel):
     """One number of a record.
 
@@ -262,6 +270,7 @@ class Score(BaseModel):
     floor: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="the metric between two real samples of the same size")
     primary: bool = Field(False, description="whether the board ranks by it")
     reason: str = Field("", max_length=500, description="why there is no value")
+    by_cell: tuple[CellCount, ...] = Field((), max_length=4096, description="of a joint accuracy: right samples of each cell")
 
 
 class Evaluation(NamedTuple):

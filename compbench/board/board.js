@@ -180,8 +180,16 @@ function grids(pictures) {
   }));
 }
 const picturesOf = board => board.pictures.map(p => ({...p, title: board.title, protocol: board.protocol}));
+// The lattice of a task, by what a chosen method gets right where records say so cell by cell.
+function lattices(board, facts, rows) {
+  const known = rows.filter(r => r.heat.length && r.kind !== "ablation"), state = `heat ${board.id}`;
+  if (!known.length) return lattice(facts);
+  const row = known.find(r => label(r) === picked.get(state)) || known[0], choose = make("select", {"aria-label": "method whose cells are shown"}, ...known.map(r => new Option(label(r), label(r), false, r === row)));
+  choose.addEventListener("change", () => { picked.set(state, choose.value); show(); });
+  return make("div", {class: "heat"}, choose, lattice(facts, row));
+}
 function taskBody(board, rows) {
-  const facts = board.facts, top = make("div", {class: "top"}, make("div", {}, facts ? make("p", {class: "lead"}, `${facts.summary}.${facts.citation ? ` ${facts.citation}.` : ""}`) : "", make("p", {class: board.ranks === false ? "lead verdict" : "lead"}, board.told), picker(board)), facts && facts.factors.length ? lattice(facts) : "");
+  const facts = board.facts, top = make("div", {class: "top"}, make("div", {}, facts ? make("p", {class: "lead"}, `${facts.summary}.${facts.citation ? ` ${facts.citation}.` : ""}`) : "", make("p", {class: board.ranks === false ? "lead verdict" : "lead"}, board.told), picker(board)), facts && facts.factors.length ? lattices(board, facts, rows) : "");
   const missing = new Map();
   for (const [name, reason] of board.missing) missing.set(reason, [...(missing.get(reason) || []), name]);
   const note = missing.size ? make("p", {class: "note"}, "Not available: ", [...missing].map(([reason, names]) => `${names.join("; ")} (${reason})`).join(". ")) : "", shown = picturesOf(board).filter(p => rows.some(r => r.method === p.method));

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from compbench.board.statistics import Interval, interval, mean, sample_std
-from compbench.interfaces import Score
+from compbench.factors import distance
+from compbench.interfaces import CellCount, Score
 from compbench.schemas import Record
 
 PERCENT = 100.0
@@ -20,6 +22,7 @@ class Cell(NamedTuple):
 
     Attributes:
         trials: of each run, if every value is a whole number of its trials over their number; else 0.
+        by_cell: right samples of each cell of the lattice, all seeds together.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Cell(NamedTuple):
     interval: Interval | None = None
     values: tuple[tuple[int, float], ...] = ()
     trials: int = 0
+    by_cell: tuple[CellCount, ...] = ()
 
     @property
     def whole(self) -> float:
@@ -78,6 +82,7 @@ def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
         num_seeds=len(values),
         ceiling=known_mean([score.ceiling for score in scores.values()]),
         floor=known_mean([score.floor for score in scores.values()]),
+        by_cell=together(score.by_cell for score in scores.values()),
     )
     if not primary:
         return cell
@@ -98,6 +103,26 @@ def _trials(scores: Iterable[Score], whole: float) -> int:
             return 0
         fewest = min(fewest or score.n, score.n)
     return fewest
+
+
+def together(counts: Iterable[Sequence[CellCount]]) -> tuple[CellCount, ...]:
+    """Counts of several runs as one: right ones and samples of each cell, added."""
+    found: dict[tuple[int, ...], tuple[int, int]] = {}
+    for count in itertools.chain.from_iterable(counts):
+        right, n = found.get(count.cell, (0, 0))
+        found[count.cell] = right + count.right, n + count.n
+    return tuple(CellCount(cell, *both) for cell, both in sorted(found.items()))
+
+
+def by_distance(heldout: Sequence[CellCount], seen: Sequence[CellCount]) -> dict[int, tuple[int, int]]:
+    """(right, samples) of held-out cells by their Hamming distance to the seen cells."""
+    found: dict[int, tuple[int, int]] = {}
+    cells = [count.cell for count in seen]
+    for count in heldout if cells else ():
+        away = distance(count.cell, cells)
+        right, n = found.get(away, (0, 0))
+        found[away] = right + count.right, n + count.n
+    return dict(sorted(found.items()))
 
 
 def known_mean(values: Iterable[float | None]) -> float | None:

@@ -234,10 +234,18 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Any]:
         "failures": [failure(entry) for entry in row.failures],
         "statuses": row.statuses,
         "notes": list(notes(row)),
+        "heat": _heat(row),
         "tag": reference(row) if row.kind == "reference" else "",
         "level": row.level,
         "training": row.training,
     }
+
+
+def _heat(row: BoardRow) -> list[Any]:
+    """[cell, share of right samples] of the primary score and of its seen twin, all seeds together; [] without counts."""
+    both = (row.primary, row.primary.replace("heldout", "seen"))
+    found = [count for name in dict.fromkeys(both) if name in row.scores for count in row.scores[name].by_cell]
+    return [[list(count.cell), round(count.right / count.n, 3)] for count in found if count.n]
 
 
 def _cell(cell: Cell | None, reason: str | None) -> Any:

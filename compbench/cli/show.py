@@ -12,7 +12,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from compbench.cli import output, task_groups
+from compbench.cli import lattice, output, task_groups
 from compbench.cli.options import home_of_user
 from compbench.errors import CompbenchError
 from compbench.store.text import clean
@@ -85,6 +85,8 @@ def show_record(record: Record, path: Path, *, reused: bool) -> None:
         console.print(f"{name:<8} {escape(clean(value))}", soft_wrap=not sys.stdout.isatty())
     if record.scores:
         console.print(_score_table(record.scores))
+        for line in lattice.lines(record.scores):
+            console.print(line, soft_wrap=True, highlight=False)
     if record.status == "ok":
         for line in _profile_lines(record):
             console.print(line)

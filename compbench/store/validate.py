@@ -47,6 +47,8 @@ def check_scores(record: Record) -> None:
     for score in record.scores:
         if _is_share(score):
             _check_share(score)
+        if score.by_cell:
+            _check_cells(score)
 
 
 def check_costs(record: Record) -> None:
@@ -89,6 +91,17 @@ def _check_share(score: Score) -> None:
         count = score.value / whole * score.n
         if abs(count - round(count)) > ROUNDING * max(1.0, score.n / 10_000):
             raise CompbenchError(f"has a {score.name} of {score.value:.10g}, which no count of {score.n} samples gives.")
+
+
+def _check_cells(score: Score) -> None:
+    """Counts by cell add up to the score, name each cell once, and no cell has more right ones than samples."""
+    whole = 100.0 if score.unit == "%" else 1.0
+    right, n = (sum(getattr(count, name) for count in score.by_cell) for name in ("right", "n"))
+    once = len({count.cell for count in score.by_cell}) == len(score.by_cell)
+    possible = all(0 <= count.right <= count.n for count in score.by_cell)
+    adds_up = score.value is not None and n == score.n and abs(score.value / whole * n - right) <= ROUNDING * max(1.0, n / 10_000)
+    if not (once and possible and adds_up):
+        raise CompbenchError(f"has counts by cell that are not those of its {score.name}.")
 
 
 def _impossible_costs(record: Record) -> Iterator[str]:

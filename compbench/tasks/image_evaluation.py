@@ -24,6 +24,7 @@ from compbench.interfaces import Evaluation, Metric, SamplePair, Sampler, Score,
 from compbench.metrics.judge import Judge, JudgeSettings, load_judge, save_judge, train_judge
 from compbench.metrics.unavailable import MetricUnavailable
 from compbench.store.meaning import of_definitions
+from compbench.tasks.by_cell import count_cells
 
 GRID_COLUMNS, GRID_PAIRS = 10, 2
 
@@ -134,6 +135,8 @@ class ImageEvaluation:
         name = f"{split}_accuracy{suffix}"
         ranks = not suffix and split != "seen"
         joint = self._score(name, "accuracy", split, right.all(1), ceiling.all(1), primary=ranks and not self.added)
+        if not suffix and self.holdout.factors:
+            joint = joint.model_copy(update={"by_cell": count_cells(target, right.all(1))})
         each = [
             self._score(f"{name}_{_slug(own)}", "accuracy", split, right[:, k], ceiling[:, k], primary=own == self.added)
             for k, own in enumerate(self.space.names[position] for position in positions)

@@ -28,6 +28,7 @@ from compbench.data.processes import Failed, Workers
 from compbench.files import held
 from compbench.interfaces import Evaluation, Sampler, Score, TaskContext
 from compbench.store.meaning import of_definitions
+from compbench.tasks.by_cell import count_cells
 from compbench.tasks.planning_execution import THRESHOLD, Outcome, Trial, carry_out
 from compbench.tasks.planning_picture import panels
 from compbench.tasks.planning_recorded import RecordedPlans
@@ -126,6 +127,8 @@ class PlanningEvaluation:
             self._score(split, "success_rate", _successes(part).mean(), suffix, ceiling=ceilings.get(suffix), reason=why)
             for suffix, part in judged.outcomes.items()
         ]
+        counts = count_cells(torch.from_numpy(judged.cells), torch.from_numpy(_successes(judged.outcomes[""]) > 0))
+        rates[0] = rates[0].model_copy(update={"by_cell": counts})
         replayed = [
             self._score(split, "execution_ceiling", ceilings[suffix], suffix, n=int(ceilings["n"]))
             for suffix in EXECUTIONS

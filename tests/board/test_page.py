@@ -10,6 +10,7 @@ from support.browser import CHROMIUM, DRIVER, MISSING, Browser, browser
 from support.sample_records import png, record, score
 
 from compbench.board.site import rebuild
+from compbench.interfaces import CellCount
 from compbench.store.records import Store
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
@@ -28,7 +29,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for task in TASKS:
         for method, share in SHARES.items():
             for seed in range(3):
-                scores = score(value=round(share + 0.01 * seed, 3), ceiling=0.99), score("seen_accuracy", 0.9)
+                value = round(share + 0.01 * seed, 3)
+                counts = CellCount((0, 0), 500, 500), CellCount((0, 1), round(1000 * value) - 500, 500)
+                heat = counts if counts[1].right >= 0 else ()
+                scores = score(value=value, ceiling=0.99, by_cell=heat), score("seen_accuracy", 0.9)
                 made = record(*scores, task=task, method=method, seed=seed, **settings)
                 store.write(made, {"samples.png": png(40, 20)} if seed == 0 else {})
         own = record(score(value=0.95, ceiling=0.99), task=task, method="oracle", more={"oracle": True}, **settings)
@@ -109,6 +113,15 @@ def test_a_filter_leaves_what_it_asks_for_and_nothing_else(page: Browser) -> Non
     choose(page, "preset", "quick")
     choose(page, "method", "mono")
     assert names(page, "#tasks") == ["mono"]
+
+
+def test_the_lattice_shows_how_many_samples_of_a_cell_are_right_of_any_method(page: Browser) -> None:
+    choose(page, "task", "shapes3d-heavy")
+    shares = "return [...document.querySelectorAll('.heat rect.heat title')].map(node => node.textContent)"
+    assert page.run(shares) == ["0, 0 seen: 100 % right", "0, 1 held out: 62 % right"]
+    assert texts(page, ".heat select option")[1] == "mono"
+    page.run("const s = document.querySelector('.heat select'); s.value = 'mono'; s.dispatchEvent(new Event('change'))")
+    assert page.run(shares)[1] == "0, 1 held out: 22 % right"
 
 
 def test_search_finds_methods_and_tasks_and_says_when_nothing_is_there(page: Browser) -> None:

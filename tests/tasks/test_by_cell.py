@@ -1,0 +1,64 @@
+"""Right samples by cell: counted once, checked in records, added over seeds, told by distance."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.sample_records import record, score
+
+from compbench.board.cells import by_distance, together
+from compbench.cli.lattice import drawn, lines, product_of_factors
+from compbench.errors import CompbenchError
+from compbench.factors import distance
+from compbench.interfaces import CellCount
+from compbench.store.validate import check_scores
+from compbench.tasks.by_cell import count_cells
+
+HELD = (CellCount((0, 1), 1, 2), CellCount((1, 1), 2, 2))
+SEEN = (CellCount((0, 0), 2, 2), CellCount((1, 0), 1, 2))
+
+
+def joint(by_cell: tuple[CellCount, ...], *, split: str = "heldout", value: float = 0.75, n: int = 4):
+    return score(f"{split}_accuracy", value, n=n, by_cell=by_cell)
+
+
+def test_counts_of_a_few_samples() -> None:
+    cells = torch.tensor([[0, 1], [1, 1], [0, 1], [1, 1]])
+    assert count_cells(cells, torch.tensor([True, True, False, True])) == HELD
+
+
+def test_counts_of_seeds_are_added() -> None:
+    assert together([HELD, HELD]) == (CellCount((0, 1), 2, 4), CellCount((1, 1), 4, 4))
+
+
+def test_distance_counts_the_values_that_must_change() -> None:
+    seen = [(0, 0, 0), (1, 0, 0)]
+    assert [distance(cell, seen) for cell in ((0, 0, 0), (0, 1, 0), (2, 1, 1), (1, 1, 1))] == [0, 1, 3, 2]
+    assert by_distance(HELD, SEEN) == {1: (3, 4)}
+    assert by_distance((CellCount((1, 1), 1, 3), CellCount((0, 1), 2, 3)), (CellCount((0, 0), 1, 1),)) == {1: (2, 3), 2: (1, 3)}
+    assert by_distance(HELD, ()) == {}
+
+
+def test_a_record_shows_its_lattice() -> None:
+    scores = (joint(HELD), joint(SEEN, split="seen"), score("heldout_accuracy_shape", 0.9), score("heldout_accuracy_hue", 0.8))
+    assert list(drawn(HELD, SEEN))[1:] == ["   (100)   50 ", "    (50)  100 "]
+    found = list(lines(scores))
+    assert found[-2].endswith("1: 0.750 of 4")
+    assert found[-1] == "each factor by itself right, multiplied 0.720; all right together 0.750"
+    assert product_of_factors(scores[0], scores) == pytest.approx(0.72)
+    assert list(lines((score(),))) == []
+
+
+@pytest.mark.parametrize(
+    "by_cell",
+    [
+        (CellCount((0, 1), 2, 2), CellCount((1, 1), 2, 2)),  # more right than the score says
+        (CellCount((0, 1), 3, 2), CellCount((1, 1), 0, 2)),  # more right than samples
+        (CellCount((0, 1), 1, 2), CellCount((0, 1), 2, 2)),  # one cell twice
+        (CellCount((0, 1), 3, 3),),  # fewer samples than the score's
+    ],
+)
+def test_counts_that_do_not_add_up_are_no_record(by_cell: tuple[CellCount, ...]) -> None:
+    check_scores(record(joint(HELD)))
+    with pytest.raises(CompbenchError, match="counts by cell"):
+        check_scores(record(joint(by_cell)))
