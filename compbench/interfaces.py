@@ -1,7 +1,5 @@
 """What a plugin author reads first: Method, Task, Metric, and what passes between them.
 
-    CLI -> RunSpec -> runner -> (Task, Method) -> metrics -> Record -> leaderboard
-
 A method is a frozen record of a settings class and functions; there is no base class to inherit from:
 
     fit(settings, problem, ctx) -> model
