@@ -1,0 +1,49 @@
+"""Autoguidance on exact velocities: point masses at the corners, which the weak network has half as far out."""
+
+import pytest
+import torch
+from compbench_methods import autoguidance
+from problems import context, vector_problem
+from torch import Tensor, nn
+
+from compbench.interfaces import Request
+
+
+class Points(nn.Module):
+    """v = (m(c) - x) / (1 - t) of a point mass at m = reach (2 c - 1), 0 where open."""
+
+    sample_steps = 20
+
+    def __init__(self, reach: float) -> None:
+        super().__init__()
+        self.reach = reach
+
+    def forward(self, x: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+        target = torch.where(condition < 0, 0.0, self.reach * (2.0 * condition - 1))
+        return (target - x) / (1 - t[:, None])
+
+
+REQUEST = Request(torch.tensor([[0, 1], [1, 1]] * 4), torch.randn(8, 2, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize(("weight", "reach"), [(0.0, 0.5), (1.0, 1.0), (2.0, 1.5)])
+def test_samples_go_on_from_the_weak_network_beyond_the_good_one(weight, reach) -> None:
+    nets = autoguidance.Pair(Points(1.0), Points(0.5))
+    x = autoguidance.sample(autoguidance.Settings(weight=weight), nets, REQUEST, context())
+    assert torch.allclose(x, reach * (2.0 * REQUEST.condition - 1), atol=1e-5)
+
+
+def test_the_weak_network_has_its_share_of_the_steps_and_fits_worse() -> None:
+    problem, told = vector_problem(train_steps=400), []
+    torch.manual_seed(0)
+    nets = autoguidance.fit(autoguidance.Settings(), problem, context(progress=lambda done, total: told.append((done, total))))
+    assert told[-1] == (400, 400)
+    asked = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]).repeat(100, 1)
+    request = Request(asked, torch.randn(400, 2, generator=torch.Generator().manual_seed(1)))
+    off = {
+        weight: (autoguidance.sample(autoguidance.Settings(weight=weight), nets, request, context()) - (2.0 * asked - 1)).norm(
+            dim=1
+        )
+        for weight in (0.0, 1.0)
+    }
+    assert off[1.0].mean() < 0.7 * off[0.0].mean()
