@@ -5,6 +5,7 @@ For each core task the primary score of a model that ignores what it is asked fo
     accuracies    chance: a uniformly random cell of the lattice answers the request; real: the judge's ceiling, from the records
     distances     chance: the distance of the seen data to the target; real: that of two samples of the target; means over many
                   pairs of samples of one size, so that they depend on no run
+    utility       chance: one label set, whatever is asked; real: the ceiling, from the records
     class shares  chance: the distance of the sources' mean shares from the target's; real: 0
     planning      chance: a plan that does nothing
 
@@ -102,6 +103,11 @@ def scale(task: Any, family: str, draws: int) -> dict[str, Any]:
     if task.primary == "heldout_total_variation":
         version = Registry().load("metrics", "total_variation").version
         return known | {"chance": rounded(shares_scale(task)), "real": 0.0, "metric_version": version}
+    if task.primary == "all_utility":
+        from compbench.data.chest_findings import feasible, label_counts
+
+        version = Registry().load("metrics", "utility").version
+        return known | {"chance": rounded(1 / len(feasible(label_counts()))), "metric_version": version}
     cells = task.holdout.pattern_space.num_combinations
     return known | {"chance": 0.0 if family == "planning" else rounded(1 / cells)}
 

@@ -23,6 +23,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rooms": ("rooms-fc-id", "rooms-nfc-id", "rooms-fc-ood", "rooms-nfc-ood"),
     "bumps": ("bump-center", "bump-corner"),
     "silos": ("blobs-noniid", "cmnist-noniid"),
+    "radiographs": ("chest-noniid",),
     "planning": ("planning-noniid",),
 }
 """The core tasks of each family; others have boards of their own only."""

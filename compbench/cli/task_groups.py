@@ -17,6 +17,7 @@ FAMILIES = {
     "compbench.tasks.rotation": "bumps",
     "compbench.tasks.blobs": "silos",
     "compbench.tasks.cmnist": "silos",
+    "compbench.tasks.chest": "silos",
     "compbench.tasks.planning": "planning",
 }
 """Module of a task -> its family; a task of a plugin is in none."""
@@ -39,6 +40,7 @@ NEEDS = {
     "dsprites": Needs(("dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",)),
     "cmnist": Needs(("train-images-idx3-ubyte", "train-labels-idx1-ubyte"), "digits", ("sklearn",)),
     "rotation": Needs(("train-images-idx3-ubyte", "train-labels-idx1-ubyte"), "digits", ("sklearn",)),
+    "chest": Needs(("chest/Data_Entry_2017.csv",)),
     "rooms": Needs(("rooms/empty", "rooms/couch")),
     "planning": Needs(("cube-single-play-v0.npz",), "planning", ("ogbench", "mujoco"), always=True),
 }

@@ -6,6 +6,9 @@ import pytest
 import torch
 
 from compbench.data import mpi3d_renderer, shapes3d_renderer
+from compbench.data.chest_findings import feasible, label_counts
+from compbench.data.chest_phantom import ChestPhantom
+from compbench.data.chest_phantom import random_styles as chest_styles
 from compbench.data.mpi3d_renderer import MPI3DRenderer
 from compbench.data.rooms_renderer import RoomsRenderer, random_styles
 from compbench.data.shapes3d_renderer import Shapes3DRenderer, light_buffers
@@ -44,4 +47,13 @@ def test_rooms_per_second_of_one_core(benchmark) -> None:
     objects, styles = torch.randint(2, (64, 3)), random_styles(64, torch.Generator().manual_seed(0))
     benchmark(renderer, objects, styles)
     benchmark.extra_info["images_per_second"] = 64 / benchmark.stats.stats.median
+    assert benchmark.extra_info["images_per_second"] > 2000
+
+
+def test_radiographs_per_second_of_one_core(benchmark) -> None:
+    """Every feasible label set once: more findings an image than the data have."""
+    torch.set_num_threads(1)
+    phantom, labels = ChestPhantom(), torch.tensor(feasible(label_counts()))
+    benchmark(phantom, labels, chest_styles(len(labels), torch.Generator().manual_seed(0)))
+    benchmark.extra_info["images_per_second"] = len(labels) / benchmark.stats.stats.median
     assert benchmark.extra_info["images_per_second"] > 2000
