@@ -6,7 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from support import template
+
+from compbench.data.lattices import MPI3D, SHAPES3D, Images, Lattice
+from compbench.home import FROM_DATA
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -20,13 +24,43 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A COMPBENCH_HOME that keeps its judges for the whole session, and shares them with the other workers of pytest-xdist."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this session, the same for all workers of pytest-xdist."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _traced(shared: Path, lattice: Lattice) -> Images:
+    """The embedded renderer of a lattice, whose buffers are traced once a session."""
+    import torch
+
+    from compbench.data.lattice import choose_source, open_images
+
+    source = choose_source(lattice, shared, "embedded")
+    with FileLock(shared / f"{lattice.name}.lock"):
+        return open_images(lattice, source, data=shared, cache=shared, device=torch.device("cpu"))
+
+
+@pytest.fixture(scope="session")
+def shapes3d(shared: Path) -> Images:
+    return _traced(shared, SHAPES3D)
+
+
+@pytest.fixture(scope="session")
+def mpi3d(shared: Path) -> Images:
+    return _traced(shared, MPI3D)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Path:
+    """A COMPBENCH_HOME for the whole session; its judges and what is made of data are those of all workers."""
     home = tmp_path_factory.mktemp("home")
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        shared = tmp_path_factory.getbasetemp().parent / "references"
-        shared.mkdir(exist_ok=True)
-        (home / "references").symlink_to(shared, target_is_directory=True)
+    (home / "cache").mkdir()
+    for name, folder in (("references", home), (FROM_DATA, home / "cache")):
+        (shared / name).mkdir(exist_ok=True)
+        (folder / name).symlink_to(shared / name, target_is_directory=True)
     return home
 
 

@@ -73,8 +73,6 @@ def test_a_stranger_gets_from_new_to_the_board(stranger: Stranger) -> None:
         "--preset",
         "smoke",
         "--chain",
-        "--slots",
-        2,
         "--quiet",
         "--json",
     )

@@ -52,14 +52,34 @@ def test_official_images_come_by_combination(official: Path) -> None:
     assert (found[1] == 0).all()
 
 
-def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
+class Plain:
+    """A renderer that is made in no time and counts how often it was."""
+
+    times = 0
+
+    def __init__(self, *, device: torch.device, progress=None, table: torch.Tensor | None = None) -> None:
+        Plain.times += table is None
+        self.table = torch.arange(10.0) if table is None else table
+
+    @classmethod
+    def from_buffers(cls, buffers: dict[str, torch.Tensor], *, device: torch.device) -> "Plain":
+        return cls(device=device, table=buffers["table"])
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        return {"table": self.table}
+
+
+def test_a_whole_cache_is_loaded_and_a_damaged_one_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compbench.data.lattice._renderer_class", lambda lattice: Plain)
     source = choose_source(SHAPES3D, tmp_path, "embedded")
-    first = open_images(SHAPES3D, source, data=tmp_path, cache=tmp_path, device=CPU)
+    made, loaded = (open_images(SHAPES3D, source, data=tmp_path, cache=tmp_path, device=CPU) for _ in range(2))
+    assert Plain.times == 1
+    assert torch.equal(loaded.table, made.table)
     (cached,) = tmp_path.rglob("*.safetensors")
-    cached.write_bytes(cached.read_bytes()[:1000])
+    cached.write_bytes(cached.read_bytes()[:40])
     again = open_images(SHAPES3D, source, data=tmp_path, cache=tmp_path, device=CPU)
-    condition = torch.zeros(1, 6, dtype=torch.long)
-    assert torch.equal(first(condition), again(condition))
+    assert Plain.times == 2
+    assert torch.equal(again.table, made.table)
 
 
 def test_a_silo_gives_seen_images_in_range_with_their_conditions() -> None:

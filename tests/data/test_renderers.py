@@ -7,16 +7,6 @@ from compbench.data.shapes3d_renderer import Shapes3DRenderer, hue_colour, light
 from compbench.errors import CompbenchError
 
 
-@pytest.fixture(scope="module")
-def shapes3d() -> Shapes3DRenderer:
-    return Shapes3DRenderer()
-
-
-@pytest.fixture(scope="module")
-def mpi3d() -> MPI3DRenderer:
-    return MPI3DRenderer()
-
-
 def test_shapes3d_horizon_and_wall_stand_where_the_protocol_measured_them() -> None:
     surface = trace(0, shapes3d_renderer.CUBE, 7)
     rays = shapes3d_renderer.SAMPLES**2

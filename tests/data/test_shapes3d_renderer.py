@@ -15,24 +15,19 @@ CASES = [(4, fast.CUBE, 3), (2, fast.CYLINDER, 12), (6, fast.SPHERE, 0), (5, fas
 """scale, shape, orientation"""
 
 
-@pytest.fixture(scope="module")
-def renderer() -> Shapes3DRenderer:
-    return Shapes3DRenderer()
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_renderer_agrees_with_distance_marching(renderer: Shapes3DRenderer, case: tuple[int, int, int]) -> None:
+def test_renderer_agrees_with_distance_marching(shapes3d: Shapes3DRenderer, case: tuple[int, int, int]) -> None:
     hues = (2, 5, 9)
-    found = renderer(torch.tensor([[*hues, *case]]))[0].permute(1, 2, 0).numpy().astype(int)
+    found = shapes3d(torch.tensor([[*hues, *case]]))[0].permute(1, 2, 0).numpy().astype(int)
     assert np.abs(found - _plain_image(hues, *case)).max() <= 1
 
 
 @pytest.mark.parametrize(("factor", "material"), [(0, "floor"), (1, "wall"), (2, "object")])
-def test_a_hue_recolours_its_material_and_no_other_pixel(renderer: Shapes3DRenderer, factor: int, material: str) -> None:
+def test_a_hue_recolours_its_material_and_no_other_pixel(shapes3d: Shapes3DRenderer, factor: int, material: str) -> None:
     first = torch.tensor([[0, 3, 6, 4, fast.CYLINDER, 5]])
     second = first.clone()
     second[0, factor] += 1
-    changed = (renderer(first) != renderer(second))[0].any(0).flatten()  # (4096,)
+    changed = (shapes3d(first) != shapes3d(second))[0].any(0).flatten()  # (4096,)
     seen = getattr(trace(4, fast.CYLINDER, 5), material).view(4096, -1)
     assert not changed[~seen.any(1)].any()
     assert changed[seen.all(1)].float().mean() > 0.99
@@ -48,11 +43,11 @@ def test_tracing_twice_gives_the_same_bits() -> None:
     assert torch.equal(light_buffers(3, fast.CUBE, 9), light_buffers(3, fast.CUBE, 9))
 
 
-def test_an_image_alone_is_the_image_in_a_large_batch(renderer: Shapes3DRenderer) -> None:
+def test_an_image_alone_is_the_image_in_a_large_batch(shapes3d: Shapes3DRenderer) -> None:
     generator = torch.Generator().manual_seed(1)
     conditions = torch.stack([torch.randint(size, (100,), generator=generator) for size in fast.SIZES], dim=1)
-    alone = torch.cat([renderer(condition[None]) for condition in conditions])
-    assert torch.equal(renderer(conditions), alone)
+    alone = torch.cat([shapes3d(condition[None]) for condition in conditions])
+    assert torch.equal(shapes3d(conditions), alone)
 
 
 def _plain_image(hues: tuple[int, int, int], scale: int, shape: int, orientation: int) -> np.ndarray:

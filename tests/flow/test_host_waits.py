@@ -19,6 +19,8 @@ WAITS: dict[str, tuple[float, float]] = {}
 """Method -> waits of the host in one step of a fit and of sampling; methods that are not here wait in neither.  These numbers
 only fall: who makes a loop wait finds the line in the failure, and who spares a wait takes it out here."""
 
+TRAIN_STEPS, SAMPLE_STEPS = 4, 2
+
 REGISTRY = Registry()
 METHODS = {entry.name: REGISTRY.load("methods", entry.name) for entry in REGISTRY.entries("methods")}
 TINY = {tiny.name: tiny for tiny in PROBLEMS}
@@ -40,14 +42,14 @@ SHORT = [(name, problem) for name, problem in CASES if problem == problems(name,
 def logs_of(name: str, problem_name: str, times: int) -> dict[str, stand_in.Log]:
     """A fit and a request with so many times the steps, and what each made the host wait for."""
     method, logs = METHODS[name], {}
-    changes = {"rounds": 2} if name == "fedflow" else {}
-    settings = method.settings(**changes)
+    changes = {"mcmc": {"num_levels": SAMPLE_STEPS * times}, "fedflow": {"rounds": 2}}  # where the budget has no say
+    settings = method.settings(**changes.get(name.removesuffix("-oracle"), {}))
 
     def context(seed: int) -> Context:
         torch.manual_seed(seed)
         return Context(stand_in.GPU, "fp32", torch.Generator().manual_seed(seed), NoCheckpoints())
 
-    budget = BUDGET.model_copy(update={"train_steps": 6 * times, "sample_steps": 3 * times})
+    budget = BUDGET.model_copy(update={"train_steps": TRAIN_STEPS * times, "sample_steps": SAMPLE_STEPS * times})
     with stand_in.gpu() as log:
         problem = replace(TINY[problem_name].make(stand_in.GPU), budget=budget)
         model = method.fit(settings, problem if method.oracle else replace(problem, oracle=None), context(0))
@@ -71,7 +73,7 @@ def waits_a_step(name: str, problem: str) -> tuple[float, float]:
     """What twice the steps add, over the steps that they add; the tests' own silos are not counted."""
     once, twice = logs_of(name, problem, 1), logs_of(name, problem, 2)
     found = []
-    for part, steps in (("fit", 6), ("sample", 3)):
+    for part, steps in (("fit", TRAIN_STEPS), ("sample", SAMPLE_STEPS)):
         more = {at: count - once[part].waits[at] for at, count in twice[part].waits.items() if "tiny_problems" not in at[1]}
         found.append(sum(max(count, 0) for count in more.values()) / steps)
         if found[-1]:

@@ -113,6 +113,7 @@ def test_a_stopped_sweep_leaves_nothing_running_and_says_what_is_left(tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.fresh
 def test_a_stopping_pool_kills_a_child_that_ignores_sigterm(tmp_path: Path, plugin, monkeypatch) -> None:
     monkeypatch.setattr(processes, "GRACE_SECONDS", 1.0)
     monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))

@@ -7,7 +7,7 @@ from compbench.sweep.pool import SweepOptions, work_through
 
 
 def requests(home: Path, plugin_file: Path) -> list[RunRequest]:
-    facts = {"task": "shapes3d-heavy", "preset": "smoke", "device": "cpu", "home": str(home)}
+    facts = {"task": "blobs-iid", "preset": "smoke", "device": "cpu", "threads": 1, "home": str(home)}
     good = [RunRequest(method="mono", seed=seed, **facts) for seed in (0, 1)]
     return [*good, RunRequest(method="naughty", plugins=(str(plugin_file),), **facts)]
 
@@ -28,7 +28,8 @@ def test_a_sweep_runs_what_is_missing_and_goes_on_past_a_failure(home: Path, plu
 
 
 def test_runs_side_by_side_share_the_cores_and_say_so(home: Path, plugin) -> None:
-    (result,) = work_through(requests(home, plugin())[:1], SweepOptions(slots=2, force=True))
+    asked = [request.model_copy(update={"threads": 0}) for request in requests(home, plugin())[:1]]
+    (result,) = work_through(asked, SweepOptions(slots=2, force=True))
     record = next(r for r in Store(home / "records").read()[0] if result.path.endswith(f"{r.name}.json"))
     assert record.environment.slots == 2
     assert record.environment.threads >= 1

@@ -57,7 +57,7 @@ def context(seed: int = 0, **changes) -> Context:
     return Context(torch.device("cpu"), "fp32", generator, NoCheckpoints(), **changes)
 
 
-def vector_problem(*, train_steps: int = 500, holdout: Holdout = NOTHING_HELD_OUT, composed: tuple[int, ...] = ()) -> Problem:
+def vector_problem(*, train_steps: int = 300, holdout: Holdout = NOTHING_HELD_OUT, composed: tuple[int, ...] = ()) -> Problem:
     budget = Budget(
         train_steps=train_steps,
         batch_size=128,
@@ -65,7 +65,7 @@ def vector_problem(*, train_steps: int = 500, holdout: Holdout = NOTHING_HELD_OU
         learning_rate=4e-3,
         ema_decay=0.97,
         sample_steps=20,
-        extend_steps=300,
+        extend_steps=200,
     )
     return Problem(SPACE, Event("vector", (2,)), Federation([Corners(holdout)]), budget, holdout, composed=composed)
 

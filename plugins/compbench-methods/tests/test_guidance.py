@@ -17,7 +17,7 @@ COMPOSING = {
 
 
 def problem(guidance_weight: float) -> Problem:
-    whole = vector_problem(train_steps=40)
+    whole = vector_problem(train_steps=12)
     holdout = Holdout(whole.space, (0, 1), ((1, 1),))
     return replace(whole, holdout=holdout, composed=(0, 1), guidance_weight=guidance_weight)
 

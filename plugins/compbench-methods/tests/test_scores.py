@@ -1,11 +1,13 @@
 """naive-ode, naive-sde and fkc: what they sample, on a task with a base and on one without."""
 
 import math
+from functools import cache
 
 import pytest
 import torch
 from compbench_methods import driftlite, fkc, guided, mcmc, naive, rne, superdiff
 from problems import context, image_problem, perturbed_images, vector_problem
+from torch import nn
 
 from compbench.data.gaussian_oracle import SourceOracle
 from compbench.data.gaussians import gaussian
@@ -57,14 +59,30 @@ def test_oracles_reach_the_known_variance(method: str, variance: float) -> None:
     assert x.var().item() == pytest.approx(variance, rel=0.06)
 
 
+@cache
+def sources(experts: bool) -> nn.Module:
+    """The fit that all of them share (`test_all_share_one_fit`)."""
+    return METHODS["naive-ode"].fit(METHODS["naive-ode"].settings(experts=experts), perturbed(), context())
+
+
+@cache
+def without_a_base(experts: bool) -> tuple[nn.Module, Problem]:
+    held = Holdout.by_rule(vector_problem().space, ["left-right", "top-bottom"], lambda a, b: (a, b) == (1, 1))
+    problem = vector_problem(train_steps=300, holdout=held)
+    return METHODS["naive-ode"].fit(METHODS["naive-ode"].settings(experts=experts), problem, context()), problem
+
+
+def test_all_share_one_fit() -> None:
+    assert {METHODS[name].fit for name in LEARNED} == {score_models.fit}
+    assert all(issubclass(METHODS[name].settings, score_models.ModelSettings) for name in LEARNED)
+
+
 @pytest.mark.parametrize("experts", [False, True])
 @pytest.mark.parametrize("name", LEARNED)
 def test_learned_sources_are_sampled_for_what_they_are(name: str, experts: bool) -> None:
     """A single perturbation is no composition: N(0, diag(10, 1))."""
     found = METHODS[name]
-    settings = found.settings(experts=experts)
-    model = found.fit(settings, perturbed(), context())
-    x = found.sample(settings, model, asked(1000, (1, 0)), context())
+    x = found.sample(found.settings(experts=experts), sources(experts), asked(1000, (1, 0)), context())
     wide, narrow = x.var(0).tolist()
     assert 4 < wide < 25
     assert 0.2 < narrow < 3
@@ -85,11 +103,9 @@ def test_the_trace_is_noted() -> None:
 @pytest.mark.parametrize("experts", [False, True])
 @pytest.mark.parametrize("name", LEARNED)
 def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> None:
-    held = Holdout.by_rule(vector_problem().space, ["left-right", "top-bottom"], lambda a, b: (a, b) == (1, 1))
     found = METHODS[name]
     settings = found.settings(experts=experts, **({"num_particles": 4} if name in SWARMS else {}))
-    problem = vector_problem(train_steps=300, holdout=held)
-    model = found.fit(settings, problem, context())
+    model, problem = without_a_base(experts)
     request = Request(torch.tensor([[0, 1], [1, 0]]).repeat(50, 1), torch.randn(100, 2))
     x = found.sample(settings, model, request, context())
     error = (x - (2.0 * request.condition - 1)).abs().median().item()
@@ -106,6 +122,7 @@ def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> No
 def test_trajectories_are_composed_around_null_too() -> None:
     """Eight states of two numbers, all at the corner of their combination; the three methods share the network and its fit."""
     flat = vector_problem(train_steps=80)
+    budget = flat.budget.model_copy(update={"batch_size": 32})
 
     class Paths:
         name, size = "paths", 1000
@@ -115,7 +132,7 @@ def test_trajectories_are_composed_around_null_too() -> None:
             return batch._replace(x1=batch.x1[:, :, None].expand(-1, -1, 8))
 
     event = Event("trajectory", (2, 8))
-    problem = Problem(flat.space, event, Federation([Paths()]), flat.budget, flat.holdout)
+    problem = Problem(flat.space, event, Federation([Paths()]), budget, flat.holdout)
     found = METHODS["fkc"]
     settings = found.settings(num_particles=2)
     request = Request(torch.tensor([[0, 1], [1, 0]]).repeat(8, 1), torch.randn(16, 2, 8))
@@ -217,7 +234,7 @@ def test_images_with_a_base_are_composed_around_it() -> None:
 @pytest.mark.parametrize("experts", [False, True])
 def test_lights_of_two_perturbations_are_both_on(experts: bool) -> None:
     """They light different pixels, so the composition of scores is exact; no training image has both."""
-    found, problem = METHODS["naive-ode"], perturbed_images(train_steps=300)
+    found, problem = METHODS["naive-ode"], perturbed_images(train_steps=150)
     settings = found.settings(experts=experts)
     request = Request(torch.tensor([[1, 1], [1, 0], [0, 1], [0, 0]] * 4), torch.randn(16, 3, 16, 16))
     x = found.sample(settings, found.fit(settings, problem, context()), request, context())

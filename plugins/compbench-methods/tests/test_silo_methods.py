@@ -23,7 +23,7 @@ DECENTRALISED = [name for name, method in METHODS.items() if not method.pools_si
 HOLDOUT = Holdout(SPACE, (0, 1), ((1, 0),))
 
 
-def problem(*, train_steps: int = 400, silos: int = 2, uneven: bool = False) -> Problem:
+def problem(*, train_steps: int = 200, silos: int = 2, uneven: bool = False) -> Problem:
     """Corners of a square, three of the four; the silos share one."""
     generator = Generator().manual_seed(0)
     parts = [((0, 0), (0, 1)), ((0, 1), (1, 1)), ((1, 1), (0, 0))][:silos] if silos > 1 else [((0, 0), (0, 1), (1, 1))]
