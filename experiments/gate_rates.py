@@ -55,13 +55,13 @@ def real_gate(name: tuple[str, str], kind: Kind, folder: Path, kept: list[Pair])
     """One gate of one cell with fresh processes; its pairs are added to `kept`."""
     both = cells(name, kind)
     sides = {label: Side(label, Path(sys.executable), home_of(folder / label, Path("/nonexistent"))) for label in both}
-    options = CellOptions(source="embedded", clock="cpu", seconds=0.5)
+    options = CellOptions(source="embedded", clock="cpu", seconds=1.0)
 
     def timer(cell: str, begins: Label) -> Pair:
         kept.append(run_pair({label: (sides[label], both[label]) for label in both}, options, begins))
         return kept[-1]
 
-    return verdict(race(["/".join(name)], timer, tolerance=TOLERANCE, pairs=PAIRS, max_pairs=MOST_PAIRS))
+    return verdict(race(["/".join(name)], timer, tolerance=TOLERANCE, pairs=PAIRS, max_pairs=MOST_PAIRS, seconds=math.inf))
 
 
 def drawn_gate(pairs: list[dict[str, float]], generator: random.Random) -> str:
@@ -71,7 +71,7 @@ def drawn_gate(pairs: list[dict[str, float]], generator: random.Random) -> str:
         ratios = generator.choice(pairs)
         return Pair(dict.fromkeys(ratios, 1.0), {row: math.exp(ratio) for row, ratio in ratios.items()}, ratios)
 
-    return verdict(race(["drawn"], timer, tolerance=TOLERANCE, pairs=PAIRS, max_pairs=MOST_PAIRS))
+    return verdict(race(["drawn"], timer, tolerance=TOLERANCE, pairs=PAIRS, max_pairs=MOST_PAIRS, seconds=math.inf))
 
 
 def measure(kind: Kind, gates: int, file: Path) -> None:

@@ -41,6 +41,8 @@ WINDOW_SECONDS = 0.02
 WARM_UP = 0.2
 """Share of the time before the windows count."""
 SAMPLE_ROWS = {"vector": 1024, "image": 32, "trajectory": 32}
+RACE_ROWS = {"vector": 256, "image": 16, "trajectory": 16}
+"""Of a race, which takes many short turns."""
 GPU_ROWS = 512
 """Samples of a request whose cost is published: a GPU wants to be filled."""
 FEWEST = 3
@@ -274,7 +276,7 @@ class Turns:
             self._answer(took if took > SHORTEST_FIT else None)
 
     def _sample(self) -> None:
-        model, request = self._subject.fit(2), self._subject.request(SAMPLE_ROWS[self._subject.task.event.kind])
+        model, request = self._subject.fit(2), self._subject.request(RACE_ROWS[self._subject.task.event.kind])
         self._subject.sample(model, request)
         while self._asked == "sample":
             start, count = self._clock(), 0

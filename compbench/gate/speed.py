@@ -76,7 +76,9 @@ class _Cell:
         return compare(self.log_ratios(row, start), limit)
 
 
-def race(cells: Sequence[str], timer: Timer, *, tolerance: float, pairs: int, max_pairs: int) -> list[Lap]:
+def race(
+    cells: Sequence[str], timer: Timer, *, tolerance: float, pairs: int, max_pairs: int, seconds: float = CELL_SECONDS
+) -> list[Lap]:
     """Run the pairs and decide.
 
     Args:
@@ -85,6 +87,7 @@ def race(cells: Sequence[str], timer: Timer, *, tolerance: float, pairs: int, ma
         tolerance: relative slowdown that does not matter, 0.05 for 5 %.
         pairs: pairs of each cell before the first look, at least 2.
         max_pairs: pairs at most before a cell that is still unclear is left so.
+        seconds: after which it is, too.
 
     Returns:
         one lap a row, in the order of cells.
@@ -95,7 +98,7 @@ def race(cells: Sequence[str], timer: Timer, *, tolerance: float, pairs: int, ma
         for cell in running:
             cell.run_pair()
     for cell in running:
-        while len(cell.pairs) < max_pairs and cell.seconds < CELL_SECONDS and _undecided(cell, limit):
+        while len(cell.pairs) < max_pairs and cell.seconds < seconds and _undecided(cell, limit):
             cell.run_pair()
     suspects = {cell.name: [row for row in cell.rows() if cell.compared(row, limit).finding == "worse"] for cell in running}
     for cell in running:

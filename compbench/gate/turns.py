@@ -2,7 +2,7 @@
 
     base head head base base head ...       slices of a fraction of a second, the other process standing still
 
-The pair's worsening is the median of log(head / base) over neighbouring slices: what slows the machine for longer than a
+The pair's worsening is the midmean of log(head / base) over neighbouring slices: what slows the machine for longer than a
 slice slows both.  What a process keeps for its whole life (where its memory lies) only more pairs can tell.
 """
 
@@ -27,7 +27,7 @@ from compbench.run.supervisor import STOP
 
 Label = Literal["base", "head"]
 ROWS = ("train", "sample")
-SLICES, FEWEST = 12, 6
+SLICES, FEWEST = 24, 12
 """Slices of each row and process that count, and how few will do where a request takes long; one more, the first, does not."""
 
 
@@ -36,7 +36,7 @@ class Pair(NamedTuple):
 
     Attributes:
         base, head: median seconds of a training step, and of a request.
-        log_ratios: median of log(head / base) over neighbouring slices; positive is slower.
+        log_ratios: midmean of log(head / base) over neighbouring slices; positive is slower.
     """
 
     base: Mapping[str, float]
@@ -157,8 +157,10 @@ def run_pair(racers: Mapping[Label, tuple[Side, Cell]], asked: CellOptions, firs
 
 
 def worsening(base: Sequence[float], head: Sequence[float]) -> float:
-    """Median over neighbouring slices of log(head / base)."""
-    return statistics.median(math.log(after / before) for before, after in zip(base, head, strict=True))
+    """Mean of the middle half of log(head / base) over neighbouring slices: less noise than the median, and as deaf to bursts."""
+    ratios = sorted(math.log(after / before) for before, after in zip(base, head, strict=True))
+    aside = len(ratios) // 4
+    return statistics.fmean(ratios[aside : len(ratios) - aside])
 
 
 def _turns(running: Mapping[Label, Racer], row: str, order: tuple[Label, ...], enough: float) -> dict[Label, list[float]]:

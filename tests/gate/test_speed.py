@@ -3,7 +3,6 @@ import math
 import pytest
 from gate_simulation import rate
 
-from compbench.gate import speed
 from compbench.gate.speed import FRESH_PAIRS, race
 from compbench.gate.turns import Pair
 
@@ -38,9 +37,8 @@ def test_base_and_head_begin_by_turns() -> None:
     assert [begins for begins, _ in course.asked] == ["base", "head"] * 2
 
 
-def test_an_unclear_cell_gets_no_more_pairs_when_its_time_is_up(monkeypatch) -> None:
-    monkeypatch.setattr(speed, "CELL_SECONDS", 0.0)
-    (lap,) = run(Course(wobbling(1.0, 0.3)))
+def test_an_unclear_cell_gets_no_more_pairs_when_its_time_is_up() -> None:
+    (lap,) = race(["a"], Course(wobbling(1.0, 0.3)), tolerance=0.05, pairs=5, max_pairs=10, seconds=0.0)
     assert (lap.comparison.n, lap.comparison.finding) == (5, "unclear")
 
 

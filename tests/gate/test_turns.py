@@ -78,6 +78,10 @@ def test_a_drift_of_the_machine_cancels_between_neighbours() -> None:
     assert worsening(base, [1.25 * each for each in base]) == pytest.approx(math.log(1.25))
 
 
+def test_a_burst_in_some_slices_is_no_slowdown() -> None:
+    assert worsening([1.0] * 12, [1.0] * 9 + [9.0] * 3) == 0
+
+
 def side(folder: Path, label: str, **more: int) -> Side:
     return Side(label, Path(sys.executable), folder / label, (toy(folder / f"plugin-{label}", **more),))
 
