@@ -86,13 +86,13 @@ def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
     )
     if not primary:
         return cell
-    trials = _trials(scores.values(), cell.whole)
+    trials = trials_of(scores.values(), cell.whole)
     found = interval([value / cell.whole for value in values], trials)
     span = found and Interval(found.low * cell.whole, found.high * cell.whole)
     return cell._replace(interval=span, values=tuple(by_seed), trials=trials)
 
 
-def _trials(scores: Iterable[Score], whole: float) -> int:
+def trials_of(scores: Iterable[Score], whole: float) -> int:
     """The fewest trials of a run, if all values are shares of trials that succeeded, to float32's precision; else 0."""
     fewest = 0
     for score in scores:

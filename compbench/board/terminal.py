@@ -32,7 +32,7 @@ def overview(contests: Sequence[Contest]) -> str:
     title = (
         f"Share attained by family of tasks, preset {contest.preset}; in brackets the ranks left open, - unranked, * reference"
     )
-    return "\n".join([title, "", *_aligned(lines), "", *left, *findings(contest)])
+    return "\n".join([title, "", *aligned(lines), "", *left, *findings(contest)])
 
 
 def _cell(found: Standing | None, num_tasks: int) -> str:
@@ -60,7 +60,7 @@ def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section
     lines = [["rank", "method", primary, "95 % interval", "training", "seeds"]]
     lines += [_row(row) for row in rows]
     words = discriminability_words(board.discriminability.get(section))
-    return "\n".join([clean(heading(section, among)), words, "", *_aligned(lines)])
+    return "\n".join([clean(heading(section, among)), words, "", *aligned(lines)])
 
 
 def _row(row: BoardRow) -> list[str]:
@@ -74,6 +74,7 @@ def _row(row: BoardRow) -> list[str]:
     return [rank, clean(row.label)[: 2 * NAME], value, span, f"{count(flops)}FLOP" if flops else "?", seeds]
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of equal width, a line a row."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -10,6 +10,7 @@ from compbench import __version__
 from compbench.cli import (
     board,
     check,
+    compare,
     completion,
     data,
     diagnose,
@@ -70,6 +71,7 @@ for verb in (
     data.data,
     board.board,
     show.show,
+    compare.compare,
     diagnose.diagnose,
     doctor.doctor,
     check.check,

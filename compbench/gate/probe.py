@@ -225,12 +225,8 @@ class Turns:
     """Trains, then samples, a slice whenever a line asks for one, and answers with the seconds of a step or of a request.
 
     Between slices the process waits inside its own fit and uses no CPU time.  Two such processes take turns of a fraction of
-    a second, so what else the machine does meanwhile slows both.
-
-    Args:
-        seconds: least length of a slice.
-        receive: waits for the next line: "train", "sample" or "" for the end.
-        send: takes the seconds, or None where a fit takes no time.
+    a second, so what else the machine does meanwhile slows both.  `receive` waits for the next line ("train", "sample", or ""
+    for the end); `send` takes the seconds, or None where a fit takes no time.
     """
 
     def __init__(

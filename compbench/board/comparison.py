@@ -1,0 +1,262 @@
+"""Two methods, or two records, side by side: paired by seed, with intervals, what they cost, and pictures on the same noise.
+
+With d_s = B_s - A_s at seed s, both on the same data order, conditions, noise and judge:
+
+    mean d  -/+  t_{n-1} s_d / sqrt(n)      95 %; of shares of m trials never narrower than their binomial error,
+                                            z sqrt((p_A q_A + p_B q_B) / (n m)), which independent trials would have
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from compbench.board.aggregate import Board, BoardRow
+from compbench.board.cells import known_mean, trials_of
+from compbench.board.groups import Section
+from compbench.board.statistics import Interval, interval, mean
+from compbench.board.timing import timing
+from compbench.errors import CompbenchError, suggest
+from compbench.schemas import Record
+from compbench.store.profiles import CostProfile
+
+Z = 1.959963984540054
+MARGIN = 24
+"""Pixels above each picture, for its name."""
+
+
+class ScoreDifference(NamedTuple):
+    """One score of both.
+
+    Attributes:
+        a, b: means over the common seeds; where there is none, over all of each.
+        num_seeds: in common.
+        difference: b - a.
+        interval: 95 % interval of the difference; None for fewer than two common seeds.
+        better: "A" or "B" where the interval excludes 0, else "".
+    """
+
+    name: str
+    direction: str
+    primary: bool
+    a: float
+    b: float
+    num_seeds: int
+    difference: float
+    interval: Interval | None
+    better: str
+
+
+class CostRatio(NamedTuple):
+    """One cost of both, and b / a; None where it is not known, or a is 0."""
+
+    name: str
+    a: float | None
+    b: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.b / self.a if self.a and self.b is not None else None
+
+
+class Comparison(NamedTuple):
+    """A and B on one task.
+
+    Attributes:
+        task: with what was changed of its protocol.
+        a, b: what they are called.
+        scores: the primary score first; a score of another metric version on one side is left out.
+        costs: those that one of them has.
+        remarks: what a reader must know beside the numbers.
+        records: names of a record of each, for pictures: of the smallest common seed, if there is one.
+    """
+
+    task: str
+    a: str
+    b: str
+    scores: tuple[ScoreDifference, ...]
+    costs: tuple[CostRatio, ...]
+    remarks: tuple[str, ...]
+    records: tuple[str, str]
+
+
+def compare_methods(
+    board: Board, records: Iterable[Record], a: str, b: str, profiles: Mapping[str, CostProfile]
+) -> list[Comparison]:
+    """Two methods on every task and preset that both were run on, each by its default settings where it was run at them.
+
+    Raises:
+        CompbenchError: a method without a record, or no task in common.
+    """
+    known = {record.name: record for record in records}
+    by_section: dict[Section, dict[str, BoardRow]] = defaultdict(dict)
+    for row in board.rows:
+        if row.method in (a, b) and row.seeds:
+            by_section[row.section].setdefault(row.method, row)  # those that compete come first
+    ran = {row.method for row in board.rows if row.seeds}
+    for name in (a, b):
+        if name not in ran:
+            raise suggest("method with records", name, sorted(ran))
+    common = {section: rows for section, rows in by_section.items() if len(rows) == 2}
+    if not common:
+        raise CompbenchError(f"'{a}' and '{b}' have no task and preset in common among these records.")
+    found = []
+    for section, rows in common.items():
+        own = [[known[name] for name in rows[method].records if known[name].status == "ok"] for method in (a, b)]
+        labels = rows[a].label, rows[b].label
+        found.append(compare(own[0], own[1], labels, _title(section), profiles))
+    return found
+
+
+def compare_records(a: Record, b: Record, profiles: Mapping[str, CostProfile]) -> Comparison:
+    """Two records of one task, of whatever settings and preset; what of these differs is a remark.
+
+    Raises:
+        CompbenchError: they are of different tasks, or of a run that failed.
+    """
+    for record in (a, b):
+        if record.status != "ok":
+            raise CompbenchError(f"{record.name} is of a run that ended as '{record.status}'; it has no scores.")
+    if a.spec.task != b.spec.task:
+        raise CompbenchError(f"{a.name} is of '{a.spec.task}', {b.name} of '{b.spec.task}': their scores mean different things.")
+    labels = (f"{a.spec.method} seed {a.spec.seed}", f"{b.spec.method} seed {b.spec.seed}")
+    found = compare([a], [b], labels, a.spec.task, profiles)
+    return found._replace(remarks=(*_differences(a, b), *found.remarks))
+
+
+def compare(
+    a: Sequence[Record], b: Sequence[Record], labels: tuple[str, str], task: str, profiles: Mapping[str, CostProfile]
+) -> Comparison:
+    """Successful records of two rows of one task, at least one of each."""
+    seeds = sorted({one.spec.seed for one in a} & {one.spec.seed for one in b})
+    names = sorted({score.name for one in (*a, *b) for score in one.scores if score.value is not None})
+    scores = [found for name in names if (found := _difference(name, a, b, seeds)) is not None]
+    scores.sort(key=lambda found: (not found.primary, found.name))
+    remarks = [] if seeds else ["no seed in common: means of different seeds, not paired"]
+    alone = sorted({one.spec.seed for one in (*a, *b)} - set(seeds)) if seeds else []
+    if alone:
+        remarks.append(f"left out, as only one of them has it: seed {', '.join(map(str, alone))}")
+    for label, own in zip(labels, (a, b), strict=True):
+        remarks += [f"{label}: {why}" for why in _aside(own)]
+    pair = [next((one for one in own if not seeds or one.spec.seed == seeds[0]), own[0]).name for own in (a, b)]
+    return Comparison(task, *labels, tuple(scores), _costs(a, b, profiles), tuple(remarks), (pair[0], pair[1]))
+
+
+def _difference(name: str, a: Sequence[Record], b: Sequence[Record], seeds: Sequence[int]) -> ScoreDifference | None:
+    """One score; None where they do not both have it of one version."""
+    found = [{one.spec.seed: score for one in own if (score := one.score(name)) and score.value is not None} for own in (a, b)]
+    if not all(found) or len({score.metric_version for own in found for score in own.values()}) > 1:
+        return None
+    common = [seed for seed in seeds if seed in found[0] and seed in found[1]]
+    values = [{seed: score.value or 0.0 for seed, score in own.items()} for own in found]
+    before, after = ([value for seed, value in own.items() if not common or seed in common] for own in values)
+    first = next(iter(found[0].values()))
+    whole = 100.0 if first.unit == "%" else 1.0
+    trials = min(trials_of(own.values(), whole) for own in found)
+    span = _span([values[1][seed] - values[0][seed] for seed in common], trials, whole, (mean(before), mean(after)))
+    better = ""
+    if span is not None and (span.low > 0 or span.high < 0):
+        better = "B" if (span.low > 0) == (first.direction == "higher") else "A"
+    difference = mean(after) - mean(before)
+    return ScoreDifference(name, first.direction, first.primary, mean(before), mean(after), len(common), difference, span, better)
+
+
+def _span(differences: Sequence[float], trials: int, whole: float, means: tuple[float, float]) -> Interval | None:
+    """The interval of a mean difference, at least as wide as the binomial error of shares."""
+    found = interval(differences) if len(differences) > 1 else None
+    if found is None or not trials:
+        return found
+    spread = math.fsum(value / whole * (1 - value / whole) for value in means)
+    half = max((found.high - found.low) / 2, whole * Z * math.sqrt(spread / (len(differences) * trials)))
+    return Interval(mean(differences) - half, mean(differences) + half)
+
+
+def _costs(a: Sequence[Record], b: Sequence[Record], profiles: Mapping[str, CostProfile]) -> tuple[CostRatio, ...]:
+    """What both cost: exact counts of their records, and speeds of `compbench profile` where both have one of one hardware."""
+    times = [timing(own, profiles) for own in (a, b)]
+
+    def counted(name: str) -> list[float | None]:
+        return [known_mean([getattr(one.profile, name) for one in own]) for own in (a, b)]
+
+    rows = {
+        "parameters": counted("parameters"),
+        "evaluations a sample": counted("evaluations_per_sample"),
+        "FLOPs of the fit": [found and found.train_flops for found in times],
+        "FLOPs a sample": [found and found.sample_flops for found in times],
+        "bytes sent a silo": [found.silos.bytes_out if found and found.silos else None for found in times],
+    }
+    if times[0] and times[1] and times[0].hardware == times[1].hardware != "":
+        rows["seconds a training step"] = [
+            1 / t.train_steps_per_second if t and t.train_steps_per_second else None for t in times
+        ]
+        rows["seconds a sample"] = [1 / t.sample_samples_per_second if t and t.sample_samples_per_second else None for t in times]
+    return tuple(CostRatio(name, *values) for name, values in rows.items() if any(value is not None for value in values))
+
+
+def _inverse(rate: float | None) -> float | None:
+    return 1 / rate if rate else None
+
+
+def _aside(own: Sequence[Record]) -> list[str]:
+    """Why a row is no competitor."""
+    found = []
+    if any(one.oracle for one in own):
+        found.append("an oracle, which knows the task's truth")
+    if any(one.pooled_silos for one in own):
+        found.append("had the data of all silos in one place")
+    if any(one.samples_only for one in own):
+        found.append("samples only: its training was not seen")
+    return found
+
+
+def _differences(a: Record, b: Record) -> list[str]:
+    """What of the protocol differs between two records."""
+    names = ("task_version", "task_settings", "budget", "preset", "source", "fingerprint", "precision", "device_class")
+    ours, theirs = a.spec.model_dump(mode="json"), b.spec.model_dump(mode="json")
+    return [
+        f"{name.replace('_', ' ')} differs: {_only(ours[name], theirs[name])} and {_only(theirs[name], ours[name])}"
+        for name in names
+        if ours[name] != theirs[name]
+    ]
+
+
+def _only(value: object, other: object) -> object:
+    """Of an object the entries that the other has otherwise."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        return {key: entry for key, entry in value.items() if other.get(key) != entry}
+    return value
+
+
+def _title(section: Section) -> str:
+    changed = f" with {', '.join(section.changed)}" if section.changed else ""
+    return f"{section.task}, {section.preset}, {section.source}{changed}"
+
+
+def side_by_side(pictures: Sequence[tuple[str, bytes]]) -> bytes:
+    """Sample grids beside each other with their names above, as PNG; runs of one seed drew them from the same noise.
+
+    Raises:
+        CompbenchError: a picture that cannot be read.
+    """
+    from PIL import Image, ImageDraw
+
+    opened = []
+    for name, content in pictures:
+        try:
+            opened.append((name, Image.open(io.BytesIO(content)).convert("RGB")))
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            raise CompbenchError(f"the picture of {name} cannot be read: {str(error)[:100]}.") from error
+    gap = MARGIN // 2
+    width = sum(picture.width for _, picture in opened) + gap * (len(opened) - 1)
+    sheet = Image.new("RGB", (width, MARGIN + max(picture.height for _, picture in opened)), "white")
+    draw, left = ImageDraw.Draw(sheet), 0
+    for name, picture in opened:
+        draw.text((left + 2, 5), name, fill="black")
+        sheet.paste(picture, (left, MARGIN))
+        left += picture.width + gap
+    buffer = io.BytesIO()
+    sheet.save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()

@@ -1,0 +1,133 @@
+"""compare: two methods or two records side by side."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from compbench.cli.options import home_of_user
+from compbench.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from compbench.board.build import Material
+    from compbench.board.comparison import Comparison, ScoreDifference
+    from compbench.schemas import Record
+    from compbench.store.records import Store
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--task", default="*", help="Name or pattern: only these tasks.  Of two methods.")
+@click.option("--preset", default="", help="Only this preset.  Of two methods.")
+@click.option("--records", type=click.Path(path_type=Path), help="Folder of records; default: those of COMPBENCH_HOME.")
+@click.option(
+    "--picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.png", help="Write samples side by side."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def compare(a: str, b: str, task: str, preset: str, records: Path | None, picture: Path | None, as_json: bool) -> None:
+    """Set two methods, or two records, side by side: paired by seed, with 95 % intervals, and what they cost.
+
+    \b
+    compbench compare factored mono --task 'shapes3d-*'
+    compbench compare factored mono --records leaderboards/records --preset quick
+    compbench compare shapes3d-heavy.factored.quick.s0 shapes3d-heavy.mono.quick.s0 --picture both.png
+
+    A and B are names of methods, or paths, names or parts of names of records.  Runs of one seed have the same data order,
+    conditions and noise, so their differences say more than their means.  The picture is of the smallest common seed: both
+    drew it from the same noise; of several tasks it shows the first.
+    """
+    from compbench.board import site
+    from compbench.board.comparison import compare_methods, compare_records
+    from compbench.store.records import Store
+
+    folder = records or home_of_user().records
+    if not folder.is_dir():
+        raise CompbenchError(f"there are no records in {folder}; `compbench run` writes some.")
+    material, _ = site.read(folder, folder)
+    store = Store(folder)
+    if {a, b} <= {record.spec.method for record in material.records}:
+        found = compare_methods(*_chosen(material, task, preset), a, b, material.profiles)
+    else:
+        first, second = (_record(store, text) for text in (a, b))
+        found = [compare_records(first, second, material.profiles)]
+    if as_json:
+        click.echo(json.dumps([_as_json(one) for one in found]))
+    else:
+        click.echo("\n\n".join("\n".join(_lines(one)) for one in found))
+    if picture is not None:
+        _draw(found, store, material, picture)
+
+
+def _record(store: Store, text: str) -> Record:
+    """A record by path or name.  Raises CompbenchError: there is none, which of a method is said so."""
+    from compbench.registry import Registry
+    from compbench.store.records import read_record
+
+    if text in Registry().names("methods"):
+        raise CompbenchError(f"'{text}' is a method; name two methods that both have records in {store.folder}, or two records.")
+    return read_record(store.find(text))
+
+
+def _chosen(material: Material, task: str, preset: str) -> tuple[Any, Any]:
+    """The board of the records that are asked for, and these."""
+    from compbench.board.build import tables
+
+    records = [
+        record
+        for record in material.records
+        if fnmatch.fnmatchcase(record.spec.task, task) and preset in ("", record.spec.preset)
+    ]
+    if not records:
+        raise CompbenchError(f"no record is of task '{task}'{f' at preset {preset}' if preset else ''}.")
+    return tables(material._replace(records=records))[0], records
+
+
+def _lines(found: Comparison) -> list[str]:
+    from compbench.board.notation import count, number
+    from compbench.board.terminal import aligned
+
+    lines = [["score", f"A {found.a}", f"B {found.b}", "B - A", "95 % interval", "seeds", ""]]
+    for score in found.scores:
+        span = f"{number(score.interval.low)} to {number(score.interval.high)}" if score.interval else "one seed: none"
+        name = f"{score.name} ({score.direction} is better)"
+        values = [number(score.a), number(score.b), f"{score.difference:+.4g}", span, str(score.num_seeds)]
+        lines.append([name, *values, _verdict(score)])
+    costs = [["cost", "A", "B", "B / A"]]
+    for cost in found.costs:
+        ratio = "?" if cost.ratio is None else f"{cost.ratio:.3g}"
+        costs.append([cost.name, *("?" if value is None else count(value) for value in (cost.a, cost.b)), ratio])
+    return [found.task, "", *aligned(lines), "", *aligned(costs), *(f"note: {remark}" for remark in found.remarks)]
+
+
+def _verdict(score: ScoreDifference) -> str:
+    if score.better:
+        return f"{score.better} is better"
+    return "not told apart" if score.interval else ""
+
+
+def _as_json(found: Comparison) -> dict[str, Any]:
+    scores = [{**one._asdict(), "interval": one.interval and list(one.interval)} for one in found.scores]
+    costs = [{**one._asdict(), "ratio": one.ratio} for one in found.costs]
+    return {**found._asdict(), "scores": scores, "costs": costs}
+
+
+def _draw(found: list[Comparison], store: Store, material: Material, file: Path) -> None:
+    from compbench.board.comparison import side_by_side
+    from compbench.files import write_atomically
+    from compbench.store.records import read_record
+
+    known = {record.name: record for record in material.records}
+    pictures = []
+    for name, label in zip(found[0].records, (found[0].a, found[0].b), strict=True):
+        record = known.get(name) or read_record(store.find(name))
+        content = store.picture(record)
+        if content is None:
+            raise CompbenchError(f"{name} has no picture of samples beside it.")
+        pictures.append((label, content))
+    write_atomically(file, side_by_side(pictures))
+    click.echo(f"picture {file} ({found[0].task})", err=True)
