@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Kind = Literal["methods", "tasks", "metrics", "executors"]
 KINDS: tuple[Kind, ...] = ("methods", "tasks", "metrics", "executors")
 State = Literal["ok", "broken", "incompatible"]
+NOTEBOOK = "notebook"
+"""The distribution of a method that is no file."""
 
 
 class Entry(NamedTuple):
@@ -58,6 +60,13 @@ class Entry(NamedTuple):
         return hashlib.sha256(self.file.read_bytes() if self.file else self.module.encode()).hexdigest()
 
 
+class Defined(NamedTuple):
+    """A method that a notebook or a script defined, and a file with the source of its definitions (`run.cell_source`)."""
+
+    method: Method
+    file: Path
+
+
 class LoadResult(NamedTuple):
     """A plugin after an attempt to load it; `value` is the Method, Task or Metric if the state is ok."""
 
@@ -68,10 +77,10 @@ class LoadResult(NamedTuple):
 
 
 class Registry:
-    """All that is installed, and the files given by --plugin."""
+    """All that is installed, the files given by --plugin, and methods that Python code defined and handed over."""
 
-    def __init__(self, files: tuple[Path, ...] = ()) -> None:
-        self._files = files
+    def __init__(self, files: tuple[Path, ...] = (), defined: tuple[Defined, ...] = ()) -> None:
+        self._files, self._defined = files, defined
         self._entries: dict[Kind, tuple[Entry, ...]] = {}
 
     def entries(self, kind: Kind) -> tuple[Entry, ...]:
@@ -79,6 +88,7 @@ class Registry:
         if kind not in self._entries:
             found = [_entry(kind, point) for point in entry_points(group=f"compbench.{kind}")]
             found += [_file_entry(kind, path) for path in self._files if kind == "methods"]
+            found += [_defined_entry(one) for one in self._defined if kind == "methods"]
             self._entries[kind] = tuple(_without_duplicates(sorted(found, key=lambda entry: entry.name)))
         return self._entries[kind]
 
@@ -119,6 +129,8 @@ class Registry:
         """Load one plugin in its own guard; whatever it raises becomes its state."""
         if entry.problem:
             return LoadResult(entry, "broken", entry.problem)
+        if entry.distribution == NOTEBOOK:
+            return LoadResult(entry, "ok", "", next(one.method for one in self._defined if one.file == entry.file))
         try:
             module = _import(entry)
             _check_api(module)
@@ -155,6 +167,10 @@ def _file_entry(kind: Kind, path: Path) -> Entry:
         raise CompbenchError(f"--plugin {path}: there is no such file.")
     summary, problem = _summary(path, path.stem)
     return Entry(kind, path.stem.replace("_", "-"), str(path), "file", str(path), path.resolve(), summary, problem)
+
+
+def _defined_entry(one: Defined) -> Entry:
+    return Entry("methods", one.method.name, NOTEBOOK, "file", str(one.file), one.file, "defined in a notebook or a script")
 
 
 def _without_duplicates(entries: list[Entry]) -> list[Entry]:

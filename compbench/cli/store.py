@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from compbench.cli.options import home_of_user
-from compbench.errors import CompbenchError
 
 FOLDER = click.Path(path_type=Path)
 
@@ -60,19 +59,16 @@ def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> N
 @click.argument("store", required=False, type=FOLDER)
 @click.option("--to", "destination", required=True, type=FOLDER, metavar="FILE.csv|FILE.parquet", help="The file to write.")
 def export(store: Path | None, destination: Path) -> None:
-    """Write a folder of records (default: those of COMPBENCH_HOME) as flat rows, one a score: CSV, or parquet with pyarrow.
+    """Write a folder of records (default: those of COMPBENCH_HOME) as a table, one row a score: CSV or parquet.
 
     \b
     compbench export --to records.csv
     """
     from compbench.store.export import export as export_records
-    from compbench.store.records import Store, read_records
+    from compbench.store.export import read_store
 
-    folder = store or home_of_user().records
-    if not folder.is_dir():
-        raise CompbenchError(f"there is no store {folder}: name a folder of records.")
-    records, problems = read_records(Store(folder).paths())
+    records, problems = read_store(store or home_of_user().records)
     for problem in problems:
-        click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
+        click.echo(problem, err=True)
     count = export_records(records, destination)
     click.echo(f"{destination}: {count} rows of {len(records)} records")

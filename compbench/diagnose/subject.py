@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from compbench.context import NoCheckpoints
 from compbench.diagnose.geometry import Layers, Metric, metrics_by_differences, metrics_by_jvp, tapped
 from compbench.errors import CompbenchError
-from compbench.files import load_tensors
 from compbench.interfaces import Context, Method, MethodSettings, Problem, Request, Task
 from compbench.registry import Registry
-from compbench.run.resolve import settings_of, task_context, task_of
-from compbench.schemas import Record, RunRequest
+from compbench.run.stored_model import rebuild
+from compbench.schemas import Record
 
 Derivative = Literal["auto", "jvp", "differences"]
 ROWS = 49
@@ -130,38 +129,16 @@ def load_subject(record: Record, folder: Path, *, home: Path, plugins: tuple[Pat
     Raises:
         CompbenchError: the method has changed or cannot be built again, or there is no grid.
     """
-    spec = record.spec
-    registry = Registry(plugins)
-    overrides = {**spec.settings, **{f"task.{name}": value for name, value in spec.task_settings.items()}}
-    request = RunRequest(
-        task=spec.task, method=spec.method, overrides=overrides, preset=spec.preset, seed=spec.seed, home=str(home)
-    )
-    method: Method = registry.load("methods", spec.method)
-    if method.build is None:
-        raise CompbenchError(f"method '{method.name}' has no `build`, so its stored weights cannot be loaded.")
-    task = task_of(request, registry)
-    if task.extends:
-        raise CompbenchError(f"'{task.name}' is an extension task; diagnose takes tasks with a holdout.")
-    settings = settings_of(request, method)
-    source = task.source(home / "data", spec.source)
-    context = task_context(request, source, torch.device("cpu"), precision="fp32", cache=folder / "cache")
-    problem = task.open(context).problem(spec.budget)
-    model = method.build(settings, problem)
-    tensors, _ = load_tensors(folder / "model.safetensors")
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise CompbenchError(
-            f"the stored weights do not fit the present '{method.name}', which has changed since; run it again with --force."
-        ) from error
+    stored = rebuild(record, folder, home=home, registry=Registry(plugins))
+    problem = stored.problem
     positions = _positions(problem, factors)
     grid = _grid(problem, positions)
     sizes = [problem.space.sizes[position] for position in positions]
-    x0 = torch.randn(problem.event.shape, generator=torch.Generator().manual_seed(spec.seed))
+    x0 = torch.randn(problem.event.shape, generator=torch.Generator().manual_seed(record.spec.seed))
     heldout = problem.holdout.contains(grid).unflatten(0, sizes)
     if not heldout.any() or heldout.all():
         raise CompbenchError(f"on the grid of {' and '.join(problem.space.names[p] for p in positions)} nothing is held out.")
-    return Subject(record, task, method, settings, problem, model.eval(), positions, grid, heldout, x0)
+    return Subject(record, stored.task, stored.method, stored.settings, problem, stored.model, positions, grid, heldout, x0)
 
 
 def _positions(problem: Problem, factors: str) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import time
 import traceback as tracebacks
@@ -90,11 +91,21 @@ class Ending(NamedTuple):
 class Attempt:
     """The course of one attempt, and what is known of it so far: enough for a record at any moment."""
 
-    def __init__(self, request: RunRequest, home: Home, pair: Pair, *, force: bool, resume: bool, in_process: bool) -> None:
+    def __init__(
+        self,
+        request: RunRequest,
+        home: Home,
+        pair: Pair,
+        *,
+        force: bool,
+        resume: bool,
+        in_process: bool,
+        registry: Registry | None = None,
+    ) -> None:
         self.request, self.home, self.pair = request, home, pair
         self.force, self.resume, self.in_process = force, resume, in_process
         self.store = Store(home.records)
-        self.registry = Registry(tuple(Path(file) for file in request.plugins))
+        self.registry = registry or Registry(tuple(Path(file) for file in request.plugins))
         self.plugin = self._plugin()
         self.started, self.clock = datetime.now(UTC), time.monotonic()
         self.facts: dict[str, Any] = {}
@@ -201,8 +212,7 @@ class Attempt:
 
     def _open(self) -> Opened:
         """Open the contestant's data."""
-        referee = self.referee
-        order = Open(source=referee.source, precision=self.spec.precision, device=referee.device, resume=self.resume)
+        order = Open(source=self.referee.source, precision=self.spec.precision, device=self.referee.device, resume=self.resume)
         return self.pair.open(order)
 
     def _lay_out(self) -> None:
@@ -271,8 +281,6 @@ class Attempt:
 
     @staticmethod
     def _checkpoints(folder: Path) -> Iterator[Path]:
-        import os
-
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for _, entry in zip(range(MOST_FILES), entries, strict=False):
                 if CHECKPOINT.fullmatch(entry.name):

@@ -55,10 +55,11 @@ class Contestant:
         *,
         progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
         cancelled: Callable[[], bool] = lambda: False,
+        registry: Registry | None = None,
     ) -> None:
         self.request, self.progress, self.cancelled = request, progress, cancelled
         self.own, self.folder = folder, folder / "run"
-        self.registry = Registry(tuple(Path(file) for file in request.plugins))
+        self.registry = registry or Registry(tuple(Path(file) for file in request.plugins))
         self.stages: list[Stage] = []
         self.extension: ExtensionProfile | None = None
         self._sampling = Stage(name="sample", seconds=0.0)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from compbench.errors import CompbenchError
+from compbench.registry import Registry
 from compbench.run import messages
 from compbench.run.audit import Watch
 from compbench.run.contestant import Contestant
@@ -19,11 +20,13 @@ class InProcessPair:
 
     predecessors = 0
 
-    def __init__(self, request: RunRequest, folder: Path, listener: Callable[[str, int, int], None]) -> None:
+    def __init__(
+        self, request: RunRequest, folder: Path, listener: Callable[[str, int, int], None], registry: Registry | None = None
+    ) -> None:
         self.alarm: Callable[[], None] = lambda: None
         self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
         self.watch = Watch(listener)
-        self._contestant = Contestant(request, self.contestant_folder, progress=self.watch)
+        self._contestant = Contestant(request, self.contestant_folder, progress=self.watch, registry=registry)
         self._referee = Referee(request, self.referee_folder, progress=listener)
 
     def describe(self) -> tuple[messages.ContestantDescribed, messages.RefereeDescribed]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from compbench.home import Home, scratch_folder
+from compbench.registry import Registry
 from compbench.run import messages
 from compbench.run.attempt import Attempt, Outcome, Pair
 from compbench.run.audit import Listener, Watch
@@ -34,6 +35,7 @@ def run(
     in_process: bool = False,
     expected: RunSpec | None = None,
     processes: Processes | None = None,
+    registry: Registry | None = None,
     listener: Listener = lambda stage, done, total: None,
     alarm: Callable[[], None] = lambda: None,
 ) -> Outcome:
@@ -46,6 +48,7 @@ def run(
         in_process: everything in this process, for debuggers; no time limit, no protection.
         expected: the spec that the request must resolve to here, up to the version of the code (`check_same`).
         processes: those that runs follow each other in; none for processes of its own.
+        registry: where method and task are found, with methods that are no files; in this process only.
         listener: called with (stage, done, total).
         alarm: called twice a second; may raise KeyboardInterrupt, which ends the run as Ctrl-C does.
 
@@ -63,11 +66,12 @@ def run(
         if in_process:
             from compbench.run.in_process import InProcessPair
 
-            pair = InProcessPair(request, own.folder, listener)
+            pair = InProcessPair(request, own.folder, listener, registry)
         else:
             pair = ProcessPair(request, own, listener, alarm)
         try:
-            outcome = Attempt(request, home, pair, force=force, resume=resume, in_process=in_process).run(expected)
+            attempt = Attempt(request, home, pair, force=force, resume=resume, in_process=in_process, registry=registry)
+            outcome = attempt.run(expected)
         except Busy as busy:
             if isinstance(busy, Lost):
                 own.close(gracefully=False)

@@ -1,24 +1,29 @@
-"""Records as flat rows, one a score: CSV with what every Python has, parquet with pyarrow."""
+"""Records as a table, one row a score: pandas, and through it CSV and parquet."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import types
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from compbench.errors import CompbenchError
 from compbench.files import write_atomically
+from compbench.home import Home
 from compbench.interfaces import Score
 from compbench.schemas import Record
+from compbench.store.records import Store, read_records
 from compbench.store.text import text
 
-PARQUET_NEEDS = "parquet needs pyarrow, which is not installed: pip install 'compbench[export]'; CSV works without it."
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+DTYPES = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
+"""Kind of a column -> pandas' type, which has missing values."""
 
 
 class Column(NamedTuple):
@@ -47,45 +52,78 @@ def rows(records: Sequence[Record]) -> Iterator[list[Any]]:
             yield head + [None] * len(scored)
 
 
-def export(records: Sequence[Record], destination: Path) -> int:
+def records(store: Path | str | None = None) -> DataFrame:
+    """A folder of records as a tidy table: one row a score, with what was run (`spec.*`) and what it cost (`profile.*`).
+
+        compbench.records().query("`score.name` == 'heldout_accuracy'").groupby("spec.method")["score.value"].mean()
+
+    Args:
+        store: a folder of records; none for those of COMPBENCH_HOME.
+
+    Raises:
+        CompbenchError: no such folder, or no pandas.
+    """
+    found, problems = read_store(Path(store) if store is not None else Home.of_user().records)
+    for problem in problems:
+        warnings.warn(problem, stacklevel=2)
+    return frame(found)
+
+
+def read_store(folder: Path) -> tuple[list[Record], list[str]]:
+    """The records of a folder, and a line for each file that is none.
+
+    Raises:
+        CompbenchError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise CompbenchError(f"there is no store {folder}: name a folder of records, or run something first (`compbench run`).")
+    found, problems = read_records(Store(folder).paths())
+    return found, [f"passed over: {problem.path.name} {problem.reason}" for problem in problems]
+
+
+def frame(found: Sequence[Record]) -> DataFrame:
+    """Records as a table with typed columns.
+
+    Raises:
+        CompbenchError: no pandas.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise CompbenchError("tables need pandas, which is not installed: pip install 'compbench[run]'.") from error
+    known = [column for part in columns() for column in part]
+    values = list(zip(*rows(found), strict=True)) or [()] * len(known)
+    return pandas.DataFrame(
+        {column.name: pandas.array(list(own), dtype=DTYPES[column.kind]) for column, own in zip(known, values, strict=True)}
+    )
+
+
+def export(found: Sequence[Record], destination: Path) -> int:
     """Write records as CSV or parquet, by the suffix of the file; the file is there whole or not at all.
+
+    In CSV, text is one line that a spreadsheet does not take for a formula.
 
     Returns:
         number of rows.
 
     Raises:
-        CompbenchError: another suffix, or no pyarrow.
+        CompbenchError: another suffix, or no pandas or pyarrow.
     """
     if destination.suffix not in (".csv", ".parquet"):
         raise CompbenchError(f"'{destination.name}' says neither CSV nor parquet: name a file that ends in .csv or .parquet.")
-    found = list(rows(records))
-    write_atomically(destination, to_csv(found) if destination.suffix == ".csv" else to_parquet(found))
-    return len(found)
-
-
-def to_csv(found: Sequence[Sequence[Any]]) -> bytes:
-    """Numbers in full; text as one line that a spreadsheet does not take for a formula."""
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow([column.name for part in columns() for column in part])
-    writer.writerows([text(value) if isinstance(value, str) else value for value in row] for row in found)
-    return output.getvalue().encode()
-
-
-def to_parquet(found: Sequence[Sequence[Any]]) -> bytes:
-    """Typed columns, missing values null."""
+    table = frame(found)
+    if destination.suffix == ".csv":
+        words = table.select_dtypes("string").columns
+        table[words] = table[words].map(text, na_action="ignore")
+        write_atomically(destination, table.to_csv(index=False, lineterminator="\n").encode())
+        return len(table)
     try:
-        import pyarrow
-        from pyarrow import parquet
+        content = table.to_parquet(engine="pyarrow", index=False)
     except ImportError as error:
-        raise CompbenchError(PARQUET_NEEDS) from error
-    kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-    known = [column for part in columns() for column in part]
-    values = list(zip(*found, strict=True)) or [()] * len(known)
-    arrays = [pyarrow.array(own, kinds[column.kind]) for column, own in zip(known, values, strict=True)]
-    sink = io.BytesIO()
-    parquet.write_table(pyarrow.table(dict(zip([column.name for column in known], arrays, strict=True))), sink)
-    return sink.getvalue()
+        needs = "parquet needs pyarrow, which is not installed: pip install 'compbench[export]'; CSV works without it."
+        raise CompbenchError(needs) from error
+    write_atomically(destination, content)
+    return len(table)
 
 
 def _columns(model: type[BaseModel], prefix: str, of: Callable[[Any], Any]) -> Iterator[Column]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from compbench.errors import CompbenchError
 from compbench.files import read_limited, write_atomically
-from compbench.registry import Registry
+from compbench.registry import NOTEBOOK, Registry
 from compbench.schemas import Record
 from compbench.store import verification
 from compbench.store.meaning import differing
@@ -117,6 +117,8 @@ def _check_plugin(record: Record, registry: Registry) -> None:
     plugin, name = record.plugin, record.spec.method
     if record.samples_only and not plugin.distribution:
         return
+    if plugin.distribution == NOTEBOOK:
+        raise CompbenchError(f"is of a method from a notebook; make a plugin of it: compbench new {name}.")
     if not plugin.distribution or plugin.version == "file":
         raise CompbenchError(f"is of a method from a file (--plugin); make a plugin of it: compbench new {name}.")
     entry = registry.entry("methods", name)

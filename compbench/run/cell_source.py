@@ -1,0 +1,102 @@
+"""The source of a method that a notebook's cell or a script defined: its own definitions, as one text.
+
+A run's identity hashes what a file means (`compbench.store.meaning`).  A method object has no file, so its functions and what
+they use of the same cells are written down one after another, with an import for each name that comes from a module.  The text
+is parsed, never run: a value stands in it as its repr, a class without source as its schema.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import json
+import linecache
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from textwrap import dedent
+from types import ModuleType
+from typing import Any
+
+from compbench.interfaces import Method
+
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Where an object lies in memory, which its repr may say and which means nothing."""
+
+
+def source_of(method: Method) -> str:
+    """Everything that a method's functions are made of, and the method itself; the same text for the same definitions."""
+    values = {field.name: getattr(method, field.name) for field in fields(Method)}
+    own = {inspect.unwrap(value).__module__ for value in values.values() if inspect.isroutine(value)}
+    texts: dict[str, str] = {}
+    for role, value in values.items():
+        if callable(value):
+            _write(getattr(value, "__name__", role), value, {name for name in own if not name.startswith("compbench.")}, texts)
+    said = "".join(f"    {role}={_constant(value)},\n" for role, value in values.items())
+    head = f'"""{method.name}, defined in a notebook or a script."""'
+    return "\n\n".join([head, *texts.values(), f"METHOD = dict(\n{said})\n"])
+
+
+def _write(name: str, value: Any, own: set[str], texts: dict[str, str]) -> None:
+    """Add what a name stands for, and all that it refers to."""
+    if name in texts:
+        return
+    texts[name] = ""  # keeps its place, and ends circles
+    if isinstance(value, ModuleType):
+        texts[name] = f"import {value.__name__} as {name}"
+    elif not (inspect.isroutine(value) or inspect.isclass(value)):
+        texts[name] = f"{name} = {_constant(value)}"
+    elif value.__module__ not in own:
+        texts[name] = f"from {value.__module__} import {value.__qualname__.partition('.')[0]} as {name}"
+    else:
+        text = _class_text(value) if inspect.isclass(value) else _function_text(value)
+        texts[name] = text or f"{name} = {_constant(value)}"
+        used = {node.id for node in ast.walk(ast.parse(texts[name])) if isinstance(node, ast.Name)}
+        known = _names_of(value)
+        for other in sorted(used & known.keys()):
+            _write(other, known[other], own, texts)
+
+
+def _names_of(value: Callable[..., Any]) -> Mapping[str, Any]:
+    """What the names in a function or class stand for: globals, and those of enclosing functions."""
+    if inspect.isclass(value):
+        return vars(sys.modules.get(value.__module__, ModuleType("none")))
+    plain = inspect.unwrap(value)
+    with contextlib.suppress(ValueError, TypeError):
+        return {**plain.__globals__, **inspect.getclosurevars(plain).nonlocals}
+    return getattr(plain, "__globals__", {})
+
+
+def _function_text(function: Callable[..., Any]) -> str:
+    """A function's source; "" where it has none that stands by itself (a lambda in a call, say)."""
+    with contextlib.suppress(OSError, TypeError, SyntaxError):
+        text = dedent(inspect.getsource(inspect.unwrap(function)))
+        ast.parse(text)
+        return text.rstrip()
+    code = getattr(function, "__code__", None)
+    return f"{function.__name__.strip('<>')} = {_constant((code.co_code.hex(), code.co_consts, code.co_names))}" if code else ""
+
+
+def _class_text(kind: type) -> str:
+    """A class's source; that of the last cell that defines it, for which `inspect` looks in vain; "" if there is none."""
+    with contextlib.suppress(OSError, TypeError):
+        return dedent(inspect.getsource(kind)).rstrip()
+    for entry in reversed(list(linecache.cache.values())):
+        text = "".join(entry[2]) if len(entry) > 2 else ""
+        if f"class {kind.__name__}" in text:
+            with contextlib.suppress(SyntaxError):
+                for node in ast.parse(text).body:
+                    if isinstance(node, ast.ClassDef) and node.name == kind.__name__:
+                        return ast.get_source_segment(text, node) or ""
+    return ""
+
+
+def _constant(value: Any) -> str:
+    """A value as a text that parses: functions and classes by name, models by their schema, all else by its repr."""
+    if inspect.isclass(value) and hasattr(value, "model_json_schema"):
+        return repr(json.dumps(value.model_json_schema(), sort_keys=True))
+    if inspect.isroutine(value) or inspect.isclass(value):
+        return repr(f"{value.__module__}.{value.__qualname__}")
+    return repr(ADDRESS.sub("", repr(value)))

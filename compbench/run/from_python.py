@@ -1,0 +1,80 @@
+"""Runs from Python: `compbench.run("fkc", "gmm-id")`, and of a method that a notebook's cell defines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from compbench.context import Presets
+from compbench.errors import CompbenchError
+from compbench.home import Home, scratch_folder
+from compbench.interfaces import Method
+from compbench.registry import Defined, Registry
+from compbench.run.cell_source import source_of
+from compbench.run.resolve import refuse_infinite
+from compbench.run.runner import run as run_request
+from compbench.schemas import Record, RunRequest
+
+ALONE = "give in_process=True: a method that is no file runs in this process, without sandbox and time limit"
+
+
+def run(
+    method: str | Method,
+    task: str,
+    *,
+    seed: int = 0,
+    preset: Presets = "quick",
+    in_process: bool = False,
+    force: bool = False,
+    options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Record:
+    """Fit a method on a task, sample, score, and write the record, as the verb `run` does.
+
+    The same spec again returns its finished record, unless `force`.  A failed run returns a record too: see its `status`.
+
+        compbench.run("fkc", "gmm-id", seed=1, num_particles=16, **{"budget.train_steps": 500})
+
+    Args:
+        method: name of an installed method, or a `Method` that was defined in a cell or a script.  The latter needs
+            `in_process`, runs each time that it is asked for (what a cell depends on cannot be known whole), and its record
+            says so (`in_process`, and a plugin of the distribution "notebook"): it cannot be submitted.
+        task: name of a task.
+        seed, preset: of the run.
+        in_process: all in this process, where a debugger sees it.
+        force: run again even if there is a finished record.
+        options: other fields of `RunRequest`: device, precision, source, time_limit, threads, plugins, keep_samples, home.
+        settings: of the method; `budget.NAME` and `task.NAME` as in `--set`.
+
+    Raises:
+        CompbenchError: the request itself is wrong.
+    """
+    own = dict(options or {})
+    home = Path(own.pop("home", "") or Home.of_user().root)
+    name = method if isinstance(method, str) else method.name
+    refuse_infinite(settings)
+    facts = {"method": name, "task": task, "seed": seed, "preset": preset, "overrides": settings, "home": str(home), **own}
+    try:
+        request = RunRequest.model_validate(facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CompbenchError(f"{'.'.join(map(str, first['loc']))} of the run: {first['msg']}.") from error
+    Registry().entry("tasks", task)
+    if isinstance(method, str):
+        Registry(tuple(map(Path, request.plugins))).entry("methods", name)
+        return run_request(request, force=force, in_process=in_process).record
+    if not in_process:
+        raise CompbenchError(
+            f"'{name}' is a Method object: {ALONE}; or save it as a file and pass options={{'plugins': [FILE]}}."
+        )
+    if name in Registry().names("methods"):
+        raise CompbenchError(f"'{name}' is the name of an installed method: give yours another name.")
+    with scratch_folder(home) as folder:
+        file = folder / f"{name}.py"
+        file.write_text(source_of(method))
+        registry = Registry(defined=(Defined(replace(method, shared_fit=None), file),))
+        return run_request(request, force=True, in_process=True, registry=registry).record

@@ -1,0 +1,123 @@
+"""The trained model of a record: `compbench.load(record).sample(conditions)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compbench.context import Context, NoCheckpoints
+from compbench.errors import CompbenchError
+from compbench.files import load_tensors
+from compbench.home import Home
+from compbench.interfaces import Method, MethodSettings, Problem, Request, Task
+from compbench.registry import Defined, Registry
+from compbench.run.resolve import settings_of, task_context, task_of
+from compbench.run.task_view import as_conditions
+from compbench.schemas import Record, RunRequest
+from compbench.store.records import Store, read_record
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+WEIGHTS = "model.safetensors"
+ROWS = 256
+"""Samples of one forward."""
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A trained model, and all that is needed to ask it, on the CPU in fp32."""
+
+    record: Record
+    task: Task
+    method: Method
+    settings: MethodSettings
+    problem: Problem
+    model: nn.Module
+
+    def sample(self, conditions: Tensor | Sequence[Sequence[int]], *, seed: int = 0) -> Tensor:
+        """Samples of some conditions, from noise of a seed.
+
+        Args:
+            conditions: (B, F) values of the factors; -1 leaves a factor open.
+            seed: of the initial noise x0 ~ N(0, I) and of the sampler's own random numbers.
+
+        Returns:
+            samples, (B, *D).
+
+        Raises:
+            CompbenchError: conditions that are none of the task's.
+        """
+        import torch
+
+        asked = as_conditions(self.problem.space, conditions)
+        generator = torch.Generator().manual_seed(seed)
+        x0 = torch.randn((len(asked), *self.problem.event.shape), generator=generator)
+        ctx = Context(torch.device("cpu"), "fp32", generator, NoCheckpoints())
+        with torch.no_grad():
+            parts = [
+                self.method.sample(self.settings, self.model, Request(rows, noise), ctx).float()
+                for rows, noise in zip(asked.split(ROWS), x0.split(ROWS), strict=True)
+            ]
+        return torch.cat(parts)
+
+
+def load(record: Record | Path | str, *, method: Method | None = None, plugins: Sequence[Path] = ()) -> StoredModel:
+    """The model of a finished run of this machine, from its weights in COMPBENCH_HOME.
+
+    Args:
+        record: a record, its file, or a part of its name.
+        method: the Method of a record whose method was defined in a notebook or a script.
+        plugins: files of methods that are not installed.
+
+    Raises:
+        CompbenchError: no such record, no weights here, or a method that cannot be built again from them.
+    """
+    home = Home.of_user()
+    found = record if isinstance(record, Record) else read_record(Store(home.records).find(str(record)))
+    defined = (Defined(method, Path(__file__)),) if method else ()
+    return rebuild(found, home.runs / found.identity, home=home.root, registry=Registry(tuple(plugins), defined))
+
+
+def rebuild(record: Record, folder: Path, *, home: Path, registry: Registry) -> StoredModel:
+    """The model of a record with its stored weights.
+
+    Args:
+        record: of a finished run.
+        folder: where its weights are (`model.safetensors`), and what is made of the task's data (`cache`).
+        home: where the official data is.
+        registry: where the method and the task are found.
+
+    Raises:
+        CompbenchError: the method has changed or cannot be built again, or there are no weights.
+    """
+    import torch
+
+    spec = record.spec
+    overrides = {**spec.settings, **{f"task.{name}": value for name, value in spec.task_settings.items()}}
+    facts = {"task": spec.task, "method": spec.method, "preset": spec.preset, "seed": spec.seed}
+    request = RunRequest.model_validate({**facts, "overrides": overrides, "home": str(home)})
+    method: Method = registry.load("methods", spec.method)
+    if method.build is None:
+        raise CompbenchError(f"method '{method.name}' has no `build`, so its stored weights cannot be loaded.")
+    task = task_of(request, registry)
+    if task.extends:
+        raise CompbenchError(f"'{task.name}' is an extension task, whose model has two stages; this takes tasks with a holdout.")
+    settings = settings_of(request, method)
+    if not (folder / WEIGHTS).is_file():
+        raise CompbenchError(f"there are no weights of {record.name} here: run it again on this machine with --force.")
+    source = task.source(home / "data", spec.source)
+    context = task_context(request, source, torch.device("cpu"), precision="fp32", cache=folder / "cache")
+    problem = task.open(context).problem(spec.budget)
+    problem = problem if method.oracle else replace(problem, oracle=None)
+    model = method.build(settings, problem)
+    tensors, _ = load_tensors(folder / WEIGHTS)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise CompbenchError(
+            f"the stored weights do not fit the present '{method.name}', which has changed since; run it again with --force."
+        ) from error
+    return StoredModel(record, task, method, settings, problem, model.eval())

@@ -1,0 +1,111 @@
+"""A task as a notebook sees it: `compbench.task("bump-center").render([[3, 4]])`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compbench.context import Presets
+from compbench.errors import CompbenchError
+from compbench.factors import FactorSpace
+from compbench.home import Home
+from compbench.interfaces import Problem, Task
+from compbench.registry import Registry
+from compbench.run.resolve import budget_of, task_context, task_of
+from compbench.schemas import RunRequest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BATCH = 512
+BATCHES = 400
+"""So many batches of the training data are drawn in search of a combination."""
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """A task under a preset and a seed.
+
+    Attributes:
+        task: the task itself: its space, holdout, budgets, citation and notes.
+        request: with which preset, seed and `task.NAME` settings its data is opened.
+    """
+
+    task: Task
+    request: RunRequest
+
+    @cached_property
+    def problem(self) -> Problem:
+        """What a method may know of the task: the lattice, the budget, and the seen data.  Opens the data."""
+        import torch
+
+        home = Home(Path(self.request.home))
+        source = self.task.source(home.data, self.request.source)
+        ctx = task_context(self.request, source, torch.device("cpu"), precision="fp32", cache=home.cache / "data")
+        return self.task.open(ctx).problem(budget_of(self.request, self.task))
+
+    def render(self, conditions: Tensor | Sequence[Sequence[int]]) -> Tensor:
+        """One real sample of each combination: exact where a task has a closed form, else drawn from the training data.
+
+        Args:
+            conditions: (B, F) values of the factors.
+
+        Returns:
+            samples, (B, *D).
+
+        Raises:
+            CompbenchError: a held-out combination of a task without closed form: only the referee has its samples.
+        """
+        import torch
+
+        asked = as_conditions(self.task.space, conditions)
+        if (asked < 0).any():
+            raise CompbenchError("render takes combinations: give every factor a value, not -1.")
+        if self.task.truth is not None:
+            return self.task.truth(asked)
+        if self.task.holdout.contains(asked).any():
+            raise CompbenchError(f"a held-out combination of '{self.task.name}' has samples that only the referee may see.")
+        silo, generator = self.problem.federation.unmetered().pooled(), torch.Generator().manual_seed(self.request.seed)
+        found: list[Tensor | None] = [None] * len(asked)
+        for _ in range(BATCHES):
+            batch = silo.batch(BATCH, generator)
+            for row in (place for place, sample in enumerate(found) if sample is None):
+                match = (batch.condition == asked[row]).all(1).nonzero()
+                found[row] = batch.x1[int(match[0])] if len(match) else None
+            if all(sample is not None for sample in found):
+                return torch.stack([sample for sample in found if sample is not None])
+        raise CompbenchError(f"{BATCHES * BATCH} training examples of '{self.task.name}' show one of these combinations never.")
+
+
+def task(name: str, *, preset: Presets = "quick", seed: int = 0, **settings: Any) -> TaskView:
+    """A task of a name, under `task.NAME` settings.
+
+    Raises:
+        CompbenchError: an unknown task or setting.
+    """
+    overrides = {f"task.{key}": value for key, value in settings.items()}
+    request = RunRequest(task=name, method="none", overrides=overrides, preset=preset, seed=seed, home=str(Home.of_user().root))
+    return TaskView(task_of(request, Registry()), request)
+
+
+def as_conditions(space: FactorSpace, conditions: Tensor | Sequence[Sequence[int]]) -> Tensor:
+    """Conditions as a LongTensor (B, F).
+
+    Raises:
+        CompbenchError: another shape, or values that a factor does not have.
+    """
+    import torch
+
+    asked = torch.as_tensor(conditions)
+    if asked.ndim != 2 or asked.shape[1] != len(space) or asked.is_floating_point():
+        raise CompbenchError(
+            f"conditions are whole numbers (B, {len(space)}) of {', '.join(space.names)}; got {tuple(asked.shape)}."
+        )
+    sizes = torch.tensor(space.sizes)
+    if ((asked < -1) | (asked >= sizes)).any():
+        ranges = ", ".join(f"{name} 0-{size - 1}" for name, size in zip(space.names, space.sizes, strict=True))
+        raise CompbenchError(f"conditions beyond the lattice: {ranges}; -1 leaves a factor open.")
+    return asked.long()

@@ -1,0 +1,175 @@
+"""compbench from Python: lazy names, runs of installed methods and of cells, stored models, views of tasks."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import Field
+from torch import nn
+
+import compbench
+from compbench import Method, MethodSettings
+from compbench.errors import CompbenchError
+from compbench.registry import Registry
+from compbench.run.cell_source import source_of
+from compbench.schemas import Record
+from compbench.store.records import Store
+from compbench.store.submit import checked
+
+ROOT = Path(__file__).parents[2]
+SCALE = 2.0
+
+
+class Settings(MethodSettings):
+    shift: float = Field(0.0, ge=-9, le=9, description="added to each sample")
+
+
+def scaled(value: torch.Tensor) -> torch.Tensor:
+    return SCALE * value
+
+
+def build(settings: Settings, problem: Any) -> nn.Module:
+    return nn.Linear(len(problem.space), problem.event.shape[0])
+
+
+def fit(settings: Settings, problem: Any, ctx: Any) -> nn.Module:
+    ctx.progress(problem.budget.train_steps, problem.budget.train_steps)
+    return build(settings, problem)
+
+
+@torch.no_grad()
+def sample(settings: Settings, model: nn.Module, request: Any, ctx: Any) -> torch.Tensor:
+    return request.x0 + scaled(model(request.condition.float())) + settings.shift
+
+
+CELL = Method(name="cell", settings=Settings, fit=fit, sample=sample, build=build, evaluations=lambda settings, problem: 1)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        place = tmp_path_factory.mktemp("home")
+        patch.setenv("COMPBENCH_HOME", str(place))
+        yield place
+
+
+@pytest.fixture(scope="module")
+def ran(home: Path) -> Record:
+    return compbench.run(CELL, "gauss2d-fact-id", preset="smoke", in_process=True, shift=0.5)
+
+
+def test_importing_compbench_imports_nothing_else() -> None:
+    code = "import sys; before = set(sys.modules); import compbench; print(sorted(set(sys.modules) - before))"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "['compbench']"
+    )
+
+
+def test_every_lazy_name_is_there_and_type_checkers_know_the_same() -> None:
+    stub = ast.parse((ROOT / "compbench" / "__init__.pyi").read_text())
+    typed = {alias.asname for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert typed == set(compbench.__all__) - {"__version__"}
+    assert all(getattr(compbench, name) is not None for name in compbench.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'sampel'"):
+        _ = compbench.sampel  # type: ignore[attr-defined]
+
+
+def test_run_can_be_called_and_is_still_the_package() -> None:
+    import compbench.run.runner
+
+    assert isinstance(sys.modules["compbench.run"], types.ModuleType)
+    assert callable(compbench.run)
+    assert callable(compbench.run.runner.run)  # type: ignore[attr-defined]
+
+
+def test_a_method_of_a_cell_runs_and_its_record_says_what_it_is(ran: Record, home: Path) -> None:
+    assert (ran.status, ran.in_process, ran.plugin.distribution) == ("ok", True, "notebook")
+    assert (ran.spec.method, ran.spec.settings) == ("cell", {"shift": 0.5})
+    assert ran.code.parts.keys() >= {"method", "task"}
+    with pytest.raises(CompbenchError, match="in_process|in-process"):
+        checked(home / "records" / f"{ran.name}.json", Registry())
+
+
+def test_a_method_of_a_cell_runs_each_time_it_is_asked_for(ran: Record) -> None:
+    other = compbench.run(CELL, "gauss2d-fact-id", preset="smoke", in_process=True, shift=0.5)
+    assert (other.identity, other.attempt) == (ran.identity, ran.attempt + 1)
+    assert {score.name: score.value for score in other.scores} == {score.name: score.value for score in ran.scores}
+
+
+def test_a_record_of_a_cell_cannot_be_handed_in_as_a_plugin_either(ran: Record, tmp_path: Path) -> None:
+    from compbench.store.submit import _check_plugin
+
+    with pytest.raises(CompbenchError, match="from a notebook; make a plugin of it: compbench new cell"):
+        _check_plugin(ran.model_copy(update={"in_process": False}), Registry())
+
+
+def test_a_stored_model_answers_conditions(ran: Record) -> None:
+    model = compbench.load(ran, method=CELL)
+    asked = [[1, 1], [0, 1], [0, -1]]
+    samples = model.sample(asked, seed=3)
+    noise = torch.randn((3, 2), generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        assert torch.equal(samples, noise + 2 * model.model(torch.tensor(asked).float()) + 0.5)
+    with pytest.raises(CompbenchError, match="first 0-1, second 0-1"):
+        model.sample([[2, 0]])
+    with pytest.raises(CompbenchError, match=r"\(B, 2\) of first, second"):
+        model.sample([[1, 0, 1]])
+
+
+def test_the_table_of_records_has_the_runs(ran: Record, home: Path) -> None:
+    table = compbench.records()
+    assert set(table["record"]) <= {path.stem for path in Store(home / "records").paths()}
+    own = table[table["record"] == ran.name]
+    assert dict(zip(own["score.name"], own["score.value"], strict=True)) == {s.name: s.value for s in ran.scores}
+
+
+def test_a_method_object_is_refused_where_it_cannot_be_protected() -> None:
+    with pytest.raises(CompbenchError, match="in_process=True"):
+        compbench.run(CELL, "gauss2d-fact-id")
+    with pytest.raises(CompbenchError, match="name of an installed method"):
+        compbench.run(replace(CELL, name="mono"), "gauss2d-fact-id", in_process=True)
+    with pytest.raises(CompbenchError, match="no task named"):
+        compbench.run("mono", "gauss3d")
+    with pytest.raises(CompbenchError, match="seed of the run"):
+        compbench.run("mono", "gauss2d-fact-id", seed=-1)
+
+
+def test_the_source_of_a_cell_holds_all_that_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = source_of(CELL)
+    ast.parse(text)
+    assert all(part in text for part in ("def scaled", "SCALE = '2.0'", "class Settings", "import torch as torch"))
+    assert " at 0x" not in text
+    assert source_of(CELL) == text
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    assert source_of(CELL) != text
+
+
+def test_a_task_renders_exactly_where_it_has_a_closed_form() -> None:
+    view = compbench.task("bump-center")
+    (image,) = view.render([[3, 4]])
+    truth = Registry().load("tasks", "bump-center").truth
+    assert truth is not None
+    assert torch.equal(image, truth(torch.tensor([[3, 4]]))[0])
+
+
+def test_a_task_renders_seen_combinations_from_its_training_data_and_no_others(home: Path) -> None:
+    view = compbench.task("gauss2d-fact-id", train_points=500)
+    own = view.render([[1, 0], [0, 0]])
+    silo = view.problem.federation.pooled()
+    drawn = [silo.batch(900, torch.Generator().manual_seed(seed)) for seed in range(20)]
+    for sample, combination in zip(own, [[1, 0], [0, 0]], strict=True):
+        rows = torch.cat([batch.x1[(batch.condition == torch.tensor(combination)).all(1)] for batch in drawn])
+        assert (rows == sample).all(1).any()
+    with pytest.raises(CompbenchError, match="only the referee"):
+        view.render([[1, 1]])
+    with pytest.raises(CompbenchError, match="every factor a value"):
+        view.render([[-1, 0]])
