@@ -18,6 +18,7 @@ FAMILIES = {
     "compbench.tasks.blobs": "silos",
     "compbench.tasks.cmnist": "silos",
     "compbench.tasks.chest": "silos",
+    "compbench.tasks.cmnist_diagonal": "images",
     "compbench.tasks.planning": "planning",
 }
 """Module of a task -> its family; a task of a plugin is in none."""

@@ -93,3 +93,28 @@ def test_around_null_adds_nothing_for_a_factor_left_open() -> None:
     everything_open = torch.full((2, 2), NULL)
     velocity = compose(linear_velocity, x, t, around_null(everything_open, (3.0, 3.0)))
     torch.testing.assert_close(velocity, linear_velocity(x, t, everything_open))
+
+
+def test_a_negative_weight_is_not_the_score_of_a_quotient() -> None:
+    """A AND NOT B: p(x) (p(x|a)/p(x)) (p(x|b)/p(x))^-w of Gaussians is a Gaussian, whose score `compose` gives in closed form."""
+    laws = {(NULL, NULL): (0.0, 4.0), (0, NULL): (1.0, 1.0), (NULL, 0): (3.0, 2.0)}  # mean and variance of each condition
+
+    def score(x: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+        mean, variance = torch.tensor([laws[tuple(row)] for row in condition.tolist()]).T
+        return (mean[:, None] - x) / variance[:, None]
+
+    weight, x = 0.5, torch.linspace(-4, 4, 9)[:, None]
+    composed = compose(score, x, torch.ones(9), around_null(torch.zeros(9, 2, dtype=torch.long), (1.0, -weight)))
+    powers = {(NULL, NULL): weight, (0, NULL): 1.0, (NULL, 0): -weight}
+    precision = sum(power / laws[cell][1] for cell, power in powers.items())
+    mean = sum(power * laws[cell][0] / laws[cell][1] for cell, power in powers.items()) / precision
+    assert mean < 1  # away from b, whose mean is 3: a alone has 1
+    torch.testing.assert_close(composed, precision * (mean - x))
+
+
+def test_not_is_undone_by_the_same_condition_with_the_same_weight() -> None:
+    x, t, condition = torch.ones(2, 3), torch.full((2,), 0.5), torch.tensor([[1, 2], [3, 4]])
+    members = [*around_null(condition, (1.5, 0.0)), Weighted(-2.0, condition), Weighted(2.0, condition)]
+    torch.testing.assert_close(
+        compose(linear_velocity, x, t, members), compose(linear_velocity, x, t, around_null(condition, (1.5, 0.0)))
+    )
