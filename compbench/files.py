@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Content = TypeVar("Content", bound="BaseModel")
+Json = object
+"""A value of JSON: null, a boolean, a number, a string, a list or a dictionary of such.  Nothing is done with one before it
+was looked at; who reads a file checks it by a model of pydantic."""
 LOCK_SECONDS = 0.1
 """Between two tries to get a lock."""
 
@@ -155,7 +158,7 @@ def remove_tree(folder: Path) -> None:
             subprocess.run([*command, "--", str(folder)], check=False, capture_output=True, timeout=600)
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Json]) -> None:
     """Write named tensors and JSON facts to a safetensors file, atomically."""
     from safetensors.torch import save
 
