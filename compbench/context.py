@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from compbench.files import Json
+
 if TYPE_CHECKING:
     import torch
     from torch import Generator, Tensor
@@ -52,7 +54,7 @@ class Checkpoints(Protocol):
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None: ...
 
-    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None: ...
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Json]) -> None: ...
 
     def part(self, name: str) -> Checkpoints:
         """Checkpoints of one part of the fit (a silo, a round), beside the others."""
@@ -65,7 +67,7 @@ class NoCheckpoints:
     def load(self) -> None:
         return None
 
-    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Json]) -> None:
         return None
 
     def part(self, name: str) -> NoCheckpoints:

@@ -26,6 +26,7 @@ from compbench.context import Presets as Presets
 from compbench.context import Silo as Silo
 from compbench.context import generator_of
 from compbench.factors import FactorSpace, Holdout
+from compbench.files import Json
 
 if TYPE_CHECKING:
     import numpy
@@ -177,15 +178,15 @@ class Method:
 
     name: str
     settings: type[MethodSettings]
-    fit: Callable[..., Any]
+    fit: Callable[..., object]
     sample: Callable[..., Tensor]
-    extend: Callable[..., Any] | None = None
+    extend: Callable[..., object] | None = None
     build: Callable[..., nn.Module] | None = None
     evaluations: Callable[..., int] | None = None
     kinds: tuple[EventKind, ...] = ("vector", "image", "trajectory")
     version: int = 1
     oracle: bool = False
-    shared_fit: Callable[..., dict[str, Any]] | None = None
+    shared_fit: Callable[..., dict[str, Json]] | None = None
     pools_silos: bool = True
     regresses: bool = False
     needs: tuple[Need, ...] = ()
@@ -232,7 +233,7 @@ class Metric:
     kinds: tuple[EventKind, ...] = ("image",)
     compute: Callable[..., Value] | None = None
 
-    def score(self, split: str, value: float | None, *, n: int, suffix: str = "", **known: Any) -> Score:
+    def score(self, split: str, value: float | None, *, n: int, suffix: str = "", **known: object) -> Score:
         """The record's line of this metric, called `<split>_<name><suffix>`; `known` has ceiling, floor, primary or reason."""
         name = f"{split}_{self.name}{suffix}"
         facts = {"metric": self.name, "metric_version": self.version, "unit": self.unit, "direction": self.direction}

@@ -252,7 +252,7 @@ def _check_api(module: ModuleType) -> None:
         raise CompbenchError(f"written for COMPBENCH_API {wanted}, this compbench has {API_VERSION}; update the older.")
 
 
-def _hooked(module: ModuleType, entry: Entry) -> Any:
+def _hooked(module: ModuleType, entry: Entry) -> object:
     """What the module's hook returns under the entry point's name."""
     import pluggy
 

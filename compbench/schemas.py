@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from compbench.files import Json
 from compbench.interfaces import LARGEST, Budget, Presets, Score
 
 RECORD_FORMAT = 7
@@ -30,11 +31,11 @@ class RunSpec(Frozen):
 
     task: str = Field(pattern=NAME, description="name of the task")
     task_version: int = Field(ge=1, le=MOST, description="goes up when the task's numbers change")
-    task_settings: dict[str, Any] = Field(default_factory=dict, description="settings of the task")
+    task_settings: dict[str, Json] = Field(default_factory=dict, description="settings of the task")
     method: str = Field(pattern=NAME, description="name of the method")
     method_version: int = Field(ge=1, le=MOST, description="goes up when the method's numbers change")
     code: str = Field(pattern=r"^[0-9a-f]{64}$", description="hash of what the code means (compbench.store.meaning)")
-    settings: dict[str, Any] = Field(description="the method's settings, every one resolved")
+    settings: dict[str, Json] = Field(description="the method's settings, every one resolved")
     budget: Budget = Field(description="the task's budget under the preset, with what --set changed")
     budget_changed: tuple[str, ...] = Field((), description="names of budget entries that --set changed")
     preset: Presets = Field(description="smoke, quick, standard or paper")
@@ -60,7 +61,7 @@ class RunRequest(Frozen):
 
     task: str
     method: str
-    overrides: dict[str, Any] = Field(default_factory=dict, description="--set: settings, budget.* and task.*")
+    overrides: dict[str, Json] = Field(default_factory=dict, description="--set: settings, budget.* and task.*")
     preset: Presets = "quick"
     seed: int = Field(0, ge=0, lt=2**31)
     device: str = Field("auto", max_length=40, description="auto, cpu, cuda or cuda:N")

@@ -19,6 +19,7 @@ from compbench.board.discriminability import Discriminability, discriminability
 from compbench.board.groups import Defaults, Group, Method, Section, default_settings, group_of, section_of, variants
 from compbench.board.ranking import Rank, ranks
 from compbench.board.timing import NONE, Timing, timing
+from compbench.files import Json
 from compbench.schemas import Record
 from compbench.store.profiles import CostProfile
 from compbench.store.verification import SAMPLES_ONLY, Verification
@@ -96,7 +97,7 @@ class Board(NamedTuple):
 
 
 def aggregate(
-    records: Iterable[Record | Mapping[str, Any]],
+    records: Iterable[Record | Mapping[str, Json]],
     standings: Mapping[str, Verification] | None = None,
     catalogue: Catalogue | None = None,
     profiles: Mapping[str, CostProfile] = NONE,
@@ -150,7 +151,7 @@ def aggregate(
 
 
 def rows(
-    records: Iterable[Record | Mapping[str, Any]],
+    records: Iterable[Record | Mapping[str, Json]],
     standings: Mapping[str, Verification] | None = None,
     catalogue: Catalogue | None = None,
     profiles: Mapping[str, CostProfile] = NONE,
@@ -163,7 +164,7 @@ def rows(
 def _by_seed(records: Iterable[Record], standings: Mapping[str, Verification]) -> list[Record]:
     """One record a seed, sorted by seed."""
 
-    def place(record: Record) -> tuple[Any, ...]:
+    def place(record: Record) -> tuple[object, ...]:
         return record.status == "ok", _is_reproduced(record, standings), record.started, record.attempt
 
     return sorted(_best(records, key=lambda record: record.spec.seed, order=place), key=lambda record: record.spec.seed)
@@ -172,7 +173,7 @@ def _by_seed(records: Iterable[Record], standings: Mapping[str, Verification]) -
 def _latest(records: Iterable[Record], standings: Mapping[str, Verification]) -> list[Record]:
     """One record for each identity; a later attempt of someone else does not replace what was reproduced."""
 
-    def place(record: Record) -> tuple[Any, ...]:
+    def place(record: Record) -> tuple[object, ...]:
         return record.status == "ok", _is_reproduced(record, standings), record.attempt, record.started
 
     return list(_best(records, key=lambda record: record.identity, order=place))
@@ -268,7 +269,7 @@ def _successful(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if record.status == "ok"]
 
 
-def _place(row: BoardRow) -> tuple[Any, ...]:
+def _place(row: BoardRow) -> tuple[object, ...]:
     rank = row.rank.rank if row.rank else 1 << 30
     aside = ("run", "ablation", "reference").index(row.kind)
     cell = row.scores.get(row.primary)

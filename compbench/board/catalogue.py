@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from compbench.files import Json
 from compbench.registry import Registry
 
 
@@ -21,7 +22,7 @@ class TaskFacts(NamedTuple):
     """
 
     summary: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Json]
     factors: tuple[tuple[str, int], ...] = ()
     cells: tuple[tuple[int, ...], ...] = ()
     silos: int = 1

@@ -6,9 +6,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compbench.board.catalogue import Catalogue, TaskFacts
+from compbench.files import Json
 from compbench.interfaces import PRESETS
 from compbench.schemas import Record
 
@@ -92,7 +93,7 @@ Method = tuple[str, str, int]
 """Name, distribution, version."""
 
 
-Defaults = Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]
+Defaults = Mapping[tuple[str, str], tuple[int, Mapping[str, Json]]]
 """Version and default settings of methods that are installed, by name and distribution."""
 
 
@@ -122,12 +123,12 @@ def default_settings(sections: Mapping[Section, Iterable[Group]], known: Default
     return chosen
 
 
-def _still_known(default: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _still_known(default: Mapping[str, Json], runs: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
     """The defaults without those of settings that all runs of another version had at one value."""
     return {name: value for name, value in default.items() if len({_written(own.get(name)) for own in runs}) > 1}
 
 
-def _agrees(settings: Mapping[str, Any], default: Mapping[str, Any]) -> bool:
+def _agrees(settings: Mapping[str, Json], default: Mapping[str, Json]) -> bool:
     """Whether no setting is known to differ from its default; settings that came later have none in older records."""
     return all(name not in settings or settings[name] == json.loads(json.dumps(value)) for name, value in default.items())
 
@@ -155,5 +156,5 @@ def _short(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def _written(value: Any) -> str:
+def _written(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))

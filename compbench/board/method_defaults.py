@@ -11,15 +11,15 @@ import importlib.util
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
+from compbench.files import Json
 from compbench.registry import Entry
 
 DEEPEST = 8
 """Bases of bases that are followed."""
 
 
-def default_settings_of(entry: Entry) -> dict[str, Any]:
+def default_settings_of(entry: Entry) -> dict[str, Json]:
     """Name -> default of each setting whose default is written as a literal; {} where the settings class is not found."""
     given = _given(entry)
     settings = _settings(list(given.values()))
@@ -62,13 +62,13 @@ def _given_to(tree: ast.Module, name: str) -> dict[str, ast.expr]:
     return {}
 
 
-def _fields(file: Path, reference: ast.expr, depth: int) -> dict[str, Any]:
+def _fields(file: Path, reference: ast.expr, depth: int) -> dict[str, Json]:
     """Defaults of the class that an expression of a file refers to, its bases' included."""
     found = _class(file, reference) if depth else None
     if found is None:
         return {}
     where, node = found
-    fields: dict[str, Any] = {}
+    fields: dict[str, Json] = {}
     for base in reversed(node.bases):
         fields |= _fields(where, base, depth - 1)
     for line in node.body:
@@ -89,7 +89,7 @@ def _default(value: ast.expr) -> ast.expr | None:
     return next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
 
 
-def _literal(file: Path, value: ast.expr | None) -> tuple[bool, Any]:
+def _literal(file: Path, value: ast.expr | None) -> tuple[bool, object]:
     """(whether it is known, value) of a literal, or of a name that the file gives one."""
     if isinstance(value, ast.Name):
         lines = (line for line in _tree(file).body if isinstance(line, ast.Assign))

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from compbench.board.aggregate import BoardRow
@@ -15,6 +15,7 @@ from compbench.board.findings import findings, train_flops
 from compbench.board.method_defaults import default_settings_of, version_of
 from compbench.board.notation import count, open_ranks, standing_words
 from compbench.board.papers import PaperFigure
+from compbench.files import Json
 from compbench.interfaces import PRESETS
 from compbench.store.text import clean
 
@@ -35,10 +36,10 @@ class MethodFacts(NamedTuple):
     address: str = ""
     distribution: str = ""
     version: int = 0
-    defaults: Mapping[str, Any] = {}
+    defaults: Mapping[str, Json] = {}
 
 
-def contest_data(contest: Contest) -> dict[str, Any]:
+def contest_data(contest: Contest) -> dict[str, Json]:
     """One contest: families across, methods down."""
     families = [family for family in contest.families if family.sections]
     return {
@@ -55,7 +56,7 @@ def contest_data(contest: Contest) -> dict[str, Any]:
     }
 
 
-def _family(family: Family) -> dict[str, Any]:
+def _family(family: Family) -> dict[str, Json]:
     return {
         "name": family.name,
         "tasks": [section.task for section, _ in family.sections],
@@ -63,7 +64,7 @@ def _family(family: Family) -> dict[str, Any]:
     }
 
 
-def _cell(family: Family, method: tuple[str, str]) -> dict[str, Any] | None:
+def _cell(family: Family, method: tuple[str, str]) -> dict[str, Json] | None:
     found = family.standings.get(method)
     if found is None:
         return None
@@ -99,7 +100,7 @@ def default_contest(contests: Sequence[Contest]) -> int:
 
 def method_data(
     rows: Sequence[BoardRow], figures: Sequence[PaperFigure], facts: Mapping[str, MethodFacts]
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Json]]:
     """What is known of each method that has rows, by name."""
     names = sorted({row.method for row in rows})
     return [
@@ -113,7 +114,7 @@ def method_data(
     ]
 
 
-def _figure(figure: PaperFigure) -> dict[str, Any]:
+def _figure(figure: PaperFigure) -> dict[str, Json]:
     return {
         "task": figure.task,
         "score": figure.score,

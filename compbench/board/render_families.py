@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from compbench.board.aggregate import Board
 from compbench.board.families import Contest, Standing
@@ -13,6 +12,7 @@ from compbench.board.notation import by_section, open_ranks, standing_words
 from compbench.board.render_csv import exact
 from compbench.board.render_markdown import escape, line
 from compbench.board.scale import scale_of
+from compbench.files import Json
 from compbench.store.text import text
 
 FAMILIES = ("preset", "family", "method", "distribution", "state", "rank", "rank_best", "rank_worst", "group",
@@ -36,13 +36,13 @@ def families_csv(contests: Sequence[Contest]) -> str:
             for method, distribution in contest.methods:
                 found = family.standings.get((method, distribution))
                 if found is not None:
-                    head: dict[str, Any] = {"preset": contest.preset, "family": family.name}
+                    head: dict[str, Json] = {"preset": contest.preset, "family": family.name}
                     head |= {"method": text(method), "distribution": text(distribution), "of_tasks": len(family.sections)}
                     lines.append(head | _standing(found))
     return _csv(FAMILIES, lines)
 
 
-def _standing(found: Standing) -> dict[str, Any]:
+def _standing(found: Standing) -> dict[str, Json]:
     rank = dict(zip(("rank", "rank_best", "rank_worst", "group"), found.rank, strict=True)) if found.rank else {}
     low, high = found.interval or (None, None)
     return rank | {
@@ -61,7 +61,7 @@ def tasks_csv(board: Board) -> str:
     lines = []
     for section, rows in by_section(board.rows).items():
         told, scale = board.discriminability.get(section), scale_of(rows)
-        known: dict[str, Any] = {"changed": text(", ".join(section.changed)), "primary": rows[0].primary}
+        known: dict[str, Json] = {"changed": text(", ".join(section.changed)), "primary": rows[0].primary}
         if told is not None:
             known |= dict(zip(("discriminability", "low", "high"), map(exact, told[:3]), strict=True))
             known |= {"num_methods": told.num_methods, "num_seeds": told.num_seeds, "ranks": "yes" if told.ranks else "no"}
@@ -72,7 +72,7 @@ def tasks_csv(board: Board) -> str:
     return _csv(TASKS, lines)
 
 
-def _csv(header: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
+def _csv(header: Sequence[str], lines: Sequence[Mapping[str, Json]]) -> str:
     output = io.StringIO()
     writer = csv.DictWriter(output, header, restval="", lineterminator="\n")
     writer.writeheader()

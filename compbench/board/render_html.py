@@ -10,7 +10,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compbench.board.aggregate import Board, BoardRow
 from compbench.board.catalogue import Catalogue, TaskFacts
@@ -37,6 +37,7 @@ from compbench.board.notation import (
 from compbench.board.page_families import MethodFacts, contest_data, default_contest, method_data
 from compbench.board.papers import PaperFigure, rows_of
 from compbench.board.timing import SiloCosts, Timing
+from compbench.files import Json
 from compbench.store.text import clean
 
 HERE = Path(__file__).parent
@@ -136,7 +137,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
     )
 
 
-def _facts(known: TaskFacts | None, changed: Sequence[str]) -> dict[str, Any] | None:
+def _facts(known: TaskFacts | None, changed: Sequence[str]) -> dict[str, Json] | None:
     """What a task asks; of one under other settings no picture, which would be that of its default."""
     if known is None:
         return None
@@ -149,7 +150,7 @@ def _facts(known: TaskFacts | None, changed: Sequence[str]) -> dict[str, Any] | 
     }
 
 
-def embedded(data: Any) -> Any:
+def embedded(data: object) -> object:
     """JSON that stands inside a script element whatever strings it holds: no mark of HTML survives in it."""
     import markupsafe
 
@@ -165,7 +166,7 @@ def _board(
     among: Sequence[Section],
     figures: tuple[PaperFigure, ...],
     pictures: Pictures,
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     papers = rows_of(figures, section.task)
     known = columns(rows, [figure for figure in figures if figure.task == section.task])
     shown = [column for column in known if not column.reason]
@@ -198,7 +199,7 @@ def _is_picture(content: bytes) -> bool:
     return all(0 < side <= LARGEST_SIDE for side in struct.unpack(">II", content[16:24]))  # width and height in IHDR
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _column(column: Column) -> dict[str, Json]:
     return {
         "key": column.key,
         "title": column.title,
@@ -210,7 +211,7 @@ def _column(column: Column) -> dict[str, Any]:
     }
 
 
-def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Any]:
+def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
     primary = row.scores.get(row.primary)
     span = primary.interval if primary else None
     return {
@@ -241,14 +242,14 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Any]:
     }
 
 
-def _heat(row: BoardRow) -> list[Any]:
+def _heat(row: BoardRow) -> list[Json]:
     """[cell, share of right samples] of the primary score and of its seen twin, all seeds together; [] without counts."""
     both = (row.primary, row.primary.replace("heldout", "seen"))
     found = [count for name in dict.fromkeys(both) if name in row.scores for count in row.scores[name].by_cell]
     return [[list(count.cell), round(count.right / count.n, 3)] for count in found if count.n]
 
 
-def _cell(cell: Cell | None, reason: str | None) -> Any:
+def _cell(cell: Cell | None, reason: str | None) -> object:
     """[value, text, spread, ceiling, floor, seeds], [reason], or None."""
     if cell is None:
         return None if reason is None else [clean(reason) or "no reason given"]
@@ -256,7 +257,7 @@ def _cell(cell: Cell | None, reason: str | None) -> Any:
     return [_short(cell.mean), number(cell.mean), beside, _short(cell.ceiling), number(cell.floor), cell.num_seeds]
 
 
-def _timing(timing: Timing | None) -> dict[str, Any] | None:
+def _timing(timing: Timing | None) -> dict[str, Json] | None:
     if timing is None:
         return None
     samples, steps = timing.sample_samples_per_second, timing.train_steps_per_second
@@ -276,7 +277,7 @@ def _timing(timing: Timing | None) -> dict[str, Any] | None:
     }
 
 
-def _silos(silos: SiloCosts | None) -> dict[str, Any] | None:
+def _silos(silos: SiloCosts | None) -> dict[str, Json] | None:
     if silos is None:
         return None
     return {
@@ -287,7 +288,7 @@ def _silos(silos: SiloCosts | None) -> dict[str, Any] | None:
     }
 
 
-def _paper(name: tuple[str, str], own: Mapping[str, PaperFigure], shown: Sequence[Column]) -> dict[str, Any]:
+def _paper(name: tuple[str, str], own: Mapping[str, PaperFigure], shown: Sequence[Column]) -> dict[str, Json]:
     tables = sorted({figure.table for figure in own.values() if figure.table})
     remarks = sorted({clean(figure.note) for figure in own.values() if figure.note})
     cells = [own.get(column.key) for column in shown]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import fnmatch
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from compbench.cli.options import home_of_user
 from compbench.errors import CompbenchError
+from compbench.files import Json
 
 if TYPE_CHECKING:
+    from compbench.board.aggregate import Board
     from compbench.board.build import Material
     from compbench.board.comparison import Comparison, ScoreDifference
     from compbench.schemas import Record
@@ -73,7 +75,7 @@ def _record(store: Store, text: str) -> Record:
     return read_record(store.find(text))
 
 
-def _chosen(material: Material, task: str, preset: str) -> tuple[Any, Any]:
+def _chosen(material: Material, task: str, preset: str) -> tuple[Board, list[Record]]:
     """The board of the records that are asked for, and these."""
     from compbench.board.build import tables
 
@@ -110,7 +112,7 @@ def _verdict(score: ScoreDifference) -> str:
     return "not told apart" if score.interval else ""
 
 
-def _as_json(found: Comparison) -> dict[str, Any]:
+def _as_json(found: Comparison) -> dict[str, Json]:
     scores = [{**one._asdict(), "interval": one.interval and list(one.interval)} for one in found.scores]
     costs = [{**one._asdict(), "ratio": one.ratio} for one in found.costs]
     return {**found._asdict(), "scores": scores, "costs": costs}

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from compbench.files import Json
 from compbench.home import Home
 
 LEAST_DISK = 5 << 30
@@ -61,7 +62,7 @@ def doctor(device: str, as_json: bool) -> None:
     sys.exit(0 if not next(finding for finding in findings if finding.subject == "device").advice else 1)
 
 
-def examine(home: Home, device: str, *, try_device: Callable[..., dict[str, Any]] | None = None) -> Iterator[Finding]:
+def examine(home: Home, device: str, *, try_device: Callable[..., dict[str, Json]] | None = None) -> Iterator[Finding]:
     """The findings, one after the other.
 
     Args:
@@ -85,7 +86,7 @@ def examine(home: Home, device: str, *, try_device: Callable[..., dict[str, Any]
     yield _plugins()
 
 
-def _torch(found: dict[str, Any]) -> str:
+def _torch(found: dict[str, Json]) -> str:
     return f"torch {found['torch']}" if "torch" in found else "no torch"
 
 
@@ -104,7 +105,7 @@ def _device(found: dict[str, Any]) -> Finding:
     return Finding("device", f"{found['device']} of {found['count']}: {found['name']}, {memory}")
 
 
-def _driver(found: dict[str, Any], version: Path = Path("/proc/driver/nvidia/version")) -> Finding:
+def _driver(found: dict[str, Json], version: Path = Path("/proc/driver/nvidia/version")) -> Finding:
     try:
         line = version.read_text().splitlines()[0]
     except (OSError, IndexError):
@@ -118,7 +119,7 @@ def _driver(found: dict[str, Any], version: Path = Path("/proc/driver/nvidia/ver
     return Finding("driver", f"{state}, which does not start", "install a newer driver, or an older torch")
 
 
-def _compiler(found: dict[str, Any]) -> Finding:
+def _compiler(found: dict[str, Json]) -> Finding:
     if found.get("compiles"):
         return Finding("compiler", "torch.compile works")
     missing = [] if any(map(shutil.which, ("cc", "gcc", "clang"))) else ["a C++ compiler (apt install g++)"]
@@ -129,7 +130,7 @@ def _compiler(found: dict[str, Any]) -> Finding:
     )
 
 
-def _sandbox(found: dict[str, Any]) -> Finding:
+def _sandbox(found: dict[str, Json]) -> Finding:
     kind = found.get("sandbox", "none")
     if kind == "landlock":
         return Finding("sandbox", "Landlock")

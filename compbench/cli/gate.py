@@ -35,7 +35,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--accept", multiple=True, metavar="PATTERN", help="A regression that is meant: 'factored/* parameters'.")
 @click.option("--markdown", type=FILE, metavar="FILE", help="Also write the table for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def gate(**options: Any) -> None:
+def gate(**options: object) -> None:
     """Find out whether this code is worse or slower than a base: exact facts, paired scores, raced processes.
 
     \b

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from compbench.cli import output, task_groups
 from compbench.cli.options import home_of_user
+from compbench.files import Json
 from compbench.run.messages import LineOfText
 
 if TYPE_CHECKING:
@@ -82,14 +83,14 @@ def _under(overrides: tuple[str, ...], loaded: Any, name: str, kind: Kind) -> An
     return configured(loaded, parse_overrides(overrides))
 
 
-def task_facts(task: Task, entry: Entry) -> dict[str, Any]:
+def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
     """What `info` says of a task: lattice, holdout and its identifiability, budgets, sources."""
     from compbench.factors import identifiability
     from compbench.home import Home
     from compbench.tasks.coverage import CoverageSettings, rungs
 
     found = identifiability(task.holdout.pattern_space.sizes, task.holdout.seen_cells) if task.holdout.cells else None
-    facts: dict[str, Any] = {
+    facts: dict[str, Json] = {
         "task": task.name,
         "summary": entry.summary,
         "from": task.citation,
@@ -148,7 +149,7 @@ class OfMethod(NamedTuple):
     settings: dict[LineOfText, LineOfText]
 
 
-def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) -> dict[str, Any]:
+def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) -> dict[str, Json]:
     """What `info` says of a method: where it is from, and its settings with bounds.  Its code runs behind a border."""
     from compbench.home import Home
     from compbench.run.isolated import answer_of, scratch
@@ -157,7 +158,7 @@ def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) ->
     arguments = {"name": name, "plugins": [str(path.resolve()) for path in plugins]}
     with scratch() as folder:
         own = answer_of("compbench.cli.info:loaded_facts", arguments, OfMethod, folder, home=Home.of_user())
-    facts: dict[str, Any] = {
+    facts: dict[str, Json] = {
         "method": entry.name,
         "summary": entry.summary,
         "version": own.version,
@@ -202,7 +203,7 @@ def executor_facts(executor: Executor, entry: Entry) -> dict[str, Any]:
     return facts | _setting_facts(executor.settings, "--executor-set")
 
 
-def metric_facts(metric: Metric, entry: Entry) -> dict[str, Any]:
+def metric_facts(metric: Metric, entry: Entry) -> dict[str, Json]:
     """What `info` says of a metric."""
     return {
         "metric": metric.name,
@@ -311,7 +312,7 @@ def show_facts(facts: dict[str, Any], *, as_json: bool) -> None:
         console.print(_budget_table(budgets))
 
 
-def _budget_table(budgets: dict[str, dict[str, Any]]) -> Table:
+def _budget_table(budgets: dict[str, dict[str, Json]]) -> Table:
     """One line a budget entry in which presets differ, and one for all that they share."""
     table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left", caption_style="")
     for name in ("budget", *budgets):

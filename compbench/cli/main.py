@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from compbench import __version__
@@ -33,7 +31,7 @@ from compbench.errors import CompbenchError
 class Verbs(click.Group):
     """Shows a `CompbenchError` as one line and exits with 2; anything else is our bug and keeps its traceback."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except CompbenchError as error:

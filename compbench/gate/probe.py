@@ -21,6 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from compbench.files import Json
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -83,7 +85,7 @@ class Subject:
         problem = self.task.open(context).problem(self.budget)
         self.problem = problem if self.method.oracle else replace(problem, oracle=None)
 
-    def fit(self, steps: int, *, progress: Progress | None = None, cancelled: Cancelled | None = None) -> Any:
+    def fit(self, steps: int, *, progress: Progress | None = None, cancelled: Cancelled | None = None) -> object:
         """A model after `steps` optimiser steps, with its extension where the task has one."""
         budget = self.budget.model_copy(update={"train_steps": steps, "extend_steps": min(steps, self.budget.extend_steps)})
         problem = replace(self.problem, budget=budget, federation=self.problem.federation.unmetered())
@@ -108,7 +110,7 @@ class Subject:
         x0 = torch.randn(rows, *self.task.event.shape, generator=generator)
         return Request(torch.stack(columns, 1).to(self.device), x0.to(self.device))
 
-    def sample(self, model: Any, request: Request) -> Tensor:
+    def sample(self, model: object, request: Request) -> Tensor:
         return self.method.sample(self.settings, model, request, self._context("sample"))
 
     @property
@@ -132,7 +134,7 @@ class Subject:
         return context
 
 
-def facts(subject: Subject) -> dict[str, Any]:
+def facts(subject: Subject) -> dict[str, Json]:
     """Exact facts: the same on every run of the same code on one machine."""
     import torch
 
@@ -176,7 +178,7 @@ def peak_bytes(call: Callable[[], T]) -> tuple[T, int]:
     return result, peak
 
 
-def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, Any]:
+def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, Json]:
     """What `durations` measures, of what exactly, and the memory that it took."""
     import torch
 
@@ -389,7 +391,7 @@ def main(text: str) -> dict[str, Any]:
         return _error(error)
 
 
-def _error(error: Exception) -> dict[str, Any]:
+def _error(error: Exception) -> dict[str, Json]:
     return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
 
 

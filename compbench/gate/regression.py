@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from compbench.devices import num_cores
 from compbench.gate import sides, speed, table, turns
@@ -106,7 +106,7 @@ def _absent() -> Unable:
     return Unable("is not in it; --write-baseline renews it")
 
 
-def _attempt(call: Callable[..., T], *arguments: Any) -> T | Unable:
+def _attempt(call: Callable[..., T], *arguments: object) -> T | Unable:
     try:
         return call(*arguments)
     except Unable as error:

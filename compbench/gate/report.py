@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
+from compbench.files import Json
 from compbench.gate.table import EXIT, Row, Verdict, answer
 
 SHOWN = ("cell", "what", "against", "base", "head", "change", "verdict", "note")
@@ -66,7 +66,7 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def as_json(rows: Sequence[Row], facts: dict[str, Any]) -> str:
+def as_json(rows: Sequence[Row], facts: dict[str, Json]) -> str:
     """The table with the answer and exit status, and `facts` of the comparison."""
     verdict = answer(rows)
     found = {"answer": verdict, "exit_status": EXIT[verdict], **facts, "rows": [row._asdict() for row in rows]}

@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from compbench.devices import num_cores, thread_variables
+from compbench.files import Json
 from compbench.gate.suite import Cell
 from compbench.home import CLOSED, Home
 from compbench.run import sandbox, supervisor
@@ -182,7 +183,7 @@ def code(side: Side, cells: Sequence[Cell]) -> dict[str, str]:
     return found
 
 
-def costs(side: Side, cell: Cell, asked: CellOptions) -> dict[str, Any]:
+def costs(side: Side, cell: Cell, asked: CellOptions) -> dict[str, Json]:
     """What a fresh process measured of a cell, and of what exactly (`probe.costs`).  Raises Unable."""
     return _probe(side, cell, asked, "costs")
 
@@ -258,7 +259,7 @@ def _gathered(records: list[dict[str, Any]], wanted: tuple[str, ...]) -> dict[st
     return found
 
 
-def _valueless(score: dict[str, Any]) -> ScoreBySeed:
+def _valueless(score: dict[str, Json]) -> ScoreBySeed:
     return ScoreBySeed(metric=score["metric"], metric_version=score["metric_version"], direction=score["direction"], values={})
 
 

@@ -17,12 +17,13 @@ gates = ["exact", "scores", "speed"]
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from compbench import files
 from compbench.errors import CompbenchError
+from compbench.files import Json
 from compbench.interfaces import Presets
 
 Gate = Literal["exact", "scores", "speed"]
@@ -39,7 +40,7 @@ class Cell(BaseModel):
     task: str = Field(min_length=1, description="name of a task")
     preset: Presets = Field("smoke", description="smoke, quick, standard or paper")
     seeds: str = Field("0-4", description="seeds of the scores: 0-4 or 0,42")
-    set: dict[str, Any] = Field(default_factory=dict, description="settings, budget.* and task.*")
+    set: dict[str, Json] = Field(default_factory=dict, description="settings, budget.* and task.*")
     scores: tuple[str, ...] = Field((), description="scores that are gated; none is the one that the board ranks by")
     gates: tuple[Gate, ...] = Field(GATES, description="which gates it goes through")
 

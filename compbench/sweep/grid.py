@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from compbench import files
 from compbench.errors import CompbenchError
+from compbench.files import Json
 from compbench.interfaces import PRESETS
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -35,11 +36,11 @@ class Grid(BaseModel):
     methods: Annotated[str, Field(min_length=1, description="names or patterns, separated by commas")]
     tasks: Annotated[str, Field(min_length=1, description="names or patterns, separated by commas")]
     seeds: str = Field("0", description="0-29 or 0,1,2")
-    set: dict[str, Any] = Field(default_factory=dict, description="settings; a list is one grid axis")
+    set: dict[str, Json] = Field(default_factory=dict, description="settings; a list is one grid axis")
     applicable: bool = Field(False, description="leave out pairs that cannot work; `list --matrix` says which")
     chain: bool = Field(False, description="runs of one method follow each other in the same processes")
 
-    def overrides(self) -> list[dict[str, Any]]:
+    def overrides(self) -> list[dict[str, Json]]:
         """Each combination of the settings' values."""
         axes = [
             [(name, value) for value in (values if isinstance(values, list) else [values])] for name, values in self.set.items()

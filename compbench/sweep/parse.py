@@ -7,9 +7,9 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from compbench.errors import CompbenchError
+from compbench.files import Json
 from compbench.registry import Kind, Registry
 from compbench.run.resolve import refuse_infinite
 
@@ -38,9 +38,9 @@ def parse_time(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def parse_overrides(words: Sequence[str], option: str = "--set") -> dict[str, Any]:
+def parse_overrides(words: Sequence[str], option: str = "--set") -> dict[str, Json]:
     """NAME=VALUE words as a dictionary; a value is JSON where it is valid JSON, else text."""
-    found: dict[str, Any] = {}
+    found: dict[str, Json] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
@@ -55,9 +55,9 @@ def parse_overrides(words: Sequence[str], option: str = "--set") -> dict[str, An
     return found
 
 
-def parse_lists(words: Sequence[str]) -> dict[str, list[Any]]:
+def parse_lists(words: Sequence[str]) -> dict[str, list[Json]]:
     """NAME=V1,V2 words as axes of a grid: each name with all its values."""
-    axes: dict[str, list[Any]] = {}
+    axes: dict[str, list[Json]] = {}
     for word in words:
         ((name, value),) = parse_overrides([word]).items()
         if name in axes:

@@ -25,6 +25,7 @@ from typing import Any
 from pydantic import Field
 
 from compbench.errors import CompbenchError, Unwritable
+from compbench.files import Json
 from compbench.hookspecs import hookimpl
 from compbench.run.signals import stopped_by_signals
 from compbench.schemas import RunRequest
@@ -72,10 +73,10 @@ class Member:
     requeues: int
     _out_of_time: threading.Event = field(default_factory=threading.Event)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, Json]:
         return {name: value for name, value in self.__dict__.items() if name != "_out_of_time"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Json]) -> None:
         self.__dict__.update(state, _out_of_time=threading.Event())
 
     def __call__(self) -> None:
@@ -214,7 +215,7 @@ class _Array:
     def _ledger(self, number: int) -> Path:
         return self._folder / f"finished.{number}.jsonl"
 
-    def _parameters(self) -> dict[str, Any]:
+    def _parameters(self) -> dict[str, Json]:
         settings = self._settings
         named = {name: getattr(settings, name) for name in ("partition", "account", "qos", "constraint")}
         return {
