@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -99,6 +100,18 @@ def held(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[
                 waiting()
                 time.sleep(LOCK_SECONDS)
         yield
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, read a piece at a time."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def same_content(one: Path, other: Path) -> bool:
+    """Whether two plain files hold the same bytes; no link is the same as anything."""
+    files = one.is_file() and other.is_file() and not other.is_symlink()
+    return files and one.stat().st_size == other.stat().st_size and file_sha256(one) == file_sha256(other)
 
 
 def publish(source: Path, destination: Path, *, limit: int = 2**36) -> None:

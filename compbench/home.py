@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compbench.errors import CompbenchError, Unwritable
-from compbench.files import publish, remove_tree
+from compbench.files import publish, remove_tree, same_content
 
 CLOSED = "COMPBENCH_CLOSED"
 """Variable with a JSON list of more folders that no plugin may read: the user's, where a gate gives its sides other homes."""
@@ -95,13 +95,14 @@ class Home:
     def share_data(self, folder: Path) -> None:
         """Show a contestant what the referee made of the data alone, so that it is made once; never the other way.
 
-        `cache` gets a copy that contestants can read and not write; `folder`, which is the contestant's own, gets links.
+        `cache` gets a copy that contestants can read and not write; `folder`, which is the contestant's own, gets links.  A
+        copy is compared with the referee's file each time, and made again where it is another.
         """
         shared = self.cache / FROM_DATA
         for path in sorted((self.references / FROM_DATA).glob("*.*")):
             if path.suffix in (".safetensors", ".npz"):
                 with contextlib.suppress(OSError, CompbenchError):  # the contestant then makes its own
-                    if not (shared / path.name).exists():
+                    if not same_content(path, shared / path.name):
                         publish(path, shared / path.name)
                     folder.mkdir(parents=True, exist_ok=True)
                     (folder / path.name).unlink(missing_ok=True)

@@ -26,6 +26,7 @@ from compbench.run.fit_cache import FIT_FILE, SharedFit
 from compbench.run.messages import (
     ContestantDescribed,
     Evaluated,
+    Failed,
     Fit,
     FitCost,
     Fitted,
@@ -187,8 +188,8 @@ class Attempt:
             if self.in_process:  # the debugger's to see
                 raise
             self.pair.stop(gracefully=False)
-            text = f"compbench itself failed: {type(error).__name__}: {' '.join(str(error).split())}"
-            return Ending("failed", text[:1900], "".join(tracebacks.format_exception(error))[-7900:])
+            text = f"compbench itself failed: {type(error).__name__}: {error}"
+            return Ending("failed", text, "".join(tracebacks.format_exception(error)))
 
     def _stages(self) -> None:
         """Prepare, open, fit, evaluate, measure, publish."""
@@ -292,7 +293,7 @@ class Attempt:
                 record = self._written_down(ending)
             except (ValidationError, TypeError, ValueError) as error:  # what the contestant said of itself fits no record
                 self.facts, self.profile = {}, Profile()
-                why = " ".join(str(error).split())[:500]
+                why = str(error)[:500]
                 record = self._written_down(
                     Ending("failed", f"the contestant says of itself what fits no record: {why}", self.pair.log())
                 )
@@ -304,13 +305,14 @@ class Attempt:
             return Outcome(read_record(path), path, reused=False)  # as it stands on disk, artifacts named
 
     def _written_down(self, ending: Ending) -> Record:
+        said = Failed(reason=ending.reason, traceback=ending.traceback)  # cut, and without controls
         return Record(
             identity=self.spec.identity,
             attempt=self.store.next_attempt(self.spec.identity),
             spec=self.spec,
             status=ending.status,
-            reason=ending.reason,
-            traceback=ending.traceback,
+            reason=said.reason,
+            traceback=said.traceback,
             scores=self.scores if ending.status == "ok" else (),
             profile=self.profile,
             environment=environment_of(

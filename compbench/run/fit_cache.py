@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from compbench.errors import CompbenchError, Unwritable
-from compbench.files import held, publish, read_limited, write_atomically
+from compbench.files import file_sha256, held, publish, read_limited, write_atomically
 from compbench.interfaces import Budget, Task
 from compbench.run.messages import FitCost, Open
 from compbench.schemas import RunRequest
@@ -75,9 +75,3 @@ def facts_of_fit(
         "precision": order.precision,
         "device": device_class,
     }
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, read a piece at a time."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

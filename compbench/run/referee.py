@@ -30,9 +30,12 @@ CPU_BATCH = 64
 GPU_BATCH = 512
 TRAJECTORY_BATCH = 256
 VECTOR_BATCH = 8192
+"""Rows of one request: a CPU's caches like small ones of images, a GPU wants to be filled, vectors cost little but steps."""
 OWN_PROCESSES = 2
 """On a GPU: the contestant and the referee.  With more, the card's energy is not the run's."""
-"""Rows of one request: a CPU's caches like small ones of images, a GPU wants to be filled, vectors cost little but steps."""
+
+MOST_VALUE = 1e9
+"""Of a sample: a larger one has diverged, and its square is no number of a record (`interfaces.LARGEST`)."""
 
 
 class Referee:
@@ -220,11 +223,12 @@ class CheckedSampler:
             raise CompbenchError(f"samples of '{name}' must have shape {tuple(x0.shape)}, got {tuple(samples.shape)}.")
         if not samples.is_floating_point():
             raise CompbenchError(f"samples of '{name}' must be floating point, got {samples.dtype}.")
-        samples = samples.float()  # what overflows here is as good as infinite
-        finite = torch.isfinite(samples)
+        samples = samples.float()
+        finite = samples.abs() <= MOST_VALUE  # False for NaN too
         if not bool(finite.all()):
             share = 1 - finite.float().mean().item()
-            raise CompbenchError(f"samples of '{name}' must be finite, {share:.1%} of the values are NaN or infinite.")
+            what = f"NaN, infinite or beyond {MOST_VALUE:g}"
+            raise CompbenchError(f"samples of '{name}' must be finite, {share:.1%} of the values are {what}.")
         if known is not None and known_mask is not None and not torch.equal(samples[known_mask], known[known_mask]):
             changed = (samples != known)[known_mask].float().mean().item()
             raise CompbenchError(

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from compbench.errors import CompbenchError
-from compbench.files import publish
+from compbench.files import file_sha256, publish
 from compbench.home import Home, scratch_folder
 from compbench.registry import Registry
 from compbench.run.attempt import Attempt, Ending, Outcome, Pair
 from compbench.run.audit import Listener, Watch
 from compbench.run.checkout import task_origin
-from compbench.run.fit_cache import FIT_FILE, file_sha256
+from compbench.run.fit_cache import FIT_FILE
 from compbench.run.messages import ContestantDescribed, Evaluated, Fit, Fitted, Measured, Open, Opened, RefereeDescribed
 from compbench.run.reproduce import RELATIVE, compare, margin_of, request_of
 from compbench.run.resolve import check_same

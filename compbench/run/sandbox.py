@@ -26,6 +26,8 @@ CREATE, ADD, RESTRICT = 444, 445, 446
 WRITE_FILE, READ_FILE = 1 << 1, 1 << 2
 WRITES = WRITE_FILE | sum(1 << bit for bit in range(4, 13))  # write, remove, and make anything
 REFER, TRUNCATE = 1 << 13, 1 << 14
+NODES = 1 << 6 | 1 << 11
+"""Making device nodes: no plugin needs one, and root could open a disk through it."""
 OF_FILES = WRITE_FILE | READ_FILE | TRUNCATE
 """Rights that a rule on a file, not a folder, may name."""
 
@@ -82,7 +84,7 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
         for path in _beside(hidden):
             _allow(ruleset, path, READ_FILE)
         for path in (*_devices(), *writable):
-            _allow(ruleset, Path(os.path.realpath(path)), writes | READ_FILE)
+            _allow(ruleset, Path(os.path.realpath(path)), (writes & ~NODES) | READ_FILE)
         if OWN_THREADS.is_dir():
             _kept.append(os.open(OWN_THREADS, os.O_PATH | os.O_CLOEXEC))
             _allow(ruleset, Path(os.path.realpath(OWN_THREADS)), writes & (WRITE_FILE | TRUNCATE))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from compbench.errors import CompbenchError
+from compbench.files import file_sha256
 from compbench.schemas import Artifact, Record
 from compbench.store.records import read_record
 from compbench.store.validate import check_costs, check_known
@@ -94,8 +94,7 @@ def _artifact(folder: Path, record: Record, artifact: Artifact) -> Finding | Non
     if path.is_symlink() or not path.is_file():
         return Finding(artifact.name, "artifact", "is no plain file", "restore it from a copy")
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = file_sha256(path)
     except OSError as error:
         return Finding(artifact.name, "artifact", f"cannot be read: {error.strerror or error}", "make it readable")
     if digest != artifact.sha256:

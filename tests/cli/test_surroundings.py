@@ -14,6 +14,7 @@ from compbench.cli.main import main
 from compbench.errors import CompbenchError
 from compbench.home import Home
 from compbench.run.resolve import refuse_infinite
+from compbench.store.records import Store
 from compbench.sweep.parse import parse_overrides
 
 COMPBENCH = f"{sys.executable} -m compbench.cli.start"
@@ -24,13 +25,20 @@ def shell(line: str, home: Path, **more) -> subprocess.CompletedProcess:
     line = line.replace("compbench ", f"{COMPBENCH} ", 1)
     root = {"PYTHONPATH": str(Path(__file__).parents[2])}
     env = {**os.environ, "COMPBENCH_HOME": str(home), **root, **more}
-    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=env, timeout=60)
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=env, timeout=300)
 
 
 @pytest.mark.parametrize("streams", ["2>&-", "<&-", "<&- >&- 2>&-", ">&-"])
 def test_closed_streams_end_no_verb(streams: str, tmp_path: Path) -> None:
     done = shell(f"compbench list {streams}", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_run_with_closed_streams_leaves_its_record(tmp_path: Path) -> None:
+    words = "--method naive-ode-oracle --task gauss2d-fact-id --preset smoke --device cpu --threads 1"
+    assert shell(f"compbench run {words} <&- >&- 2>&-", tmp_path).returncode == 0
+    (one,), problems = Store(tmp_path / "records").read()
+    assert (one.status, problems) == ("ok", [])
 
 
 def test_an_error_with_closed_streams_keeps_its_status(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from compbench.errors import CompbenchError
 from compbench.files import publish, remove_tree
-from compbench.home import CLOSED
+from compbench.home import CLOSED, FROM_DATA, Home
 from compbench.run import sandbox
 from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest
@@ -77,6 +77,22 @@ def test_a_run_in_another_home_closes_the_users_own_too(home: Path, tmp_path: Pa
     fit = f"ctx.notes['read'] = sum(readable(path + '/secret') for path in {list(map(str, places))!r})"
     record = attempt(user / "inner", plugin(head=head, fit=fit))
     assert (record.status, record.notes["fit read"]) == ("ok", 0), record.reason
+
+
+@pytest.mark.parametrize("poison", ["other bytes", "a link"])
+def test_a_copy_of_the_data_that_is_not_the_referees_is_made_again(tmp_path: Path, poison: str) -> None:
+    home, outside = Home(tmp_path), tmp_path / "outside"
+    (home.references / FROM_DATA).mkdir(parents=True)
+    (home.references / FROM_DATA / "one.npz").write_bytes(b"pixels")
+    home.share_data(tmp_path / "own")
+    copy = home.cache / FROM_DATA / "one.npz"
+    outside.write_bytes(b"pixels")
+    copy.unlink()
+    copy.write_bytes(b"poison") if poison == "other bytes" else copy.symlink_to(outside)
+    home.share_data(tmp_path / "own")
+    outside.write_bytes(b"poison")
+    assert (tmp_path / "own" / "one.npz").read_bytes() == copy.read_bytes() == b"pixels"
+    assert not copy.is_symlink()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "checkpoint.safetensors", "samples.png"])
@@ -158,9 +174,11 @@ def test_a_message_of_one_byte_at_a_time_does_not_stretch_the_time_limit(home: P
     assert record.seconds < 10 + 25
 
 
-def test_escape_sequences_of_a_plugin_reach_no_record(home: Path, plugin) -> None:
-    record = attempt(home, plugin(fit="raise ValueError('\x1b[2J\x1b]0;owned\x07 <script>')"))
+@pytest.mark.parametrize("end", ["raise ValueError(wild)", "print(wild, flush=True); os._exit(7)"])
+def test_escape_sequences_of_a_plugin_reach_no_record(home: Path, plugin, end: str) -> None:
+    record = attempt(home, plugin(fit=f"wild = '\\x1b[2J\\x1b]0;owned\\x07 <script>'; {end}"))
     assert record.status == "failed"
+    assert "owned" in record.traceback
     assert not any(ord(letter) < 32 and letter != "\n" for letter in record.reason + record.traceback)
 
 

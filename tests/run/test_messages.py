@@ -17,6 +17,7 @@ from compbench.run import messages
 from compbench.run.channel import FRAME, MAGIC, Channel, Closed, Frame, Garbled
 from compbench.run.messages import Failed, Fitted, Message, Prepared, Progress, parsed
 from compbench.run.processes import Process
+from compbench.run.worker import explain
 
 QUICK = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ANY = st.recursive(
@@ -139,3 +140,11 @@ def test_waiting_for_a_child_goes_on_between_its_messages(tmp_path: Path) -> Non
     assert found == Prepared()
     assert stages == ["a", "b"]
     assert max(after - before for before, after in itertools.pairwise(alarms)) < 1.5
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")]
+)
+def test_want_of_memory_is_said_as_such_on_a_cpu_too(error: Exception) -> None:
+    assert explain(error).status == "oom"
+    assert explain(RuntimeError("shapes differ")).status == "failed"

@@ -37,6 +37,17 @@ def test_known_entries_go_to_the_contestant_batch_by_batch_and_must_come_back() 
     assert torch.equal(samples[~mask], sampler(lambda request, _: request.x0)(condition, stream="s")[~mask])
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), 3e38, -2e9, 1e300])
+def test_samples_that_no_score_could_be_made_of_are_refused_with_their_share(value: float) -> None:
+    def diverged(request: Request, stream: str) -> torch.Tensor:
+        samples = request.x0.double()
+        samples[0] = value
+        return samples
+
+    with pytest.raises(CompbenchError, match=r"must be finite, 50\.0% of the values are NaN, infinite or beyond 1e\+09"):
+        sampler(diverged)(asked()[0], stream="s")
+
+
 def test_samples_that_change_known_entries_are_refused_with_their_share() -> None:
     condition, known, mask = asked()
 

@@ -1,14 +1,16 @@
 """What a run's identity holds of what is installed: the metrics that its task scores by, and no others."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.sample_records import record
 
 from compbench.errors import CompbenchError
-from compbench.interfaces import Metric, Task
+from compbench.interfaces import Method, MethodSettings, Metric, Task
 from compbench.registry import Entry, LoadResult, Registry
-from compbench.run.resolve import check_same, metrics_of
+from compbench.run.resolve import check_same, metrics_of, settings_of
+from compbench.schemas import RunRequest
 from compbench.store.text import contrast
 
 
@@ -54,3 +56,13 @@ def test_two_long_texts_are_shown_from_where_they_differ() -> None:
     assert len(str(error.value)) < 250
     assert contrast("one", "two") == ("one", "two")
     assert contrast("a" * 300, "a" * 301) == ("…" + "a" * 50, "…" + "a" * 51)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), (1.0, float("-inf"))])
+def test_a_default_that_is_no_finite_number_is_refused(value: object) -> None:
+    class Clipped(MethodSettings):
+        clip: Any = value
+
+    method = Method(name="clipped", settings=Clipped, fit=lambda *_: None, sample=lambda *_: None)
+    with pytest.raises(CompbenchError, match="--set clip=.*: a setting is a finite number"):
+        settings_of(RunRequest(task="t", method="clipped", home="/nowhere"), method)

@@ -1,7 +1,9 @@
-"""The fence around a contestant; skipped where the kernel has no Landlock."""
+"""The sandbox around a contestant; skipped where the kernel has no Landlock."""
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from compbench.schemas import RunRequest
 pytestmark = pytest.mark.skipif(sandbox.abi() == 0, reason="this kernel has no Landlock")
 
 HEAD = """
-import errno, os, signal, socket, sys, threading
+import errno, os, resource, signal, socket, stat, sys, threading
 from pathlib import Path
 from compbench import devices
 from compbench.run import sandbox, worker
@@ -51,7 +53,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def inside(root: Path, body: str) -> str:
-    """The name of the error that `body` ends with inside the fence; "" for none."""
+    """The name of the error that `body` ends with inside the sandbox; "" for none."""
     script = HEAD + f"try:\n    {body}\nexcept Exception as error:\n    print(errno.errorcode[error.errno])\n"
     done = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -75,6 +77,9 @@ def inside(root: Path, body: str) -> str:
         "os.system('cat ' + str(root / 'references' / 'one.json')) == 0 or open(root / 'references' / 'one.json')",
         "os.kill(os.getppid(), 0)",
         "socket.create_connection(('127.0.0.1', 9), timeout=1)",
+        "os.mknod(root / 'run' / 'disk', 0o600 | stat.S_IFBLK, os.makedev(7, 0))",
+        "os.mknod(root / 'run' / 'line', 0o600 | stat.S_IFCHR, os.makedev(5, 0))",
+        "os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY)",
     ],
 )
 def test_inside_the_sandbox_this_is_denied(root: Path, body: str) -> None:
@@ -95,6 +100,33 @@ def test_inside_the_sandbox_this_is_denied(root: Path, body: str) -> None:
 )
 def test_inside_the_sandbox_this_still_works(root: Path, body: str) -> None:
     assert inside(root, body) == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ("resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)", "prlimit"),
+        ("os.sched_setaffinity(os.getppid(), os.sched_getaffinity(os.getppid()))", "sched_setaffinity"),
+        ("(root / 'data' / 'one.json').chmod(0o600)", "chmod"),
+        ("socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))", "UDP"),
+        ("there = socket.socket(socket.AF_UNIX); there.connect(str(root / 'helper'))", "Path sockets"),
+    ],
+)
+def test_what_the_security_page_calls_open_is_open(root: Path, body: str, word: str) -> None:
+    """What is closed one day is to be taken off the page."""
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    assert word in page.split("## Not protected")[1]
+    with socket.socket(socket.AF_UNIX) as helper:
+        helper.bind(str(root / "helper"))
+        helper.listen()
+        assert inside(root, body) == ""
+
+
+def test_inside_the_sandbox_no_terminal_of_the_user_is_written_to(root: Path) -> None:
+    ours, theirs = os.openpty()
+    assert inside(root, f"os.open({os.ttyname(theirs)!r}, os.O_WRONLY | os.O_NOCTTY)") == "EACCES"
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_inside_the_sandbox_nothing_of_proc_is_writable_but_what_the_process_s_own_threads_have(root: Path) -> None:

@@ -154,6 +154,15 @@ def test_a_run_that_another_machine_took_over_writes_no_record(tmp_path: Path) -
     assert attempt(tmp_path, lambda: None).run().record.attempt == 1
 
 
+def test_a_bug_of_ours_is_a_failed_record_with_its_traceback(tmp_path: Path) -> None:
+    def bug() -> None:
+        raise ZeroDivisionError("of ours\x1b[2J")
+
+    found = attempt(tmp_path, bug).run().record
+    assert (found.status, found.reason) == ("failed", "compbench itself failed: ZeroDivisionError: of ours [2J")
+    assert "in bug" in found.traceback
+
+
 def test_a_record_that_came_in_meanwhile_only_moves_the_number_of_the_attempt(tmp_path: Path) -> None:
     one = attempt(tmp_path, lambda: None)
     number_of = one.store.next_attempt
