@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from pydantic import ValidationError
 
 from compbench.errors import CompbenchError, Unwritable
-from compbench.files import publish, read_limited, remove_tree
+from compbench.files import publish, remove_tree
 from compbench.home import FROM_DATA, Home
 from compbench.interfaces import Score
 from compbench.registry import Registry
@@ -41,7 +41,7 @@ from compbench.run.sample_pool import SAMPLES_FILE
 from compbench.run.signals import uninterrupted
 from compbench.schemas import Code, Plugin, Profile, Record, RunRequest, RunSpec, Status
 from compbench.store.lease import Busy, Lease, take
-from compbench.store.records import MAX_PICTURE_BYTES, Store, Taken, read_record
+from compbench.store.records import Store, Taken, read_record
 from compbench.store.validate import check_scores
 
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,120}\.safetensors")
@@ -248,25 +248,17 @@ class Attempt:
         if self.request.keep_samples:
             self._take(self.pair.referee_folder / SAMPLES_FILE)
 
-    def _pictures(self, found: Evaluated) -> dict[str, bytes]:
-        """The referee's pictures, from its own folder."""
-        names = [f"{name}.png" for name in found.pictures]
-        return {name: read_limited(self.pair.referee_folder / name, MAX_PICTURE_BYTES) for name in names}
-
     def _publish(self) -> None:
         """Take weights and trace into the run's folder.  What is no plain file ends the run as failed."""
         for name in ("model.safetensors", "trace.json"):
             path = self.pair.contestant_folder / "run" / name
-            if path.is_symlink() or path.exists():
-                self._take(path)
+            try:
+                if os.path.lexists(path):
+                    publish(path, self.folder / name)
+            except Unwritable as error:  # of this run's folder alone: the next run may do
+                raise CompbenchError(str(error)) from error
         for path in self._checkpoints(self.folder):
             path.unlink(missing_ok=True)
-
-    def _take(self, path: Path) -> None:
-        try:
-            publish(path, self.folder / path.name)
-        except Unwritable as error:  # of this run's folder alone: the next run may do
-            raise CompbenchError(str(error)) from error
 
     def _publish_checkpoints(self, *, at_once: bool = False) -> None:
         """Take new checkpoints into the run's folder, so that a killed run can go on."""
