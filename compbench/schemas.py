@@ -72,6 +72,7 @@ class RunRequest(Frozen):
     threads: int = Field(0, ge=0, description="CPU threads of each child; 0 is all cores over slots")
     slots: int = Field(1, ge=1, description="runs side by side on this machine")
     trace: bool = False
+    curve: int = Field(0, ge=0, le=20, description="points along training, by halves, that are scored beside the end")
     keep_samples: bool = Field(False, description="keep the samples beside the weights, for `rescore`")
     home: str = Field(description="COMPBENCH_HOME")
 
@@ -197,6 +198,13 @@ class Code(Frozen):
     plugin: Checkout = Checkout()
 
 
+class CurvePoint(Frozen):
+    """Scores of the weights at a step of the fit, by name: the one that ranks and its seen twin."""
+
+    step: int = Field(ge=1, le=LARGEST)
+    scores: dict[Line, float] = Field(max_length=20)
+
+
 class Artifact(Frozen):
     """A file beside the record."""
 
@@ -231,6 +239,7 @@ class Record(Frozen):
     pooled_silos: bool = False
     oracle: bool = False
     in_process: bool = False
+    curve: tuple[CurvePoint, ...] = Field((), max_length=50, description="scores along training, `run --curve`")
     resumed: bool = Field(False, description="whether the fit went on from a checkpoint")
     rescored: str = Field("", max_length=300, description="name of the record whose kept samples or weights were scored again")
     samples_only: bool = Field(False, description="whether samples or weights from elsewhere were scored: no training was seen")

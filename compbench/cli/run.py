@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compbench.cli.options import rebuild_board, run_options, run_requests
+from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
     from compbench.schemas import RunRequest
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 @run_options
 @click.option("--in-process", is_flag=True, help="Everything in this process, for debuggers; no time limit.")
 @click.option("--trace", is_flag=True, help="Write a torch profiler trace of some training steps beside the weights.")
+@click.option("--curve", default=0, metavar="K", type=click.IntRange(0, 20), help="Score K points along training too, by halves.")
 @click.option("--keep-samples", is_flag=True, help="Keep the samples beside the weights, for `rescore`.")
 @click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes all cores.")
 @click.option("--dry-run", is_flag=True, help="Only say each run's identity, what its record is called, and whether it is there.")
@@ -46,7 +48,9 @@ def run(
 
     terminate_like_ctrl_c()
     overrides = parse_overrides(options["overrides"])
-    more = {"trace": trace, "threads": threads, "keep_samples": options["keep_samples"]}
+    more = {"trace": trace, "threads": threads, "keep_samples": options["keep_samples"], "curve": options["curve"]}
+    if options["curve"] and options["resume"]:
+        raise CompbenchError("--curve stops and goes on by itself; leave --resume out.")
     requests = run_requests([method], [task], overrides, options, seeds=options["seeds"], **more)
     if dry_run:
         _foretell(requests)

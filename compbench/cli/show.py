@@ -87,6 +87,8 @@ def show_record(record: Record, path: Path, *, reused: bool) -> None:
         console.print(_score_table(record.scores))
         for line in lattice.lines(record.scores):
             console.print(line, soft_wrap=True, highlight=False)
+    for point in record.curve:
+        console.print(f"after step {point.step}: " + ", ".join(f"{name} {value:.4g}" for name, value in point.scores.items()))
     if record.status == "ok":
         for line in _profile_lines(record):
             console.print(line)

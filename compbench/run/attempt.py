@@ -19,6 +19,7 @@ from compbench.files import publish, remove_tree
 from compbench.home import FROM_DATA, Home
 from compbench.interfaces import Score
 from compbench.registry import Registry
+from compbench.run import training_curve
 from compbench.run.audit import Watch, plugin_of, profile_of, scope_of
 from compbench.run.checkout import origin_of
 from compbench.run.environment import environment_of
@@ -39,7 +40,7 @@ from compbench.run.processes import Ended, last_line
 from compbench.run.resolve import check_same
 from compbench.run.sample_pool import SAMPLES_FILE
 from compbench.run.signals import uninterrupted
-from compbench.schemas import Code, Plugin, Profile, Record, RunRequest, RunSpec, Status
+from compbench.schemas import Code, CurvePoint, Plugin, Profile, Record, RunRequest, RunSpec, Status
 from compbench.store.lease import Busy, Lease, take
 from compbench.store.records import Store, Taken, read_record
 from compbench.store.validate import check_scores
@@ -115,6 +116,12 @@ class Attempt:
         self.artifacts: dict[str, bytes] = {}
         self._published: dict[str, tuple[int, int]] = {}
         self._looked = 0.0
+        self.curve: tuple[CurvePoint, ...] = ()
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        """Steps of the fit whose weights are scored too."""
+        return training_curve.stops(self.spec.budget.train_steps, self.request.curve)
 
     def find(self, expected: RunSpec | None = None) -> Outcome | None:
         """Resolve the request into a spec; its finished record, unless forced to run again."""
@@ -163,6 +170,8 @@ class Attempt:
 
     def _finished(self) -> Outcome | None:
         record = None if self.force else self.store.finished(self.spec.identity)
+        if record is not None and self.request.curve and not record.curve:
+            return None
         return None if record is None else Outcome(record, self.store.folder / f"{record.name}.json", reused=True)
 
     def _course(self) -> Ending:
@@ -210,6 +219,15 @@ class Attempt:
         self.facts = measured.facts
         self.profile = profile_of(measured.profile, found, watch, budget=self.spec.budget, fit_seconds=fit_seconds, shared=cost)
         self._publish()
+        self.curve = tuple(map(self._at_stop, self.stops))
+
+    def _at_stop(self, step: int) -> CurvePoint:
+        """The ranking score and its seen twin of the weights that the fit left at a step."""
+        self.pair.fit(Fit(kept=str(training_curve.path_of(self.pair.contestant_folder / "run", step))))
+        found = self.pair.evaluate().scores
+        ranks = {name for score in found if score.primary for name in (score.name, score.name.replace("heldout", "seen"))}
+        scores = {score.name: score.value for score in found if score.name in ranks and score.value is not None}
+        return CurvePoint(step=step, scores=scores)
 
     def _open(self) -> Opened:
         """Open the contestant's data."""
@@ -228,8 +246,8 @@ class Attempt:
 
     def _fit(self, opened: Opened) -> FitCost | None:
         """Fit, or give the contestant a fit that others share; what that cost when it was made."""
-        if opened.fit is None:
-            self.pair.fit(Fit())
+        if self.stops or opened.fit is None:
+            self.pair.fit(Fit(stops=self.stops))
             return None
         place = SharedFit(self.home.cache, opened.fit, scope_of(self.request, self.registry), self.pair.alarm)
         with place.lock:
@@ -319,6 +337,7 @@ class Attempt:
             pooled_silos=bool(self.facts.get("pooled_silos", False)),
             oracle=self.contestant.oracle,
             in_process=self.in_process,
+            curve=self.curve if ending.status == "ok" else (),
             resumed=bool(self.facts.get("resumed", False)),
             notes=self.facts.get("notes", {}),
             started=self.started.isoformat(timespec="seconds"),

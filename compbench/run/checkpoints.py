@@ -33,6 +33,10 @@ class FileCheckpoints:
         self._whole.resumed = True
         return tensors, facts
 
+    def going_on(self) -> FileCheckpoints:
+        """The same file, for a fit that goes on where it was stopped on purpose: such a run does not count as resumed."""
+        return FileCheckpoints(self.path, resume=True, whole=FileCheckpoints(self.path, resume=True))
+
     def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Replace the checkpoint; a reader sees the old one or the new one, never half."""
         save_tensors(self.path, tensors, facts)

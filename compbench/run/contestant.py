@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time  # bound before the plugin is loaded
 from typing import TYPE_CHECKING, Any
 
 from compbench import devices, profiling
 from compbench.context import NoCheckpoints, seed_of
-from compbench.errors import CompbenchError, Refused
+from compbench.errors import Cancelled, CompbenchError, Refused
 from compbench.files import load_tensors, save_tensors
 from compbench.interfaces import Checkpoints, Context, Method, Problem, Request, Source
 from compbench.registry import Registry
+from compbench.run import training_curve
 from compbench.run.checkpoints import FileCheckpoints
 from compbench.run.fit_cache import FIT_FILE, facts_of_fit
 from compbench.run.messages import WARM_UP, ContestantDescribed, Fit, Fitted, Measured, Open, Opened
@@ -67,6 +69,7 @@ class Contestant:
         self._notes = Notes()
         self._shared = False
         self._steps = 0
+        self._stop: int | None = None
         self.model: Any = None
 
     def describe(self) -> ContestantDescribed:
@@ -133,6 +136,7 @@ class Contestant:
             return self._keep_model(Path(order.kept))
         self._shared = bool(order.shared) and self._taken_from(order)
         if not self._shared:
+            self._stop_at(order.stops)
             self.model = self._own_fit()
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
                 save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
@@ -163,7 +167,7 @@ class Contestant:
         except RuntimeError as error:
             why = " ".join(str(error).split())[:200]
             raise CompbenchError(f"the weights do not fit '{name}' with these settings and this budget: {why}") from error
-        self.model = model.eval()
+        self.model, self._streams = model.eval(), {}
         return Fitted(shared=True)
 
     def _taken_from(self, order: Fit) -> bool:
@@ -235,14 +239,28 @@ class Contestant:
             "notes": self._notes.means(),
         }
 
+    def _stop_at(self, stops: Sequence[int]) -> None:
+        """Fit up to each of some steps, and leave the weights there; the fit goes on from its checkpoint."""
+        build = self.method.build and partial(self.method.build, self.settings, self.problem)
+        for step in stops:
+            self._stop = step
+            fit = partial(self._timed_fit, "fit", self.problem, self.checkpoints)
+            net = training_curve.stopped(fit, self.checkpoints.path, build, self.method.name)
+            if self.cancelled():
+                raise Cancelled("stopped.")
+            training_curve.keep(net, self.folder, step)
+            self.checkpoints = self.checkpoints.going_on()
+        self._stop = None
+
     def _own_fit(self) -> Any:
         return self._timed_fit("fit", self.problem, self.checkpoints)
 
     def _timed_fit(self, name: str, problem: Problem, checkpoints: FileCheckpoints) -> Any:
-        with profiling.timed(self.device) as clock:
-            model = self._fit(name, problem, checkpoints)
-        self._keep(name, clock.wall[0], clock.cpu[0])
-        return model
+        try:
+            with profiling.timed(self.device) as clock:
+                return self._fit(name, problem, checkpoints)
+        finally:
+            self._keep(name, clock.wall[0], clock.cpu[0])
 
     def _fit(self, name: str, problem: Problem, checkpoints: FileCheckpoints) -> Any:
         context = self._context(self._generator(name), checkpoints)
@@ -302,9 +320,12 @@ class Contestant:
             precision="bf16" if self.precision == "bf16" else "fp32",
             generator=generator,
             checkpoints=checkpoints,
-            cancelled=self.cancelled,
+            cancelled=self._is_to_stop,
             compile=self.device.type == "cuda" and self.budget.train_steps >= COMPILE_FROM,
         )
+
+    def _is_to_stop(self) -> bool:
+        return self.cancelled() or (self._stop is not None and self._steps >= self._stop)
 
     def _generator(self, purpose: str) -> torch.Generator:
         """A generator of its own for each purpose; torch's global one, which initial weights come from, is seeded too."""

@@ -89,11 +89,15 @@ class FitCost(Message):
 
 
 class Fit(Message):
-    """Fit, or load the fit of `shared`, whose cost is known; or take the finished model of `kept`, with nothing to fit."""
+    """Fit, or load the fit of `shared`, whose cost is known; or take the finished model of `kept`, with nothing to fit.
+
+    At each of `stops` the fit leaves its weights (`training_curve`).
+    """
 
     shared: str = ""
     cost: FitCost | None = None
     kept: str = ""
+    stops: tuple[Count, ...] = ()
 
 
 class Evaluate(Message):
