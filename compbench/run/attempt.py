@@ -10,7 +10,7 @@ import traceback as tracebacks
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -20,22 +20,19 @@ from compbench.home import FROM_DATA, Home
 from compbench.interfaces import Score
 from compbench.registry import Registry
 from compbench.run import training_curve
-from compbench.run.audit import Watch, plugin_of, profile_of, scope_of
+from compbench.run.audit import plugin_of, profile_of, scope_of
 from compbench.run.checkout import origin_of
 from compbench.run.environment import environment_of
 from compbench.run.fit_cache import FIT_FILE, SharedFit
 from compbench.run.messages import (
-    ContestantDescribed,
     Evaluated,
     Failed,
     Fit,
     FitCost,
-    Fitted,
-    Measured,
     Open,
     Opened,
-    RefereeDescribed,
 )
+from compbench.run.pair import Pair
 from compbench.run.processes import Ended, last_line
 from compbench.run.resolve import check_same
 from compbench.run.sample_pool import SAMPLES_FILE
@@ -58,28 +55,6 @@ class Outcome(NamedTuple):
     record: Record
     path: Path
     reused: bool
-
-
-class Pair(Protocol):
-    """Contestant and referee, in processes of their own or in this one.
-
-    Each step raises `Ended` when a child fails.  `alarm` is called twice a second while a step waits.
-    """
-
-    alarm: Callable[[], None]
-    watch: Watch
-    predecessors: int
-    contestant_folder: Path
-    referee_folder: Path
-
-    def describe(self) -> tuple[ContestantDescribed, RefereeDescribed]: ...
-    def prepare(self) -> None: ...
-    def open(self, order: Open) -> Opened: ...
-    def fit(self, order: Fit) -> Fitted: ...
-    def evaluate(self) -> Evaluated: ...
-    def measure(self) -> Measured: ...
-    def stop(self, *, gracefully: bool) -> None: ...
-    def log(self) -> str: ...
 
 
 class Ending(NamedTuple):
@@ -219,15 +194,7 @@ class Attempt:
         self.facts = measured.facts
         self.profile = profile_of(measured.profile, found, watch, budget=self.spec.budget, fit_seconds=fit_seconds, shared=cost)
         self._publish()
-        self.curve = tuple(map(self._at_stop, self.stops))
-
-    def _at_stop(self, step: int) -> CurvePoint:
-        """The ranking score and its seen twin of the weights that the fit left at a step."""
-        self.pair.fit(Fit(kept=str(training_curve.path_of(self.pair.contestant_folder / "run", step))))
-        found = self.pair.evaluate().scores
-        ranks = {name for score in found if score.primary for name in (score.name, score.name.replace("heldout", "seen"))}
-        scores = {score.name: score.value for score in found if score.name in ranks and score.value is not None}
-        return CurvePoint(step=step, scores=scores)
+        self.curve = tuple(training_curve.scored(self.pair, step) for step in self.stops)
 
     def _open(self) -> Opened:
         """Open the contestant's data."""

@@ -16,7 +16,7 @@ from compbench.schemas import RunRequest
 
 
 class InProcessPair:
-    """The steps of `attempt.Pair` as plain calls; a failure keeps its traceback and reaches the debugger."""
+    """The steps of `Pair` as plain calls; a failure keeps its traceback and reaches the debugger."""
 
     predecessors = 0
 

@@ -17,11 +17,12 @@ from compbench.errors import CompbenchError
 from compbench.files import file_sha256, publish
 from compbench.home import Home, scratch_folder
 from compbench.registry import Registry
-from compbench.run.attempt import Attempt, Ending, Outcome, Pair
+from compbench.run.attempt import Attempt, Ending, Outcome
 from compbench.run.audit import Listener, Watch
 from compbench.run.checkout import task_origin
 from compbench.run.fit_cache import FIT_FILE
 from compbench.run.messages import ContestantDescribed, Evaluated, Fit, Fitted, Measured, Open, Opened, RefereeDescribed
+from compbench.run.pair import Pair
 from compbench.run.reproduce import RELATIVE, compare, margin_of, request_of
 from compbench.run.resolve import check_same
 from compbench.run.runner import ProcessPair, processes_of

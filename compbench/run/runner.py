@@ -15,9 +15,10 @@ from pathlib import Path
 from compbench.home import Home, scratch_folder
 from compbench.registry import Registry
 from compbench.run import messages
-from compbench.run.attempt import Attempt, Outcome, Pair
+from compbench.run.attempt import Attempt, Outcome
 from compbench.run.audit import Listener, Watch
 from compbench.run.cpu_time import cpu_seconds_below
+from compbench.run.pair import Pair
 from compbench.run.processes import Child, Ended, M, Processes, log_tail
 from compbench.run.worker import GONE
 from compbench.schemas import RunRequest, RunSpec

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from compbench.errors import Cancelled, CompbenchError
 from compbench.files import load_tensors, save_tensors
+from compbench.run.messages import Fit
+from compbench.run.pair import Pair
+from compbench.schemas import CurvePoint
 
 if TYPE_CHECKING:
     from torch import nn
@@ -63,3 +66,12 @@ def stopped(fit: Callable[[], Any], checkpoint: Path, build: Callable[[], nn.Mod
 def keep(net: nn.Module, folder: Path, step: int) -> None:
     """Write the weights of a stop for the parent to have scored."""
     save_tensors(path_of(folder, step), net.state_dict(), {"step": step})
+
+
+def scored(pair: Pair, step: int) -> CurvePoint:
+    """The ranking score and its seen twin of the weights that the fit left at a step."""
+    pair.fit(Fit(kept=str(path_of(pair.contestant_folder / "run", step))))
+    found = pair.evaluate().scores
+    ranks = {name for score in found if score.primary for name in (score.name, score.name.replace("heldout", "seen"))}
+    scores = {score.name: score.value for score in found if score.name in ranks and score.value is not None}
+    return CurvePoint(step=step, scores=scores)
