@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
+from compbench.errors import Cancelled
 from compbench.flow.independence import decentralised_loss
 from compbench.flow.silos import DecentralisedSettings, Recipe
 from compbench.flow.train import Loss, Steps, learning_rate
@@ -168,12 +169,17 @@ def mean_gradient(net: VelocityNet, loss: Loss, silo: Silo, budget: Budget, own:
         silo: where the batches come from.
         budget: batch size, and how many batches.
         own: the context of the silo's work; its generator is not used.
+
+    Raises:
+        Cancelled: the run was asked to stop.
     """
     named = dict(net.to(own.device).named_parameters())
     total = {name: torch.zeros_like(weight) for name, weight in named.items()}
     draws = Generator().manual_seed(CONTROL_SEED + silo.size)
     device_draws = draws if own.device.type == "cpu" else Generator(own.device).manual_seed(CONTROL_SEED)
-    for _ in range(budget.train_steps):
+    for step in range(budget.train_steps):
+        if own.cancelled():
+            raise Cancelled(f"stopped before batch {step} of {budget.train_steps} of a control.")
         with own.autocast():
             value = loss(net, silo.batch(budget.batch_size, draws), device_draws)
         for name, gradient in zip(named, torch.autograd.grad(value, list(named.values()), allow_unused=True), strict=True):

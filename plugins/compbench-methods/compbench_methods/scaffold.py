@@ -49,8 +49,9 @@ def corrected_rounds(make: Recipe, loss: Loss, problem: Problem, ctx: Context, *
         def measure(silo, received, own):
             net = make()
             net.load_state_dict(received)
+            found = mean_gradient(net, loss, silo, measured, own)
             own.progress(measured.train_steps, measured.train_steps)
-            return mean_gradient(net, loss, silo, measured, own)
+            return found
 
         like = {name: weight.detach() for name, weight in make().named_parameters()}
         found = problem.federation.run(measure, ctx, like=like, stage=f"control-{number}", send=state, steps=steps)

@@ -1,0 +1,103 @@
+"""What each sampler of compositions costs beside `naive-sde`, on one network and one request: nothing beyond its evaluations.
+
+CPU time on one thread; `extra_info` has the ratio of times and that of the declared evaluations.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator, nn
+
+from compbench.context import NoCheckpoints
+from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.federation import Federation
+from compbench.flow.compose import Guidance
+from compbench.interfaces import Budget, Context, Event, Method, Problem, Request
+from compbench.registry import Registry
+
+pytestmark = pytest.mark.slow
+
+SPACE = FactorSpace([Factor("shape", 4), Factor("hue", 10)])
+HOLDOUT = Holdout.by_rule(SPACE, ["shape", "hue"], lambda a, b: (a + b) % 4 == 0)
+ROWS, STEPS, PARTICLES = 8, 6, 4
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "naive-ode": {},
+    "slice-cfg": {},
+    "interval-cfg": {},
+    "cfg-plus": {},
+    "autoguidance": {},
+    "anchored": {},
+    "superdiff": {},
+    "fkc": {"num_particles": PARTICLES},
+    "rne": {"num_particles": PARTICLES},
+    "driftlite": {"num_particles": PARTICLES},
+    "mcmc": {"num_levels": STEPS, "num_inner": 2},
+}
+
+UNCOUNTED = {"mcmc": 3.0}
+"""How far above its evaluations a sampler may cost: mcmc's pilots, 16 at most, are here as many as the requests."""
+
+
+class Nothing:
+    name, size = "nothing", 1
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    budget = Budget(train_steps=1, batch_size=1, width=32, patch=4, learning_rate=1e-3, sample_steps=STEPS)
+    return Problem(SPACE, Event("image", (3, 64, 64)), Federation([Nothing()]), budget, HOLDOUT, composed=(0, 1))
+
+
+def request_of_seen_and_heldout() -> Request:
+    condition = SPACE.uniform(ROWS, Generator().manual_seed(0))
+    return Request(condition, torch.randn(ROWS, 3, 64, 64, generator=Generator().manual_seed(1)))
+
+
+def context() -> Context:
+    return Context(torch.device("cpu"), "fp32", Generator().manual_seed(2), NoCheckpoints())
+
+
+def cost(name: str, settings: dict[str, Any], problem: Problem) -> tuple[Callable[[], object], int]:
+    """A call that draws the request's samples, and the evaluations that the method declares for each."""
+    method: Method = Registry().load("methods", name)
+    chosen = method.settings(**settings)
+    torch.manual_seed(0)
+    model = method.build(chosen, problem).eval()
+    for module in model.modules():
+        if isinstance(module, nn.Module) and getattr(module, "guidance", "none") is None:
+            module.guidance = Guidance.of(problem)
+    return lambda: method.sample(chosen, model, request_of_seen_and_heldout(), context()), method.evaluations(chosen, problem)
+
+
+def cpu_seconds(call: Callable[[], object], *, rounds: int = 3) -> float:
+    call()
+    times = []
+    for _ in range(rounds):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return sorted(times)[rounds // 2]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_costs_what_its_evaluations_cost(name: str, problem: Problem, benchmark) -> None:
+    plain, one = cost("naive-sde", {}, problem)
+    call, own = cost(name, SAMPLERS[name], problem)
+    seconds = cpu_seconds(call)
+    ratio, declared = seconds / cpu_seconds(plain), own / one
+    benchmark.pedantic(call, rounds=1)
+    benchmark.extra_info |= {"ratio_to_naive_sde": ratio, "evaluations_ratio": declared}
+    assert 0.4 * declared < ratio < UNCOUNTED.get(name, 1.7) * declared

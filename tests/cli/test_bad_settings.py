@@ -1,0 +1,34 @@
+"""What a sampler cannot be asked for: one line that says what was asked and what to do, before anything is trained."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from compbench.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "setting", "message"),
+    [
+        ("naive-sde", "gmm-ood", "budget.sample_steps=-5", "--set budget.sample_steps=-5: Input should be greater than 0"),
+        ("rne", "gmm-ood", "num_steps=-1", "--set num_steps=-1: Input should be greater than or equal to 1"),
+        ("fkc", "gmm-ood", "num_particles=0", "--set num_particles=0: Input should be greater than or equal to 1"),
+        ("mcmc", "gmm-ood", "step_size=0", "--set step_size=0: Input should be greater than 0"),
+        ("superdiff-or", "blobs-noniid", "temperature=-1", "--set temperature=-1: Input should be greater than or equal to 0"),
+        ("fedprox", "blobs-noniid", "mu=-1", "--set mu=-1: Input should be greater than or equal to 0"),
+        ("scaffold", "blobs-noniid", "control_share=0", "--set control_share=0: Input should be greater than 0"),
+        ("cfg-plus", "gmm-id", "strength=0.5", "stand around a base combination, not around NULL"),
+        ("autoguidance", "gmm-id", "weight=2", "stand around a base combination, not around NULL"),
+        ("fkc-oracle", "blobs-noniid", "num_particles=2", "the task has no analytic scores"),
+        ("soup", "gmm-id", "local_ci=true", "the task has one silo"),
+    ],
+)
+def test_what_a_sampler_cannot_do_is_one_line_with_exit_status_2(
+    method: str, task: str, setting: str, message: str, tmp_path: Path
+) -> None:
+    words = ["run", "--method", method, "--task", task, "--preset", "smoke", "--set", setting, "--dry-run"]
+    found = CliRunner().invoke(main, words, env={"COMPBENCH_HOME": str(tmp_path)})
+    assert found.exit_code == 2
+    assert message in found.output
+    assert len(found.output.strip().splitlines()) == 1
