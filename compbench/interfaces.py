@@ -174,6 +174,8 @@ class Method:
         pools_silos: whether it pools the silos' data, which a decentralised method may not.
         regresses: whether it has one sample for each condition, so that the noise does not matter.
         needs: what a task must offer it (`NEEDS`), or a run is refused before it starts; oracles need "scores" anyway.
+        couples_rows: whether rows of one request share something beside the model (pilots, an adapted step), so that a row
+            asked alone is another draw of the same law.
     """
 
     name: str
@@ -190,6 +192,7 @@ class Method:
     pools_silos: bool = True
     regresses: bool = False
     needs: tuple[Need, ...] = ()
+    couples_rows: bool = False
 
 
 class SamplePair(NamedTuple):

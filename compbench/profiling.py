@@ -53,17 +53,30 @@ class StepMeter:
         return statistics.median(windows) if windows else None
 
 
+class Flops(NamedTuple):
+    """Floating point operations of a call: in all, and without those of gradients."""
+
+    total: float
+    forward: float
+
+
 def count_flops(call: Callable[[], object]) -> float:
-    """Floating point operations of a call by torch's formulas (multiply and add count as two; norms are not counted).
+    """Floating point operations of a call by torch's formulas (multiply and add count as two; norms are not counted)."""
+    return flops_of(call).total
+
+
+def flops_of(call: Callable[[], object]) -> Flops:
+    """The same, with those outside of any backward pass apart.
 
     Not by `FlopCounterMode`: its hooks on modules refuse `torch.autograd.grad` with respect to a module's input, which
     energies and guidance call.
     """
+    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
 
     class Counter(TorchDispatchMode):
-        flops = 0
+        total = forward = 0
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
@@ -75,12 +88,14 @@ def count_flops(call: Callable[[], object]) -> float:
                     return parts
             out = func(*args, **kwargs)
             if formula is not None:
-                self.flops += formula(*args, **kwargs, out_val=out)
+                flops = formula(*args, **kwargs, out_val=out)
+                self.total += flops
+                self.forward += 0 if torch._C._current_graph_task_id() >= 0 else flops  # type: ignore[attr-defined]
             return out
 
     with Counter() as counter:
         call()
-    return float(counter.flops)
+    return Flops(float(counter.total), float(counter.forward))
 
 
 PEAK_SHAPES = {"cpu": ((512, 512, 512), (1024, 1024, 1024), (2048, 512, 512)), "cuda": ((4096,) * 3, (8192,) * 3)}

@@ -6,36 +6,21 @@ What each clause asks for stands in `compbench.check.findings.CLAUSES`.
 from __future__ import annotations
 
 import json
-import time
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from compbench.check import side_effects
-from compbench.check.subject import FIT_SEED, Broken, Progress, Skipped, Subject
+from compbench.check.fit_clauses import cancellation, gap, globals_, imports, memory, resume, silos, weights
+from compbench.check.learning import mixed, precision
+from compbench.check.subject import FIT_SEED, Broken, Skipped, Subject
 from compbench.check.tiny_problems import ROWS, Tiny, opened
-from compbench.errors import Cancelled
-from compbench.federation import _contains
 from compbench.interfaces import Method, MethodSettings
-from compbench.run.checkpoints import FileCheckpoints
 
-MAX_LATE_STEPS = 3
-"""Steps that a fit may still report after it was asked to stop."""
-
-CUTS = (0.3, 0.7)
-"""Shares of a fit after which it is stopped, to be resumed."""
+DIVERGED = "look at the loss: a division by 0, the logarithm or root of 0, a product without bound, too large steps"
 
 PAIRED_ROWS = 96
 """Rows of which some get other noise: so many that of a swarm's first particles some live to the end."""
-
-LEAST_BYTES = 2**13
-"""Size of the requests of which a method may keep nothing."""
-
-BLOCK = 1024
-"""Blocks of Python's memory that count as samples.  Smaller ones, which Python keeps to use again, count in great number only."""
 
 
 def settings(method: Method) -> None:
@@ -88,11 +73,16 @@ def fit(subject: Subject) -> None:
     """The model is there, and the progress went up to the last step."""
     if subject.model is None:
         raise Broken("fit returned None", "return the model")
+    broken = [name for name, value in weights(subject.model).items() if not bool(value.isfinite().all())]
+    if broken:
+        raise Broken(f"the training diverged: weights '{broken[0]}' are not finite", DIVERGED)
     if subject.method.oracle:
         return
     reports = subject.progress.reports
+    if not reports and subject.used.optimiser_steps:
+        raise Broken(f"fit took {subject.used.optimiser_steps} steps and never called ctx.progress: its speed cannot be measured")
     if not reports:
-        raise Broken("fit never called ctx.progress, so its speed cannot be measured")
+        return
     if any(not 0 < done <= total for done, total in reports) or reports != sorted(reports, key=lambda report: report[0]):
         raise Broken(f"progress went {_brief(reports)}: not up, or past its total")
     if reports[-1][0] != reports[-1][1]:
@@ -132,12 +122,14 @@ def determinism(subject: Subject) -> None:
     """Samples again, with torch's global generator elsewhere; a second fit of the same seed; a fit of another seed."""
     again = subject.sample(subject.condition, subject.x0, stray=1)
     if not subject.alike(again, subject.first):
-        raise Broken(f"sampling twice from one seed differs by {_gap(again, subject.first)}")
+        raise Broken(f"sampling twice from one seed differs by {gap(again, subject.first)}")
     twin = subject.sample(subject.condition, subject.x0, model=subject.fit())
     if not subject.alike(twin, subject.first):
-        raise Broken(f"samples of two fits of one seed differ by {_gap(twin, subject.first)}")
-    if subject.method.oracle:
+        raise Broken(f"samples of two fits of one seed differ by {gap(twin, subject.first)}")
+    if subject.method.oracle or not subject.used.examples:
         return
+    if subject.fitted_on.deterministic and not subject.used.optimiser_steps:
+        return  # of one sample a combination, a fit in closed form is one for all seeds
     other = subject.sample(subject.condition, subject.x0, model=subject.fit(seed=FIT_SEED + 1))
     if torch.equal(other, subject.first):
         raise Broken("a fit of another seed gave the same samples", "take ctx.generator, not a generator of a fixed seed")
@@ -162,13 +154,19 @@ def null(subject: Subject) -> None:
         for value in range(factor.size):
             asked = subject.condition.clone()
             asked[:, column] = value
-            if (not base or value != base[column]) and not subject.differ(subject.sample(asked, subject.x0), left_open):
+            made = subject.first if value == 0 else subject.sample(asked, subject.x0)
+            if (not base or value != base[column]) and not subject.differ(made, left_open):
                 raise Broken(f"an open factor '{factor.name}' is answered as its value {value}")
 
 
 def x0(subject: Subject) -> None:
     """Other noise in the first rows changes some of these, and none of the others."""
-    if subject.method.regresses or subject.fitted_on.deterministic:
+    if subject.method.regresses:
+        other = subject.sample(subject.condition, -subject.x0)
+        if subject.differ(other, subject.first):
+            raise Broken("it declares one sample a condition, and its samples change with the noise", "leave out regresses=True")
+        return
+    if subject.fitted_on.deterministic:
         raise Skipped("samples that do not depend on the noise are right here")
     first = 2 * PAIRED_ROWS // 3
     condition, noise = subject.condition[:1].expand(PAIRED_ROWS, -1), subject.noise(PAIRED_ROWS)
@@ -202,8 +200,10 @@ def build(subject: Subject) -> None:
     method, problem = subject.method, subject.fitted_on
     if method.evaluations is not None:
         count = method.evaluations(subject.settings, problem)
-        if not isinstance(count, int) or count < 1:
-            raise Broken(f"evaluations gave {count!r}", "return the evaluations of the network for one sample")
+        if not isinstance(count, int) or count < 0:
+            raise Broken(
+                f"evaluations gave {count!r}", "return how often the network is evaluated for one sample; 0 without a network"
+            )
     if method.shared_fit is not None:
         if method.build is None:
             raise Broken("shared_fit is there and build is not", "give Method(build=...), which a shared model is loaded into")
@@ -214,7 +214,7 @@ def build(subject: Subject) -> None:
     rebuilt.load_state_dict(subject.model.state_dict())
     made = subject.sample(subject.condition, subject.x0, model=rebuilt.eval())
     if not torch.allclose(made, subject.first, rtol=0, atol=1e-3 * float(subject.first.abs().max())):
-        raise Broken(f"the rebuilt network's samples differ by {_gap(made, subject.first)}")
+        raise Broken(f"the rebuilt network's samples differ by {gap(made, subject.first)}")
 
 
 def extend(subject: Subject) -> None:
@@ -224,10 +224,10 @@ def extend(subject: Subject) -> None:
     problem = subject.fresh(subject.tiny.smaller)
     assert problem.extension is not None
     base = subject.fit(problem=problem)
-    before = _weights(base)
+    before = weights(base)
     extended = subject.extend(base, problem)
-    touched = [name for name, tensor in _weights(base).items() if not torch.equal(tensor, before[name])]
-    if touched or _weights(base).keys() != before.keys():
+    touched = [name for name, tensor in weights(base).items() if not torch.equal(tensor, before[name])]
+    if touched or weights(base).keys() != before.keys():
         raise Broken(f"extend changed the smaller model ('{touched[0] if touched else 'its names'}')")
     zero = subject.condition
     one = zero.clone()
@@ -239,122 +239,6 @@ def extend(subject: Subject) -> None:
         raise Broken(f"the extended model ignores its new factor '{problem.extension.factor}'")
 
 
-def cancellation(subject: Subject) -> None:
-    """CellOptions to stop before the first step, and half-way."""
-    if subject.method.oracle:
-        raise Skipped("an oracle has nothing to fit")
-    total = len(subject.progress.reports)
-    for stop_at in (0, max(1, total // 2)):
-        progress = Progress(stop_at)
-        start = time.perf_counter()
-        try:
-            subject.fit(progress=progress)
-        except Cancelled:
-            if progress.late > MAX_LATE_STEPS:
-                raise Broken(f"fit went on for {progress.late} steps after it was asked to stop") from None
-            continue
-        after = "before its first step" if stop_at == 0 else f"after {stop_at} steps"
-        raise Broken(f"asked to stop {after}, fit went on to its end ({time.perf_counter() - start:.2f} s)")
-
-
-def resume(subject: Subject) -> str | None:
-    """Stopped after some steps and resumed in a fresh problem; compared with the fit that was left alone."""
-    if subject.method.oracle:
-        raise Skipped("an oracle has nothing to fit")
-    total, stored = len(subject.progress.reports), False
-    for cut in CUTS:
-        path = subject.room / f"resume-{cut:g}.safetensors"
-        progress = Progress(max(1, round(cut * total)))
-        try:
-            subject.fit(progress=progress, checkpoints=FileCheckpoints(path, resume=False), checkpoint_seconds=1e-9)
-        except Cancelled:
-            pass
-        else:
-            raise Skipped("fit does not stop when asked; see the check 'cancellation'")
-        checkpoints = FileCheckpoints(path, resume=True)
-        model = subject.fit(checkpoints=checkpoints)
-        stored |= checkpoints.resumed
-        made = subject.sample(subject.condition, subject.x0, model=model)
-        if not subject.alike(made, subject.first):
-            raise Broken(f"stopped at {cut:.0%} and resumed, the samples differ by {_gap(made, subject.first)}")
-    return None if stored else "it keeps no checkpoints: a resumed fit starts again"
-
-
-def silos(subject: Subject) -> None:
-    """Who drew from the silos, and whether an example stands in what they sent, or in the model."""
-    problem = subject.fitted_on
-    if len(problem.federation) == 1:
-        raise Skipped("there is one silo here")
-    subject.first  # noqa: B018 - fits, and samples
-    if subject.method.pools_silos:
-        if not problem.federation.was_pooled:
-            raise Broken("it declares that it pools the silos and does not", "say Method(pools_silos=False)")
-        return
-    if problem.federation.was_pooled:
-        raise Broken("the fit pooled the silos' data")
-    outside = sum(silo.num_outside for silo in problem.federation._silos)  # type: ignore[attr-defined]
-    if outside:
-        raise Broken(f"{outside} batches were drawn outside Federation.run")
-    rows = torch.cat(subject.drawn(problem)).flatten(1)
-    sent = getattr(problem.federation, "sent", [])
-    for what, state in [*(("what a silo sent", state) for state in sent), ("the model", _weights(subject.model))]:
-        for name, value in state.items():
-            if _contains(value, rows):
-                raise Broken(f"a training example stands in {what}, in '{name}'")
-
-
-def memory(subject: Subject) -> None:
-    """Requests and fits again and again: what they leave behind must not grow each time."""
-    rows = -(-LEAST_BYTES // (4 * subject.x0[0].numel()))
-    condition, noise = subject.condition[:1].expand(rows, -1), subject.noise(rows)
-
-    def sampled() -> None:
-        subject.sample(condition, noise)
-
-    def fitted() -> None:
-        if not subject.method.oracle:
-            subject.fit(steps=2)
-
-    with side_effects.frozen_heap():
-        grown = _growth(fitted, lambda: (side_effects.tensor_bytes(subject.device),))
-        if grown[0] > 0:
-            raise Broken(f"each fit leaves {grown[0]} bytes of tensors behind")
-        tracemalloc.start()
-        try:
-            grown = _growth(sampled, lambda: (side_effects.tensor_bytes(subject.device), *side_effects.python_bytes(BLOCK)))
-        finally:
-            tracemalloc.stop()
-    for left, bound, what in zip(grown, (1, LEAST_BYTES // 2, 4 * LEAST_BYTES), ("tensors", "samples", "objects"), strict=True):
-        if left >= bound:
-            raise Broken(f"each sample leaves {left} bytes of {what} behind")
-
-
-def _growth(act: Callable[[], None], measure: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-    """By how much each measure grows with each of two calls, the smaller growth, after a first call."""
-    sizes = []
-    for _ in range(3):
-        act()
-        sizes.append(measure())
-    return tuple(min(second - first, third - second) for first, second, third in zip(*sizes, strict=True))
-
-
-def globals_(subject: Subject) -> None:
-    """What all fits and samples so far have changed."""
-    subject.first  # noqa: B018 - fits, and samples
-    found = [change for change in subject.changes if "wrote into its request" not in change]
-    if found:
-        raise Broken("; ".join(found))
-
-
-def imports(subject: Subject) -> None:
-    """What all fits and samples so far have imported."""
-    subject.first  # noqa: B018 - fits, and samples
-    late = subject.imports.late
-    if late:
-        told = ", ".join(f"{name} (by {who})" for name, who in late[:5])
-        raise Broken(f"imported late: {told}" + (f" and {len(late) - 5} more" if len(late) > 5 else ""))
-
-
 SUBJECT_CHECKS: dict[str, Callable[[Subject], str | None]] = {
     "fit": fit,
     "shape": shape,
@@ -364,7 +248,9 @@ SUBJECT_CHECKS: dict[str, Callable[[Subject], str | None]] = {
     "conditions": conditions,
     "null": null,
     "x0": x0,
+    "mixed": mixed,
     "known": known,
+    "precision": precision,
     "build": build,
     "extend": extend,
     "cancellation": cancellation,
@@ -381,17 +267,6 @@ def applies(method: Method, tiny: Tiny, device: torch.device) -> bool:
     """Whether a problem is of a kind that the method claims; an oracle needs one with analytic truth."""
     problem = tiny.make(device)
     return problem.event.kind in method.kinds and (problem.oracle is not None or not method.oracle)
-
-
-def _weights(model: object) -> dict[str, Tensor]:
-    """A copy of a model's tensors; none if it is no module."""
-    if not isinstance(model, torch.nn.Module):
-        return {}
-    return {name: value.detach().clone() for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-
-
-def _gap(one: Tensor, other: Tensor) -> str:
-    return f"up to {float((one - other).abs().max()):.3g}" if one.shape == other.shape else "their shapes"
 
 
 def _brief(reports: list[tuple[int, int]]) -> str:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 import time
@@ -18,11 +19,13 @@ from typing import Any
 import torch
 
 from compbench import devices
-from compbench.check.clauses import SUBJECT_CHECKS, applies, settings
+from compbench.check.clauses import DIVERGED, SUBJECT_CHECKS, applies, settings
 from compbench.check.findings import CHECKS, Finding, Report, failed
+from compbench.check.known_answers import KNOWN
+from compbench.check.learning import LEARNER_CHECKS, Learner
 from compbench.check.subject import Broken, RefusedProblem, Skipped, Subject
 from compbench.check.tiny_problems import PROBLEMS
-from compbench.errors import Refused
+from compbench.errors import CompbenchError, Refused
 from compbench.interfaces import Method
 from compbench.registry import Registry
 from compbench.run.channel import Closed
@@ -56,24 +59,47 @@ def examine(
         except Exception as error:
             yield failed("settings", "", f"the settings cannot be made: {_told(error, method)}")
             return
-    refused: dict[str, str] = {}
-    accepted: set[str] = set()
+    history = History()
     for place in _devices(device):
-        for tiny in PROBLEMS:
-            if (problems and tiny.name not in problems) or not applies(method, tiny, place):
+        for name, subject_of in _problems(method, place):
+            if problems and name not in problems:
                 continue
-            kind = tiny.make(place).event.kind
             with tempfile.TemporaryDirectory(prefix="compbench-check-") as room:
-                subject = Subject(method, tiny, place, Path(room))
-                for finding in _examine_one(subject, wanted, begin):
-                    if finding.status == "skipped" and finding.check == "fit":
-                        refused[kind] = finding.found
-                    yield finding
-                if "model" in vars(subject):
-                    accepted.add(kind)
+                yield from history.told_once(_examine_one(subject_of(Path(room)), wanted, begin, history))
     if "kinds" in wanted and not problems:
         begin("kinds", "")
-        yield _attempt("kinds", "", lambda: _kinds(method, accepted, refused))
+        yield _attempt("kinds", "", lambda: _kinds(method, history))
+
+
+class History:
+    """What was found so far: kinds that were accepted or refused, and causes that need not be told twice."""
+
+    def __init__(self) -> None:
+        self.accepted: set[str] = set()
+        self.refused: dict[str, str] = {}
+        self.done: set[str] = set()
+        self._causes: dict[tuple[str, str], str] = {}
+
+    def told_once(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """The findings, but for failures that have the same cause as an earlier one: these are skipped, and say where it is."""
+        for finding in findings:
+            cause = (finding.check, re.sub(r"[-+]?\d[\d.e+-]*", "#", finding.found))
+            if finding.status == "failed" and cause in self._causes:
+                yield Finding(finding.check, finding.problem, "skipped", f"fails as on {self._causes[cause]}")
+                continue
+            if finding.status == "failed":
+                self._causes[cause] = finding.problem
+            yield finding
+
+
+def _problems(method: Method, place: torch.device) -> Iterator[tuple[str, Callable[[Path], Subject]]]:
+    """The problems that a method claims, cheap ones first, and then those with known answers."""
+    for tiny in PROBLEMS:
+        if applies(method, tiny, place):
+            yield tiny.name, partial(Subject, method, tiny, place)
+    for known in KNOWN:
+        if applies(method, known.tiny, place) and (method.oracle or known.separated):
+            yield known.tiny.name, partial(Learner, method, known, place)
 
 
 def report_on(method: Method, **options: Any) -> Report:
@@ -83,28 +109,77 @@ def report_on(method: Method, **options: Any) -> Report:
     return Report(method.name, findings, time.perf_counter() - start)
 
 
-def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener) -> Iterator[Finding]:
+GATES = ("fit", "shape", "dtype", "finite")
+"""Where one of these fails, later checks of the problem would only fail of the same cause."""
+
+AFTER = {
+    "x0": ("determinism",),
+    "mixed": ("determinism", "x0"),
+    "build": ("determinism",),
+    "resume": ("determinism", "cancellation"),
+    "null": ("conditions",),
+    "learns": ("precision",),
+    "counted": ("learns",),
+}
+"""Checks that say nothing where an earlier one has failed."""
+
+
+def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, history: History) -> Iterator[Finding]:
     """The checks on one problem; without a model there is nothing more to say."""
     name = subject.tiny.name if subject.device.type == "cpu" else f"{subject.tiny.name} on {subject.device}"
+    learner = isinstance(subject, Learner)
+    checks = {name: act for name, act in (LEARNER_CHECKS if learner else SUBJECT_CHECKS).items() if name in wanted}
+    if not checks and not ("kinds" in wanted and not learner):
+        return
     begin("fit", name)
     start = time.perf_counter()
     try:
         subject.model  # noqa: B018 - fits
     except RefusedProblem as error:
+        history.refused[subject.fitted_on.event.kind] = str(error)
         yield Finding("fit", name, "skipped", f"the method refuses this problem: {error}")
         return
     except BaseException as error:
         _reraise(error)
-        leak = isinstance(error, Refused) and len(subject.fitted_on.federation) > 1
-        yield failed("silos" if leak else "fit", name, _told(error, subject.method), seconds=time.perf_counter() - start)
+        yield _unfitted(subject, name, error)._replace(seconds=time.perf_counter() - start)
         return
-    for check, act in SUBJECT_CHECKS.items():
-        if check in wanted:
-            begin(check, name)
-            finding = _attempt(check, name, partial(act, subject), subject.method)
-            if check == "fit":
-                finding = finding._replace(seconds=time.perf_counter() - start)
-            yield finding
+    history.accepted.add(subject.fitted_on.event.kind)
+    failures: set[str] = set()
+    for check, act in checks.items():
+        cause = next((earlier for earlier in AFTER.get(check, ()) if earlier in failures), "")
+        if cause or (check in ONCE and check in history.done):
+            if cause:
+                yield Finding(check, name, "skipped", f"see '{cause}'")
+            continue
+        begin(check, name)
+        finding = _attempt(check, name, partial(act, subject), subject.method)
+        if check == "fit":
+            finding = finding._replace(seconds=time.perf_counter() - start)
+        yield finding
+        history.done.add(check)
+        if finding.status == "failed":
+            failures.add(finding.check)
+            if subject.returned_wrong or check in GATES:
+                yield Finding(check, name, "skipped", f"all that would come after '{check}' on this problem")
+                return
+
+
+ONCE = ("memory",)
+"""Checks that one problem is enough for."""
+
+
+def _unfitted(subject: Subject, name: str, error: BaseException) -> Finding:
+    """What a fit that raised is a finding of: a leak of a silo's data, a training that diverged, a precision, or itself."""
+    text = _told(error, subject.method)
+    if isinstance(error, Refused) and len(subject.fitted_on.federation) > 1:
+        return failed("silos", name, text)
+    if isinstance(error, CompbenchError) and "not finite" in str(error):
+        where, fix = "the training diverged", DIVERGED
+    else:
+        where, fix = "", ""
+    if isinstance(subject, Learner) and subject.precision != "fp32" and subject.fits_in_fp32():
+        return failed("precision", name, f"in {subject.precision}, which runs take here, {where or 'fit raised'}: {text}")
+    return failed("fit", name, f"{where}: {text}" if where else text, fix=fix)
 
 
 def _attempt(check: str, problem: str, act: Callable[[], str | None], method: Method | None = None) -> Finding:
@@ -116,21 +191,22 @@ def _attempt(check: str, problem: str, act: Callable[[], str | None], method: Me
     except Skipped as reason:
         return Finding(check, problem, "skipped", str(reason), "", time.perf_counter() - start)
     except Broken as broken:
-        return failed(check, problem, broken.found, fix=broken.fix, seconds=time.perf_counter() - start)
+        return failed(broken.clause or check, problem, broken.found, fix=broken.fix, seconds=time.perf_counter() - start)
     except BaseException as error:
         _reraise(error)
         return failed(check, problem, _told(error, method), seconds=time.perf_counter() - start)
 
 
-def _kinds(method: Method, accepted: set[str], refused: dict[str, str]) -> str | None:
+def _kinds(method: Method, history: History) -> str | None:
     """Each claimed kind was accepted somewhere; an oracle works where there is analytic truth."""
+    accepted, refused = history.accepted, history.refused
     if method.oracle:
         if not accepted:
             raise Broken(f"an oracle that refuses the oracle's problem: {'; '.join(refused.values()) or 'no such problem'}")
         return None
-    missing = [kind for kind in method.kinds if kind not in accepted]
+    missing = [kind for kind in method.kinds if kind in refused and kind not in accepted]
     if missing:
-        raise Broken("; ".join(f"{kind}: {refused.get(kind, 'there is no such problem')}" for kind in missing))
+        raise Broken("; ".join(f"{kind}: {refused[kind]}" for kind in missing))
     return None
 
 

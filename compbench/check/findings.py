@@ -13,6 +13,10 @@ MAX_TEXT = 1500
 """Characters of a message that a plugin had a hand in."""
 
 
+PAGE = "docs/contract.md"
+"""Where each clause is explained, under its own name."""
+
+
 class Clause(NamedTuple):
     """One clause of the contract: what must hold, and how a method that breaks it is fixed."""
 
@@ -31,7 +35,7 @@ CLAUSES: dict[str, Clause] = {
     ),
     "kinds": Clause(
         "each event kind that the method claims is accepted on some problem",
-        "list in Method(kinds=...) only the kinds that fit does not refuse",
+        "let fit work on the kind, or leave it out of Method(kinds=...)",
     ),
     "fit": Clause(
         "fit returns a model and reports every step to ctx.progress(done, total), up to the last",
@@ -60,15 +64,31 @@ CLAUSES: dict[str, Clause] = {
     ),
     "x0": Clause(
         "a sample depends on its own row of request.x0 and on no other row's",
-        "start from request.x0, and keep rows apart; a method that regresses says Method(regresses=True)",
+        "start from request.x0, and keep rows apart",
+    ),
+    "mixed": Clause(
+        "a row of a request is the sample that it is alone, whatever the conditions and the noise of other rows are",
+        "keep rows apart: take no mean, order or state over rows, and pair each row with its own condition",
     ),
     "known": Clause(
         "entries of a trajectory that the request gives come back as they were given, and the others follow them",
         "let compbench.flow.solver.answer draw, or hold x at t known + (1 - t) x0 there in every step; or leave out the kind",
     ),
     "build": Clause(
-        "build gives a network that takes the fitted weights and then samples alike; evaluations is a positive integer",
+        "build gives a network that takes the fitted weights and then samples alike; evaluations is an integer, or 0",
         "let fit start from build(settings, problem); keep all state in parameters and buffers",
+    ),
+    "learns": Clause(
+        "on a problem with known answers the samples of each combination lie where its data do, and as wide",
+        "train on each example's own condition; sample the law of each row's own condition",
+    ),
+    "precision": Clause(
+        "fit and sample work in the precision that `compbench run` takes on this device, and in fp32",
+        "compute under `with ctx.autocast():`, return float32, and keep in fp32 what bf16 cannot carry",
+    ),
+    "counted": Clause(
+        "steps, examples and evaluations stay within the budget and are what the method says of them",
+        "take budget.train_steps steps, report each, and do all work inside fit and sample",
     ),
     "extend": Clause(
         "extend gives a model of the larger space that obeys the new factor, and leaves the smaller model as it was",
@@ -84,7 +104,7 @@ CLAUSES: dict[str, Clause] = {
     ),
     "silos": Clause(
         "a decentralised method reaches a silo's data only inside Federation.run, and no example leaves it",
-        "return model state from the function that runs in the silo; a method that pools says Method(pools_silos=True)",
+        "reach data with federation.run(work, ...) and return model state; a centralised method trains on federation.pooled()",
     ),
     "memory": Clause(
         "what fits and samples allocate is freed again",
@@ -98,7 +118,9 @@ CLAUSES: dict[str, Clause] = {
         "nothing is imported while fit and sample are timed",
         "import at the top of the plugin's file",
     ),
-    "time": Clause("all checks end within the time limit", "look at what hangs or is slow; raise --time-limit if it is right so"),
+    "time": Clause(
+        "all checks end within the time limit", "look at what hangs or is slow; a tiny problem is fitted and sampled in seconds"
+    ),
     "process": Clause("the process lives until the last check", "do not call exit; look for crashes in native code"),
 }
 """In the order in which they are checked; the first and the last two are not checks that can be asked for."""
@@ -132,6 +154,11 @@ class Finding(NamedTuple):
         return CLAUSES[self.check].expected if self.check in CLAUSES else ""
 
     @property
+    def page(self) -> str:
+        """Where the clause is explained."""
+        return f"{PAGE}#{self.check}"
+
+    @property
     def title(self) -> str:
         return f"{self.check} [{self.problem}]" if self.problem else self.check
 
@@ -139,13 +166,13 @@ class Finding(NamedTuple):
     def message(self) -> str:
         """One line for people: what was expected, what came, how to fix it."""
         if self.status == "failed":
-            return f"expected: {self.expected}; came: {self.found}; to fix: {self.fix}."
+            return f"expected: {self.expected}; came: {self.found}; to fix: {self.fix}; see {self.page}."
         return self.found
 
     def as_json(self) -> dict[str, object]:
         facts: dict[str, object] = self._asdict()
         if self.status == "failed":
-            facts["expected"] = self.expected
+            facts |= {"expected": self.expected, "page": self.page}
         return facts
 
 
@@ -178,7 +205,7 @@ class Report(NamedTuple):
                 yield text
                 if finding.status == "failed":
                     yield from (f"          expected: {finding.expected}", f"          came:     {finding.found}")
-                    yield f"          to fix:  {finding.fix}"
+                    yield f"          to fix:   {finding.fix}; see {finding.page}"
                 elif finding.found:
                     yield f"          {finding.found}"
         counts = {status: sum(one.status == status for one in self.findings) for status in ("ok", "failed", "skipped")}

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from compbench.check import side_effects
-from compbench.check.tiny_problems import ROWS, OnDevice, Tiny
+from compbench.check.tiny_problems import ROWS, Tiny
 from compbench.context import NoCheckpoints
 from compbench.errors import Refused
 from compbench.interfaces import Context, Method, Problem, Request
+from compbench.run import counted
 
 if TYPE_CHECKING:
     from compbench.factors import FactorSpace
@@ -26,11 +27,11 @@ FIT_SEED, SAMPLE_SEED, NOISE_SEED = 11, 12, 13
 
 
 class Broken(Exception):
-    """A clause is broken: what came, and advice that is better than the clause's own."""
+    """A clause is broken: what came, advice that is better than the clause's own, and the clause if it is another one."""
 
-    def __init__(self, found: str, fix: str = "") -> None:
+    def __init__(self, found: str, fix: str = "", clause: str = "") -> None:
         super().__init__(found)
-        self.found, self.fix = found, fix
+        self.found, self.fix, self.clause = found, fix, clause
 
 
 class Skipped(Exception):
@@ -74,9 +75,13 @@ class Subject:
         self.method, self.tiny, self.device, self.room = method, tiny, device, room
         self.settings = method.settings()
         self.changes: list[str] = []
+        self.returned_wrong = False
         self.imports = side_effects.Imports()
-        self.fitted_on = self.fresh()
+        self.used = counted.Tally()
+        self.fitted_on = counted.counted(self.fresh(), self.used)
         self.progress = Progress()
+        self.precision = "fp32"
+        self.fit_precision = ""  # of a fit in another than `precision`
 
     def fresh(self, make: Callable[[torch.device], Problem] | None = None) -> Problem:
         """A problem that no one has touched; its oracle is for oracles only."""
@@ -93,7 +98,7 @@ class Subject:
         try:
             return self.fit(problem=self.fitted_on, progress=self.progress)
         except Refused as error:
-            if not self.drawn(self.fitted_on):
+            if not self.used.examples:
                 raise RefusedProblem(str(error)) from error
             raise
 
@@ -127,13 +132,14 @@ class Subject:
         checkpoint_seconds: float | None = None,
     ) -> Any:
         """A fit as the contestant starts it: torch's global generator and the context's are seeded."""
-        problem = problem or self.fresh()
+        given = problem = problem or self.fresh()
         changed: dict[str, object] = {"train_steps": steps} if steps else {}
         if checkpoint_seconds is not None:
             changed["checkpoint_seconds"] = checkpoint_seconds
         problem = replace(problem, budget=problem.budget.model_copy(update=changed)) if changed else problem
-        ctx = self.context(seed, progress or Progress(), checkpoints)
-        with self.watched("fit"):
+        ctx = self.context(seed, progress or Progress(), checkpoints, self.fit_precision)
+        tally = self.used if given is self.fitted_on else counted.Tally()
+        with self.watched("fit"), tally.counting_steps():
             return self.method.fit(self.settings, problem, ctx)
 
     def extend(self, base: Any, problem: Problem) -> Any:
@@ -154,9 +160,10 @@ class Subject:
         stray: int = 0,
         known: Tensor | None = None,
         known_mask: Tensor | None = None,
+        precision: str = "",
     ) -> Tensor:
         """Samples; `stray` moves torch's global generator, on which they must not depend."""
-        ctx = self.context(seed, Progress(), None)
+        ctx = self.context(seed, Progress(), None, precision)
         torch.manual_seed(seed + stray)
         request = Request(condition.clone(), x0.clone(), known, known_mask)
         with self.watched("sample"):
@@ -164,15 +171,16 @@ class Subject:
         if not torch.equal(request.x0, x0) or not torch.equal(request.condition, condition):
             self.changes.append("sample wrote into its request")
         if not isinstance(made, Tensor):
+            self.returned_wrong = True
             raise Broken(f"sample returned a {type(made).__name__}", "return one tensor, (B, *D)")
         return made.detach()
 
-    def context(self, seed: int, progress: Progress, checkpoints: Checkpoints | None) -> Context:
+    def context(self, seed: int, progress: Progress, checkpoints: Checkpoints | None, precision: str = "") -> Context:
         generator = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed)
         return Context(
             device=self.device,
-            precision="fp32",
+            precision="bf16" if (precision or self.precision) == "bf16" else "fp32",
             generator=generator,
             checkpoints=checkpoints or NoCheckpoints(),
             progress=progress,
@@ -206,4 +214,4 @@ class Subject:
     def drawn(problem: Problem) -> list[Tensor]:
         """All x1 that were drawn from the problem's silos."""
         silos = [*problem.federation._silos, *([problem.singles] if problem.singles is not None else [])]
-        return [x1 for silo in silos if isinstance(silo, OnDevice) for x1 in silo.drawn]
+        return [x1 for silo in silos for x1 in getattr(silo, "drawn", [])]

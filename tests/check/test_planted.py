@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.planted.bugs import BUGS, Bug
+from support.planted.stranger_bugs import STRANGER_BUGS
 
 from compbench.check.examine import report_on
 from compbench.check.subject import Subject
@@ -36,8 +37,9 @@ def test_the_honest_file_keeps_the_contract(tmp_path) -> None:
     assert report_on(method_of(tmp_path)).failures == ()
 
 
-def test_there_are_at_least_twelve_bugs() -> None:
-    assert len(BUGS) >= 12
+def test_there_are_at_least_thirty_four_bugs_of_a_strangers_kinds() -> None:
+    assert len(STRANGER_BUGS) >= 34
+    assert {"learns", "mixed", "precision", "counted", "silos", "fit", "x0"} <= {bug.check for bug in STRANGER_BUGS.values()}
 
 
 @pytest.mark.parametrize("name", STRUCTURAL)
@@ -49,6 +51,14 @@ def test_a_planted_bug_is_caught_by_its_check(name, tmp_path) -> None:
     assert [finding.check for finding in report.failures] == [bug.check]
     assert report.failures[0].found
     assert report.failures[0].fix
+
+
+@pytest.mark.parametrize("name", STRANGER_BUGS)
+def test_a_strangers_bug_is_one_finding_of_the_clause_that_it_is_for(name, tmp_path) -> None:
+    bug = STRANGER_BUGS[name]
+    report = report_on(method_of(tmp_path, bug), only=(bug.check,), problems=(bug.problem,), device="cpu")
+    assert [finding.check for finding in report.failures] == [bug.check]
+    assert "docs/contract.md#" in report.failures[0].message
 
 
 def errors(method: Method, room: Path) -> list[float]:

@@ -82,7 +82,7 @@ def evaluations(settings: OracleSettings | Settings, problem: Problem) -> int:
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    both = partial(Method, sample=sample, evaluations=evaluations)
+    both = partial(Method, sample=sample, evaluations=evaluations, couples_rows=True)  # pilots of all rows set the steps
     return (
         both(
             name="mcmc",

@@ -112,6 +112,10 @@ def sample(settings, net, request, ctx):
     return x
 
 
+def evaluations(settings, problem):
+    return 2 * problem.budget.sample_steps
+
+
 @hookimpl
 def compbench_methods():
     method = Method(
@@ -120,6 +124,7 @@ def compbench_methods():
         fit=fit,
         sample=sample,
         build=build,
+        evaluations=evaluations,
         kinds=("vector", "trajectory"),
         pools_silos=False,
     )
