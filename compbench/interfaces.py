@@ -1,10 +1,8 @@
 """What a plugin author reads first: Method, Task, Metric, and what passes between them.
 
 A method is a frozen record of a settings class and functions; there is no base class to inherit from:
-
     fit(settings, problem, ctx) -> model
     sample(settings, model, request, ctx) -> Tensor (B, *D)
-
 It never sees the holdout: a `Problem` has the seen data only, a `Request` carries conditions and noise, never answers.
 Nothing here imports torch at run time, so that `compbench list` stays fast.
 """
@@ -174,8 +172,7 @@ class Method:
         pools_silos: whether it pools the silos' data, which a decentralised method may not.
         regresses: whether it has one sample for each condition, so that the noise does not matter.
         needs: what a task must offer it (`NEEDS`), or a run is refused before it starts; oracles need "scores" anyway.
-        couples_rows: whether rows of one request share something beside the model (pilots, an adapted step), so that a row
-            asked alone is another draw of the same law.
+        couples_rows: whether rows of one request share something (pilots, an adapted step): a row alone is another draw.
     """
 
     name: str
