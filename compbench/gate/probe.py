@@ -21,8 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from compbench.files import Json
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -134,7 +132,7 @@ class Subject:
         return context
 
 
-def facts(subject: Subject) -> dict[str, Json]:
+def facts(subject: Subject) -> dict[str, object]:
     """Exact facts: the same on every run of the same code on one machine."""
     import torch
 
@@ -178,7 +176,7 @@ def peak_bytes(call: Callable[[], T]) -> tuple[T, int]:
     return result, peak
 
 
-def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, Json]:
+def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, object]:
     """What `durations` measures, of what exactly, and the memory that it took."""
     import torch
 
@@ -391,7 +389,7 @@ def main(text: str) -> dict[str, Any]:
         return _error(error)
 
 
-def _error(error: Exception) -> dict[str, Json]:
+def _error(error: Exception) -> dict[str, object]:
     return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
 
 
