@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 def board(task: str, records: Path | None, output: Path | None, link: bool, check: bool) -> None:
     """Rebuild the board from records and print its ranking, or that of one TASK alone.
 
+    \b
+    compbench board
+    compbench board shapes3d-heavy
+
     The board is a page for browsers, CSV and Markdown.  The same records give the same bytes.
     """
     from compbench.board import site

@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 from click.shell_completion import get_completion_class
 
-from compbench.errors import CompbenchError
+from compbench.errors import CompbenchError, Unwritable
+
+VARIABLE = "_COMPBENCH_COMPLETE"
+START_FILES = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/completions/compbench.fish"}
+"""Shell -> the file below the user's home that it reads when it starts."""
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(list(START_FILES)))
+@click.option("--install", is_flag=True, help="Add it to the file that the shell reads when it starts, once.")
 @click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that lets a shell complete verbs and options.
+def completion(ctx: click.Context, shell: str, install: bool) -> None:
+    """Print the script that lets a shell complete verbs and options, or install it.
 
     \b
-    compbench completion bash >> ~/.bashrc
-    compbench completion zsh >> ~/.zshrc
-    compbench completion fish > ~/.config/fish/completions/compbench.fish
+    compbench completion bash --install      also zsh, fish
+    eval "$(compbench completion bash)"      for this shell only
     """
     kind = get_completion_class(shell)
     if kind is None:
         raise CompbenchError(f"click has no completion for {shell} here; update click.")
-    click.echo(kind(ctx.find_root().command, {}, "compbench", "_COMPBENCH_COMPLETE").source())
+    script = kind(ctx.find_root().command, {}, "compbench", VARIABLE).source()
+    if install:
+        click.echo(install_into(Path.home() / START_FILES[shell], script))
+    else:
+        click.echo(script)
+
+
+def install_into(file: Path, script: str) -> str:
+    """Add the script to the end of a file, unless it is there; what was done, in one line.
+
+    Raises:
+        Unwritable: the file cannot be read or written.
+    """
+    try:
+        before = file.read_text() if file.exists() else ""
+        if VARIABLE in before:
+            return f"{file} has it already; nothing was changed."
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open(file, "a", encoding="utf-8") as output:
+            output.write(f"{os.linesep if before and not before.endswith(os.linesep) else ''}{script.rstrip()}\n")
+    except OSError as error:
+        raise Unwritable.of(file, error) from error
+    return f"{file} has it now: open a new shell, or `source {file}`."

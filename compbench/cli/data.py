@@ -26,7 +26,11 @@ def data() -> None:
 
 @data.command("list")
 def data_list() -> None:
-    """Official data sources, and which of their files are here."""
+    """Official data sources, and which of their files are here.
+
+    \b
+    compbench data list
+    """
     from compbench.cli import output
 
     output.show_sources(home_of_user().data)
@@ -36,7 +40,12 @@ def data_list() -> None:
 @click.argument("name")
 @click.option("--offline", is_flag=True, help="Only say what is missing and where to put it.")
 def data_fetch(name: str, offline: bool) -> None:
-    """Download a source: resumable, locked, verified before it gets its name."""
+    """Download a source: resumable, locked, verified before it gets its name.
+
+    \b
+    compbench data fetch shapes3d
+    compbench data fetch shapes3d --offline      what is missing, and where to put it
+    """
     from compbench.cli import output
     from compbench.data.download import fetch
 
@@ -49,6 +58,9 @@ def data_fetch(name: str, offline: bool) -> None:
 @click.argument("name")
 def data_verify(name: str) -> None:
     """Check the files of a source against their hashes; exit status 1 if one is missing or wrong.
+
+    \b
+    compbench data verify shapes3d
 
     Of dsprites it also counts the pixels that the embedded renderer gets wrong.
     """
@@ -70,7 +82,12 @@ def data_verify(name: str) -> None:
 
 @data.command("path")
 def data_path() -> None:
-    """The folder where official files are looked for; copies brought by hand go there."""
+    """The folder where official files are looked for; copies brought by hand go there.
+
+    \b
+    cp 3dshapes.h5 "$(compbench data path)"
+    compbench data path
+    """
     click.echo(home_of_user().data)
 
 
@@ -80,7 +97,11 @@ def data_path() -> None:
 @click.option("--rows", default=4, show_default=True, type=click.IntRange(1, 64))
 @click.option("--seed", default=0, show_default=True)
 def data_render(name: str, output: Path, rows: int, seed: int) -> None:
-    """Write a grid of random images from an embedded renderer."""
+    """Write a grid of random images from an embedded renderer.
+
+    \b
+    compbench data render shapes3d --rows 6
+    """
     from compbench.data.pictures import render_grid
 
     render_grid(name, output, home_of_user().cache, rows=rows, seed=seed)

@@ -47,6 +47,10 @@ class Finding(NamedTuple):
 def doctor(device: str, as_json: bool) -> None:
     """Say in ten lines what compbench finds on this machine, and what to do about each thing that is missing.
 
+    \b
+    compbench doctor
+    compbench doctor --device cuda
+
     The device is tried as a run uses it: in a process of its own, inside the sandbox.  Exit status: 0 runs will work,
     1 they will not.
     """

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from compbench.cli.options import home_of_user
+from compbench.errors import CompbenchError
 
 FOLDER = click.Path(path_type=Path)
 
@@ -57,18 +58,36 @@ def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> N
 
 @click.command()
 @click.argument("store", required=False, type=FOLDER)
-@click.option("--to", "destination", required=True, type=FOLDER, metavar="FILE.csv|FILE.parquet", help="The file to write.")
-def export(store: Path | None, destination: Path) -> None:
-    """Write a folder of records (default: those of COMPBENCH_HOME) as a table, one row a score: CSV or parquet.
+@click.option("--to", "destination", type=FOLDER, metavar="FILE.csv|FILE.parquet", help="The table to write.")
+@click.option("--tensorboard", type=FOLDER, metavar="DIR", help="A TensorBoard run a record.")
+@click.option("--wandb", default="", metavar="PROJECT", help="A run a record in a project of Weights & Biases.")
+@click.option("--hub", type=FOLDER, metavar="DIR", help="Data set and models as the Hugging Face Hub has them; files only.")
+def export(store: Path | None, destination: Path | None, tensorboard: Path | None, wandb: str, hub: Path | None) -> None:
+    """Write a folder of records (default: those of COMPBENCH_HOME) as a table, one row a score, or for a tracker.
 
     \b
     compbench export --to records.csv
+    compbench export leaderboards/records --to records.parquet
+    compbench export --tensorboard logs --hub for-the-hub
     """
+    from compbench.store import trackers
     from compbench.store.export import export as export_records
     from compbench.store.export import read_store
+    from compbench.store.records import Store
 
-    records, problems = read_store(store or home_of_user().records)
+    if not (destination or tensorboard or wandb or hub):
+        raise CompbenchError("export where? --to FILE.csv, --tensorboard DIR, --wandb PROJECT or --hub DIR.")
+    folder = store or home_of_user().records
+    records, problems = read_store(folder)
     for problem in problems:
         click.echo(problem, err=True)
-    count = export_records(records, destination)
-    click.echo(f"{destination}: {count} rows of {len(records)} records")
+    if destination:
+        click.echo(f"{destination}: {export_records(records, destination)} rows of {len(records)} records")
+    if tensorboard:
+        count = trackers.to_tensorboard(records, tensorboard)
+        click.echo(f"{tensorboard}: {count} runs; `tensorboard --logdir {tensorboard}` shows them")
+    if wandb:
+        click.echo(f"{wandb}: {trackers.to_wandb(records, wandb)} runs")
+    if hub:
+        models = trackers.to_hub(records, hub, store=Store(folder), home=home_of_user())
+        click.echo(f"{hub}: {len(records)} records, {models} models; `huggingface-cli upload` sends a folder")

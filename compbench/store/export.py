@@ -22,7 +22,7 @@ from compbench.store.text import text
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-DTYPES = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
+DTYPES: dict[type, Any] = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
 """Kind of a column -> pandas' type, which has missing values."""
 
 
@@ -113,7 +113,7 @@ def export(found: Sequence[Record], destination: Path) -> int:
         raise CompbenchError(f"'{destination.name}' says neither CSV nor parquet: name a file that ends in .csv or .parquet.")
     table = frame(found)
     if destination.suffix == ".csv":
-        words = table.select_dtypes("string").columns
+        words = list(table.select_dtypes("string").columns)
         table[words] = table[words].map(text, na_action="ignore")
         write_atomically(destination, table.to_csv(index=False, lineterminator="\n").encode())
         return len(table)

@@ -1,0 +1,300 @@
+"""Pages of the documentation that are made of the registry and the records: a hook of MkDocs (`mkdocs build --strict`).
+
+A page a task, a page a method, the tables of both, the notebook, and worked examples are written when the site is built, so they
+are never older than the code.  `python experiments/site_pages.py FOLDER` writes the same pages to a folder, without MkDocs.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from compbench.cli import task_groups
+from compbench.cli.info import loaded_facts, task_facts
+from compbench.interfaces import Task
+from compbench.new.starter import render
+from compbench.registry import Entry, Registry, docstring
+
+ROOT = Path(__file__).parents[1]
+BOARD = ROOT / "leaderboards" / "site" / "board.csv"
+TASKS = ROOT / "leaderboards" / "site" / "tasks.csv"
+PAPERS = ROOT / "leaderboards" / "papers.csv"
+RECORDS = ROOT / "leaderboards" / "records"
+MOST_ROWS = 12
+"""Best rows of a board that a page shows."""
+WIDEST = 40
+"""Cells of a side of a lattice that a page draws."""
+
+Row = Mapping[str, str]
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """(place below docs, Markdown) of every generated page."""
+    registry, rows = Registry(), board()
+    for entry in usable(registry, "tasks"):
+        yield f"tasks/{entry.name}.md", task_page(registry.load("tasks", entry.name), entry, rows)
+    for entry in usable(registry, "methods"):
+        yield f"methods/{entry.name}.md", method_page(entry, rows)
+
+
+def fill(text: str) -> str:
+    """A page of docs/ with what its comments ask for: `<!-- tasks -->`, `<!-- methods -->` and so on."""
+    parts = {"tasks": tasks_table, "methods": methods_table, "notebook": notebook, "examples": examples}
+    return re.sub(r"<!-- (tasks|methods|notebook|examples) -->", lambda found: parts[found[1]](), text)
+
+
+def usable(registry: Registry, kind: Any) -> list[Entry]:
+    """Entries of our own distributions that load."""
+    own = [entry for entry in registry.entries(kind) if entry.distribution in ("compbench", "compbench-methods")]
+    return [entry for entry in own if registry.attempt(entry).state == "ok"]
+
+
+def board() -> list[dict[str, str]]:
+    """The published board's rows of primary scores under the tasks' own settings, of runs, references and papers."""
+    with BOARD.open() as file:
+        return [row for row in csv.DictReader(file) if row["primary"] and not row["changed"]]
+
+
+# -- tasks
+
+
+def tasks_table() -> str:
+    registry, families = Registry(), {name: [] for name in task_groups.ORDER}
+    for entry in usable(registry, "tasks"):
+        families[task_groups.family(entry.module)].append(f"| [{entry.name}](tasks/{entry.name}.md) | {cell(entry.summary)} |")
+    return "\n\n".join(
+        "\n".join([f"## {name.capitalize()}", "", "| task | what it asks |", "| --- | --- |", *lines])
+        for name, lines in families.items()
+        if lines
+    )
+
+
+def task_page(task: Task, entry: Entry, rows: Sequence[Row]) -> str:
+    """What a task asks, its lattice, its protocol, what its scores can be, and its best rows."""
+    facts = task_facts(task, entry)
+    listed = {name: value for name, value in facts.items() if name not in ("task", "summary", "budgets") and "note" not in name}
+    chosen = [line for name, line in facts.items() if name.startswith("--preset paper")]
+    own = [row for row in rows if row["task"] == task.name]
+    parts = [
+        f"# {task.name}",
+        entry.summary[:1].upper() + entry.summary[1:] + ".",
+        f"    compbench run --method {best_method(own)} --task {task.name}",
+        lattice(task),
+        "## What it asks",
+        table(("", ""), [(name, say(value)) for name, value in listed.items() if not name.startswith("--")]),
+        picture(task.name),
+        "## What its scores can be",
+        limits(task.name),
+        "## Best rows",
+        best_rows(own),
+        "## Budgets",
+        table(("", *task.budgets), budget_rows(task)),
+        "## The paper's protocol, and what we chose" if chosen else "",
+        "\n".join(f"- {line}" for line in chosen),
+        "## Notes" if task.notes else "",
+        "\n".join(f"- {note}" for note in task.notes),
+        "## Settings" if type(task.settings).model_fields else "",
+        table(("setting", "default and meaning"), [(f"`{n}`", say(v)) for n, v in facts.items() if n.startswith("--set")]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def lattice(task: Task) -> str:
+    """The lattice of the holdout's two factors, `x` seen and `.` held out."""
+    pattern = task.holdout.pattern_space
+    if len(task.holdout.factors) != 2 or max(pattern.sizes) > WIDEST:
+        return ""
+    held = set(task.holdout.cells)
+    lines = [
+        "    " + " ".join("." if (first, second) in held else "x" for second in range(pattern.sizes[1]))
+        for first in range(pattern.sizes[0])
+    ]
+    return f"Rows are *{pattern.names[0]}*, columns *{pattern.names[1]}*: `x` is seen, `.` is held out.\n\n" + "\n".join(lines)
+
+
+def limits(name: str) -> str:
+    """Chance and real data of each board, as the published tables have them."""
+    with TASKS.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["task"] == name and not row["changed"]]
+    found = [(row["preset"], row["primary"], row["chance"] or "?", row["real"] or "?") for row in rows]
+    text = "*Chance* is a sampler that ignores its condition; *real* is real data in the place of samples."
+    return text + "\n\n" + table(("preset", "score", "chance", "real"), found) if found else "No published records yet."
+
+
+def best_method(rows: Sequence[Row]) -> str:
+    runs = [row for row in rows if row["kind"] == "run" and row["mean"]]
+    sign = -1 if runs and runs[0]["direction"] == "higher" else 1
+    return min(runs, key=lambda row: sign * float(row["mean"]))["method"] if runs else "METHOD"
+
+
+def best_rows(rows: Sequence[Row]) -> str:
+    """The best published rows of each preset."""
+    ran = [row for row in rows if row["kind"] in ("run", "reference") and row["mean"]]
+    if not ran:
+        return "No published records yet."
+    parts = []
+    for (preset, source), group in itertools.groupby(sorted(ran, key=board_key), key=board_key):
+        own = list(group)
+        own.sort(key=lambda row: float(row["mean"]) * (-1 if row["direction"] == "higher" else 1))
+        lines = [
+            (f"[{row['method']}](../methods/{row['method']}.md)" + (" (reference)" if row["kind"] == "reference" else ""),
+             row["variant"] or "default", row["mean"], row["std"] or "-", row["num_seeds"])
+            for row in own[:MOST_ROWS]
+            if known_method(row["method"])
+        ]  # fmt: skip
+        head = f"`{preset}`, {source} data, {own[0]['score']} ({own[0]['direction']} is better)"
+        parts.append(head + "\n\n" + table(("method", "settings", "mean", "std", "seeds"), lines))
+    return "\n\n".join(parts)
+
+
+def board_key(row: Row) -> tuple[str, str]:
+    return row["preset"], row["source"]
+
+
+def known_method(name: str) -> bool:
+    return name in Registry().names("methods")
+
+
+def budget_rows(task: Task) -> list[tuple[str, ...]]:
+    fields = type(next(iter(task.budgets.values()))).model_fields
+    return [(name, *(say(getattr(budget, name)) for budget in task.budgets.values())) for name in fields]
+
+
+def picture(task: str) -> str:
+    """Real samples above generated ones, of a published record."""
+    found = sample_grid(task)
+    return f"![real samples above generated ones](../samples/{task}.png)\n\n*{found.name.split('.')[1]}*" if found else ""
+
+
+def sample_grid(task: str) -> Path | None:
+    """The sample grid of a task's last published record that has one."""
+    return next(iter(sorted(RECORDS.glob(f"{task}.*samples.png"), reverse=True)), None)
+
+
+# -- methods
+
+
+def methods_table() -> str:
+    lines = [f"| [{e.name}](methods/{e.name}.md) | {cell(e.summary)} |" for e in usable(Registry(), "methods")]
+    return "\n".join(["| method | idea |", "| --- | --- |", *lines])
+
+
+def method_page(entry: Entry, rows: Sequence[Row]) -> str:
+    """A method's idea and equation, its settings, the paper's figures beside ours, and where it stands."""
+    own = next(loaded_facts(None, name=entry.name, plugins=()))
+    text = docstring(entry.file) if entry.file else ""
+    about = [row for row in rows if row["method"] == entry.name and row["kind"] == "run"]
+    settings = [(f"`{name.removeprefix('--set ')}`", cell(value)) for name, value in own.settings.items()]
+    standing = [
+        (f"[{r['task']}](../tasks/{r['task']}.md)", r["preset"], r["variant"] or "default", r["score"], r["mean"]) for r in about
+    ]
+    assert entry.file is not None
+    parts = [
+        f"# {entry.name}",
+        entry.summary[:1].upper() + entry.summary[1:],
+        f"    compbench run --method {entry.name} --task {about[0]['task'] if about else 'TASK'}",
+        "## Equation, paper and deviations",
+        "From the method's own file, which is written to be read top to bottom: "
+        f"`{entry.module.replace('.', '/')}.py`, version {own.version}.",
+        "\n".join(f"    {line}".rstrip() for line in text.splitlines()),
+        "## Settings",
+        table(("setting", "default, type, bounds, meaning"), settings) if settings else "None.",
+        "## The papers' figures beside ours",
+        beside_papers(entry.name, about),
+        "## Where it stands",
+        table(("task", "preset", "settings", "score", "mean"), standing) if standing else "No published records yet.",
+        "## Runs on",
+        own.runs_on,
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def beside_papers(method: str, rows: Sequence[Row]) -> str:
+    """Each figure that a paper prints for a method, and our best preset's of the same task."""
+    with PAPERS.open() as file:
+        printed = [row for row in csv.DictReader(file) if row["method"] == method]
+    ours = {row["task"]: f"{row['mean']} ({row['preset']})" for row in rows if not row["variant"]}
+    lines = [(r["paper"], r["table"], r["task"], r["metric"], r["mean"], ours.get(r["task"], "-")) for r in printed]
+    note = "Ours is the task's primary score, from our data and budgets: see the task's page for what differs."
+    return note + "\n\n" + table(("paper", "table", "task", "metric", "paper's", "ours"), lines) if lines else "None printed."
+
+
+# -- the notebook and the examples
+
+
+def notebook() -> str:
+    """notebooks/plane.ipynb as a page: its text and code."""
+    cells = json.loads((ROOT / "notebooks" / "plane.ipynb").read_text())["cells"]
+    texts = ["".join(one["source"]) for one in cells]
+    return "\n\n".join(
+        text.replace("# ", "## ", 1) if one["cell_type"] == "markdown" and text.startswith("# ") else
+        text if one["cell_type"] == "markdown" else f"```python\n{text}\n```"
+        for one, text in zip(cells, texts, strict=True)
+    )  # fmt: skip
+
+
+def examples() -> str:
+    """A whole plugin of each kind: what `compbench new` writes, and the executor that is shipped."""
+    shown = []
+    for kind, option in (("method", ""), ("task", " --kind task"), ("metric", " --kind metric")):
+        files = render("my-idea", kind)
+        code = files["compbench_my_idea/my_idea.py"].decode()
+        shown.append(f"## A {kind}\n\n    compbench new my-idea{option}\n\n```python\n{code}```")
+    local = (ROOT / "compbench" / "sweep" / "local.py").read_text()
+    text = "Its entry point is in the group `compbench.executors`; this one, `local`, is compbench's own, whole."
+    return "\n\n".join([*shown, f"## An executor\n\n{text}\n\n```python\n{local}```"])
+
+
+# -- Markdown
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return ""
+    lines = [head, ["---"] * len(head), *([cell(str(value)) for value in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def cell(text: str) -> str:
+    """Text for one cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def say(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {item}" for name, item in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# -- MkDocs
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages and their pictures (MkDocs calls it)."""
+    from mkdocs.structure.files import File
+
+    for place, text in pages():
+        files.append(File.generated(config, place, content=text))
+    for name in task_groups.NEEDS.keys() | Registry().names("tasks"):
+        found = sample_grid(name)
+        if found:
+            files.append(File.generated(config, f"samples/{name}.png", abs_src_path=str(found)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in the tables (MkDocs calls it)."""
+    return fill(markdown)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    for place, text in pages():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_text(text)

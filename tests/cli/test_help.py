@@ -1,0 +1,72 @@
+"""Help for people: an example in each verb, completion by one command, errors that name the next command."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from compbench.cli.completion import install_into
+from compbench.cli.main import main
+
+assert isinstance(main, click.Group)
+
+
+def verbs(group: click.Group, name: str = "compbench") -> list[tuple[str, click.Command]]:
+    """Every verb and verb of a verb, with what is typed for it."""
+    found = []
+    for own, command in group.commands.items():
+        found += verbs(command, f"{name} {own}") if isinstance(command, click.Group) else [(f"{name} {own}", command)]
+    return found
+
+
+@pytest.mark.parametrize(("typed", "command"), verbs(main), ids=[name for name, _ in verbs(main)])
+def test_the_help_of_every_verb_has_an_example_that_its_options_allow(typed: str, command: click.Command) -> None:
+    examples = [line.strip() for line in (command.help or "").splitlines() if line.strip().startswith(typed)]
+    assert examples, f"{typed} has no example"
+    known = {option for parameter in command.params for option in parameter.opts}
+    for example in examples:
+        assert set(re.findall(r"(?<= )--[a-z-]+", example)) <= known, example
+
+
+def test_completion_is_installed_once_and_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".bashrc").write_text("alias l=ls")
+    done = CliRunner().invoke(main, ["completion", "bash", "--install"])
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / ".bashrc").read_text()
+    assert text.startswith("alias l=ls\n")
+    assert "_compbench_completion" in text
+    assert subprocess.run(["bash", "-n", str(tmp_path / ".bashrc")], check=False).returncode == 0
+    again = CliRunner().invoke(main, ["completion", "bash", "--install"])
+    assert "has it already" in again.output
+    assert (tmp_path / ".bashrc").read_text() == text
+
+
+def test_completion_makes_the_folders_that_fish_wants(tmp_path: Path) -> None:
+    file = tmp_path / "a" / "b" / "compbench.fish"
+    assert "has it now" in install_into(file, "complete _COMPBENCH_COMPLETE\n")
+    assert file.read_text() == "complete _COMPBENCH_COMPLETE\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["run", "--method", "mono", "--task", "zzzz"], "compbench list"),
+        (["run", "--method", "zzzz", "--task", "gmm-id"], "compbench list"),
+        (["show", "zzzz"], "compbench show"),
+        (["export", "nowhere", "--to", "a.csv"], "compbench run"),
+        (["export"], "--to FILE.csv"),
+        (["submit", "zzzz", "--to", ".", "--training-data", "seen"], "compbench show"),
+    ],
+)
+def test_an_error_names_the_next_command(words: list[str], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert named in done.output
