@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from compbench.errors import CompbenchError, Unwritable
-from compbench.files import publish, remove_tree
+from compbench.files import publish, read_limited, remove_tree
 from compbench.home import FROM_DATA, Home
 from compbench.interfaces import Score
 from compbench.registry import Registry
@@ -39,7 +39,7 @@ from compbench.run.sample_pool import SAMPLES_FILE
 from compbench.run.signals import uninterrupted
 from compbench.schemas import Code, CurvePoint, Plugin, Profile, Record, RunRequest, RunSpec, Status
 from compbench.store.lease import Busy, Lease, take
-from compbench.store.records import Store, Taken, read_record
+from compbench.store.records import MAX_PICTURE_BYTES, Store, Taken, read_record
 from compbench.store.validate import check_scores
 
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,120}\.safetensors")
@@ -228,22 +228,26 @@ class Attempt:
         return None
 
     def _take_scores(self, found: Evaluated) -> None:
-        """Scores, pictures, and the samples where they are to be kept."""
-        self.scores, self.artifacts = found.scores, self._pictures(found)
+        """Scores, the referee's pictures, and the samples where they are to be kept."""
+        folder, names = self.pair.referee_folder, [f"{name}.png" for name in found.pictures]
+        self.scores, self.artifacts = found.scores, {name: read_limited(folder / name, MAX_PICTURE_BYTES) for name in names}
         if self.request.keep_samples:
-            self._take(self.pair.referee_folder / SAMPLES_FILE)
+            self._take(folder / SAMPLES_FILE)
 
     def _publish(self) -> None:
         """Take weights and trace into the run's folder.  What is no plain file ends the run as failed."""
         for name in ("model.safetensors", "trace.json"):
             path = self.pair.contestant_folder / "run" / name
-            try:
-                if os.path.lexists(path):
-                    publish(path, self.folder / name)
-            except Unwritable as error:  # of this run's folder alone: the next run may do
-                raise CompbenchError(str(error)) from error
+            if os.path.lexists(path):
+                self._take(path)
         for path in self._checkpoints(self.folder):
             path.unlink(missing_ok=True)
+
+    def _take(self, path: Path) -> None:
+        try:
+            publish(path, self.folder / path.name)
+        except Unwritable as error:  # of this run's folder alone: the next run may do
+            raise CompbenchError(str(error)) from error
 
     def _publish_checkpoints(self, *, at_once: bool = False) -> None:
         """Take new checkpoints into the run's folder, so that a killed run can go on."""
