@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -53,12 +54,24 @@ def have_classes(folder: Path, classes: Sequence[str]) -> bool:
 
 
 def fingerprint(files: dict[str, list[Path]]) -> str:
-    """SHA-256 of all classes' names and pictures' contents, 32 hex digits."""
+    """SHA-256 of all classes' names and pictures' contents, 32 hex digits.
+
+    Raises:
+        CompbenchError: a file that is no picture, or damaged as far as that shows without decoding it.
+    """
+    from PIL import Image
+
     digest = hashlib.sha256()
     for name, paths in sorted(files.items()):
         digest.update(f"{name} {len(paths)}\n".encode())
         for path in paths:
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+            try:
+                content = path.read_bytes()
+                with Image.open(io.BytesIO(content)) as image:
+                    image.verify()
+            except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+                raise unreadable(path, error) from error
+            digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()[:32]
 
 
@@ -72,7 +85,7 @@ def read_pictures(
     """
     import numpy
     import torch
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     made = torch.empty(len(paths), 1 if mode == "L" else 3, side, side, dtype=torch.uint8)
     for row, path in enumerate(paths):
@@ -82,8 +95,13 @@ def read_pictures(
                 left, top = ((length - short) // 2 for length in image.size)
                 square = image.convert(mode).crop((left, top, left + short, top + short))
                 pixels = numpy.asarray(square.resize((side, side), Image.Resampling.LANCZOS))
-        except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            raise CompbenchError(f"{path} cannot be read as a picture ({error}); replace it or take it away.") from error
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise unreadable(path, error) from error
         made[row] = torch.from_numpy(pixels.reshape(side, side, -1).copy()).permute(2, 0, 1)
         progress(row + 1, len(paths))
     return made
+
+
+def unreadable(path: Path, error: Exception) -> CompbenchError:
+    """What is said of a file that is no picture."""
+    return CompbenchError(f"{path} cannot be read as a picture ({error}); replace it or take it away.")

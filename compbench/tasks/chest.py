@@ -1,7 +1,7 @@
 """Chest radiographs in four silos: 14 binary findings, of whose 16,384 label sets 54 are frequent enough to ask for.
 
-chest-iid     each training image lies in a silo drawn uniformly
-chest-noniid  each label set is shared out by Dirichlet(0.1): most of it lies in one or two silos
+chest-iid     radiographs in four silos, each image in a silo drawn uniformly
+chest-noniid  radiographs in four silos, label sets shared out by Dirichlet(0.1): most of one lies in one or two silos
 
 Decentralized Compositional Flow Matching (DCFM), section 6.3: how well does a classifier do on real images that learnt from
 generated ones alone?  NIH's own images are read where they are; a phantom takes their place elsewhere.
@@ -112,7 +112,11 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
 
 
 def choose(folder: Path, asked: str) -> Source:
-    """NIH's images where their table of labels lies in `chest/` of the data folder, else the phantom."""
+    """NIH's images where their table of labels lies in `chest/` of the data folder, else the phantom.
+
+    Raises:
+        CompbenchError: the table is asked for and missing, or it is wrong, or images are missing.
+    """
     from compbench.data import chest_files
 
     if asked == "embedded" or (asked == "auto" and not chest_files.is_here(folder)):
@@ -121,6 +125,7 @@ def choose(folder: Path, asked: str) -> Source:
         raise CompbenchError(
             f"--source official: {chest_files.TABLE} is not in {folder / 'chest'}; put NIH's table and images there."
         )
+    chest_files.find_images(folder, chest_files.read_table(folder))
     return Source("official", "NIH chest X-ray 14", chest_files.fingerprint(folder))
 
 

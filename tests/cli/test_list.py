@@ -32,7 +32,7 @@ def test_tasks_stand_below_their_families(tmp_path: Path) -> None:
 def test_every_first_party_task_has_a_family(tmp_path: Path) -> None:
     tasks = json.loads(output(tmp_path, "list", "--json"))["tasks"]
     assert {task["family"] for task in tasks if task["distribution"] == "compbench"} == {
-        "images", "plane", "bumps", "silos", "planning"
+        "images", "plane", "rooms", "bumps", "silos", "planning"
     }  # fmt: skip
 
 

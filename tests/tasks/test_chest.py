@@ -93,6 +93,13 @@ def test_nihs_table_is_taken_where_it_is(tmp_path) -> None:
     with pytest.raises(CompbenchError, match=r"Data_Entry_2017\.csv is not in"):
         choose(tmp_path, "official")
     (tmp_path / "chest").mkdir()
-    (tmp_path / "chest" / "Data_Entry_2017.csv").write_text("Image Index\n")
+    table = tmp_path / "chest" / "Data_Entry_2017.csv"
+    table.write_text("Image Index,Finding Labels,Patient ID\n1.png,Hernia,7\n")
+    with pytest.raises(CompbenchError, match=r"1 of 1 images .*the first: 1\.png"):
+        choose(tmp_path, "auto")
+    (tmp_path / "chest" / "1.png").write_bytes(b"")
     assert choose(tmp_path, "auto").kind == "official"
     assert choose(tmp_path, "embedded").kind == "embedded"
+    table.write_text("Image Index\n")
+    with pytest.raises(CompbenchError, match="has no column 'Finding Labels'"):
+        choose(tmp_path, "auto")
