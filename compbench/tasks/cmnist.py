@@ -110,7 +110,9 @@ BUDGETS = {
     ),
 }
 """Steps are those of each silo, in all its stages together; the paper states none.  `paper` has FVF's network.  `quick` is as
-short as ten silos in three minutes on two cores make it: no expert masters even the pairs that it sees."""
+short as ten silos in three minutes on two cores make it: no expert masters even the pairs that it sees.  With `standard`'s
+network and 1,500 steps one silo's expert does (826 images, 240 samples of the 12 pairs with 20 images or more): 0.93 right, the
+judge 0.99 on real ones.  So ten silos stay the default; `--set task.silos=5` halves what a run costs."""
 
 
 GUIDANCE = 2.0
