@@ -58,8 +58,8 @@ class StoredModel:
         ctx = Context(torch.device("cpu"), "fp32", generator, NoCheckpoints())
         with torch.no_grad():
             parts = [
-                self.method.sample(self.settings, self.model, Request(rows, noise), ctx).float()
-                for rows, noise in zip(asked.split(ROWS), x0.split(ROWS), strict=True)
+                self.method.sample(self.settings, self.model, Request(asked[at : at + ROWS], x0[at : at + ROWS]), ctx).float()
+                for at in range(0, len(asked), ROWS)
             ]
         return torch.cat(parts)
 
