@@ -90,7 +90,7 @@ def flops_of(call: Callable[[], object]) -> Flops:
             if formula is not None:
                 flops = formula(*args, **kwargs, out_val=out)
                 self.total += flops
-                self.forward += 0 if torch._C._current_graph_task_id() >= 0 else flops  # type: ignore[attr-defined]
+                self.forward += 0 if torch._C._current_graph_task_id() >= 0 else flops
             return out
 
     with Counter() as counter:
@@ -164,7 +164,7 @@ def num_processes(device: torch.device) -> int:
         return 0
 
 
-def _nvml_handle(device: torch.device) -> Any:
+def _nvml_handle(device: torch.device) -> object:
     import pynvml
     import torch
 

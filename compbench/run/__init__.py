@@ -3,13 +3,12 @@
 import importlib
 import sys
 from types import ModuleType
-from typing import Any
 
 
 class _CallableRoom(ModuleType):
     """This package, which shares its name with the function of notebooks."""
 
-    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+    def __call__(self, *arguments: object, **settings: object) -> object:
         return importlib.import_module("compbench.run.from_python").run(*arguments, **settings)
 
 

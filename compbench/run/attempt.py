@@ -10,12 +10,12 @@ import traceback as tracebacks
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from compbench.errors import CompbenchError, Unwritable
-from compbench.files import publish, read_limited, remove_tree
+from compbench.files import Json, publish, read_limited, remove_tree
 from compbench.home import FROM_DATA, Home
 from compbench.interfaces import Score
 from compbench.registry import Registry
@@ -85,7 +85,7 @@ class Attempt:
         self.registry = registry or Registry(tuple(Path(file) for file in request.plugins))
         self.plugin = self._plugin()
         self.started, self.clock = datetime.now(UTC), time.monotonic()
-        self.facts: dict[str, Any] = {}
+        self.facts: dict[str, Json] = {}
         self.profile = Profile()
         self.scores: tuple[Score, ...] = ()
         self.artifacts: dict[str, bytes] = {}
@@ -331,7 +331,7 @@ class Attempt:
         """The code that the record is of."""
         return origin_of(self.request, self.registry, metrics)
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Json]:
         """The method's settings, as the spec has them."""
         return self.contestant.settings
 

@@ -11,11 +11,11 @@ import hashlib
 import statistics
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from compbench.errors import CompbenchError
+from compbench.files import Json
 from compbench.interfaces import Budget
 from compbench.profiling import StepMeter
 from compbench.registry import Registry
@@ -119,7 +119,7 @@ class Watch:
 
 
 def profile_of(
-    measured: dict[str, Any],
+    measured: dict[str, Json],
     refereed: Evaluated,
     watch: Watch,
     *,
@@ -140,7 +140,7 @@ def profile_of(
     Returns:
         the profile; without speeds, and saying why, where they cannot be true.
     """
-    ours: dict[str, Any] = {"referee_memory_bytes": refereed.referee_memory_bytes}
+    ours: dict[str, Json] = {"referee_memory_bytes": refereed.referee_memory_bytes}
     try:
         said = Profile(**{name: value for name, value in measured.items() if name not in OURS})
     except (ValidationError, TypeError, ValueError) as error:
@@ -173,9 +173,9 @@ def _stages(said: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | 
     return stages, idle
 
 
-def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, shared: FitCost | None) -> dict[str, Any]:
+def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, shared: FitCost | None) -> dict[str, Json]:
     """Rates, latency, shares of peak and energy: of our clocks; `distrust` where FLOPs go beyond the device's peak."""
-    found: dict[str, Any] = {"energy_joules": None if shared else refereed.energy_joules}
+    found: dict[str, Json] = {"energy_joules": None if shared else refereed.energy_joules}
     rate = None if shared else watch.meter.rate()
     times = sorted(refereed.request_seconds[1:] or refereed.request_seconds)  # the first is warm-up where there are more
     samples = refereed.batch / statistics.median(times) if times and times[0] > 0 else None

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from textwrap import dedent
 from types import ModuleType
-from typing import Any
 
+from compbench.files import Json
 from compbench.interfaces import Method
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -39,7 +39,7 @@ def source_of(method: Method) -> str:
     return "\n\n".join([head, *texts.values(), f"METHOD = dict(\n{said})\n"])
 
 
-def _write(name: str, value: Any, own: set[str], texts: dict[str, str]) -> None:
+def _write(name: str, value: object, own: set[str], texts: dict[str, str]) -> None:
     """Add what a name stands for, and all that it refers to."""
     if name in texts:
         return
@@ -59,7 +59,7 @@ def _write(name: str, value: Any, own: set[str], texts: dict[str, str]) -> None:
             _write(other, known[other], own, texts)
 
 
-def _names_of(value: Callable[..., Any]) -> Mapping[str, Any]:
+def _names_of(value: Callable[..., object]) -> Mapping[str, Json]:
     """What the names in a function or class stand for: globals, and those of enclosing functions."""
     if inspect.isclass(value):
         return vars(sys.modules.get(value.__module__, ModuleType("none")))
@@ -69,7 +69,7 @@ def _names_of(value: Callable[..., Any]) -> Mapping[str, Any]:
     return getattr(plain, "__globals__", {})
 
 
-def _function_text(function: Callable[..., Any]) -> str:
+def _function_text(function: Callable[..., object]) -> str:
     """A function's source; "" where it has none that stands by itself (a lambda in a call, say)."""
     with contextlib.suppress(OSError, TypeError, SyntaxError):
         text = dedent(inspect.getsource(inspect.unwrap(function)))
@@ -93,7 +93,7 @@ def _class_text(kind: type) -> str:
     return ""
 
 
-def _constant(value: Any) -> str:
+def _constant(value: object) -> str:
     """A value as a text that parses: functions and classes by name, models by their schema, all else by its repr."""
     if inspect.isclass(value) and hasattr(value, "model_json_schema"):
         return repr(json.dumps(value.model_json_schema(), sort_keys=True))

@@ -13,7 +13,9 @@ import json
 import socket
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from compbench.files import Json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +39,7 @@ class Garbled(Closed):
 class Frame(NamedTuple):
     """A header, and raw safetensors bytes (b"" if none)."""
 
-    header: dict[str, Any]
+    header: dict[str, Json]
     payload: bytes
 
     def tensors(self) -> dict[str, Tensor]:
@@ -69,7 +71,7 @@ class Channel:
         """The end that a child inherited."""
         return cls(socket.socket(fileno=descriptor))
 
-    def send(self, header: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None) -> None:
+    def send(self, header: Mapping[str, Json], tensors: Mapping[str, Tensor] | None = None) -> None:
         """Send one frame; blocks until it is handed over.  Raises Closed if the other side is gone."""
         payload = b""
         if tensors:
@@ -128,7 +130,7 @@ class Channel:
         self.socket.close()
 
 
-def _parsed(text: bytes) -> dict[str, Any]:
+def _parsed(text: bytes) -> dict[str, Json]:
     """A header: a JSON object of finite numbers, nested no deeper than any of ours."""
     try:
         if _depth(text) > MAX_DEPTH:

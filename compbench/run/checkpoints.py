@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from compbench.files import load_tensors, save_tensors
+from compbench.files import Json, load_tensors, save_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +21,7 @@ class FileCheckpoints:
         self._whole = whole or self
         self.resumed = False
 
-    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Json]] | None:
         """(tensors, facts) of the last checkpoint if the run resumes and there is one.
 
         Raises:
@@ -37,7 +37,7 @@ class FileCheckpoints:
         """The same file, for a fit that goes on where it was stopped on purpose: such a run does not count as resumed."""
         return FileCheckpoints(self.path, resume=True, whole=FileCheckpoints(self.path, resume=True))
 
-    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Json]) -> None:
         """Replace the checkpoint; a reader sees the old one or the new one, never half."""
         save_tensors(self.path, tensors, facts)
 

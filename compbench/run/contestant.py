@@ -13,12 +13,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time  # bound before the plugin is loaded
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compbench import devices, profiling
 from compbench.context import NoCheckpoints, seed_of
 from compbench.errors import Cancelled, CompbenchError, Refused
-from compbench.files import load_tensors, save_tensors
+from compbench.files import Json, load_tensors, save_tensors
 from compbench.interfaces import Checkpoints, Context, Method, Problem, Request, Source
 from compbench.registry import Registry
 from compbench.run import training_curve
@@ -70,7 +70,7 @@ class Contestant:
         self._shared = False
         self._steps = 0
         self._stop: int | None = None
-        self.model: Any = None
+        self.model: object = None
 
     def describe(self) -> ContestantDescribed:
         """Load the plugin and the task's declaration.
@@ -207,9 +207,9 @@ class Contestant:
         """What only the contestant can count of the run's cost, and what the record says of its environment."""
         return Measured(profile=self._profile(), facts=self.facts())
 
-    def _profile(self) -> dict[str, Any]:
+    def _profile(self) -> dict[str, Json]:
         """Stages, steps, parameters, memory, FLOPs, what the silos did.  Rates are the parent's and the referee's."""
-        facts: dict[str, Any] = {
+        facts: dict[str, Json] = {
             "train_steps": self._steps,
             "parameters": profiling.num_parameters(self.model),
             "peak_memory_bytes": profiling.peak_memory(self.device),
@@ -226,7 +226,7 @@ class Contestant:
             facts["silos"] = [vars(account) for account in federation.accounts]
         return {key: value for key, value in facts.items() if value is not None}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Json]:
         """What the record says of the contestant's environment."""
         import torch
 
@@ -252,17 +252,17 @@ class Contestant:
             self.checkpoints = self.checkpoints.going_on()
         self._stop = None
 
-    def _own_fit(self) -> Any:
+    def _own_fit(self) -> object:
         return self._timed_fit("fit", self.problem, self.checkpoints)
 
-    def _timed_fit(self, name: str, problem: Problem, checkpoints: FileCheckpoints) -> Any:
+    def _timed_fit(self, name: str, problem: Problem, checkpoints: FileCheckpoints) -> object:
         try:
             with profiling.timed(self.device) as clock:
                 return self._fit(name, problem, checkpoints)
         finally:
             self._keep(name, clock.wall[0], clock.cpu[0])
 
-    def _fit(self, name: str, problem: Problem, checkpoints: FileCheckpoints) -> Any:
+    def _fit(self, name: str, problem: Problem, checkpoints: FileCheckpoints) -> object:
         context = self._context(self._generator(name), checkpoints)
         context.progress = self._progress(name)
         if context.compile:

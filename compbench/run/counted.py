@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compbench import profiling
@@ -45,7 +46,7 @@ class Tally:
         """Count the steps of every torch optimiser while the block runs."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        def step(*_: Any) -> None:
+        def step(*_: object) -> None:
             self.optimiser_steps += 1
 
         handle = register_optimizer_step_post_hook(step)
@@ -97,7 +98,7 @@ def evaluations(sample: Callable[[int], object], forward_flops: float, examples:
     """
     if not forward_flops or not examples:
         return None
-    one, three = (profiling.count_flops(lambda rows=rows: sample(rows)) for rows in (1, 3))
+    one, three = (profiling.count_flops(partial(sample, rows)) for rows in (1, 3))
     return (three - one) / 2 / (forward_flops / examples)
 
 

@@ -11,15 +11,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+from compbench.files import Json
 from compbench.run.processes import own_places
 
 SECONDS = 300
 """Longest wait: a first start of CUDA, and a first compilation."""
 
 
-def probe(folder: Path, *, device: str = "auto") -> dict[str, Any]:
+def probe(folder: Path, *, device: str = "auto") -> dict[str, Json]:
     """Try the device in a child that may write to `folder` alone.
 
     Returns:
@@ -38,12 +38,12 @@ def probe(folder: Path, *, device: str = "auto") -> dict[str, Any]:
     return dict(json.loads(lines[-1]))
 
 
-def look(folder: Path, device: str) -> dict[str, Any]:
+def look(folder: Path, device: str) -> dict[str, Json]:
     """What `probe` reports, found in this process; the sandbox stays around it."""
     from compbench import devices
     from compbench.run import sandbox
 
-    found: dict[str, Any] = {"cuda_started": devices.start_cuda() if device != "cpu" else False}
+    found: dict[str, Json] = {"cuda_started": devices.start_cuda() if device != "cpu" else False}
     import torch
 
     found |= {"torch": torch.__version__, "cuda_of_torch": torch.version.cuda}

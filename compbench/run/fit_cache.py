@@ -11,12 +11,11 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from compbench.errors import CompbenchError, Unwritable
-from compbench.files import file_sha256, held, publish, read_limited, write_atomically
+from compbench.files import Json, file_sha256, held, publish, read_limited, write_atomically
 from compbench.interfaces import Budget, Task
 from compbench.run.messages import FitCost, Open
 from compbench.schemas import RunRequest
@@ -38,7 +37,7 @@ class SharedFit:
         alarm: called while another run holds the place; what it raises ends the waiting.
     """
 
-    def __init__(self, cache: Path, facts: dict[str, Any], scope: str, alarm: Callable[[], None]) -> None:
+    def __init__(self, cache: Path, facts: dict[str, Json], scope: str, alarm: Callable[[], None]) -> None:
         text = json.dumps({"facts": facts, "scope": scope}, sort_keys=True, allow_nan=False)
         self.path = cache / f"fit-{hashlib.sha256(text.encode()).hexdigest()[:24]}.safetensors"
         self.lock = held(self.path, waiting=alarm)
@@ -63,8 +62,8 @@ class SharedFit:
 
 
 def facts_of_fit(
-    own: dict[str, Any], *, request: RunRequest, task: Task, budget: Budget, order: Open, device_class: str
-) -> dict[str, Any]:
+    own: dict[str, Json], *, request: RunRequest, task: Task, budget: Budget, order: Open, device_class: str
+) -> dict[str, Json]:
     """Everything that a fit depends on, as JSON."""
     return {
         "own": own,

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from compbench.errors import CompbenchError
-from compbench.files import temporary_folder
+from compbench.files import Json, temporary_folder
 from compbench.home import Home
 from compbench.run import sandbox
 from compbench.run.channel import Channel, Closed
@@ -38,7 +38,7 @@ class Call(Message):
     """`module:function` of ours, its arguments, and the border: the folder to write to and what must not be read."""
 
     function: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Json]
     device: str
     folder: str
     closed: tuple[str, ...]
@@ -51,7 +51,7 @@ class Answer(Message):
 class Value(Answer):
     """One value that the function yielded."""
 
-    value: Any
+    value: object
 
 
 class Returned(Answer):
@@ -75,7 +75,7 @@ def scratch() -> Iterator[Path]:
 
 def values_of(
     function: str,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, Json],
     kind: type[T],
     folder: Path,
     *,
@@ -117,7 +117,7 @@ def values_of(
         process.stop(gracefully=False)
 
 
-def _checked(value: Any, kind: type[T]) -> T:
+def _checked(value: object, kind: type[T]) -> T:
     try:
         return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
@@ -126,7 +126,7 @@ def _checked(value: Any, kind: type[T]) -> T:
         raise Ended("failed", f"the method's process sent a wrong answer: {where}: {first['msg']}"[:300]) from error
 
 
-def answer_of(function: str, arguments: Mapping[str, Any], kind: type[T], folder: Path, *, home: Home) -> T:
+def answer_of(function: str, arguments: Mapping[str, Json], kind: type[T], folder: Path, *, home: Home) -> T:
     """The one value of a function.  Raises CompbenchError where the child ended without it."""
     try:
         for value in values_of(function, arguments, kind, folder, home=home):

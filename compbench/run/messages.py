@@ -10,10 +10,11 @@ A message that is none, or not the one that was asked for, ends the run of the c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from compbench.files import Json
 from compbench.interfaces import LARGEST, Budget, Score
 from compbench.run.channel import Channel, Frame, Garbled
 from compbench.schemas import RunRequest, Stage
@@ -42,7 +43,7 @@ class Message(BaseModel):
     kinds: ClassVar[dict[str, type[Message]]] = {}
 
     @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
         Message.kinds[cls.__name__] = cls
 
     def send(self, channel: Channel, tensors: Mapping[str, Tensor] | None = None) -> None:
@@ -85,7 +86,7 @@ class FitCost(Message):
     seconds: Seconds
     cpu_seconds: Seconds
     train_steps: Count = 0
-    ledger: dict[str, Any] = Field(default_factory=dict)
+    ledger: dict[str, Json] = Field(default_factory=dict)
 
 
 class Fit(Message):
@@ -132,19 +133,19 @@ class Failed(Message):
 class ContestantDescribed(Message):
     """What the contestant found: the method, its settings, and the budget as it resolves it."""
 
-    settings: dict[str, Any]
+    settings: dict[str, Json]
     method_version: int
     oracle: bool
     file_sha256: str
     budget: Budget
-    task_settings: dict[str, Any]
+    task_settings: dict[str, Json]
 
 
 class RefereeDescribed(Message):
     """What the referee found: the task, its settings and budget, device, precision and data."""
 
     task_version: int
-    task_settings: dict[str, Any]
+    task_settings: dict[str, Json]
     budget: Budget
     budget_changed: tuple[str, ...]
     device: str
@@ -161,7 +162,7 @@ class Prepared(Message):
 class Opened(Message):
     """The data is open; all that a fit which others may share depends on, or None for a fit of one's own."""
 
-    fit: dict[str, Any] | None
+    fit: dict[str, Json] | None
 
 
 class Fitted(Message):
@@ -170,7 +171,7 @@ class Fitted(Message):
     shared: bool
     cpu_seconds: Seconds = 0.0
     train_steps: Count = 0
-    ledger: dict[str, Any] = Field(default_factory=dict)
+    ledger: dict[str, Json] = Field(default_factory=dict)
 
 
 class Evaluated(Message):
@@ -194,8 +195,8 @@ class Evaluated(Message):
 class Measured(Message):
     """The contestant's own profile and facts, unverified."""
 
-    profile: dict[str, Any]
-    facts: dict[str, Any]
+    profile: dict[str, Json]
+    facts: dict[str, Json]
 
 
 class Sample(Message):

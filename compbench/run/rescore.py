@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from compbench.errors import CompbenchError
-from compbench.files import file_sha256, publish
+from compbench.files import Json, file_sha256, publish
 from compbench.home import Home, scratch_folder
 from compbench.registry import Registry
 from compbench.run.attempt import Attempt, Ending, Outcome
@@ -166,7 +166,7 @@ class _Untrained(Attempt):
     def _written_down(self, ending: Ending) -> Record:
         return super()._written_down(ending).model_copy(update=self._origins())
 
-    def _origins(self) -> dict[str, Any]:
+    def _origins(self) -> dict[str, Json]:
         """What the record says of where its samples come from."""
         return {"samples_only": True}
 
@@ -204,7 +204,7 @@ class _Again(_Untrained):
         assert self.kept is not None
         publish(self.kept, self.folder / self.kept.name)
 
-    def _origins(self) -> dict[str, Any]:
+    def _origins(self) -> dict[str, Json]:
         source = self.source
         copied = {name: getattr(source, name) for name in ("pooled_silos", "oracle", "resumed", "notes", "plugin")}
         profile = source.profile.model_copy(update={"stages": ()})
@@ -224,7 +224,7 @@ class _Samples(_Untrained):
 class _Weights(_Untrained):
     """Another's weights of an installed method."""
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Json]:
         assert self.kept is not None
         return {**super()._settings(), "weights_sha256": file_sha256(self.kept)}
 
@@ -253,7 +253,7 @@ class ReplayPair:
         found = self._referee.describe()
         task = self._referee.task
         self._pool = read_pool(self._samples, task.space, task.event)
-        own: dict[str, Any] = {"settings": {"samples_sha256": self._pool.sha256}, "method_version": 1, "file_sha256": ""}
+        own: dict[str, Json] = {"settings": {"samples_sha256": self._pool.sha256}, "method_version": 1, "file_sha256": ""}
         if self._source is not None:
             spec = self._source.spec
             sha256 = Registry().entry("methods", spec.method).sha256

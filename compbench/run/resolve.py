@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from compbench.errors import CompbenchError, suggest
+from compbench.files import Json
 from compbench.interfaces import NEEDS, Budget, Method, MethodSettings, Metric, Need, Source, Task, TaskContext
 from compbench.store.text import contrast
 
@@ -28,7 +29,7 @@ def task_of(request: RunRequest, registry: Registry) -> Task:
     return configured(registry.load("tasks", request.task), request.overrides)
 
 
-def configured(task: Task, overrides: Mapping[str, Any]) -> Task:
+def configured(task: Task, overrides: Mapping[str, Json]) -> Task:
     """A task under the `task.NAME` settings among some overrides.
 
     Raises:
@@ -116,16 +117,16 @@ def check_same(here: RunSpec, expected: RunSpec) -> None:
 M = TypeVar("M", bound=BaseModel)
 
 
-def _with_prefix(overrides: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _with_prefix(overrides: Mapping[str, Json], prefix: str) -> dict[str, Json]:
     return {key.removeprefix(prefix): value for key, value in overrides.items() if key.startswith(prefix)}
 
 
-def executor_settings(settings: type[M], changed: dict[str, Any], name: str) -> M:
+def executor_settings(settings: type[M], changed: dict[str, Json], name: str) -> M:
     """The settings of executor `name` under `--executor-set`."""
     return _updated(settings(), changed, f"executor '{name}'", "", option="--executor-set")
 
 
-def _updated(model: M, changed: dict[str, Any], what: str, prefix: str, *, option: str = "--set") -> M:
+def _updated(model: M, changed: dict[str, Json], what: str, prefix: str, *, option: str = "--set") -> M:
     """`model` with some values replaced and checked.  Raises CompbenchError naming the setting and its bounds."""
     fields = type(model).model_fields
     for key in changed:
@@ -145,14 +146,14 @@ def _updated(model: M, changed: dict[str, Any], what: str, prefix: str, *, optio
     return found
 
 
-def refuse_infinite(values: Mapping[str, Any], option: str = "--set") -> None:
+def refuse_infinite(values: Mapping[str, Json], option: str = "--set") -> None:
     """Raise CompbenchError for a setting that is infinite or NaN: JSON has neither, so both would become the identity of none."""
     for name, value in values.items():
         if not _is_finite(value):
             raise CompbenchError(f"{option} {name}={value!r}: a setting is a finite number.")
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, dict):

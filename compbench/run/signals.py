@@ -7,11 +7,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import Any
 
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-Handler = Callable[[int, FrameType | None], Any] | int
+Handler = Callable[[int, FrameType | None], object] | int
 """A function, or SIG_IGN."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compbench.context import Presets
 from compbench.errors import CompbenchError
@@ -80,7 +80,7 @@ class TaskView:
         raise CompbenchError(f"{BATCHES * BATCH} training examples of '{self.task.name}' show one of these combinations never.")
 
 
-def task(name: str, *, preset: Presets = "quick", seed: int = 0, **settings: Any) -> TaskView:
+def task(name: str, *, preset: Presets = "quick", seed: int = 0, **settings: object) -> TaskView:
     """A task of a name, under `task.NAME` settings.
 
     Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compbench.errors import Cancelled, CompbenchError
 from compbench.files import load_tensors, save_tensors
@@ -33,7 +33,7 @@ def path_of(folder: Path, step: int) -> Path:
     return folder / f"curve-{step}.safetensors"
 
 
-def stopped(fit: Callable[[], Any], checkpoint: Path, build: Callable[[], nn.Module] | None, name: str) -> nn.Module:
+def stopped(fit: Callable[[], object], checkpoint: Path, build: Callable[[], nn.Module] | None, name: str) -> nn.Module:
     """The network as it is where a fit was stopped.
 
     Args:

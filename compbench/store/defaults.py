@@ -6,17 +6,18 @@ import ast
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from compbench.files import Json
 
 FLOW = Path(__file__).parents[1] / "flow"
 
 
-def literal_defaults(file: Path) -> dict[str, list[Any]]:
+def literal_defaults(file: Path) -> dict[str, list[Json]]:
     """Name of a setting -> its defaults in the classes of a file that state it as a literal; tuples as lists, like JSON.
 
     The modules of `compbench.flow` that the file imports count as well.  A computed default is not among them.
     """
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[Json]] = {}
     for tree in _trees(file):
         for node in ast.walk(tree):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:

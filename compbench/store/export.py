@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get
 from pydantic import BaseModel
 
 from compbench.errors import CompbenchError
-from compbench.files import write_atomically
+from compbench.files import Json, write_atomically
 from compbench.home import Home
 from compbench.interfaces import Score
 from compbench.schemas import Record
@@ -41,7 +41,7 @@ def columns() -> tuple[tuple[Column, ...], tuple[Column, ...]]:
     return tuple(own), tuple(_columns(Score, "score.", lambda score: score))
 
 
-def rows(records: Sequence[Record]) -> Iterator[list[Any]]:
+def rows(records: Sequence[Record]) -> Iterator[list[Json]]:
     """One row a score, by record; a record without scores has one row, in which they are None."""
     own, scored = columns()
     for record in sorted(records, key=lambda record: record.name):
@@ -144,7 +144,7 @@ def _column(name: str, annotation: Any, of: Callable[[Any], Any]) -> Iterator[Co
         yield Column(name, str, lambda record: _json(of(record)))
 
 
-def _options(annotation: Any) -> tuple[Any, ...]:
+def _options(annotation: object) -> tuple[object, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
@@ -152,7 +152,7 @@ def _getter(of: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
     return lambda record: getattr(of(record), name)
 
 
-def _json(value: Any) -> str | None:
+def _json(value: object) -> str | None:
     """Compact JSON; None for what is not there."""
     if value is None:
         return None

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from compbench.errors import CompbenchError
+from compbench.files import Json
 from compbench.schemas import RECORD_FORMAT, Record
 
 MAX_RECORD_BYTES = 4 * 2**20
@@ -19,7 +20,7 @@ DIGEST = b'\n "digest": "'
 """How the line with the digest begins.  No string of a record holds a line break, and nested names stand deeper."""
 
 
-def _with_sandbox(raw: dict[str, Any]) -> dict[str, Any]:
+def _with_sandbox(raw: dict[str, Json]) -> dict[str, Json]:
     """Format 2 did not say what stood around the contestant, nor why speeds were dropped: nothing did, none were."""
     return {**raw, "format": 3}
 
@@ -32,12 +33,12 @@ def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "format": 4}
 
 
-def _with_other_cores(raw: dict[str, Any]) -> dict[str, Any]:
+def _with_other_cores(raw: dict[str, Json]) -> dict[str, Json]:
     """Format 4 did not say what other processes took of the machine: not known."""
     return {**raw, "format": 5}
 
 
-def _with_code(raw: dict[str, Any]) -> dict[str, Any]:
+def _with_code(raw: dict[str, Json]) -> dict[str, Json]:
     """Format 5 hashed the bytes of the method's file only, and knew no commit; the meaning of its code is not known.
 
     Its peak was measured once, beside others: a share above 1 shows that it was none, and is dropped.  What stood around the
@@ -53,16 +54,16 @@ def _with_code(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "format": 6}
 
 
-def _with_origin(raw: dict[str, Any]) -> dict[str, Any]:
+def _with_origin(raw: dict[str, Json]) -> dict[str, Json]:
     """Format 6 knew only runs that fitted, sampled and scored."""
     return {**raw, "format": 7}
 
 
-def _above_one(value: Any) -> bool:
+def _above_one(value: object) -> bool:
     return isinstance(value, int | float) and value > 1
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+MIGRATIONS: dict[int, Callable[[dict[str, Json]], dict[str, Json]]] = {
     2: _with_sandbox,
     3: _with_experts_counted,
     4: _with_other_cores,
@@ -152,5 +153,5 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _lines(raw: dict[str, Any]) -> bytes:
+def _lines(raw: dict[str, Json]) -> bytes:
     return (json.dumps(raw, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()

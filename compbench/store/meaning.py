@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import compbench
 from compbench.errors import CompbenchError
@@ -120,7 +120,7 @@ def executed(registry: Registry, *, method: str, task: str) -> str:
     return _digest([*facts, *{sources.hashed(target).linked for target in reached}])
 
 
-def of_definitions(*definitions: type | Callable[..., Any]) -> str:
+def of_definitions(*definitions: type | Callable[..., object]) -> str:
     """The hash of functions and classes of compbench with all that they depend on: what a cache is named by.
 
     Of other people's, their names.

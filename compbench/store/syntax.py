@@ -126,7 +126,7 @@ def _bound(statement: ast.stmt) -> set[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-            base: Any = node
+            base: object = node
             while isinstance(base, ast.Attribute | ast.Subscript):
                 base = base.value
             names |= {base.id} if isinstance(base, ast.Name) else set()
@@ -172,7 +172,7 @@ class _Writer:
             written.append(self.write(statement))
         return written
 
-    def write(self, node: Any) -> str:
+    def write(self, node: object) -> str:
         if isinstance(node, list):
             if node and isinstance(node[0], ast.stmt):
                 return f"[{','.join(self.statements(node))}]"

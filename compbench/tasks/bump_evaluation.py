@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy
 import torch
 from torch import Tensor
@@ -75,7 +73,7 @@ def _superposition_scores(outputs: Tensor, truth: Tensor, heldout: Tensor) -> li
     return scores
 
 
-def _score(name: str, metric: str, split: str, value: float, n: int, direction: str, **known: Any) -> Score:
+def _score(name: str, metric: str, split: str, value: float, n: int, direction: str, **known: object) -> Score:
     return Score.model_validate(
         {"name": name, "metric": metric, "split": split, "value": value, "n": n, "direction": direction, **known}
     )
