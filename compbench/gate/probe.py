@@ -47,7 +47,6 @@ GPU_ROWS = 512
 """Samples of a request whose cost is published: a GPU wants to be filled."""
 FEWEST = 3
 SHORTEST_FIT = 1e-3
-"""Seconds; a fit that takes less is none that could be slower."""
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 """Bound before a plugin is loaded, which may put another clock into `time`."""
 
@@ -268,19 +267,19 @@ class Turns:
             began = self._clock()
             self._subject.fit(LONG_FIT)
             _synchronise(self._subject)
-            took = self._clock() - began
-            self._answer(took if took > SHORTEST_FIT else None)
+            self._answer(took if (took := self._clock() - began) > SHORTEST_FIT else None)
 
     def _sample(self) -> None:
-        model, request = self._subject.fit(2), self._subject.request(RACE_ROWS[self._subject.task.event.kind])
-        self._subject.sample(model, request)
+        subject, clock = self._subject, self._clock
+        model, request = subject.fit(2), subject.request(RACE_ROWS[subject.task.event.kind])
+        subject.sample(model, request)
         while self._asked == "sample":
-            start, count = self._clock(), 0
-            while not count or self._clock() - start < self._seconds:
-                self._subject.sample(model, request)
-                _synchronise(self._subject)
+            start, count = clock(), 0
+            while not count or clock() - start < self._seconds:
+                subject.sample(model, request)
                 count += 1
-            self._answer((self._clock() - start) / count)
+            _synchronise(subject)
+            self._answer((clock() - start) / count)
 
 
 def _race(order: dict[str, Any]) -> None:
@@ -303,10 +302,12 @@ def _race(order: dict[str, Any]) -> None:
 def _code(order: dict[str, Any]) -> dict[str, str]:
     """Hashes of all that a run of each cell executes here: the code by its meaning, packages and Python by their versions."""
     from compbench.registry import Registry
+    from compbench.run.resolve import metrics_of
     from compbench.store.meaning import executed
 
     registry = Registry(tuple(map(Path, order["plugins"])))
-    return {f"{method}/{task}": executed(registry, method=method, task=task) for method, task in order["pairs"]}
+    scoring = {task: metrics_of(registry.load("tasks", task), registry) for _, task in order["pairs"]}
+    return {f"{m}/{t}": executed(registry, method=m, task=t, metrics=scoring[t]) for m, t in order["pairs"]}
 
 
 def _train_seconds(subject: Subject, clock: Clock, seconds: float) -> float | None:
@@ -394,5 +395,4 @@ def _error(error: Exception) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    answer = json.dumps(main(sys.argv[1]))
-    print("\n" + answer, flush=True)
+    print(f"\n{json.dumps(main(sys.argv[1]))}", flush=True)

@@ -103,7 +103,7 @@ def meaning(*roots: tuple[str, Entry]) -> Code:
     return Code(_digest(linked), {part: _digest(hashes) for part, hashes in sorted(own.items())})
 
 
-def executed(registry: Registry, *, method: str, task: str) -> str:
+def executed(registry: Registry, *, method: str, task: str, metrics: Iterable[str]) -> str:
     """The hash of all that a run executes, the harness included, and of the versions of Python and of all packages.
 
     Two environments of one machine in which it is the same do the same work in the same time: the gate need not race them.
@@ -111,9 +111,10 @@ def executed(registry: Registry, *, method: str, task: str) -> str:
     Raises:
         CompbenchError: an unknown name, or a file that cannot be read or parsed.
     """
-    entries = [registry.entry("methods", method), registry.entry("tasks", task), *registry.entries("metrics")]
-    sources = _Sources([entry for entry in entries if not entry.problem], left_out=frozenset())
-    modules = [*(sources.name_of(entry) for entry in entries if not entry.problem), *RUNNERS]
+    entries = [registry.entry("methods", method), registry.entry("tasks", task)]
+    entries += [registry.entry("metrics", name) for name in sorted(metrics)]
+    sources = _Sources(entries, left_out=frozenset())
+    modules = [*map(sources.name_of, entries), *RUNNERS]
     reached = sources.reached(target for name in modules for target in sources.all_of(name))
     packages = {one.metadata["Name"]: one.version for one in reversed(list(metadata.distributions()))}
     facts = [sys.version, platform.platform(), *(f"{name}=={version}" for name, version in packages.items())]

@@ -55,7 +55,7 @@ def test_a_stranger_gets_from_new_to_the_board(stranger: Stranger) -> None:
     editable = [word for folder in folders for word in ("-e", folder)]
     stranger.says("pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index", *editable)
     own = ("-p", "no:cacheprovider", "-k", "not contract")  # `check` comes below, once
-    assert "8 passed, 1 deselected" in stranger.says("pytest", *own, *folders)
+    assert "9 passed, 1 deselected" in stranger.says("pytest", *own, *folders)
 
     file = stranger.folder / "compbench-my-method" / "compbench_my_method" / "my_method.py"
     edited = file.read_text().replace("Field(1.5,", "Field(2.0,").replace("Guided flow matching", "Guided harder")
@@ -95,3 +95,13 @@ def test_a_stranger_gets_from_new_to_the_board(stranger: Stranger) -> None:
     assert found["blobs-iid"]["level"] == "reproduced"
     assert found["my-task"]["level"] == "self-reported"
     assert {row["training_data"] for row in found.values()} == {"seen"}
+
+    metric = stranger.folder / "compbench-my-metric" / "compbench_my_metric" / "my_metric.py"
+    metric.write_text(metric.read_text().replace('"margin": 0.01}', '"margin": 0.01, "version": 2}'))
+    assert "heldout_my_metric" in stranger.compbench("rescore", record.stem, "--quiet")
+    (again,) = [
+        found for path in (stranger.home / "records").glob("*.json") if (found := json.loads(path.read_text()))["rescored"]
+    ]
+    assert (again["rescored"], again["spec"]["metrics"]["my_metric"]) == (record.stem, 2)
+    values = {score["name"]: score["value"] for score in facts["scores"]}
+    assert {score["name"]: score["value"] for score in again["scores"]} == pytest.approx(values, rel=1e-3)

@@ -137,7 +137,8 @@ def started(temporary: Path) -> list[int]:
 
 
 @pytest.mark.usefixtures("installed")
-def test_stopped_by_term_it_leaves_no_process_and_no_folder(repository, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("kind", ["exact", "speed"])
+def test_stopped_by_term_it_leaves_no_process_and_no_folder(kind, repository, tmp_path, monkeypatch) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -151,7 +152,7 @@ def work():
     time.sleep(600)
 """
     (repository / "toy.py").write_text((repository / "toy.py").read_text() + stray)
-    words = ["-P", "-m", "compbench.cli.main", "gate", "--base-ref", "HEAD", "--suite", suite(repository, "exact")]
+    words = ["-P", "-m", "compbench.cli.main", "gate", "--base-ref", "HEAD", "--suite", suite(repository, kind)]
     with subprocess.Popen([sys.executable, *words], cwd=repository, stderr=subprocess.PIPE, text=True) as gate:
         processes = started(temporary)
         assert any(temporary.glob("compbench-base-*"))
