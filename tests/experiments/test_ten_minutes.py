@@ -1,0 +1,33 @@
+"""The quickstart as a script reads it; `.ci/slow` types it all."""
+
+from __future__ import annotations
+
+import shlex
+
+from click import Group
+from ten_minutes import QUICKSTART, commands, type_them
+
+from compbench.cli.main import main
+
+
+def test_every_command_of_the_quickstart_is_one_that_there_is() -> None:
+    lines = commands(QUICKSTART.read_text(), installed=False)
+    assert isinstance(main, Group)
+    typed = [shlex.split(line) for line in lines if line.startswith("compbench ")]
+    assert {words[1] for words in typed} >= {"run", "new", "check", "show", "board", "export"}
+    for words in typed:
+        command = main.commands[words[1]]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, words
+    assert any(line.startswith("pip install -e . ") for line in lines)
+    assert not any("venv" in line for line in commands(QUICKSTART.read_text(), installed=True))
+
+
+def test_a_command_that_fails_ends_it(tmp_path, capfd) -> None:
+    assert type_them(["false", "echo reached"], tmp_path, tmp_path) == 1
+    assert "reached" not in capfd.readouterr().out.replace("$ echo reached", "")
+
+
+def test_typed_lines_share_one_shell(tmp_path, capfd) -> None:
+    assert type_them(["word=shared", "echo $word"], tmp_path, tmp_path) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == "shared"
