@@ -27,8 +27,9 @@ from types import SimpleNamespace
 from typing import Any
 
 SUPERVISOR = ["-P", "-m", "compbench.run.supervisor"]
-READ_AT_START = ("PYTHON", "OMP_", "MKL_", "OPENBLAS_", "MALLOC_", "LD_", "TORCH_", "KMP_")
-"""What a process reads of its environment when it starts or imports torch: where these differ, the start is a real one."""
+READ_AT_START = ("PYTHON", "MALLOC_", "LD_", "TORCH_", "KMP_")
+"""What a process reads of its environment when it starts or imports torch: where these differ, the start is a real one.
+The number of threads is read then too, and set again after the fork."""
 HIGH = 512
 """Descriptors from here on are free for a moment between the fork and the child's own."""
 
@@ -173,12 +174,13 @@ def _become(order: dict[str, Any], received: Sequence[int]) -> list[str]:
 
 
 if __name__ == "__main__":
-    import torch  # noqa: F401
+    import torch
 
     import compbench.run.contestant
     import compbench.run.referee  # noqa: F401
 
     words = serve(socket.socket(fileno=int(sys.argv[1])))
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     from compbench.run import supervisor
 
     supervisor.main(int(words[0]), *words[1:])
