@@ -140,11 +140,12 @@ class Problem:
         return self.holdout.frequencies()
 
 
-Need = Literal["scores", "singles", "null", "pairs", "anchors", "silos"]
+Need = Literal["scores", "singles", "objects", "null", "pairs", "anchors", "silos"]
 
 NEEDS: Mapping[Need, str] = {
     "scores": "the task has no analytic scores",
     "singles": "the task offers no examples of single factors",
+    "objects": "the task's factors are not those of two or more objects in a picture",
     "null": "the task's compositions stand around a base combination, not around NULL",
     "pairs": "the task's conditions have one factor only",
     "silos": "the task has one silo, in which the method is plain training",
@@ -158,8 +159,7 @@ class Method:
     """A method: its settings class and its functions.
 
     Attributes:
-        name: equal to its entry point's name.
-        settings: subclass of `MethodSettings`.
+        name, settings: equal to its entry point's name; subclass of `MethodSettings`.
         fit: (settings, problem, ctx) -> model; an `nn.Module` or anything that `sample` understands.
         sample: (settings, model, request, ctx) -> samples (B, *D), float32.
         extend: (settings, model, factor, problem, ctx) -> model that knows one more factor; None if it cannot.
@@ -360,7 +360,7 @@ class Task:
         notes: what a reader of its scores should know.
         metrics: names of the registered metrics that it scores by: part of a run's identity.  None: all of its event's kind.
         paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
-        offers: "scores" where problems have an oracle, "singles" where they have examples of single factors.
+        offers: "scores" (an oracle), "singles" (examples of single factors), "objects" (factors like "front x", "back x").
         truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
     """
 
@@ -384,7 +384,7 @@ class Task:
     notes: Sequence[str] = ()
     metrics: tuple[str, ...] | None = None
     paper_notes: Sequence[str] = ()
-    offers: tuple[Literal["scores", "singles"], ...] = ()
+    offers: tuple[Literal["scores", "singles", "objects"], ...] = ()
     truth: Callable[[Tensor], Tensor] | None = None
 
     def lacks(self, need: Need) -> bool:

@@ -97,6 +97,7 @@ def make_task(settings: Settings | None = None) -> Task:
         source=embedded,
         open=partial(OpenTwoSprites, settings, holdout, event),
         primary="heldout_r2",
+        offers=("objects",),
         metrics=(),
         settings=settings,
         configure=make_task,

@@ -76,4 +76,4 @@ def build(settings: Settings, problem: Problem) -> SlotDecoder:
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (decoder_method("slot-decoder", Settings, build),)
+    return (decoder_method("slot-decoder", Settings, build, needs=("objects",)),)

@@ -46,3 +46,10 @@ def test_where_the_back_object_changes_the_front_ones_layer_does_not(tmp_path: P
     one, other = torch.tensor([[1, 1, 0, 0, 0, 2, 2, 0, 0, 0], [1, 1, 0, 0, 0, 3, 0, 2, 1, 3]])[:, None]
     assert torch.equal(net.encoding(one[:, :5]), net.encoding(other[:, :5]))
     assert not torch.equal(net(one), net(other))
+
+
+def test_it_declares_that_it_needs_objects() -> None:
+    registry = Registry()
+    method = registry.load("methods", "slot-decoder")
+    works = {name for name in registry.names("tasks") if not any(map(registry.load("tasks", name).lacks, method.needs))}
+    assert works == {"two-sprites"}
