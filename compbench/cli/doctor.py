@@ -72,12 +72,11 @@ def examine(home: Home, device: str, *, try_device: Callable[..., dict[str, Json
     Args:
         home: whose caches, disk and data are looked at.
         device: as in `--device`.
-        try_device: (folder, device=...) -> facts, if it is not `device_probe.probe`.
+        try_device: (device=...) -> facts, if it is not `device_probe.probe`.
     """
     from compbench.run.device_probe import probe
 
-    with tempfile.TemporaryDirectory(prefix="compbench-doctor-") as folder:
-        found = (try_device or probe)(Path(folder), device=device)
+    found = (try_device or probe)(device=device)
     yield Finding("compbench", f"{metadata.version('compbench')}, Python {platform.python_version()}, {_torch(found)}")
     yield _device(found)
     yield _driver(found)

@@ -35,24 +35,9 @@ MOST_SILOS = 100
 PEAK_SLACK = 1.5
 """A share of the measured peak up to this means that the peak was measured badly; beyond it the FLOPs cannot be."""
 
-OURS = frozenset(
-    {
-        "train_steps_per_second",
-        "train_samples_per_second",
-        "sample_samples_per_second",
-        "sample_batch",
-        "latency_p50_ms",
-        "latency_p95_ms",
-        "latency_batch",
-        "peak_flops_per_second",
-        "share_of_peak_training",
-        "share_of_peak_sampling",
-        "energy_joules",
-        "referee_memory_bytes",
-        "distrust",
-    }
-)
-"""Fields of a profile that no contestant is asked for."""
+ITS_OWN = frozenset({"train_steps", "evaluations_per_sample", "parameters", "flops_per_train_step", "flops_per_sample"})
+ITS_OWN |= {"peak_memory_bytes", "stages", "extension", "silos"}
+"""Fields of a profile that a contestant is asked for.  All others are the parent's and the referee's."""
 Listener = Callable[[str, int, int], None]
 
 
@@ -142,7 +127,7 @@ def profile_of(
     """
     ours: dict[str, Json] = {"referee_memory_bytes": refereed.referee_memory_bytes}
     try:
-        said = Profile(**{name: value for name, value in measured.items() if name not in OURS})
+        said = Profile(**{name: value for name, value in measured.items() if name in ITS_OWN or name not in Profile.model_fields})
     except (ValidationError, TypeError, ValueError) as error:
         why = f"the contestant sent no profile: {' '.join(str(error).split())[:300]}"
         return Profile(**ours, stages=refereed.stages, distrust=why)

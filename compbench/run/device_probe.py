@@ -1,56 +1,40 @@
-"""What this machine's device does for a run, tried in a process of its own: `python -m compbench.run.device_probe FOLDER`.
-
-Prints one JSON object.  CUDA is started, the sandbox closes around the process, and then a tensor is made and a compiled
-function runs, as in a run.
-"""
+"""What this machine's device does for a run, tried as a run uses it: CUDA started, the sandbox closed, a function compiled."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 
+from compbench.errors import CompbenchError
 from compbench.files import Json
-from compbench.run.processes import own_places
-
-SECONDS = 300
-"""Longest wait: a first start of CUDA, and a first compilation."""
+from compbench.home import Home
+from compbench.run.isolated import answer_of, scratch
 
 
-def probe(folder: Path, *, device: str = "auto") -> dict[str, Json]:
-    """Try the device in a child that may write to `folder` alone.
+def probe(*, device: str = "auto") -> dict[str, Json]:
+    """Try the device in a child behind a contestant's border.
 
     Returns:
         `torch`, `device` and what worked; `error` says in one line what did not.
     """
-    words = [sys.executable, "-m", "compbench.run.device_probe", str(folder), device]
-    env = {**os.environ, **own_places(folder)}
     try:
-        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return {"error": f"the device did not answer within {SECONDS} s"}
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-        tail = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        return {"error": tail[:300]}
-    return dict(json.loads(lines[-1]))
+        with scratch() as folder:
+            arguments, home = {"device": device}, Home.of_user()
+            return answer_of("compbench.run.device_probe:look", arguments, dict[str, Json], folder, home=home, device=device)
+    except CompbenchError as error:
+        return {"error": str(error)[:300]}
 
 
-def look(folder: Path, device: str) -> dict[str, Json]:
-    """What `probe` reports, found in this process; the sandbox stays around it."""
-    from compbench import devices
-    from compbench.run import sandbox
-
-    found: dict[str, Json] = {"cuda_started": devices.start_cuda() if device != "cpu" else False}
+def look(progress: object, *, device: str) -> Iterator[dict[str, Json]]:
+    """What `probe` reports; for a process of its own."""
     import torch
 
-    found |= {"torch": torch.__version__, "cuda_of_torch": torch.version.cuda}
+    from compbench import devices
     from compbench.flow.compilation import compiles
+    from compbench.run import sandbox
 
-    sandbox.put_up(forbidden=(folder / "references",), writable=(folder,))
-    found["sandbox"] = sandbox.kind()
+    started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    found: dict[str, Json] = {"cuda_started": started, "sandbox": sandbox.kind()}
+    found |= {"torch": torch.__version__, "cuda_of_torch": torch.version.cuda}
     try:
         place = devices.resolve(device)
         x = torch.ones(64, 64, device=place)
@@ -62,8 +46,4 @@ def look(folder: Path, device: str) -> dict[str, Json]:
         found["compiles"] = compiles(place.type)
     except Exception as error:  # whatever it is, it is the answer
         found["error"] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
-    return found
-
-
-if __name__ == "__main__":
-    print(json.dumps(look(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "auto")))
+    yield found

@@ -126,10 +126,10 @@ def _checked(value: object, kind: type[T]) -> T:
         raise Ended("failed", f"the method's process sent a wrong answer: {where}: {first['msg']}"[:300]) from error
 
 
-def answer_of(function: str, arguments: Mapping[str, Json], kind: type[T], folder: Path, *, home: Home) -> T:
+def answer_of(function: str, arguments: Mapping[str, Json], kind: type[T], folder: Path, *, home: Home, device: str = "cpu") -> T:
     """The one value of a function.  Raises CompbenchError where the child ended without it."""
     try:
-        for value in values_of(function, arguments, kind, folder, home=home):
+        for value in values_of(function, arguments, kind, folder, home=home, device=device):
             return value
     except Ended as end:
         raise CompbenchError(end.reason) from end
@@ -144,15 +144,15 @@ def main(descriptor: int) -> int:
 
     channel = Channel.of_descriptor(descriptor)
     order = receive(channel, Call)
-    if order.device != "cpu":
-        devices.start_cuda()
-    sandbox.put_up(forbidden=map(Path, order.closed), writable=(Path(order.folder),))
 
     def progress(stage: str, done: int, total: int) -> None:
         Progress(stage=stage, done=done, total=total).send(channel)
 
     count = 0
     try:
+        if order.device != "cpu":
+            devices.start_cuda()
+        sandbox.put_up(forbidden=map(Path, order.closed), writable=(Path(order.folder),))
         module, _, name = order.function.partition(":")
         for value in getattr(import_module(module), name)(progress, **order.arguments):
             Value(value=value).send(channel)

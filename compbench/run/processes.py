@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from compbench.devices import num_cores, thread_variables
 from compbench.errors import Unwritable
@@ -80,7 +80,11 @@ class Process:
         self.role, self.log = role, log
         self.control, theirs = Channel.pair()
         descriptors = [channel.socket.fileno() for channel in (theirs, *peers)]
-        with _opened(log) as output:
+        try:
+            output = log.open("wb")
+        except OSError as error:
+            raise Unwritable.of(log, error) from error
+        with output:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "compbench.run.supervisor", str(len(descriptors)), *words, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
@@ -272,16 +276,6 @@ def own_places(folder: Path) -> dict[str, str]:
     except OSError as error:
         raise Unwritable.of(folder, error) from error
     return {"TMPDIR": str(temporary), **{name: str(compiled / place) for name, place in COMPILED.items()}}
-
-
-@contextlib.contextmanager
-def _opened(log: Path) -> Iterator[BinaryIO]:
-    try:
-        file = log.open("wb")
-    except OSError as error:
-        raise Unwritable.of(log, error) from error
-    with file:
-        yield file
 
 
 def log_tail(log: Path, count: int = 4000) -> str:

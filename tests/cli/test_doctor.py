@@ -22,7 +22,7 @@ WELL: dict[str, Any] = {
 
 
 def findings(home: Path, **changes: Any) -> dict[str, doctor.Finding]:
-    found = doctor.examine(Home(home), "auto", try_device=lambda folder, device: {**WELL, **changes})
+    found = doctor.examine(Home(home), "auto", try_device=lambda device: {**WELL, **changes})
     return {finding.subject: finding for finding in found}
 
 
@@ -68,7 +68,7 @@ def test_a_home_that_cannot_be_written_is_found(tmp_path: Path) -> None:
 def test_the_exit_status_says_whether_runs_will_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
     for facts, status in ((WELL, 0), ({"error": "no device"}, 1)):
-        monkeypatch.setattr(device_probe, "probe", lambda folder, device, facts=facts: facts)
+        monkeypatch.setattr(device_probe, "probe", lambda device, facts=facts: facts)
         done = CliRunner().invoke(main, ["doctor", "--json"])
         assert done.exit_code == status
         assert len(json.loads(done.stdout)) == 10
@@ -76,8 +76,8 @@ def test_the_exit_status_says_whether_runs_will_work(monkeypatch: pytest.MonkeyP
 
 def test_this_machine_s_device_is_tried_inside_the_sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # compiling takes long and has tests of its own
-    found = device_probe.probe(tmp_path, device="cpu")
+    found = device_probe.probe(device="cpu")
     assert found["device"] == found["name"] == "cpu"
     assert found["works"]
     assert found["torch"] == torch.__version__
-    assert "error" in device_probe.probe(tmp_path, device="cuda:7")
+    assert "error" in device_probe.probe(device="cuda:7")
