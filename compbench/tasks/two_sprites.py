@@ -54,7 +54,7 @@ class Settings(CoverageSettings):
 
 BUDGETS = {
     "quick": Budget(
-        train_steps=1500,
+        train_steps=4000,
         batch_size=32,
         width=32,
         patch=4,
@@ -68,7 +68,7 @@ BUDGETS = {
 BUDGETS["smoke"] = BUDGETS["quick"].model_copy(
     update={"train_steps": 12, "batch_size": 16, "width": 16, "sample_steps": 2, "warmup_steps": 2}
 )
-BUDGETS["standard"] = BUDGETS["quick"].model_copy(update={"train_steps": 6000, "ema_decay": 0.997})
+BUDGETS["standard"] = BUDGETS["quick"].model_copy(update={"train_steps": 12_000, "ema_decay": 0.997})
 BUDGETS["paper"] = Budget(
     train_steps=390_000,
     batch_size=512,
