@@ -57,3 +57,13 @@ def test_what_people_read_is_plain_present_day_english() -> None:
         if QUAINT.search(line)
     ]
     assert found == []
+
+
+def test_the_page_for_authors_names_every_field_that_a_method_is_given() -> None:
+    from dataclasses import fields
+
+    from compbench.interfaces import Context, Method, Problem, Request
+
+    page = (ROOT / "docs" / "plugins.md").read_text()
+    names = [field.name for kind in (Problem, Context, Method) for field in fields(kind)] + list(Request._fields)
+    assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []

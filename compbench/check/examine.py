@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -246,3 +246,18 @@ def findings(
         yield failed("loads", "", f"it is {loaded.state}: {loaded.reason}")
         return
     yield from examine(loaded.value, only=only, device=device, begin=begin)
+
+
+def findings_of(progress: Callable[[str, int, int], None], *, kind: Literal["tasks", "metrics"], name: str) -> Iterator[Finding]:
+    """The findings about a task or a metric, in a process of its own."""
+    from compbench.check.metric_clauses import of_metric
+    from compbench.check.task_clauses import of_task
+
+    progress("loads/", 0, 0)
+    registry = Registry()
+    loaded = registry.attempt(registry.entry(kind, name))
+    if loaded.state != "ok":
+        yield failed("loads", "", f"it is {loaded.state}: {loaded.reason}")
+        return
+    progress(f"{kind}/", 0, 0)
+    yield from of_task(loaded.value, registry) if kind == "tasks" else of_metric(loaded.value)

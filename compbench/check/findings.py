@@ -118,6 +118,30 @@ CLAUSES: dict[str, Clause] = {
         "nothing is imported while fit and sample are timed",
         "import at the top of the plugin's file",
     ),
+    "floor": Clause(
+        "a metric gives the same metric between two real samples as its floor, which real samples reach and noise does not",
+        "return Value(value, floor), the floor computed from pair.real and pair.floor as the value is from pair.generated",
+    ),
+    "repeatable": Clause(
+        "a metric of the same samples and seed is the same number, and the samples are left as they were",
+        "draw from the generator that compute is given",
+    ),
+    "monotone": Clause(
+        "some known corruption of the samples makes a metric worse at every step",
+        "look at its direction, and at whether it looks at the generated samples at all",
+    ),
+    "primary": Clause(
+        "a task's evaluation gives one primary score, of the name that the task declares, with a ceiling or a floor",
+        "give Score(primary=True, ...) for Task(primary=...) and for no other",
+    ),
+    "ceiling": Clause(
+        "ceilings and floors of the ranked metric are better than what noise gets",
+        "compute ceiling and floor on real data of the split, by the very code that scores samples",
+    ),
+    "collapse": Clause(
+        "one example of each combination over and over is not better than real data in what ranks the board",
+        "rank by a distance between laws, not by how near samples come to a place",
+    ),
     "time": Clause(
         "all checks end within the time limit", "look at what hangs or is slow; a tiny problem is fitted and sampled in seconds"
     ),
@@ -125,8 +149,9 @@ CLAUSES: dict[str, Clause] = {
 }
 """In the order in which they are checked; the first and the last two are not checks that can be asked for."""
 
-CHECKS = tuple(name for name in CLAUSES if name not in ("loads", "time", "process"))
-"""Names for --only."""
+OF_METRICS, OF_TASKS = ("floor", "repeatable", "monotone"), ("primary", "ceiling", "collapse")
+CHECKS = tuple(name for name in CLAUSES if name not in ("loads", "time", "process", *OF_METRICS, *OF_TASKS))
+"""Names for --only: what is checked of methods."""
 
 
 class Finding(NamedTuple):

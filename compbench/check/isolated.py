@@ -22,16 +22,18 @@ from compbench.run.processes import Ended, last_line
 def check(
     method: str,
     *,
+    kind: str = "methods",
     plugins: Sequence[Path] = (),
     only: Sequence[str] = (),
     device: str = "auto",
     time_limit: float = 600.0,
     threads: int = 1,
 ) -> Report:
-    """Check one method in a process of its own.
+    """Check one method, task or metric in a process of its own.
 
     Args:
-        method: name of an installed method, or of one in `plugins`.
+        method: its name; a method may be one in `plugins`.
+        kind: methods, tasks or metrics.
         plugins: files of methods that are not installed.
         only: names of checks; () is all.
         device: auto (the CPU, then the first GPU if there is one), cpu, cuda or cuda:N.
@@ -47,14 +49,16 @@ def check(
     start = time.monotonic()
     files = [str(file.resolve()) for file in plugins]
     arguments = {"method": method, "plugins": files, "only": list(only), "device": device}
+    if kind != "methods":
+        arguments = {"kind": kind, "name": method}
     findings = tuple(_findings(arguments, time_limit, threads))
     return Report(method, findings, time.monotonic() - start)
 
 
-def check_all(methods: Sequence[str], *, jobs: int, **options: Any) -> Iterator[Report]:
-    """Check several methods, `jobs` of them at a time; reports come in the order of the names, as soon as they can."""
+def check_all(names: Sequence[tuple[str, str]], *, jobs: int, **options: Any) -> Iterator[Report]:
+    """Check several (kind, name), `jobs` of them at a time; reports come in the order of the names, as soon as they can."""
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        yield from pool.map(lambda name: check(name, **options), methods)
+        yield from pool.map(lambda one: check(one[1], kind=one[0], **options), names)
 
 
 def _findings(arguments: Mapping[str, Any], time_limit: float, threads: int) -> Iterator[Finding]:
@@ -65,8 +69,8 @@ def _findings(arguments: Mapping[str, Any], time_limit: float, threads: int) -> 
         nonlocal at
         at = stage
 
-    found = "compbench.check.examine:findings"
-    options = {"home": Home.of_user(), "device": arguments["device"], "threads": threads, "seconds": time_limit}
+    found = "compbench.check.examine:findings" if "device" in arguments else "compbench.check.examine:findings_of"
+    options = {"home": Home.of_user(), "device": arguments.get("device", "cpu"), "threads": threads, "seconds": time_limit}
     try:
         with scratch() as folder:
             yield from values_of(found, arguments, Finding, folder, listener=note, **options)

@@ -39,12 +39,13 @@ def check(
     time_limit: float,
     jobs: int,
 ) -> None:
-    """Check that methods keep the contract, on tiny problems of every kind of event that they claim.
+    """Check that methods keep the contract, on tiny problems of every kind of event that they claim; or tasks, or metrics.
 
     \b
     compbench check my-method
+    compbench check my-task my-metric
 
-    NAME may be a pattern: 'dcfm-*'.  Each method runs in a process of its own.  Exit status: 0 all is well, 1 something
+    NAME may be a pattern of methods: 'dcfm-*'.  Each runs in a process of its own.  Exit status: 0 all is well, 1 something
     failed, 2 wrong usage.
     """
     import json
@@ -59,10 +60,13 @@ def check(
         words = [entry.name for entry in Registry(files).entries("methods") if str(entry.file) in map(str, files)]
     if not words:
         raise CompbenchError("which method? Give NAME, --plugin FILE.py or --all; `compbench list` shows what there is.")
-    methods = list(dict.fromkeys(name for word in words for name in names_of("methods", word, files)))
+    registry = Registry(files)
+    others = [(kind, word) for word in words for kind in ("tasks", "metrics") if word in registry.names(kind)]
+    methods = [word for word in words if word not in {name for _, name in others} or word in registry.names("methods")]
+    found = dict.fromkeys([("methods", name) for word in methods for name in names_of("methods", word, files)] + others)
     checks = [name for word in only for name in word.split(",") if name]
     reports = []
-    for report in check_all(methods, jobs=jobs, plugins=files, only=checks, device=device, time_limit=time_limit):
+    for report in check_all(list(found), jobs=jobs, plugins=files, only=checks, device=device, time_limit=time_limit):
         reports.append(report)
         for line in () if as_json else report.lines(verbose=verbose):
             click.echo(line)

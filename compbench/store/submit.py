@@ -129,6 +129,11 @@ def _check_plugin(record: Record, registry: Registry) -> None:
     for what, checkout in ((plugin.distribution, record.code.plugin), ("compbench", record.code.compbench)):
         if checkout.clean is False:
             raise CompbenchError(f"was made by {what} with changes that are not committed: commit them and run it again.")
+    if record.has_meaning and not record.code.plugin.commit:
+        raise CompbenchError(
+            f"was made by {plugin.distribution}, whose code is in no git repository, so no one else can get it as it was: "
+            "commit it to one, install it from there with `pip install -e`, and run it again."
+        )
 
 
 def _check_protocol(record: Record, registry: Registry) -> None:

@@ -68,6 +68,10 @@ def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(tmp_p
         ({"more": {"plugin": Plugin(distribution="other", version="2")}}, "from other; installed is"),
         ({"more": {"code": Code(plugin=EDITED)}}, "by compbench-methods with changes that are not committed"),
         ({"more": {"code": Code(compbench=EDITED)}}, "by compbench with changes that are not committed"),
+        (
+            {"more": {"code": Code(parts={"method": "0" * 64}, compbench=COMMITTED)}},
+            "compbench-methods, whose code is in no git repository",
+        ),
         ({"task_version": 99}, "version 99 of 'shapes3d-heavy'"),
         ({"metrics": {"accuracy": 99}}, "version 99 of metric 'accuracy'"),
         ({"task": "no-such-task"}, "no task named"),
