@@ -44,6 +44,7 @@ class Learner(Subject):
 
     def __init__(self, method: Method, known: KnownAnswer, device: torch.device, room: Path) -> None:
         super().__init__(method, known.tiny, device, room)
+        self.settings = method.settings()
         self.known = known
         self.precision = "bf16" if devices.precision("auto", device) == "bf16" else "fp32"
         self.asked = known.conditions().to(device)
@@ -139,6 +140,8 @@ def precision(subject: Subject) -> str | None:
 def mixed(subject: Subject) -> str | None:
     """Another condition in every row; rows in other company; a request of more than 128 rows where samples are small."""
     condition, noise = _mixed_request(subject)
+    if subject.method.couples_rows:
+        return "it declares that rows of a request share something: their law is what `learns` looks at"
     sample = partial(subject.sample, precision="fp32")
     whole = sample(condition, noise)
     if whole.shape != noise.shape:
@@ -163,8 +166,6 @@ def _in_other_company(subject: Subject, condition: Tensor, noise: Tensor, whole:
     changed[others] = condition[others.roll(1)]
     other[others] *= -1
     made = subject.sample(changed, other, precision="fp32")
-    if subject.method.couples_rows:
-        return "it declares that rows of a request share something: their law is what `learns` looks at"
     _same(subject, made[stay], whole[stay], "rows change with the conditions and the noise of other rows")
     return "it draws random numbers of its own: rows are compared in their places"
 

@@ -16,7 +16,7 @@ from compbench.check import side_effects
 from compbench.check.tiny_problems import ROWS, Tiny
 from compbench.context import NoCheckpoints
 from compbench.errors import Refused
-from compbench.interfaces import Context, Method, Problem, Request
+from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
 from compbench.run import counted
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Subject:
 
     def __init__(self, method: Method, tiny: Tiny, device: torch.device, room: Path) -> None:
         self.method, self.tiny, self.device, self.room = method, tiny, device, room
-        self.settings = method.settings()
+        self.settings = _short(method, tiny.make(device).budget.sample_steps)
         self.changes: list[str] = []
         self.returned_wrong = False
         self.imports = side_effects.Imports()
@@ -215,3 +215,15 @@ class Subject:
         """All x1 that were drawn from the problem's silos."""
         silos = [*problem.federation._silos, *([problem.singles] if problem.singles is not None else [])]
         return [x1 for silo in silos for x1 in getattr(silo, "drawn", [])]
+
+
+STEPS_OF_ITS_OWN = ("num_levels", "num_steps")
+"""Settings by which a sampler takes other steps than the budget's."""
+
+
+def _short(method: Method, sample_steps: int) -> MethodSettings:
+    """The default settings, with no more steps of its own than the tiny problem's budget has."""
+    default = method.settings()
+    own = {name: getattr(default, name, None) for name in STEPS_OF_ITS_OWN}
+    changes = {name: sample_steps for name, steps in own.items() if isinstance(steps, int) and steps > sample_steps}
+    return method.settings(**{**default.model_dump(), **changes}) if changes else default

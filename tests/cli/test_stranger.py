@@ -65,6 +65,11 @@ def test_a_stranger_gets_from_new_to_the_board(stranger: Stranger) -> None:
     few = [word for check in ("conditions", "null", "determinism") for word in ("--only", check)]  # all: the example's own test
     stranger.compbench("check", "my-method", *few, "--time-limit", 600)
 
+    own = ("git", "-C", stranger.folder / "compbench-my-method")  # `submit` takes what others can get
+    stranger.says(*own, "init", "-q")
+    stranger.says(*own, "add", "-A")
+    stranger.says(*own, "-c", "user.name=stranger", "-c", "user.email=s@example.org", "commit", "-qm", "Begin")
+
     run = (
         "--method",
         "my-method",
