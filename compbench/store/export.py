@@ -113,7 +113,7 @@ def export(found: Sequence[Record], destination: Path) -> int:
         raise CompbenchError(f"'{destination.name}' says neither CSV nor parquet: name a file that ends in .csv or .parquet.")
     table = frame(found)
     if destination.suffix == ".csv":
-        words = list(table.select_dtypes("string").columns)
+        words: list[str] = list(table.select_dtypes("string").columns)
         table[words] = table[words].map(text, na_action="ignore")
         write_atomically(destination, table.to_csv(index=False, lineterminator="\n").encode())
         return len(table)
