@@ -217,6 +217,16 @@ def test_the_shipped_suite_has_every_gate_and_only_what_is_installed() -> None:
         assert registry.entry("tasks", cell.task).name == cell.task
 
 
+def test_the_shipped_suite_scores_a_trained_method_on_every_kind_of_event() -> None:
+    from compbench.registry import Registry
+
+    registry = Registry()
+    scored = [cell for cell in suite.read("compbench-ci").cell if "scores" in cell.gates]
+    assert {registry.load("tasks", cell.task).event.kind for cell in scored} == {"vector", "image", "trajectory"}
+    learned = [cell for cell in scored if not registry.load("methods", cell.method).oracle]
+    assert min(cell.set["budget.train_steps"] for cell in learned) >= 300
+
+
 def test_the_workflow_is_valid_and_calls_the_gate() -> None:
     import yaml
 
