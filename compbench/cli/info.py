@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
@@ -15,11 +15,11 @@ from rich.table import Table
 from compbench.cli import output, task_groups
 from compbench.cli.options import home_of_user
 from compbench.files import Json
-from compbench.run.messages import LineOfText
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from compbench.cli.loaded_method import OfMethod
     from compbench.interfaces import Method, Metric, Task
     from compbench.registry import Entry, Kind, Registry
     from compbench.sweep.executor import Executor
@@ -140,17 +140,9 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-class OfMethod(NamedTuple):
-    """What only a loaded method says of itself; its settings as `info` prints them."""
-
-    version: int
-    runs_on: LineOfText
-    can_extend: bool
-    settings: dict[LineOfText, LineOfText]
-
-
 def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) -> dict[str, Json]:
     """What `info` says of a method: where it is from, and its settings with bounds.  Its code runs behind a border."""
+    from compbench.cli.loaded_method import OfMethod
     from compbench.home import Home
     from compbench.run.isolated import answer_of, scratch
 
@@ -173,6 +165,7 @@ def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) ->
 
 def loaded_facts(progress: object, *, name: str, plugins: Sequence[str]) -> Iterator[OfMethod]:
     """The facts of a method, for a process of its own."""
+    from compbench.cli.loaded_method import OfMethod
     from compbench.registry import Registry
 
     method = Registry(tuple(map(Path, plugins))).load("methods", name)

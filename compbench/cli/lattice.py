@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from compbench.board.cells import by_distance
-from compbench.interfaces import CellCount, Score
+if TYPE_CHECKING:
+    from compbench.interfaces import CellCount, Score
 
 WIDEST = 24
 """Columns of a lattice that is drawn."""
@@ -13,6 +14,8 @@ WIDEST = 24
 
 def lines(scores: Sequence[Score]) -> Iterator[str]:
     """What a record's scores say by cell; nothing for a record without counts."""
+    from compbench.board.cells import by_distance
+
     known = {score.split: score for score in scores if score.by_cell}
     heldout, seen = known.get("heldout"), known.get("seen")
     if heldout is None:

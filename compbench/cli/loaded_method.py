@@ -1,0 +1,16 @@
+"""What `info` asks of a loaded method; apart, because its types are pydantic's, which `list` and `--help` do not load."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from compbench.run.messages import LineOfText
+
+
+class OfMethod(NamedTuple):
+    """What only a loaded method says of itself; its settings as `info` prints them."""
+
+    version: int
+    runs_on: LineOfText
+    can_extend: bool
+    settings: dict[LineOfText, LineOfText]
