@@ -93,8 +93,11 @@ def show_record(record: Record, path: Path, *, reused: bool) -> None:
         for line in _profile_lines(record):
             console.print(line)
         if record.notes:
-            told = (f"{name} {value:.3g}" for name, value in record.notes.items() if isinstance(value, float))
-            console.print(f"noted by the method: {escape(', '.join(told))}")
+            numbers = {name: value for name, value in record.notes.items() if isinstance(value, float)}
+            for who, ours in (("counted by the harness", True), ("noted by the method", False)):
+                told = [f"{name} {value:.6g}" for name, value in numbers.items() if name.startswith("counted ") is ours]
+                if told:
+                    console.print(f"{who}: {escape(', '.join(told).replace('counted ', ''))}")
     console.print(f"record  {escape(str(path))}", soft_wrap=True)
     for artifact in record.artifacts:
         console.print(f"picture {escape(str(path.with_name(artifact.name)))}", soft_wrap=True)

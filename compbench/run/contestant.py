@@ -21,7 +21,7 @@ from compbench.errors import Cancelled, CompbenchError, Refused
 from compbench.files import Json, load_tensors, save_tensors
 from compbench.interfaces import Checkpoints, Context, Method, Problem, Request, Source
 from compbench.registry import Registry
-from compbench.run import training_curve
+from compbench.run import counted, training_curve
 from compbench.run.checkpoints import FileCheckpoints
 from compbench.run.fit_cache import FIT_FILE, facts_of_fit
 from compbench.run.messages import WARM_UP, ContestantDescribed, Fit, Fitted, Measured, Open, Opened
@@ -113,7 +113,8 @@ class Contestant:
         context = task_context(self.request, source, self.device, precision=self.precision, cache=self.own / "cache")
         with profiling.timed(self.device) as clock:
             problem = self.task.open(context).problem(self.budget)
-        self.problem = problem if self.oracle else replace(problem, oracle=None)
+        self._tally = counted.Tally()
+        self.problem = counted.counted(problem if self.oracle else replace(problem, oracle=None), self._tally)
         self._keep("data", clock.wall[0], clock.cpu[0])
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
@@ -137,7 +138,12 @@ class Contestant:
         self._shared = bool(order.shared) and self._taken_from(order)
         if not self._shared:
             self._stop_at(order.stops)
-            self.model = self._own_fit()
+            before = self._tally.copy()
+            with self._tally.counting_steps():
+                self.model = self._own_fit()
+            used = self._tally.since(before)
+            excess = counted.fit_excess(self.problem, used, before=before, reported=self._steps)
+            self._notes.add("counted", 1, {**vars(used), "beyond_budget": float(bool(excess))})
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
                 save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
         ledger = self.problem.federation.ledger()
