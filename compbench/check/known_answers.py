@@ -34,7 +34,7 @@ LEAST_EFFECT = 0.3
 LOOSE = 3
 """The same for methods of one sample a condition, which follow no path, over that."""
 
-SPREADS = (0.4, 2.6)
+SPREADS = (0.3, 2.6)
 """Least and largest spread around the median, over the true one, of methods that draw."""
 
 ORACLE_SPREADS = (0.65, 1.55)
