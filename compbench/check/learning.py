@@ -119,7 +119,8 @@ def precision(subject: Subject) -> str | None:
         few = slice(0, 9)
         condition, noise = subject.asked[few], subject.noise(len(subject.asked))[few]
         made = subject.sample(condition, noise, precision="fp32")
-        if subject.verdict is None and subject.known.own_share(condition, made) < 0.5:
+        share = subject.known.own_share
+        if share(condition, made) < share(condition, subject.first_samples[few]) - 0.5:
             raise Broken(f"a model that obeys in {own} does not in fp32", PRECISION)
         return None
     subject.fit_precision = own
