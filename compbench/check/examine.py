@@ -24,7 +24,7 @@ from compbench.check.findings import CHECKS, Finding, Report, failed
 from compbench.check.known_answers import KNOWN
 from compbench.check.learning import LEARNER_CHECKS, Learner
 from compbench.check.subject import Broken, RefusedProblem, Skipped, Subject
-from compbench.check.tiny_problems import PROBLEMS
+from compbench.check.tiny_problems import OBJECTS, PROBLEMS
 from compbench.errors import CompbenchError, Refused
 from compbench.interfaces import Method
 from compbench.registry import Registry
@@ -94,6 +94,9 @@ class History:
 
 def _problems(method: Method, place: torch.device) -> Iterator[tuple[str, Callable[[Path], Subject]]]:
     """The problems that a method claims, cheap ones first, and then those with known answers."""
+    if "objects" in method.needs:
+        yield OBJECTS.name, partial(Subject, method, OBJECTS, place)
+        return
     for tiny in PROBLEMS:
         if applies(method, tiny, place):
             yield tiny.name, partial(Subject, method, tiny, place)

@@ -6,6 +6,7 @@ silos         the vectors in three silos, each with cells of its own
 image         colours of two halves of an image
 bumps         one image a position, deterministic, with stripes as examples of one factor alone
 trajectory    paths from a start to an end
+objects       two objects in a picture, each lights its own half; for methods that need objects, which get no other
 """
 
 from __future__ import annotations
@@ -243,6 +244,24 @@ PROBLEMS = (
     Tiny("bumps", _bumps),
     Tiny("trajectory", _trajectory),
 )
+
+
+def _objects(device: torch.device) -> Problem:
+    """Two objects, the front one in the left half: its colour is a channel, its height half or all of the picture."""
+    names = ("front colour", "front height", "back colour", "back height")
+    space = FactorSpace([Factor(name, 2) for name in names])
+    holdout = Holdout.by_rule(space, names, lambda *cell: cell == (1, 1, 1, 1))
+    cells = _seen(holdout)
+    x1 = torch.full((len(cells), 2, SIDE, SIDE), -1.0)
+    for row, (front, tall, back, high) in enumerate(cells.tolist()):
+        x1[row, front, : SIDE // (2 - tall), : SIDE // 2] = 1.0
+        x1[row, back, : SIDE // (2 - high), SIDE // 2 :] = 1.0
+    silo = OnDevice(TableSilo("objects", x1, cells), device)
+    budget, event = BUDGET.model_copy(update={"width": 8}), Event("image", (2, SIDE, SIDE))
+    return Problem(space, event, Federation([silo]), budget, holdout, composed=(0, 1, 2, 3), deterministic=True)
+
+
+OBJECTS = Tiny("objects", _objects)
 
 
 def opened(condition: Tensor, column: int) -> Tensor:
