@@ -141,10 +141,13 @@ def at_constant_rate(budget: Budget, steps: int, rate: float) -> Budget:
 
 def held_near(loss: Loss, net: VelocityNet, mu: float) -> Loss:
     """loss + mu / 2 |theta - theta_0|^2, theta_0 the network's weights as they are now: FedProx's proximal term."""
-    start = {name: weight.detach().clone() for name, weight in net.named_parameters()}
+    start = [weight.detach().clone() for weight in net.parameters()]
 
     def held(asked: Any, batch: Batch, generator: Generator) -> Tensor:
-        away = sum((weight - start[name].to(weight.device)).square().sum() for name, weight in net.named_parameters())
+        weights = list(net.parameters())
+        if start[0].device != weights[0].device:  # training has moved the network since
+            start[:] = [value.to(weight.device) for value, weight in zip(start, weights, strict=True)]
+        away = sum((weight - value).square().sum() for weight, value in zip(weights, start, strict=True))
         return loss(asked, batch, generator) + mu / 2 * away
 
     return held

@@ -79,7 +79,8 @@ def test_a_dry_sweep_prints_the_grid_in_order(cli) -> None:
         "head_width=1,2",
         "--dry-run",
     ).output
-    assert len(output.splitlines()) == 8
+    assert len(output.splitlines()) == 9
+    assert output.splitlines()[-1] == "0 of 8 runs are there, 8 are missing."
     assert output.splitlines()[0] == "mono shapes3d-medium seed=0 quick {'head_width': 1}"
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from support import stand_in
 
-from compbench.check.tiny_problems import BUDGET, PROBLEMS, ROWS
+from compbench.check.tiny_problems import BUDGET, OBJECTS, PROBLEMS, ROWS
 from compbench.context import NoCheckpoints
 from compbench.flow.independence import draw_one
 from compbench.flow.transfer import numbers, send
@@ -23,7 +23,7 @@ TRAIN_STEPS, SAMPLE_STEPS = 4, 2
 
 REGISTRY = Registry()
 METHODS = {entry.name: REGISTRY.load("methods", entry.name) for entry in REGISTRY.entries("methods")}
-TINY = {tiny.name: tiny for tiny in PROBLEMS}
+TINY = {tiny.name: tiny for tiny in (*PROBLEMS, OBJECTS)}
 OF_KIND = {"vector": ("vector", "perturbation", "silos"), "image": ("bumps", "image"), "trajectory": ("trajectory",)}
 
 
@@ -31,6 +31,8 @@ def problems(name: str, method: Method) -> list[str]:
     """Names of the tiny problems that a method takes, the quickest first."""
     if method.oracle:
         return ["perturbation"]
+    if "objects" in method.needs:
+        return ["objects"]
     found = [problem for kind in method.kinds for problem in OF_KIND[kind]]
     return ["bumps"] if name == "stripes" else found
 
@@ -42,8 +44,9 @@ SHORT = [(name, problem) for name, problem in CASES if problem == problems(name,
 def logs_of(name: str, problem_name: str, times: int) -> dict[str, stand_in.Log]:
     """A fit and a request with so many times the steps, and what each made the host wait for."""
     method, logs = METHODS[name], {}
-    changes = {"mcmc": {"num_levels": SAMPLE_STEPS * times}, "fedflow": {"rounds": 2}}  # where the budget has no say
-    settings = method.settings(**changes.get(name.removesuffix("-oracle"), {}))
+    own = {"num_levels": SAMPLE_STEPS * times} if name.startswith("mcmc") else {}  # where the budget has no say
+    rounds = {"rounds": 2} if "rounds" in method.settings.model_fields else {}
+    settings = method.settings(**own, **rounds)
 
     def context(seed: int) -> Context:
         torch.manual_seed(seed)

@@ -41,7 +41,9 @@ class SlotDecoder(nn.Module):
         self.ground = nn.Parameter(torch.zeros(channels, 1, 1))
 
     def forward(self, condition: Tensor) -> Tensor:
-        codes = torch.cat([self.encoding(condition[:, list(columns)]) for columns in self.slots])  # (S B, E)
+        codes = torch.cat(
+            [self.encoding(torch.stack([condition[:, k] for k in columns], 1)) for columns in self.slots]
+        )  # (S B, E)
         decoded = self.decoder(codes).float().sigmoid().unflatten(0, (len(self.slots), -1))  # (S, B, C + 1, H, W)
         image = self.ground.sigmoid().expand_as(decoded[0, :, :-1])
         for own in reversed(decoded):
