@@ -101,7 +101,8 @@ def _problems(method: Method, place: torch.device) -> Iterator[tuple[str, Callab
         if applies(method, tiny, place):
             yield tiny.name, partial(Subject, method, tiny, place)
     for known in KNOWN:
-        if applies(method, known.tiny, place) and (method.oracle or known.separated):
+        alone = "silos" in method.needs and len(known.tiny.make(place).federation) < 2  # nothing to merge there
+        if not alone and applies(method, known.tiny, place) and (method.oracle or known.separated):
             yield known.tiny.name, partial(Learner, method, known, place)
 
 
