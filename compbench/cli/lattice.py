@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,4 @@ def product_of_factors(joint: Score, scores: Sequence[Score]) -> float | None:
     known = [value for value in each if value is not None]
     if len(known) < 2:
         return None
-    product = 1.0
-    for value in known:
-        product *= value
-    return product
+    return math.prod(known)

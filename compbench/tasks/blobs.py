@@ -31,9 +31,9 @@ SILOS = {
 BUDGETS = {
     "paper": Budget(train_steps=20_000, batch_size=512, width=256, learning_rate=1e-3, ema_decay=0.999, sample_steps=100),
     "quick": Budget(train_steps=2000, batch_size=128, width=64, learning_rate=2e-3, ema_decay=0.99, sample_steps=50),
-    "standard": Budget(train_steps=2000, batch_size=128, width=64, learning_rate=2e-3, ema_decay=0.99, sample_steps=50),
     "smoke": Budget(train_steps=30, batch_size=32, width=32, learning_rate=2e-3, ema_decay=0.9, sample_steps=5),
 }
+BUDGETS["standard"] = BUDGETS["quick"]
 """The paper states no budget; `paper` is `quick` at length.  Steps are those of each silo, in all its stages together."""
 
 

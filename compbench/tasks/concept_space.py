@@ -18,6 +18,7 @@ from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Budget, Event, Score, Source, Task, TaskContext
+from compbench.tasks.cmnist import BUDGETS as DIGIT_BUDGETS
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.lattice_images import Lattices, OpenLattice, Referee, binned
 
@@ -41,16 +42,7 @@ class Settings(CoverageSettings):
 
 
 BUDGETS = {
-    "smoke": Budget(
-        train_steps=6,
-        batch_size=16,
-        width=16,
-        patch=4,
-        prediction="denoised",
-        learning_rate=2e-3,
-        ema_decay=0.9,
-        sample_steps=3,
-    ),
+    "smoke": DIGIT_BUDGETS["smoke"],
     "quick": Budget(
         train_steps=800,
         batch_size=32,
@@ -64,17 +56,7 @@ BUDGETS = {
     ),
 }
 BUDGETS["standard"] = BUDGETS["quick"].model_copy(update={"train_steps": 3200, "ema_decay": 0.997})
-BUDGETS["paper"] = Budget(
-    train_steps=20_000,
-    batch_size=128,
-    width=64,
-    learning_rate=2e-4,
-    final_learning_rate=1e-5,
-    warmup_steps=500,
-    ema_decay=0.999,
-    sample_steps=100,
-    checkpoint_seconds=300.0,
-)
+BUDGETS["paper"] = DIGIT_BUDGETS["paper"]
 GUIDANCE = 2.0
 
 

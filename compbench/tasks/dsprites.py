@@ -22,8 +22,9 @@ from compbench.data.lattice import choose_source
 from compbench.data.lattices import DSPRITES
 from compbench.factors import Factor, FactorSpace
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Event, Source, Task, TaskContext
+from compbench.interfaces import Event, Source, Task, TaskContext
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
+from compbench.tasks.image_holdout import budgets
 from compbench.tasks.lattice_images import Lattices, OpenLattice, Referee, binned
 
 if TYPE_CHECKING:
@@ -73,34 +74,7 @@ PATTERNS = {
     "position": Pattern(("x", "y"), in_the_middle, "a square of positions held out"),
 }
 
-PAPER = Budget(
-    train_steps=100_000,
-    batch_size=256,
-    width=64,
-    learning_rate=2e-4,
-    final_learning_rate=1e-5,
-    warmup_steps=5_000,
-    ema_decay=0.999,
-    sample_steps=100,
-    checkpoint_seconds=300.0,
-)
-QUICK = Budget(
-    train_steps=2200,
-    batch_size=32,
-    width=32,
-    patch=4,
-    prediction="denoised",
-    learning_rate=2e-3,
-    warmup_steps=100,
-    ema_decay=0.997,
-    sample_steps=20,
-)
-BUDGETS = {
-    "smoke": QUICK.model_copy(update={"train_steps": 12, "batch_size": 16, "width": 16, "sample_steps": 4}),
-    "quick": QUICK,
-    "standard": QUICK.model_copy(update={"train_steps": 6600, "ema_decay": 0.999}),
-    "paper": PAPER,
-}
+BUDGETS = budgets("shapes3d", extend=False)
 GUIDANCE = 2.0
 
 

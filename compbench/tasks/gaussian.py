@@ -79,16 +79,6 @@ BUDGETS = {
         gradient_clip=1e9,
         sample_steps=100,
     ),
-    "standard": Budget(
-        train_steps=6000,
-        batch_size=512,
-        width=256,
-        learning_rate=1e-3,
-        final_learning_rate=1e-5,
-        ema_decay=0.99,
-        gradient_clip=1e9,
-        sample_steps=100,
-    ),
     "smoke": Budget(
         train_steps=60,
         batch_size=66,
@@ -99,6 +89,7 @@ BUDGETS = {
         sample_steps=20,
     ),
 }
+BUDGETS["standard"] = BUDGETS["quick"].model_copy(update={"train_steps": 6000})
 """`paper` has no warm-up, decay, average or clip: Adam at 2e-4 for 20,000 steps."""
 
 

@@ -62,16 +62,6 @@ BUDGETS = {
         ema_decay=0.99,
         sample_steps=20,
     ),
-    "standard": Budget(
-        train_steps=6000,
-        batch_size=64,
-        width=16,
-        prediction="denoised",
-        learning_rate=2e-3,
-        warmup_steps=100,
-        ema_decay=0.997,
-        sample_steps=40,
-    ),
     "smoke": Budget(
         train_steps=15,
         batch_size=16,
@@ -82,6 +72,9 @@ BUDGETS = {
         sample_steps=3,
     ),
 }
+BUDGETS["standard"] = BUDGETS["quick"].model_copy(
+    update={"train_steps": 6000, "warmup_steps": 100, "ema_decay": 0.997, "sample_steps": 40}
+)
 """Steps are those of each silo, in all its stages together; the paper states no budget."""
 
 
