@@ -17,7 +17,7 @@ from support.sample_records import record
 
 from compbench.errors import CompbenchError
 from compbench.schemas import Record
-from compbench.store.format import DIGEST, dump, parse
+from compbench.store.format import DIGEST, MAX_NESTING, dump, parse
 from compbench.store.records import read_record, read_records
 
 EXAMPLES = int(os.environ.get("COMPBENCH_EXAMPLES", "80"))
@@ -106,6 +106,20 @@ def test_any_depth_in_any_place_is_read_or_refused(path: Path, way: tuple[Any, .
     text = json.dumps(edited(way, lambda _: "DEEP"), sort_keys=True, indent=1).replace('"DEEP"', "[" * depth + "]" * depth)
     reading(path, text.encode())
     reading(path, dump(record()).replace(DIGEST, b'\n "settings": ' + b"[" * depth + b"]" * depth + b"," + DIGEST))
+
+
+@pytest.mark.parametrize("depth", [MAX_NESTING - 1, MAX_NESTING, 2500, 10**5])
+def test_nesting_is_judged_alike_however_deep_the_reader_stands(path: Path, depth: int) -> None:
+    def answer(frames: int) -> str:
+        if frames:
+            return answer(frames - 1)
+        with pytest.raises(CompbenchError) as refused:
+            parse(content)
+        return str(refused.value)
+
+    content = b'{"format": ' + b"[" * depth + b"]" * depth + b"}"
+    assert answer(0) == answer(400)
+    assert ("nested deeper" in answer(0)) == (depth >= MAX_NESTING)
 
 
 @QUICK
