@@ -47,6 +47,7 @@ def sweep(
 
     \b
     compbench sweep --method factored,mono --task 'shapes3d-*' --seed 0-2
+    compbench sweep --file core --dry-run                        what the published board lacks
     compbench sweep --file weighted-table1 --preset paper        a table of a paper; --seed and --set still count
 
     A setting with several values makes the grid larger: --set hidden=64,256.  On a CPU, --slots 2 gives each run half of the
@@ -58,11 +59,14 @@ def sweep(
     from compbench.run.resolve import executor_settings
     from compbench.run.signals import terminate_like_ctrl_c
     from compbench.sweep.executor import SweepOptions
+    from compbench.sweep.grid import default_preset
     from compbench.sweep.parse import parse_overrides
 
     terminate_like_ctrl_c()
     chosen = Registry().load("executors", executor)
     settings = executor_settings(chosen.settings, parse_overrides(executor_words, "--executor-set"), executor)
+    if file and not _given("preset"):
+        options["preset"] = default_preset(file)
     grids = _grids(methods, tasks, file, options)
     not_on = _applicable(grids, options)
     requests = _distinct(
@@ -143,9 +147,13 @@ def _grids(methods: str, tasks: str, file: str, options: dict[str, Any]) -> list
         return [Grid(methods=methods, tasks=tasks, seeds=options["seeds"], set=own)]
     if methods or tasks:
         raise CompbenchError("--file names its own methods and tasks; leave --method and --task out.")
-    source = click.get_current_context().get_parameter_source("seeds")
-    seeds = {"seeds": options["seeds"]} if source is click.core.ParameterSource.COMMANDLINE else {}
+    seeds = {"seeds": options["seeds"]} if _given("seeds") else {}
     return [grid.model_copy(update={**seeds, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
+
+
+def _given(option: str) -> bool:
+    """Whether an option stands on the command line."""
+    return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 
 def _names(grid: Grid, options: dict[str, Any]) -> tuple[list[str], list[str]]:

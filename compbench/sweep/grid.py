@@ -74,6 +74,13 @@ def read(name: str) -> SweepFile:
     return files.read_toml(name, SweepFile, folder=SHIPPED, option="--file", kind="shipped sweep file")
 
 
+def default_preset(name: str) -> str:
+    """What a sweep file is run at where no one says: `quick`, or the only one beside `smoke` that it has grids for."""
+    file = read(name)
+    there = [preset for preset in PRESETS if preset != "smoke" and getattr(file, preset)]
+    return there[0] if len(there) == 1 else "quick"
+
+
 def grids(name: str, preset: str) -> tuple[Grid, ...]:
     """The grids of a sweep file under a preset.  Raises CompbenchError where it has none, naming those it has."""
     file = read(name)

@@ -84,6 +84,12 @@ def test_a_dry_sweep_prints_the_grid_in_order(cli) -> None:
     assert output.splitlines()[0] == "mono shapes3d-medium seed=0 quick {'head_width': 1}"
 
 
+def test_a_dry_sweep_of_the_core_file_is_of_the_published_preset(cli) -> None:
+    output = cli("sweep", "--file", "core", "--dry-run", "--seed", "0").output
+    assert "factored shapes3d-heavy seed=0 standard" in output
+    assert "quick" not in output
+
+
 def test_show_lists_shows_and_names_a_bad_record(cli, tmp_path: Path) -> None:
     store = Store(tmp_path / "records")
     path = store.write(record())

@@ -5,7 +5,7 @@ import pytest
 from compbench.errors import CompbenchError
 from compbench.interfaces import PRESETS, Budget
 from compbench.registry import Registry
-from compbench.sweep.grid import Grid, grids, read, shipped
+from compbench.sweep.grid import Grid, default_preset, grids, read, shipped
 from compbench.sweep.parse import names, parse_seeds
 
 
@@ -13,6 +13,19 @@ def test_a_grid_is_every_combination_of_its_settings() -> None:
     grid = Grid(methods="fkc", tasks="gmm-id", set={"a": [1, 2], "b": "x", "c": [[3, 4]]})
     assert grid.overrides() == [{"a": 1, "b": "x", "c": [3, 4]}, {"a": 2, "b": "x", "c": [3, 4]}]
     assert Grid(methods="fkc", tasks="gmm-id").overrides() == [{}]
+
+
+def test_a_file_is_run_at_the_one_preset_that_it_has(tmp_path: Path) -> None:
+    grid = '[[{}]]\nmethods = "fkc"\ntasks = "gmm-id"\n'
+    for presets, expected in {
+        ("smoke", "standard"): "standard",
+        ("quick", "paper"): "quick",
+        ("standard", "paper"): "quick",
+    }.items():
+        path = tmp_path / f"{'-'.join(presets)}.toml"
+        path.write_text("".join(map(grid.format, presets)))
+        assert default_preset(str(path)) == expected
+    assert default_preset("core") == "standard"
 
 
 SHIPPED = [(name, preset) for name in shipped() for preset in PRESETS if getattr(read(name), preset)]
