@@ -206,7 +206,10 @@ function taskPanels(matches) {
     const first = rows.filter(r => r.group === 1).map(r => r.method), cell = first.length && rows[0].cells[board.columns.findIndex(c => c.primary)], lead = first.length ? `${first.join(", ")}${first.length > 1 ? " (not told apart)" : ""} ${cell[1]}` : board.ranks === false ? "does not rank at this preset" : "unranked";
     return panel(`task ${board.id}`, [make("b", {}, board.title), make("span", {}, `${board.protocol}, ${board.source} data`), make("span", {}, lead), make("span", {}, plural(new Set(rows.map(r => r.method)).size, "method"))], () => taskBody(board, rows), Boolean(chosen.task) || matches.length === 1);
   });
-  $("tasks").replaceChildren(make("h2", {}, "Tasks"), ...found);
+  // Boards of other presets and settings stand below those of the page's preset, unless someone asks for them.
+  const own = matches.map(([board]) => board.preset === contest()?.preset && board.protocol === board.preset), all = chosen.preset || chosen.task || words().length || !own.includes(true);
+  const first = found.filter((_, i) => all || own[i]), rest = found.filter((_, i) => !all && !own[i]);
+  $("tasks").replaceChildren(make("h2", {}, "Tasks"), ...first, rest.length ? panel("other boards", [make("b", {}, "Other presets and settings"), make("span", {}, plural(rest.length, "board"))], () => make("div", {class: "body"}, ...rest), false) : "");
 }
 function methodBody(method) {
   const own = boards.map(b => [b, b.rows.find(r => r.method === method.method && r.kind !== "ablation") || b.rows.find(r => r.method === method.method)]).filter(([, row]) => row), papers = method.papers;

@@ -115,6 +115,21 @@ def test_a_filter_leaves_what_it_asks_for_and_nothing_else(page: Browser) -> Non
     assert names(page, "#tasks") == ["mono"]
 
 
+def test_other_presets_and_settings_stand_below_until_someone_asks_for_them(tmp_path: Path, chromium: Browser) -> None:
+    store = Store(tmp_path / "records")
+    for preset in ("quick", "paper", "standard"):
+        store.write(record(score(value=0.5), preset=preset, task_settings={"axis_bins": 10, "judge": "plain"}))
+    store.write(record(score(value=0.5), preset="standard", task_settings={"axis_bins": 10, "judge": "pooled"}))
+    rebuild(store.folder, tmp_path / "site", link=True)
+    chromium.open(tmp_path / "site" / "index.html")
+    assert texts(chromium, "#tasks > details > summary b") == ["shapes3d-heavy", "Other presets and settings"]
+    assert "3 boards" in texts(chromium, "#tasks > details > summary")[1]
+    chromium.run("document.querySelectorAll('#tasks > details')[1].open = true")
+    assert len(texts(chromium, "#tasks details details > summary b")) == 3
+    search(chromium, "shapes3d")
+    assert len(texts(chromium, "#tasks > details > summary b")) == 4
+
+
 def test_the_lattice_shows_how_many_samples_of_a_cell_are_right_of_any_method(page: Browser) -> None:
     choose(page, "task", "shapes3d-heavy")
     shares = "return [...document.querySelectorAll('.heat rect.heat title')].map(node => node.textContent)"
