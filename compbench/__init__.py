@@ -18,9 +18,9 @@ _HOMES = {
     "Request": "interfaces",
     "Task": "interfaces",
     "hookimpl": "hookspecs",
-    "load": "run.stored_model",
-    "records": "store.export",
-    "task": "run.task_view",
+    "load": "notebook.stored_model",
+    "records": "export.table",
+    "task": "notebook.task_view",
 }
 """Name -> the module that has it.  `run` is the package `compbench.run`, which can be called."""
 

@@ -1,4 +1,5 @@
 from compbench.errors import CompbenchError as CompbenchError
+from compbench.export.table import records as records
 from compbench.hookspecs import hookimpl as hookimpl
 from compbench.interfaces import Batch as Batch
 from compbench.interfaces import Context as Context
@@ -8,10 +9,9 @@ from compbench.interfaces import Metric as Metric
 from compbench.interfaces import Problem as Problem
 from compbench.interfaces import Request as Request
 from compbench.interfaces import Task as Task
-from compbench.run.from_python import run as run
-from compbench.run.stored_model import load as load
-from compbench.run.task_view import task as task
+from compbench.notebook.from_python import run as run
+from compbench.notebook.stored_model import load as load
+from compbench.notebook.task_view import task as task
 from compbench.schemas import Record as Record
-from compbench.store.export import records as records
 
 __version__: str

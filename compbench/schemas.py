@@ -34,7 +34,7 @@ class RunSpec(Frozen):
     task_settings: dict[str, Json] = Field(default_factory=dict, description="settings of the task")
     method: str = Field(pattern=NAME, description="name of the method")
     method_version: int = Field(ge=1, le=MOST, description="goes up when the method's numbers change")
-    code: str = Field(pattern=r"^[0-9a-f]{64}$", description="hash of what the code means (compbench.store.meaning)")
+    code: str = Field(pattern=r"^[0-9a-f]{64}$", description="hash of what the code means (compbench.identity.meaning)")
     settings: dict[str, Json] = Field(description="the method's settings, every one resolved")
     budget: Budget = Field(description="the task's budget under the preset, with what --set changed")
     budget_changed: tuple[str, ...] = Field((), description="names of budget entries that --set changed")

@@ -13,9 +13,11 @@ FLOORS = """
 cli
 tasks diagnose
 check gate metrics testing
-sweep data new
-run board
+rescore notebook sweep data new
+run board export
+cost
 store
+identity
 registry
 flow
 hookspecs

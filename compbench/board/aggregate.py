@@ -19,9 +19,9 @@ from compbench.board.discriminability import Discriminability, discriminability
 from compbench.board.groups import Defaults, Group, Method, Section, default_settings, group_of, section_of, variants
 from compbench.board.ranking import Rank, ranks
 from compbench.board.timing import NONE, Timing, timing
+from compbench.cost.profiles import CostProfile
 from compbench.files import Json
 from compbench.schemas import Record
-from compbench.store.profiles import CostProfile
 from compbench.store.verification import SAMPLES_ONLY, Verification
 
 Kind = Literal["run", "ablation", "reference"]
@@ -111,7 +111,7 @@ def aggregate(
             method's file changed), likewise.
         standings: what the levels of records come to, by their names; without one a record is self-reported.
         catalogue: default settings of the tasks.
-        profiles: what methods cost, from `compbench.store.profiles.by_cost_key`.
+        profiles: what methods cost, from `compbench.cost.profiles.by_cost_key`.
         method_defaults: default settings of the methods that are installed.
 
     Returns:

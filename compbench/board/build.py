@@ -17,10 +17,10 @@ from compbench.board.render_families import families_csv, families_markdown, tas
 from compbench.board.render_html import Picture, Surroundings, to_html
 from compbench.board.render_markdown import to_markdown
 from compbench.board.render_svg import to_svg
+from compbench.cost.profiles import CostProfile
 from compbench.files import write_atomically
 from compbench.interfaces import PRESETS
 from compbench.schemas import Record
-from compbench.store.profiles import CostProfile
 from compbench.store.records import collector_paused
 from compbench.store.verification import Verification
 

@@ -19,9 +19,9 @@ from compbench.board.cells import known_mean, trials_of
 from compbench.board.groups import Section
 from compbench.board.statistics import Interval, interval, mean
 from compbench.board.timing import timing
+from compbench.cost.profiles import CostProfile
 from compbench.errors import CompbenchError, suggest
 from compbench.schemas import Record
-from compbench.store.profiles import CostProfile
 
 Z = 1.959963984540054
 MARGIN = 24

@@ -61,8 +61,8 @@ def read(records: Path, output: Path, *, link: bool = False) -> tuple[Material, 
     from compbench.board.catalogue import catalogue
     from compbench.board.page_families import method_facts
     from compbench.board.render_html import Picture
+    from compbench.cost.profiles import by_cost_key, read_profiles
     from compbench.store import verification
-    from compbench.store.profiles import by_cost_key, read_profiles
     from compbench.store.records import read_published
 
     store = Store(records)

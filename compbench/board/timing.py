@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from compbench.board.cells import known_mean
 from compbench.board.statistics import mean
+from compbench.cost.profiles import CostProfile, profile_of_record
 from compbench.schemas import Record
-from compbench.store.profiles import CostProfile, profile_of_record
 
 NONE: Mapping[str, CostProfile] = MappingProxyType({})
 
@@ -61,7 +61,7 @@ def timing(ok: Sequence[Record], profiles: Mapping[str, CostProfile] = NONE) -> 
 
     Args:
         ok: the runs.
-        profiles: from `compbench.store.profiles.by_cost_key`.
+        profiles: from `compbench.cost.profiles.by_cost_key`.
     """
     machines: dict[str, list[Record]] = defaultdict(list)
     for record in ok:

@@ -18,8 +18,8 @@ from torch import Tensor
 from compbench import devices, profiling
 from compbench.check.known_answers import Fault, KnownAnswer
 from compbench.check.subject import FIT_SEED, SAMPLE_SEED, Broken, Progress, Skipped, Subject
+from compbench.cost import counted
 from compbench.interfaces import Method
-from compbench.run import counted
 
 LONGER = 5
 """Times the steps that a slow learner is given."""

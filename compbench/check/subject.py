@@ -15,9 +15,9 @@ from torch import Tensor
 from compbench.check import side_effects
 from compbench.check.tiny_problems import ROWS, Tiny
 from compbench.context import NoCheckpoints
+from compbench.cost import counted
 from compbench.errors import Refused
 from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
-from compbench.run import counted
 
 if TYPE_CHECKING:
     from compbench.factors import FactorSpace

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
+from compbench.cost.counted import CountedSilo
 from compbench.data.bumps import TableSilo, all_stripes, as_samples, bumps
 from compbench.data.gaussian_oracle import SourceOracle
 from compbench.data.gaussians import Mixture, gaussian
@@ -26,7 +27,6 @@ from compbench.factors import NULL, Factor, FactorSpace, Holdout
 from compbench.federation import Federation, LentSilo
 from compbench.flow.transfer import send
 from compbench.interfaces import Batch, Budget, Event, Extension, Problem, Silo
-from compbench.run.counted import CountedSilo
 
 ROWS = 9
 """Rows of a request: odd, and not the batch size."""

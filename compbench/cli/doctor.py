@@ -74,7 +74,7 @@ def examine(home: Home, device: str, *, try_device: Callable[..., dict[str, Json
         device: as in `--device`.
         try_device: (device=...) -> facts, if it is not `device_probe.probe`.
     """
-    from compbench.run.device_probe import probe
+    from compbench.diagnose.device_probe import probe
 
     found = (try_device or probe)(device=device)
     yield Finding("compbench", f"{metadata.version('compbench')}, Python {platform.python_version()}, {_torch(found)}")

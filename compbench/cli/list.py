@@ -55,7 +55,7 @@ def list_(matrix: bool, as_json: bool) -> None:
 
 def _show_matrix(*, as_json: bool) -> None:
     """A line a method: on how many tasks it works, and each reason why it does not work on others."""
-    from compbench.run.matrix import matrix
+    from compbench.sweep.matrix import matrix
 
     pairs = matrix()
     if as_json:

@@ -14,9 +14,9 @@ from compbench.context import PRESETS
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
+    from compbench.cost.profiles import CostProfile, Measure
     from compbench.gate.sides import CellOptions, Side
     from compbench.gate.suite import Cell
-    from compbench.store.profiles import CostProfile, Measure
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -98,8 +98,8 @@ def _measured(
     side: Side, cell: Cell, asked: CellOptions, options: dict[str, Any], folder: Path, say: Callable[[str], None]
 ) -> tuple[CostProfile, Path]:
     """A measurement and its file: a new one, or one that is there and would be the same."""
+    from compbench.cost.profiles import read_profiles, write_profile
     from compbench.gate import costs
-    from compbench.store.profiles import read_profiles, write_profile
 
     known = [] if options["force"] else read_profiles(folder)[0]
     found = costs.measure(side, cell, asked, repetitions=options["repetitions"], known=known, listener=say)

@@ -47,7 +47,7 @@ def score(samples: Path | None, requests: Path | None, weights: Path | None, qui
     The same evaluation as a run's.  The record is of level `samples only`: no training was seen, so boards show it apart.
     """
     from compbench.cli import output
-    from compbench.run import rescore as scoring
+    from compbench.rescore import scoring as scoring
     from compbench.run.signals import terminate_like_ctrl_c
 
     terminate_like_ctrl_c()
@@ -84,7 +84,7 @@ def rescore(records: tuple[str, ...], quiet: bool) -> None:
     """
     from compbench.cli import output
     from compbench.cli.submit import matching
-    from compbench.run.rescore import rescore as rescore_one
+    from compbench.rescore.scoring import rescore as rescore_one
     from compbench.run.signals import terminate_like_ctrl_c
     from compbench.store.records import Store
 

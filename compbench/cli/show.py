@@ -178,8 +178,8 @@ def _changed(record: Record) -> Iterator[str]:
     """NAME=VALUE of all that differs from the defaults of the installed method, its task and the preset's budget."""
     from compbench.board.catalogue import catalogue
     from compbench.board.groups import section_of
+    from compbench.identity.defaults import literal_defaults
     from compbench.registry import Registry
-    from compbench.store.defaults import literal_defaults
 
     registry, spec = Registry(), record.spec
     known = registry.names("methods")
@@ -195,8 +195,8 @@ def _changed(record: Record) -> Iterator[str]:
 
 
 def _code_age(record: Record) -> str:
+    from compbench.identity.meaning import differing, said
     from compbench.registry import Registry
-    from compbench.store.meaning import differing, said
 
     try:
         return said(differing(record, Registry())).replace("the code", "today's code", 1)

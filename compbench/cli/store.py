@@ -70,9 +70,9 @@ def export(store: Path | None, destination: Path | None, tensorboard: Path | Non
     compbench export leaderboards/records --to records.parquet
     compbench export --tensorboard logs --hub for-the-hub
     """
-    from compbench.store import trackers
-    from compbench.store.export import export as export_records
-    from compbench.store.export import read_store
+    from compbench.export import trackers
+    from compbench.export.table import export as export_records
+    from compbench.export.table import read_store
     from compbench.store.records import Store
 
     if not (destination or tensorboard or wandb or hub):

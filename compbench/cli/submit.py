@@ -34,8 +34,8 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  Everything is checked before
     anything is written.  Their level is `self-reported` until someone else runs `compbench reproduce`.
     """
+    from compbench.identity.meaning import said
     from compbench.registry import Registry
-    from compbench.store.meaning import said
     from compbench.store.records import Store
     from compbench.store.submit import checked, lay_out, with_other_attempts
 
@@ -79,10 +79,10 @@ def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
     record's is said beside.  Exit status: 0 reproduced, 1 not, 2 wrong usage.
     """
     from compbench.cli import output
+    from compbench.identity.meaning import said
     from compbench.run.reproduce import reproduce as reproduce_one
     from compbench.run.signals import terminate_like_ctrl_c
     from compbench.store import verification
-    from compbench.store.meaning import said
     from compbench.store.records import Store
 
     terminate_like_ctrl_c()

@@ -14,10 +14,10 @@ from compbench.cli.options import rebuild_board, run_options, run_requests
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.run.matrix import Matrix
     from compbench.schemas import RunRequest
     from compbench.sweep.executor import RunResult
     from compbench.sweep.grid import Grid
+    from compbench.sweep.matrix import Matrix
 
 
 @click.command()
@@ -94,7 +94,7 @@ def sweep(
 
 def _applicable(grids: Sequence[Grid], options: dict[str, Any]) -> Matrix:
     """Which method works on which task, where a grid asks for applicable pairs alone; nothing else needs it."""
-    from compbench.run.matrix import matrix
+    from compbench.sweep.matrix import matrix
 
     return matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
 
@@ -102,9 +102,9 @@ def _applicable(grids: Sequence[Grid], options: dict[str, Any]) -> Matrix:
 def _foretell(requests: Sequence[RunRequest]) -> None:
     """A line a run that is missing, and how many are there."""
     from compbench.home import Home
-    from compbench.run.matrix import identities
     from compbench.run.processes import Ended
     from compbench.store.records import Store
+    from compbench.sweep.matrix import identities
 
     store, missing = Store(Home(Path(requests[0].home)).records), 0
     try:

@@ -14,8 +14,8 @@ from compbench.context import NoCheckpoints
 from compbench.diagnose.geometry import Layers, Metric, metrics_by_differences, metrics_by_jvp, tapped
 from compbench.errors import CompbenchError
 from compbench.interfaces import Context, Method, MethodSettings, Problem, Request, Task
+from compbench.notebook.stored_model import rebuild
 from compbench.registry import Registry
-from compbench.run.stored_model import rebuild
 from compbench.schemas import Record
 
 Derivative = Literal["auto", "jvp", "differences"]

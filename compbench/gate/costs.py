@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import compbench
+from compbench.cost.profiles import CostProfile, Measure
 from compbench.devices import core_ticks, cores_busy, cpu_name, num_cores
 from compbench.errors import CompbenchError
 from compbench.gate import sides
 from compbench.gate.sides import CellOptions, Side
 from compbench.gate.suite import Cell
+from compbench.identity.checkout import origin_of
 from compbench.registry import Registry
-from compbench.run.checkout import origin_of
 from compbench.schemas import RunRequest, RunSpec
-from compbench.store.profiles import CostProfile, Measure
 
 MACHINE = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
 """Where all users of a machine meet, whatever their TMPDIR."""

@@ -301,9 +301,9 @@ def _race(order: dict[str, Any]) -> None:
 
 def _code(order: dict[str, Any]) -> dict[str, str]:
     """Hashes of all that a run of each cell executes here: the code by its meaning, packages and Python by their versions."""
+    from compbench.identity.meaning import executed
     from compbench.registry import Registry
     from compbench.run.resolve import metrics_of
-    from compbench.store.meaning import executed
 
     registry = Registry(tuple(map(Path, order["plugins"])))
     scoring = {task: metrics_of(registry.load("tasks", task), registry) for _, task in order["pairs"]}

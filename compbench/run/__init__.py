@@ -9,7 +9,7 @@ class _CallableRoom(ModuleType):
     """This package, which shares its name with the function of notebooks."""
 
     def __call__(self, *arguments: object, **settings: object) -> object:
-        return importlib.import_module("compbench.run.from_python").run(*arguments, **settings)
+        return importlib.import_module("compbench.notebook.from_python").run(*arguments, **settings)
 
 
 sys.modules[__name__].__class__ = _CallableRoom

@@ -17,13 +17,14 @@ from pydantic import ValidationError
 from compbench.errors import CompbenchError, Unwritable
 from compbench.files import Json, publish, read_limited, remove_tree
 from compbench.home import FROM_DATA, Home
+from compbench.identity.checkout import origin_of
 from compbench.interfaces import Score
 from compbench.registry import Registry
 from compbench.run import training_curve
 from compbench.run.audit import plugin_of, profile_of, scope_of
-from compbench.run.checkout import origin_of
 from compbench.run.environment import environment_of
 from compbench.run.fit_cache import FIT_FILE, SharedFit
+from compbench.run.kept_samples import SAMPLES_FILE
 from compbench.run.messages import (
     Evaluated,
     Failed,
@@ -35,7 +36,6 @@ from compbench.run.messages import (
 from compbench.run.pair import Pair
 from compbench.run.processes import Ended, last_line
 from compbench.run.resolve import check_same
-from compbench.run.sample_pool import SAMPLES_FILE
 from compbench.run.signals import uninterrupted
 from compbench.schemas import Code, CurvePoint, Plugin, Profile, Record, RunRequest, RunSpec, Status
 from compbench.store.lease import Busy, Lease, take

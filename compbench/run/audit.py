@@ -16,12 +16,12 @@ from pydantic import ValidationError
 
 from compbench.errors import CompbenchError
 from compbench.files import Json
+from compbench.identity.meaning import meaning
 from compbench.interfaces import Budget
 from compbench.profiling import StepMeter
 from compbench.registry import Registry
 from compbench.run.messages import Evaluated, FitCost
 from compbench.schemas import Plugin, Profile, RunRequest, Stage
-from compbench.store.meaning import meaning
 
 SLACK_SECONDS, SLACK_SHARE = 5.0, 0.5
 """How much less than ours a contestant's clock may say: messages and a busy machine take time too."""

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 from compbench import devices, profiling
 from compbench.context import NoCheckpoints, seed_of
+from compbench.cost import counted
 from compbench.errors import Cancelled, CompbenchError, Refused
 from compbench.files import Json, load_tensors, save_tensors
 from compbench.interfaces import Checkpoints, Context, Method, Problem, Request, Source
 from compbench.registry import Registry
-from compbench.run import counted, training_curve
+from compbench.run import training_curve
 from compbench.run.checkpoints import FileCheckpoints
 from compbench.run.fit_cache import FIT_FILE, facts_of_fit
 from compbench.run.messages import WARM_UP, ContestantDescribed, Fit, Fitted, Measured, Open, Opened

@@ -15,9 +15,9 @@ from compbench.errors import CompbenchError
 from compbench.home import Home
 from compbench.interfaces import Evaluation, Event, Request, Source
 from compbench.registry import Registry
+from compbench.run.kept_samples import KEPT, SAMPLES_FILE, Recorder, write_pool
 from compbench.run.messages import WARM_UP, Evaluated, RefereeDescribed, SourceUsed
 from compbench.run.resolve import budget_of, metrics_of, task_context, task_of
-from compbench.run.sample_pool import KEPT, SAMPLES_FILE, Recorder, write_pool
 from compbench.schemas import RunRequest, Stage
 
 if TYPE_CHECKING:

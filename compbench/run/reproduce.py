@@ -11,12 +11,12 @@ from typing import NamedTuple
 from compbench.devices import num_cores
 from compbench.errors import CompbenchError
 from compbench.home import Home
+from compbench.identity.meaning import Code, differing_from
 from compbench.interfaces import Score
 from compbench.registry import Registry
 from compbench.run.audit import Listener
 from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest, RunSpec
-from compbench.store.meaning import Code, differing_from
 from compbench.store.records import read_record
 from compbench.store.verification import ScorePair
 

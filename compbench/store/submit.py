@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from compbench.errors import CompbenchError
 from compbench.files import read_limited, write_atomically
+from compbench.identity.meaning import differing
 from compbench.registry import NOTEBOOK, Registry
 from compbench.schemas import Record
 from compbench.store import verification
-from compbench.store.meaning import differing
 from compbench.store.records import MAX_PICTURE_BYTES, read_record
 from compbench.store.validate import check_costs, check_known
 

@@ -26,8 +26,8 @@ from compbench.context import seed_of
 from compbench.data.cube_segments import CUBE, NUM_STATE_CHANNELS, REST_HEIGHT, Segments, feasible, in_metres, normalised
 from compbench.data.processes import Failed, Workers
 from compbench.files import held
+from compbench.identity.meaning import of_definitions
 from compbench.interfaces import Evaluation, Sampler, Score, TaskContext
-from compbench.store.meaning import of_definitions
 from compbench.tasks.by_cell import count_cells
 from compbench.tasks.planning_execution import THRESHOLD, Outcome, Trial, carry_out
 from compbench.tasks.planning_picture import panels

@@ -16,9 +16,9 @@ from compbench.board.build import Material, build, sample_grids, stale
 from compbench.board.render_html import Picture
 from compbench.board.site import rebuild
 from compbench.board.site import stale as site_is_stale
+from compbench.cost.profiles import write_profile
 from compbench.errors import CompbenchError
 from compbench.schemas import Record
-from compbench.store.profiles import write_profile
 from compbench.store.records import Store
 
 PAPERS = Path(__file__).parents[2] / "leaderboards" / "papers.csv"

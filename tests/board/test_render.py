@@ -18,7 +18,7 @@ from compbench.board.render_csv import HEADER, to_csv
 from compbench.board.render_html import Picture, embedded, to_html
 from compbench.board.render_markdown import escape, to_markdown
 from compbench.board.timing import timing
-from compbench.store.profiles import Measure, by_cost_key
+from compbench.cost.profiles import Measure, by_cost_key
 
 HOSTILE = (
     "=cmd|' /C calc'!A0",

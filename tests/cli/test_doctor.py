@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from compbench.cli import doctor
 from compbench.cli.main import main
+from compbench.diagnose import device_probe
 from compbench.home import Home
-from compbench.run import device_probe
 
 WELL: dict[str, Any] = {
     **{"torch": "2.15", "cuda_of_torch": "13.2", "cuda_started": True, "sandbox": "landlock", "compiles": True, "works": True},

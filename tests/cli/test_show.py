@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from support.sample_records import record
 
 from compbench.cli.main import main
+from compbench.identity.defaults import literal_defaults
 from compbench.registry import Registry
-from compbench.store.defaults import literal_defaults
 from compbench.store.records import Store
 
 

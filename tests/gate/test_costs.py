@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli.main import main
+from compbench.cost.profiles import FEWEST
 from compbench.errors import CompbenchError
 from compbench.gate import costs, sides
 from compbench.gate.sides import CellOptions, Side
 from compbench.gate.suite import Cell
-from compbench.store.profiles import FEWEST
 
 SLEEPER = '''"""Sleeps 20 ms a step and 60 ms a request; its first request takes much longer."""
 import time

@@ -7,11 +7,11 @@ from click.testing import CliRunner
 from support.sample_records import record
 
 from compbench.cli.main import main
+from compbench.identity.meaning import said
 from compbench.run import reproduce as module
 from compbench.run.attempt import Outcome
 from compbench.run.reproduce import reproduce
 from compbench.schemas import Code, Record
-from compbench.store.meaning import said
 from compbench.store.records import Store
 
 PARTS = {"method": "1" * 64, "flow": "2" * 64}

@@ -16,6 +16,7 @@ from support.sample_records import record
 
 from compbench.errors import Unwritable
 from compbench.home import Home
+from compbench.identity.meaning import code_of
 from compbench.registry import Registry
 from compbench.run.attempt import Attempt
 from compbench.run.audit import Watch
@@ -23,7 +24,6 @@ from compbench.run.messages import ContestantDescribed, Fit, Fitted, Open, Opene
 from compbench.run.processes import Ended
 from compbench.schemas import Record, RunRequest
 from compbench.store.lease import BEAT_SECONDS, Lease, Lost, take
-from compbench.store.meaning import code_of
 from compbench.store.records import Store, Taken
 
 TESTS = Path(__file__).parents[1]

@@ -8,10 +8,10 @@ from support.sample_records import png, record, score
 
 from compbench.cli.main import main
 from compbench.errors import CompbenchError
+from compbench.identity.meaning import code_of
 from compbench.registry import Registry
 from compbench.run.reproduce import compare, request_of, tolerated
 from compbench.schemas import Checkout, Code, Environment, Plugin, Record
-from compbench.store.meaning import code_of
 from compbench.store.records import Store
 from compbench.store.submit import checked, lay_out, with_other_attempts
 

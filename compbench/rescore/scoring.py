@@ -16,20 +16,21 @@ from typing import Any
 from compbench.errors import CompbenchError
 from compbench.files import Json, file_sha256, publish
 from compbench.home import Home, scratch_folder
+from compbench.identity.checkout import task_origin
+from compbench.identity.meaning import UNKNOWN, differing_from, said
+from compbench.identity.meaning import Code as Meaning
 from compbench.registry import Registry
+from compbench.rescore.sample_pool import read_pool
 from compbench.run.attempt import Attempt, Ending, Outcome
 from compbench.run.audit import Listener, Watch
-from compbench.run.checkout import task_origin
 from compbench.run.fit_cache import FIT_FILE
+from compbench.run.kept_samples import SAMPLES_FILE, Recorder, write_pool
 from compbench.run.messages import ContestantDescribed, Evaluated, Fit, Fitted, Measured, Open, Opened, RefereeDescribed
 from compbench.run.pair import Pair
 from compbench.run.reproduce import RELATIVE, compare, margin_of, request_of
 from compbench.run.resolve import check_same
 from compbench.run.runner import ProcessPair, processes_of
-from compbench.run.sample_pool import SAMPLES_FILE, Recorder, read_pool, write_pool
 from compbench.schemas import Code, Plugin, Record, RunRequest, RunSpec
-from compbench.store.meaning import UNKNOWN, differing_from, said
-from compbench.store.meaning import Code as Meaning
 from compbench.store.records import read_record
 
 WEIGHTS_FILE = "model.safetensors"

@@ -14,10 +14,10 @@ from support.sample_records import record, score
 
 from compbench.cli.main import main
 from compbench.errors import CompbenchError
+from compbench.export.trackers import config, points, to_hub, to_tensorboard, to_wandb
 from compbench.home import Home
 from compbench.schemas import Profile, Record, Stage
 from compbench.store.records import Store
-from compbench.store.trackers import config, points, to_hub, to_tensorboard, to_wandb
 
 
 def made() -> list[Record]:

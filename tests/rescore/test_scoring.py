@@ -11,16 +11,17 @@ from compbench.cli.main import main
 from compbench.errors import CompbenchError
 from compbench.files import load_tensors, save_tensors
 from compbench.home import Home
+from compbench.identity.meaning import Code as Meaning
 from compbench.registry import Registry
-from compbench.run import referee, rescore
+from compbench.rescore import scoring as rescore
+from compbench.rescore.scoring import SAMPLES_FILE, WEIGHTS_FILE
+from compbench.run import referee
 from compbench.run.attempt import Outcome
 from compbench.run.contestant import Contestant
 from compbench.run.in_process import InProcessPair
 from compbench.run.reproduce import request_of
-from compbench.run.rescore import SAMPLES_FILE, WEIGHTS_FILE
 from compbench.run.runner import run
 from compbench.schemas import RunRequest
-from compbench.store.meaning import Code as Meaning
 from compbench.store.records import read_record
 
 TASK = "gauss2d-fact-id"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compbench.run.checkout import checkout_of
+from compbench.identity.checkout import checkout_of
 from compbench.schemas import Checkout
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from support.sample_records import record as make_record
 
-from compbench.schemas import Record
-from compbench.store.profiles import (
+from compbench.cost.profiles import (
     CostProfile,
     Measure,
     by_cost_key,
@@ -15,6 +14,7 @@ from compbench.store.profiles import (
     read_profiles,
     write_profile,
 )
+from compbench.schemas import Record
 
 
 def made(record: Record, **more: Any) -> CostProfile:

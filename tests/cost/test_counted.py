@@ -7,8 +7,8 @@ import torch
 from torch import Generator
 
 from compbench.check.tiny_problems import PROBLEMS
-from compbench.run import counted
-from compbench.run.counted import Tally
+from compbench.cost import counted
+from compbench.cost.counted import Tally
 
 CPU = torch.device("cpu")
 VECTOR, SILOS = PROBLEMS[0].make, PROBLEMS[2].make

@@ -2,10 +2,10 @@ import pytest
 
 from compbench.interfaces import NEEDS
 from compbench.registry import Registry
-from compbench.run.matrix import identities, matrix, reasons
 from compbench.run.resolve import why_not
 from compbench.schemas import RunRequest, name_of
 from compbench.sweep.grid import grids
+from compbench.sweep.matrix import identities, matrix, reasons
 from compbench.sweep.parse import names
 
 REGISTRY = Registry()

@@ -27,7 +27,7 @@ def matrix(plugins: Sequence[Path] = ()) -> Matrix:
     """Every installed method on every task at its default settings; plugins that are broken are left out."""
     arguments = {"plugins": [str(path.resolve()) for path in plugins]}
     with scratch() as folder:
-        return answer_of("compbench.run.matrix:reasons", arguments, Matrix, folder, home=Home.of_user())
+        return answer_of("compbench.sweep.matrix:reasons", arguments, Matrix, folder, home=Home.of_user())
 
 
 def reasons(progress: object, *, plugins: Sequence[str]) -> Iterator[Matrix]:
@@ -50,7 +50,7 @@ def identities(requests: Sequence[RunRequest]) -> Iterator[str]:
     arguments = {"requests": [request.model_dump(mode="json") for request in requests]}
     with scratch() as folder:
         home = Home(Path(requests[0].home)) if requests else Home.of_user()
-        yield from values_of("compbench.run.matrix:resolved", arguments, str, folder, home=home, seconds=HOURS)
+        yield from values_of("compbench.sweep.matrix:resolved", arguments, str, folder, home=home, seconds=HOURS)
 
 
 def resolved(progress: object, *, requests: Sequence[dict[str, object]]) -> Iterator[str]:

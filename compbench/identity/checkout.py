@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import compbench
+from compbench.identity.meaning import code_of
 from compbench.registry import Registry
 from compbench.schemas import Checkout, Code, RunRequest
-from compbench.store.meaning import code_of
 
 SECONDS = 20.0
 """Git answers in milliseconds; on a file system that hangs it must not hold up a run."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compbench.errors import CompbenchError
+from compbench.export.table import export
 from compbench.files import write_atomically
 from compbench.home import Home
 from compbench.schemas import Record
-from compbench.store.export import export
 from compbench.store.records import Store
 from compbench.store.text import clean
 

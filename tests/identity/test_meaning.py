@@ -11,10 +11,10 @@ import pytest
 
 import compbench
 from compbench.errors import CompbenchError
+from compbench.identity import meaning
+from compbench.identity.meaning import Code, code_of, of_definitions
+from compbench.identity.syntax import parse
 from compbench.registry import Entry, Registry
-from compbench.store import meaning
-from compbench.store.meaning import Code, code_of, of_definitions
-from compbench.store.syntax import parse
 
 ROOT = Path(compbench.__file__).parents[1]
 SOLVING = ("mono", "factored", "slice-cfg", "centralised", "naive-ode", "naive-sde", "fkc", "ddm", "dfd", "dcfm-a", "fedflow")

@@ -13,8 +13,8 @@ from compbench.context import Presets
 from compbench.errors import CompbenchError
 from compbench.home import Home, scratch_folder
 from compbench.interfaces import Method
+from compbench.notebook.cell_source import source_of
 from compbench.registry import Defined, Registry
-from compbench.run.cell_source import source_of
 from compbench.run.resolve import refuse_infinite
 from compbench.run.runner import run as run_request
 from compbench.schemas import Record, RunRequest

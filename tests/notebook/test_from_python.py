@@ -19,8 +19,8 @@ from torch import nn
 import compbench
 from compbench import Method, MethodSettings
 from compbench.errors import CompbenchError
+from compbench.notebook.cell_source import source_of
 from compbench.registry import Registry
-from compbench.run.cell_source import source_of
 from compbench.schemas import Record
 from compbench.store.records import Store
 from compbench.store.submit import checked

@@ -19,7 +19,7 @@ def probe(*, device: str = "auto") -> dict[str, Json]:
     try:
         with scratch() as folder:
             arguments, home = {"device": device}, Home.of_user()
-            return answer_of("compbench.run.device_probe:look", arguments, dict[str, Json], folder, home=home, device=device)
+            return answer_of("compbench.diagnose.device_probe:look", arguments, dict[str, Json], folder, home=home, device=device)
     except CompbenchError as error:
         return {"error": str(error)[:300]}
 
@@ -32,7 +32,7 @@ def look(progress: object, *, device: str) -> Iterator[dict[str, Json]]:
     from compbench.flow.compilation import compiles
     from compbench.run import sandbox
 
-    started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    started = torch.cuda.is_initialized()
     found: dict[str, Json] = {"cuda_started": started, "sandbox": sandbox.kind()}
     found |= {"torch": torch.__version__, "cuda_of_torch": torch.version.cuda}
     try:

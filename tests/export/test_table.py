@@ -14,8 +14,8 @@ from support.sample_records import record, score
 
 from compbench.cli.main import main
 from compbench.errors import CompbenchError
+from compbench.export.table import columns, export, frame, records
 from compbench.schemas import Profile, Record, SiloProfile
-from compbench.store.export import columns, export, frame, records
 from compbench.store.records import Store
 
 

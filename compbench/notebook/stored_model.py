@@ -12,9 +12,9 @@ from compbench.errors import CompbenchError
 from compbench.files import load_tensors
 from compbench.home import Home
 from compbench.interfaces import Method, MethodSettings, Problem, Request, Task
+from compbench.notebook.task_view import as_conditions
 from compbench.registry import Defined, Registry
 from compbench.run.resolve import settings_of, task_context, task_of
-from compbench.run.task_view import as_conditions
 from compbench.schemas import Record, RunRequest
 from compbench.store.records import Store, read_record
 

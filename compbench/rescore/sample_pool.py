@@ -14,21 +14,19 @@ import hashlib
 import zipfile
 from collections import defaultdict, deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from compbench.errors import CompbenchError
 from compbench.factors import FactorSpace
-from compbench.files import read_limited, write_atomically
+from compbench.files import read_limited
 from compbench.interfaces import Event, Request
+from compbench.run.kept_samples import CONDITIONS, SAMPLES
 
 if TYPE_CHECKING:
     import numpy
     from torch import Tensor
 
-SAMPLES, CONDITIONS, TABLE = "samples", "conditions", "conditions.csv"
-KEPT = (SAMPLES, CONDITIONS)
-SAMPLES_FILE = "samples.npz"
-"""What a run's folder keeps under `--keep-samples`."""
+TABLE = "conditions.csv"
 MOST_BYTES = 2**33
 MOST_PICTURE_BYTES = 2**24
 RANGE_SLACK = 0.05
@@ -91,17 +89,6 @@ def read_pool(path: Path, space: FactorSpace, event: Event) -> SamplePool:
         return SamplePool(_labels(conditions, space), _values(samples, event, len(conditions)), space)
     except CompbenchError as error:
         raise CompbenchError(f"{path}: {error}") from error
-
-
-def write_pool(path: Path, arrays: dict[str, numpy.ndarray]) -> None:
-    """Write an npz file, whole or not at all.  Raises Unwritable."""
-    import io
-
-    import numpy
-
-    buffer = io.BytesIO()
-    numpy.savez_compressed(buffer, **cast(Any, arrays))
-    write_atomically(path, buffer.getvalue())
 
 
 def _of_npz(path: Path) -> tuple[Any, Any]:
@@ -206,29 +193,3 @@ def _values(found: Any, event: Event, count: int) -> numpy.ndarray:
     if event.kind == "image" and (most := float(abs(values).max())) > 1 + RANGE_SLACK:
         raise CompbenchError(f"images lie in [-1, 1], or are uint8; these reach {most:.4g}.")
     return values
-
-
-class Recorder:
-    """Keeps what was asked and what was answered, request by request."""
-
-    def __init__(self) -> None:
-        self._parts: dict[str, list[Any]] = defaultdict(list)
-
-    def note(self, request: Request, stream: str, samples: Tensor) -> None:
-        """One request, its stream, and its checked samples (B, *D)."""
-        import torch
-
-        known = torch.full_like(request.x0, torch.nan)
-        if request.known is not None and request.known_mask is not None:
-            known = torch.where(request.known_mask, request.known, known)
-        for name, value in ((CONDITIONS, request.condition), (SAMPLES, samples), ("x0", request.x0), ("known", known)):
-            self._parts[name].append(value.detach().cpu().numpy())
-        self._parts["stream"] += [stream] * len(samples)
-
-    def arrays(self, *names: str) -> dict[str, numpy.ndarray]:
-        """All requests one after the other: "conditions", "samples", "x0", "known" (NaN where free), "stream"."""
-        import numpy
-
-        return {
-            name: numpy.array(self._parts[name]) if name == "stream" else numpy.concatenate(self._parts[name]) for name in names
-        }

@@ -1,0 +1,1 @@
+"""Records as tables, and for trackers."""

@@ -1,0 +1,1 @@
+"""What the code of a run means: hashes of definitions, commits, defaults."""

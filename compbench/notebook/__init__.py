@@ -1,0 +1,1 @@
+"""What a notebook uses: `compbench.run`, `load` and `task`."""

@@ -1,0 +1,1 @@
+"""Scores without training: of kept or foreign samples and weights."""
