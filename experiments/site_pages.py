@@ -7,14 +7,17 @@ are never older than the code.  `python experiments/site_pages.py FOLDER` writes
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
+import compbench
 from compbench.cli import task_groups
 from compbench.cli.info import loaded_facts, task_facts
 from compbench.interfaces import Task
@@ -30,6 +33,8 @@ MOST_ROWS = 12
 """Best rows of a board that a page shows."""
 WIDEST = 40
 """Cells of a side of a lattice that a page draws."""
+REAL_COLUMNS = 8
+"""Samples of the training data in each of the two rows that a page shows."""
 
 Row = Mapping[str, str]
 
@@ -88,6 +93,9 @@ def task_page(task: Task, entry: Entry, rows: Sequence[Row]) -> str:
         lattice(task),
         "## What it asks",
         table(("", ""), [(name, say(value)) for name, value in listed.items() if not name.startswith("--")]),
+        f"![samples of the training data](../samples/{task.name}.real.png)\n\n*Samples of the training data.*"
+        if task.event.kind == "image"
+        else "",
         picture(task.name),
         "## What its scores can be",
         limits(task.name),
@@ -106,16 +114,41 @@ def task_page(task: Task, entry: Entry, rows: Sequence[Row]) -> str:
 
 
 def lattice(task: Task) -> str:
-    """The lattice of the holdout's two factors, `x` seen and `.` held out."""
+    """The lattice of the holdout's two factors: a full square is seen, an empty one held out."""
     pattern = task.holdout.pattern_space
     if len(task.holdout.factors) != 2 or max(pattern.sizes) > WIDEST:
         return ""
-    held = set(task.holdout.cells)
-    lines = [
-        "    " + " ".join("." if (first, second) in held else "x" for second in range(pattern.sizes[1]))
-        for first in range(pattern.sizes[0])
+    (rows, columns), held, side = pattern.sizes, set(task.holdout.cells), max(6, min(24, 480 // max(pattern.sizes)))
+    names = [[escape(value) for value in factor.values or map(str, range(factor.size))] for factor in pattern.factors]
+    cells = [
+        f'<rect x="{column * side + 1}" y="{row * side + 1}" width="{side - 2}" height="{side - 2}" stroke="currentColor" '
+        f'fill="{"none" if (row, column) in held else "currentColor"}"><title>{names[0][row]}, {names[1][column]}: '
+        f"{'held out' if (row, column) in held else 'seen'}</title></rect>"
+        for row, column in itertools.product(range(rows), range(columns))
     ]
-    return f"Rows are *{pattern.names[0]}*, columns *{pattern.names[1]}*: `x` is seen, `.` is held out.\n\n" + "\n".join(lines)
+    box = f'width="{columns * side}" height="{rows * side}" style="max-width: 100%" role="img" aria-label="the lattice"'
+    caption = f"Rows are <em>{escape(pattern.names[0])}</em>, columns <em>{escape(pattern.names[1])}</em>: "
+    drawn = f'<svg viewBox="0 0 {columns * side} {rows * side}" {box}>{"".join(cells)}</svg>'
+    return f"<figure>{drawn}<figcaption>{caption}full squares are seen, empty ones held out.</figcaption></figure>"
+
+
+def real_samples(task: Task) -> bytes:
+    """A PNG of training samples of an image task, from its embedded data; b"" of what is no image."""
+    if task.event.kind != "image":
+        return b""
+    import torch
+    from PIL import Image
+
+    silo = compbench.task(task.name, preset="smoke").problem.federation.unmetered().pooled()
+    images = silo.batch(2 * REAL_COLUMNS, torch.Generator().manual_seed(0)).x1
+    pixels = ((images.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).expand(-1, 3, -1, -1)  # (16, 3, H, W)
+    rows = [torch.cat(list(part), dim=2) for part in pixels.split(REAL_COLUMNS)]
+    grid = torch.cat(rows, dim=1).permute(1, 2, 0)
+    picture = Image.fromarray(grid.numpy())
+    scale = max(1, 64 // task.event.shape[-1])
+    file = io.BytesIO()
+    picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST).save(file, "PNG")
+    return file.getvalue()
 
 
 def limits(name: str) -> str:
@@ -281,10 +314,12 @@ def on_files(files: Any, config: Any) -> Any:
 
     for place, text in pages():
         files.append(File.generated(config, place, content=text))
-    for name in task_groups.NEEDS.keys() | Registry().names("tasks"):
-        found = sample_grid(name)
-        if found:
-            files.append(File.generated(config, f"samples/{name}.png", abs_src_path=str(found)))
+    registry = Registry()
+    for entry in usable(registry, "tasks"):
+        if found := sample_grid(entry.name):
+            files.append(File.generated(config, f"samples/{entry.name}.png", abs_src_path=str(found)))
+        if real := real_samples(registry.load("tasks", entry.name)):
+            files.append(File.generated(config, f"samples/{entry.name}.real.png", content=real))
     return files
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,10 +31,27 @@ def test_the_page_of_a_task_says_what_it_asks_and_who_is_best() -> None:
 
     registry = Registry()
     task = registry.load("tasks", "gauss2d-fact-id")
-    assert lattice(task).endswith("    x x\n    x .")
+    drawn = lattice(task)
+    assert re.findall(r"<title>\w+, \w+: (seen|held out)</title>", drawn) == ["seen", "seen", "seen", "held out"]
+    assert drawn.count('fill="none"') == 1
     page = task_page(task, registry.entry("tasks", task.name), board())
     for part in ("## Best rows", "chance", "C_min", "## Budgets", "--task gauss2d-fact-id"):
         assert part in page
+
+
+def test_the_page_of_an_image_task_has_samples_of_its_training_data() -> None:
+    from site_pages import REAL_COLUMNS, board, real_samples, task_page
+
+    from compbench.registry import Registry
+
+    registry = Registry()
+    task = registry.load("tasks", "concept-space")
+    picture = Image.open(io.BytesIO(real_samples(task)))
+    _, height, width = task.event.shape
+    assert picture.size == (2 * width * REAL_COLUMNS, 2 * height * 2)
+    assert len(picture.getcolors(picture.width * picture.height) or ()) > 10
+    assert "../samples/concept-space.real.png" in task_page(task, registry.entry("tasks", task.name), board())
+    assert real_samples(registry.load("tasks", "gmm-id")) == b""
 
 
 def test_the_page_of_a_method_has_its_settings_and_the_papers_figures() -> None:
