@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from compbench.errors import CompbenchError, suggest
 
@@ -287,3 +287,15 @@ def _main_effects_rank(sizes: Sequence[int], seen: Sequence[tuple[int, ...]]) ->
         for offset, value in zip(offsets, cell, strict=True):
             design[row, offset + value] = 1.0
     return int(numpy.linalg.matrix_rank(design)) if len(seen) else 0
+
+
+def symmetry_of(space: FactorSpace, shape: tuple[int, ...]) -> Literal["translation", "rotation"] | None:
+    """What a space's factors do to an image (C, H, W): shift it by whole pixels, turn it, or neither (None).
+
+    Factors "x" and "y" of as many values as the image has columns and rows shift it; a periodic factor alone turns it.
+    """
+    if len(shape) != 3:
+        return None
+    if space.names == ("x", "y") and space.sizes == (shape[2], shape[1]):
+        return "translation"
+    return "rotation" if len(space) == 1 and space.factors[0].periodic else None

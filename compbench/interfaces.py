@@ -23,7 +23,7 @@ from compbench.context import Context as Context
 from compbench.context import Presets as Presets
 from compbench.context import Silo as Silo
 from compbench.context import generator_of
-from compbench.factors import FactorSpace, Holdout
+from compbench.factors import FactorSpace, Holdout, symmetry_of
 from compbench.files import Json
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ class MethodSettings(BaseModel):
 class Budget(BaseModel):
     """What a task grants each method under one preset, so that methods compare at equal cost.
 
-    A method may be given another by `--set budget.NAME=VALUE`; its record and the board show that.
-    """
+    A method may be given another by `--set budget.NAME=VALUE`; its record and the board show that."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,8 +60,7 @@ class Budget(BaseModel):
     width: int = Field(gt=0, description="channels of the backbone's first stage (hidden units of an MLP)")
     patch: int = Field(1, gt=0, le=8, description="pixel-unshuffle factor in front of the backbone; 1 works on pixels")
     prediction: Literal["velocity", "denoised"] = Field(
-        "velocity",
-        description="what the network's last layer gives: the velocity, or E[x1 given x_t] that it follows from",
+        "velocity", description="what the network's last layer gives: the velocity, or E[x1 given x_t] that it follows from"
     )
     learning_rate: float = Field(gt=0, le=1, description="peak learning rate of AdamW")
     final_learning_rate: float = Field(0.0, ge=0, le=1, description="learning rate at the end of the cosine")
@@ -140,10 +138,11 @@ class Problem:
         return self.holdout.frequencies()
 
 
-Need = Literal["scores", "singles", "objects", "null", "pairs", "anchors", "silos"]
+Need = Literal["scores", "symmetry", "singles", "objects", "null", "pairs", "anchors", "silos"]
 
 NEEDS: Mapping[Need, str] = {
     "scores": "the task has no analytic scores",
+    "symmetry": "its factors neither shift an image by whole pixels nor turn it",
     "singles": "the task offers no examples of single factors",
     "objects": "the task's factors are not those of two or more objects in a picture",
     "null": "the task's compositions stand around a base combination, not around NULL",
@@ -171,7 +170,7 @@ class Method:
             of one distribution that answer alike get one model, fitted once and kept in the cache; None: a fit of one's own.
         pools_silos: whether it pools the silos' data, which a decentralised method may not.
         regresses: whether it has one sample for each condition, so that the noise does not matter.
-        needs: what a task must offer it (`NEEDS`), or a run is refused before it starts; oracles need "scores" anyway.
+        needs: what a task must offer it (`NEEDS`), or no run starts; oracles need "scores", and who needs "symmetry" is one.
         couples_rows: whether rows of one request share something (pilots, an adapted step): a row alone is another draw.
     """
 
@@ -347,8 +346,7 @@ class Task:
     Modules of tasks import torch inside functions only: `list`, `info` and the parent process load them.
 
     Attributes:
-        name: equal to its entry point's name.
-        space, holdout, event: the lattice of conditions, its held-out cells, kind and shape of a sample.
+        name, space, holdout, event: the entry point's; lattice of conditions, its held-out cells, kind and shape of a sample.
         budgets: one budget a preset.
         source: (data folder, "auto" / "official" / "embedded") -> which data it will use.
         open: ctx -> the task with its data open, once a process.
@@ -395,6 +393,8 @@ class Task:
             return self.silos < 2
         if need == "pairs":
             return len(self.space) < 2
+        if need == "symmetry":
+            return symmetry_of(self.space, self.event.shape) is None
         if need == "anchors":
             return not all(self.holdout.anchors(cell) for cell in self.holdout.cells)
         return need not in self.offers

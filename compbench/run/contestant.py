@@ -93,7 +93,7 @@ class Contestant:
         return ContestantDescribed(
             settings=self.settings.model_dump(mode="json"),
             method_version=self.method.version,
-            oracle=self.oracle,
+            oracle=self.oracle or "symmetry" in self.method.needs,
             file_sha256=entry.sha256,
             budget=self.budget,
             task_settings=self.task.settings.model_dump(mode="json"),

@@ -1,0 +1,157 @@
+"""Velocity networks on patches: blocks that time and condition modulate, and a mixer that decides what a patch sees.
+
+    e = time(t) + sum_f e_f(c_f)
+    h <- h + alpha * mix(gamma * LN(h) + beta),    h <- h + alpha' * mlp(gamma' * LN(h) + beta')
+
+(alpha, beta, gamma) of each block is a linear map of silu(e), alpha and gamma - 1 and beta 0 at first (adaLN-zero, Peebles &
+Xie 2023): an untrained block is the identity.  LN is over the channels of one place, so that only the mixer carries anything
+from place to place: attention to all, or a convolution over neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from compbench.errors import CompbenchError
+from compbench.flow.blocks import TimeEmbedding
+from compbench.flow.decoders import sinusoidal_places
+from compbench.flow.encode import one_hots
+from compbench.flow.nets import SHORTEST_TIME_LEFT
+from compbench.flow.path import per_sample
+
+Prediction = Literal["velocity", "denoised"]
+Mixer = Callable[[int, int], nn.Module]
+"""(number of the block, channels C) -> module from maps (B, H, W, C) to maps of the same shape."""
+
+
+class TokenNet(nn.Module):
+    """v(x_t, t | c) of an image, patch by patch.
+
+    Args:
+        shape: (C, H, W) of an image.
+        sizes: number of values of each factor.
+        width: channels of a token, divisible by 4.
+        depth: blocks.
+        patch: pixels of a token's side, which divide H and W.
+        mixer: what each block mixes places by.
+        prediction: what the output is, as of `VelocityNet`.
+        sample_steps: solver steps that its samples take.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        sizes: Sequence[int],
+        *,
+        width: int,
+        depth: int,
+        patch: int,
+        mixer: Mixer,
+        prediction: Prediction,
+        sample_steps: int,
+    ) -> None:
+        super().__init__()
+        channels, height, side = shape
+        self.sizes, self.patch = tuple(sizes), patch
+        self.prediction: Prediction = prediction
+        self.sample_steps = sample_steps
+        self.grid = (height // patch, side // patch)
+        self.enter = nn.Linear(channels * patch**2, width)
+        self.register_buffer("place", sinusoidal_places(*self.grid, width).unflatten(0, self.grid), persistent=False)
+        self.time = TimeEmbedding(width, width)
+        self.condition = nn.Linear(sum(sizes), width, bias=False)
+        self.blocks = nn.ModuleList(AdaptiveBlock(width, mixer(number, width)) for number in range(depth))
+        self.last = zeroed(nn.Linear(width, 2 * width))
+        self.leave = zeroed(nn.Linear(width, channels * patch**2))
+
+    def forward(self, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+        """Points (B, C, H, W), times (B,) and conditions (B, F), NULL where open -> velocity, float32 (B, C, H, W)."""
+        embedding = F.silu(self.time(t) + self.condition(one_hots(condition, self.sizes)))  # (B, width)
+        h = self.enter(F.pixel_unshuffle(x_t, self.patch).permute(0, 2, 3, 1)) + self.place  # (B, H / p, W / p, width)
+        for block in self.blocks:
+            h = block(h, embedding)
+        shift, scale = self.last(embedding)[:, None, None].chunk(2, dim=-1)
+        output = self.leave(normalised(h) * (1 + scale) + shift)
+        return velocity_of(F.pixel_shuffle(output.permute(0, 3, 1, 2), self.patch).float(), x_t, t, self.prediction)
+
+
+class AdaptiveBlock(nn.Module):
+    """A mixer and an MLP, each scaled and shifted before and gated after by an embedding: maps (B, H, W, C), (B, E = C).
+
+    Args:
+        channels: C.
+        mixer: maps (B, H, W, C) -> maps of the same shape.
+    """
+
+    def __init__(self, channels: int, mixer: nn.Module) -> None:
+        super().__init__()
+        self.mixer = mixer
+        self.mlp = nn.Sequential(nn.Linear(channels, 4 * channels), nn.GELU(), nn.Linear(4 * channels, channels))
+        self.modulation = zeroed(nn.Linear(channels, 6 * channels))
+
+    def forward(self, h: Tensor, embedding: Tensor) -> Tensor:
+        shift, scale, gate, shift2, scale2, gate2 = self.modulation(embedding)[:, None, None].chunk(6, dim=-1)
+        h = h + gate * self.mixer(normalised(h) * (1 + scale) + shift)
+        return h + gate2 * self.mlp(normalised(h) * (1 + scale2) + shift2)
+
+
+class AllPlaces(nn.Module):
+    """Attention among all places of a map."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.attention(h.flatten(1, 2)).view_as(h)
+
+
+class Neighbours(nn.Module):
+    """A 3 x 3 convolution: each place sees itself and its eight neighbours; beyond the border is nothing."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.convolution(h.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+
+def velocity_of(output: Tensor, x_t: Tensor, t: Tensor, prediction: Prediction) -> Tensor:
+    """The velocity that a network's output (B, *D) at x_t (B, *D) and t (B,) means, as `VelocityNet` has it."""
+    if prediction == "velocity":
+        return output
+    return (output - x_t) / (1 - per_sample(t, x_t)).clamp(min=SHORTEST_TIME_LEFT)
+
+
+def patch_of(shape: tuple[int, ...], num_tokens: int) -> int:
+    """The smallest patch that divides an image's sides (C, H, W) into at most so many tokens each.
+
+    Raises:
+        CompbenchError: there is none.
+    """
+    _, *sides = shape
+    for patch in range(1, min(sides) + 1):
+        if not any(side % patch for side in sides) and max(sides) // patch <= num_tokens:
+            return patch
+    raise CompbenchError(
+        f"no patch divides images of {sides[0]} x {sides[1]} into at most {num_tokens} tokens a side; "
+        f"set tokens to {max(sides) // math.gcd(*sides)} or more."
+    )
+
+
+def normalised(h: Tensor) -> Tensor:
+    """LN over the last axis, without weights."""
+    return F.layer_norm(h, h.shape[-1:])
+
+
+def zeroed(layer: nn.Linear) -> nn.Linear:
+    """The layer with weights and bias 0."""
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,58 @@
+"""Methods that are one velocity network and nothing more: flow matching on all training data, Euler's steps to samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from compbench.flow.solver import answer
+from compbench.flow.train import flow_matching_loss, train
+from compbench.interfaces import EventKind, Method, MethodSettings
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Context, Problem, Request
+
+
+def velocity_method(
+    name: str,
+    settings: type[MethodSettings],
+    build: Callable[[Any, Problem], nn.Module],
+    *,
+    kinds: tuple[EventKind, ...] = ("vector", "image", "trajectory"),
+) -> Method:
+    """A method that differs from others in its network alone.
+
+    Args:
+        name: of the method.
+        settings: its settings.
+        build: (settings, problem) -> untrained network (x_t (B, *D), t (B,), conditions (B, F)) -> velocity (B, *D); its
+            `sample_steps` are the solver's.
+        kinds: event kinds that it works on.
+    """
+
+    def fit(own: MethodSettings, problem: Problem, ctx: Context) -> nn.Module:
+        return train(build(own, problem), flow_matching_loss, problem.federation.pooled(), problem.budget, ctx)
+
+    return Method(
+        name=name,
+        settings=settings,
+        fit=fit,
+        sample=sample_velocity,
+        build=build,
+        evaluations=lambda own, problem: problem.budget.sample_steps,
+        kinds=kinds,
+    )
+
+
+@torch.no_grad()
+def sample_velocity(settings: MethodSettings, net: Any, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+    """Euler's steps along v(x_t, t | c)."""
+
+    def velocity(x: Tensor, t: Tensor) -> Tensor:
+        with ctx.autocast():
+            return net(x, t, request.condition)
+
+    return answer(velocity, request, num_steps=net.sample_steps)

@@ -1,0 +1,59 @@
+"""Local conditional scores: a patch is denoised from its neighbourhood and the condition, and never sees the rest of the image.
+
+    v(x_t, t | c) at a place = f(x_t within `radius` patches of it, the place, t, c)
+
+Kamb & Ganguli 2024 (arXiv 2412.20292) and Bradley 2025 (arXiv 2509.16447): conditional scores that are local compose in
+places that were never seen together, and limiting the receptive field brings length generalisation back.  The blocks are
+those of `dit`; a few of them mix by a 3 x 3 convolution, the others not at all.  Its width is what gives it as many parameters
+as `mono`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pydantic import Field
+from torch import nn
+
+from compbench.errors import Refused
+from compbench.flow.matching import matched_width, parameters_of
+from compbench.flow.nets import monolithic_net
+from compbench.flow.token_nets import Neighbours, TokenNet, patch_of
+from compbench.flow.velocity_methods import velocity_method
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Method, MethodSettings, Problem
+
+
+class Settings(MethodSettings):
+    tokens: int = Field(8, ge=1, le=64, description="most patches along a side of the image")
+    radius: int = Field(1, ge=0, le=16, description="patches on each side of its own that a patch's velocity depends on")
+    depth: int = Field(6, ge=1, le=48, description="blocks, of which the first `radius` see neighbours; the more, the narrower")
+
+
+def build(settings: Settings, problem: Problem) -> TokenNet:
+    """The untrained network, of mono's number of parameters.
+
+    Raises:
+        Refused: the task's samples are no images, or the radius asks for more blocks than there are.
+    """
+    if problem.event.kind != "image":
+        raise Refused(f"a network on patches makes images, this task asks for {problem.event.kind}s.")
+    if settings.radius > settings.depth:
+        raise Refused(f"radius {settings.radius} takes as many blocks; set depth to {settings.radius} or more.")
+    make = partial(
+        TokenNet,
+        problem.event.shape,
+        problem.space.sizes,
+        depth=settings.depth,
+        patch=patch_of(problem.event.shape, settings.tokens),
+        mixer=lambda number, width: Neighbours(width) if number < settings.radius else nn.Linear(width, width),
+        prediction=problem.budget.prediction,
+        sample_steps=problem.budget.sample_steps,
+    )
+    target = parameters_of(lambda: monolithic_net(problem))
+    return make(width=matched_width(lambda width: make(width=width), target, step=4))
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (velocity_method("local", Settings, build, kinds=("image",)),)
