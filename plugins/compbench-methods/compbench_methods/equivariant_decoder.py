@@ -1,0 +1,42 @@
+"""A reference that is given the symmetry: one learnt picture, shifted to its place or turned to its angle, by regression.
+
+    bumps     x = 2 T(u - c) - 1,       by the Fourier shift theorem
+    rotation  x = 2 T(R(-angle) u) - 1
+
+It knows what its task's factors do, which no competing method does: how well the data can be fitted at most, and no answer to
+whether a network finds the symmetry by itself.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from compbench.errors import Refused
+from compbench.factors import symmetry_of
+from compbench.flow.decoders import RateSettings, decoder_method
+from compbench.flow.symmetry import ShiftedTemplate, TurnedTemplate
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import NEEDS, Method, Problem
+
+
+class Settings(RateSettings):
+    pass
+
+
+def build(settings: Settings, problem: Problem) -> nn.Module:
+    """The blank picture, and how it moves.
+
+    Raises:
+        Refused: the task's factors neither shift nor turn an image.
+    """
+    symmetry = symmetry_of(problem.space, problem.event.shape)
+    if symmetry is None:
+        raise Refused(f"{NEEDS['symmetry']}; equivariant-decoder works on bumps and rotation.")
+    if symmetry == "translation":
+        return ShiftedTemplate(problem.event.shape)
+    return TurnedTemplate(problem.event.shape, problem.space.sizes[0])
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (decoder_method("equivariant-decoder", Settings, build, needs=("symmetry",)),)
