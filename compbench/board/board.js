@@ -77,6 +77,12 @@ function overview(shownMethod) {
   node.replaceChildren(make("h2", {}, `Which method for which unseen combination? ${found.preset} preset`), make("div", {class: "first"}, make("div", {}, methods.length ? matrix(found, shown) : make("p", {class: "note"}, "No method of this preset matches."), left ? make("p", {class: "note"}, `Not counted: ${left}.`) : ""), side));
 }
 
+function coverage(shownMethod, fits) {
+  const found = data.ladders.filter(l => fits(l) && l.lines.some(line => shownMethod(line.method)));
+  const card = l => make("div", {class: "card"}, make("p", {class: "note"}, `${l.task}, ${[l.preset, ...l.changed].join(", ")}, ${l.source} data`), coverageChart(l, shownMethod));
+  $("coverage").replaceChildren(...(found.length ? [make("h2", {}, "How much of the lattice must be seen?"), make("p", {class: "lead"}, "Share attained on held-out cells, of the way from a random cell to what the judge finds on real data, against the share of cells seen."), make("div", {class: "ladders"}, ...found.map(card))] : []));
+}
+
 const silos = row => row.timing && row.timing.silos;
 const COST = [
   {key: "trainFlops", title: "training FLOPs", of: row => row.timing && row.timing.trainFlops, hint: "of the whole fit, over all silos: equal steps are not equal cost", up: true, unknown: true},
@@ -236,9 +242,10 @@ function show() {
   }).filter(([, rows]) => rows.length);
   const methods = data.methods.filter(m => (!chosen.method || m.method === chosen.method) && (!all.length || has(`${m.method} ${m.summary}`, all)) && (chosen.method || all.length || matches.some(([, rows]) => rows.some(r => r.method === m.method))));
   if (chosen.task) $("overview").replaceChildren(); else overview(byMethod);
+  coverage(name => byMethod(name.split(" (")[0]), fits);
   taskPanels(matches);
   methodPanels(methods);
-  if (!matches.length && !methods.length) { $("overview").replaceChildren(); $("methods").replaceChildren(); $("tasks").replaceChildren(make("p", {class: "empty"}, boards.length ? "Nothing matches." : "There are no records yet: compbench run writes some.")); }
+  if (!matches.length && !methods.length) { $("overview").replaceChildren(); $("coverage").replaceChildren(); $("methods").replaceChildren(); $("tasks").replaceChildren(make("p", {class: "empty"}, boards.length ? "Nothing matches." : "There are no records yet: compbench run writes some.")); }
   $("count").textContent = `${plural(matches.length, "board")}, ${plural(methods.length, "method")}`;
   if (location.hash !== hash(chosen) && !(location.hash === "" && hash(chosen) === "#")) history.replaceState(null, "", hash(chosen) === "#" ? location.pathname + location.search : hash(chosen));
 }

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compbench.board.aggregate import Board, BoardRow, aggregate
-from compbench.board.catalogue import Catalogue
+from compbench.board.catalogue import Catalogue, Lattice
+from compbench.board.coverage import ladders
 from compbench.board.families import Contest, contests
 from compbench.board.groups import Section
 from compbench.board.page_families import MethodFacts
@@ -44,6 +45,7 @@ class Material(NamedTuple):
         methods: what is known of methods, by name.
         reasons: of each method and task why the method cannot work there; "" where it can (`list --matrix --json`).
         way: address of the folder of records, as seen from the page; "" and nothing links to it.
+        lattices: of tasks that were run under a coverage, by `lattice_key`.
     """
 
     records: Sequence[Record]
@@ -55,6 +57,7 @@ class Material(NamedTuple):
     methods: Mapping[str, MethodFacts] = {}
     reasons: Mapping[str, Mapping[str, str]] = {}
     way: str = ""
+    lattices: Mapping[tuple[str, str], Lattice] = {}
 
 
 def build(material: Material, destination: Path) -> tuple[Path, ...]:
@@ -96,7 +99,9 @@ def contents(material: Material) -> Mapping[str, bytes]:
             "board.md": to_markdown(board, figures, overall=families_markdown(found), chart=CHART if chart else ""),
             **({CHART: chart} if chart else {}),
         }
-        beside = Surroundings(found, material.catalogue, material.methods, material.way, tuple(files))
+        beside = Surroundings(
+            found, material.catalogue, material.methods, material.way, tuple(files), ladders(board.rows, material.lattices)
+        )
         files["index.html"] = to_html(board, figures, grids, beside)
         return {name: content.encode() for name, content in files.items()}
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from compbench.errors import CompbenchError
 from compbench.files import Json
 from compbench.registry import Registry
+from compbench.schemas import Record
 
 
 class TaskFacts(NamedTuple):
@@ -51,4 +55,41 @@ def catalogue(names: Iterable[str], registry: Registry | None = None) -> dict[st
                 silos=task.silos,
                 citation=task.citation,
             )
+    return found
+
+
+class Lattice(NamedTuple):
+    """The factors that a holdout is about: their sizes, and how many of their cells are seen."""
+
+    sizes: tuple[int, ...]
+    num_seen: int
+
+    @property
+    def num_cells(self) -> int:
+        return math.prod(self.sizes)
+
+
+def lattice_key(task: str, settings: Mapping[str, Json]) -> tuple[str, str]:
+    """What `lattices` knows a task under some settings by."""
+    return task, json.dumps(settings, sort_keys=True)
+
+
+def lattices(records: Iterable[Record], registry: Registry | None = None) -> dict[tuple[str, str], Lattice]:
+    """The lattice of each task that was run under a coverage, as far as it is installed and takes the record's settings."""
+    registry = registry or Registry()
+    known = {entry.name: entry for entry in registry.entries("tasks")}
+    found: dict[tuple[str, str], Lattice] = {}
+    for record in records:
+        settings = dict(record.spec.task_settings)
+        key = lattice_key(record.spec.task, settings)
+        if key in found or not settings.get("coverage") or record.spec.task not in known:
+            continue
+        loaded = registry.attempt(known[record.spec.task])
+        if loaded.state != "ok" or loaded.value.configure is None:
+            continue
+        try:
+            holdout = loaded.value.configure(type(loaded.value.settings).model_validate(settings)).holdout
+        except (ValueError, CompbenchError):
+            continue  # settings of another version of the task
+        found[key] = Lattice(holdout.pattern_space.sizes, len(holdout.seen_cells))
     return found

@@ -48,6 +48,32 @@ function paretoChart(family, points) {
   return make("figure", {class: "plot"}, svg, legend);
 }
 
+// Share attained on held-out cells against the share of cells seen: a line a method, full for orthotopic designs, dashed for random ones.
+function coverageChart(ladder, shown) {
+  const W = 640, H = 320, L = 40, R = 150, T = 14, B = 44, lines = ladder.lines.filter(l => shown(l.method)), methods = [...new Set(ladder.lines.map(l => l.method))];
+  const X = v => L + v * (W - L - R), Y = v => H - B - v * (H - T - B), colour = method => `line l${methods.indexOf(method) % 8}`;
+  const said = lines.map(l => `${l.method}, ${l.design}: ${l.points.map(([c, mean]) => `${mean.toFixed(2)} at ${c.toFixed(2)}`).join(", ")}`).join("; ");
+  const svg = draw("svg", {viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${ladder.task}: share attained against coverage: ${said}`});
+  for (const v of [0, .25, .5, .75, 1]) svg.append(draw("line", {x1: L, x2: W - R, y1: Y(v), y2: Y(v), class: "rule"}), draw("text", {x: L - 6, y: Y(v) + 4, "text-anchor": "end"}, v), draw("text", {x: X(v), y: H - B + 17, "text-anchor": "middle"}, v));
+  svg.append(draw("line", {x1: X(ladder.least), x2: X(ladder.least), y1: T, y2: H - B, class: "ceiling"}), draw("text", {x: X(ladder.least) - 4, y: T + 10, "text-anchor": "end"}, "C_min"), draw("text", {x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle"}, "share of the cells seen →"));
+  const placed = [];
+  for (const line of [...lines].sort((a, b) => b.points.at(-1)[1] - a.points.at(-1)[1])) {
+    svg.append(draw("polyline", {class: colour(line.method), "stroke-dasharray": line.design === "random" ? "5 4" : "none", points: line.points.map(([c, mean]) => `${X(c)},${Y(mean)}`).join(" ")}));
+    for (const [c, mean, low, high, runs] of line.points) {
+      const dot = draw("circle", {cx: X(c), cy: Y(mean), r: 3.5, class: `${colour(line.method)} dot`});
+      dot.append(draw("title", {}, `${line.method}, ${line.design}: ${mean.toFixed(2)} (${low.toFixed(2)} to ${high.toFixed(2)} over ${plural(runs, "run")}) where ${Math.round(100 * c)} % is seen`));
+      svg.append(draw("line", {x1: X(c), x2: X(c), y1: Y(low), y2: Y(high), class: colour(line.method)}), dot);
+    }
+    if (placed.some(o => o.method === line.method)) continue;
+    let at = Y(line.points.at(-1)[1]) + 4;
+    while (placed.some(o => Math.abs(o.at - at) < 13)) at += 2;
+    placed.push({at, method: line.method});
+    svg.append(draw("text", {x: W - R + 8, y: at, class: "name"}, line.method.length > 20 ? `${line.method.slice(0, 19)}…` : line.method), draw("circle", {cx: W - 8, cy: at - 4, r: 3.5, class: `${colour(line.method)} dot`}));
+  }
+  const legend = make("ul", {class: "legend"}, make("li", {}, "— orthotopic design"), lines.some(l => l.design === "random") ? make("li", {}, "- - random design of the same size") : "", make("li", {}, "bars: least and most over runs"), make("li", {}, "C_min: fewer cells cannot fix an additive model"));
+  return make("figure", {class: "plot"}, svg, legend);
+}
+
 // The interval of a row on the axis of its board, with the ceiling.
 function forest(row, cell, axis, words) {
   const W = 190, H = 20, X = v => 4 + (v - axis.low) / (axis.high - axis.low || 1) * (W - 8), kind = row.kind === "run" ? "mark" : "aside";

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from compbench.board.aggregate import Board, BoardRow
 from compbench.board.catalogue import Catalogue, TaskFacts
 from compbench.board.cells import Cell
-from compbench.board.families import FAMILIES, Contest
+from compbench.board.coverage import FAMILY_OF, Ladder, ladder_data
+from compbench.board.families import Contest
 from compbench.board.groups import Section
 from compbench.board.notation import (
     SPLIT_TITLES,
@@ -46,7 +47,6 @@ PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_SIDE = 8192
 MOST_CELLS = 2000
 """Of a lattice that is drawn."""
-FAMILY_OF = {task: family for family, tasks in FAMILIES.items() for task in tasks}
 
 
 class Picture(NamedTuple):
@@ -83,6 +83,7 @@ class Surroundings(NamedTuple):
         methods: what is known of methods, by name.
         records: address of the folder of records; "" and nothing links to it.
         files: those that lie beside the page.
+        ladders: share attained against coverage.
     """
 
     contests: tuple[Contest, ...] = ()
@@ -90,6 +91,7 @@ class Surroundings(NamedTuple):
     methods: Mapping[str, MethodFacts] = {}
     records: str = ""
     files: tuple[str, ...] = ()
+    ladders: tuple[Ladder, ...] = ()
 
 
 ALONE = Surroundings()
@@ -119,6 +121,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
         "contests": [contest_data(contest) for contest in surroundings.contests],
         "first": default_contest(surroundings.contests),
         "methods": method_data(board.rows, figures, surroundings.methods),
+        "ladders": [ladder_data(ladder) for ladder in surroundings.ladders],
         "records": surroundings.records,
     }
     environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)

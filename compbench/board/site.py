@@ -58,7 +58,7 @@ def read(records: Path, output: Path, *, link: bool = False) -> tuple[Material, 
         link: the page refers to the pictures instead of holding them.
     """
     from compbench.board.build import Material
-    from compbench.board.catalogue import catalogue
+    from compbench.board.catalogue import catalogue, lattices
     from compbench.board.page_families import method_facts
     from compbench.board.render_html import Picture
     from compbench.cost.profiles import by_cost_key, read_profiles
@@ -82,7 +82,7 @@ def read(records: Path, output: Path, *, link: bool = False) -> tuple[Material, 
     methods = method_facts(modules, output, records.resolve().parent.parent)
     papers = papers_beside(records)
     reasons, wrong = matrix_beside(records)
-    material = Material(found, papers, picture, standings, tasks, by_cost_key(costs), methods, reasons, way)
+    material = Material(found, papers, picture, standings, tasks, by_cost_key(costs), methods, reasons, way, lattices(found))
     return material, [*problems, *more, *bad, *wrong]
 
 
