@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from store.test_profiles import made as measured
+from cost.test_profiles import made as measured
 from support.sample_records import png, record, score, with_picture
 
 from compbench.board.aggregate import rows

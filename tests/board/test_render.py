@@ -8,7 +8,7 @@ import json
 import re
 
 import pytest
-from store.test_profiles import made as profile
+from cost.test_profiles import made as profile
 from support.sample_boards import whole
 from support.sample_records import png, record, score
 

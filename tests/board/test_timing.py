@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from store.test_profiles import made
+from cost.test_profiles import made
 from support.sample_records import record
 
 from compbench.board.timing import charged_seconds, timing, train_flops
