@@ -45,7 +45,8 @@ class Settings(NamedTuple):
         kernel: Langevin or Hamiltonian moves, adjusted (mala, hmc) or not (ula, uhmc).
         num_levels: noise levels from t = 0 to 1, evenly spaced.
         num_inner: moves of a chain at each level.
-        step_size: eta over the level's scale d / E|S|^2, the harmonic mean of a Gaussian's variances.
+        step_size: eta over the level's scale d / E|S|^2, the harmonic mean of a Gaussian's variances, in the plane; adjusted
+            kernels take less of it in more dimensions (`share_of_scale`).
         num_leapfrog: leapfrog steps of a Hamiltonian move; at step_size 0.5, pi of them would come back to where they began.
         damping: gamma, the share of the momentum that a Hamiltonian move keeps.
         line_points: points of the line integral's trapezoids, both ends among them.
@@ -204,7 +205,7 @@ def anneal(
     """
     table = levels(path, settings.num_levels, settings.edge)
     composed = members.composed if known is None else given(members.composed, path, known.with_particles())
-    scales = _scales(pilots, x0, table, generator)
+    scales, share = _scales(pilots, x0, table, generator), share_of_scale(settings, x0[0].numel())
     x, rates, signs = x0, [], torch.where(x0 < 0, -1.0, 1.0)
     score = composed(x[:, None], table[0].time).score[:, 0]
     for number, (before, level) in enumerate(pairwise(table)):
@@ -216,7 +217,7 @@ def anneal(
         score = _at(target.score, x)
         if level.sigma < settings.smallest_sigma:
             continue
-        chain = _moved(target, x, score, settings.step_size * scales[number], settings, generator)
+        chain = _moved(target, x, score, share * scales[number], settings, generator)
         x, score = chain.x, chain.score
         rates.append(chain.accepted.mean())
     if not bool(x.isfinite().all()):
@@ -229,6 +230,16 @@ def anneal(
             f"{settings.kernel} accepted none of its moves: the chains stand still; lower step_size ({settings.step_size:g})."
         )
     return Annealed(x, acceptance)
+
+
+def share_of_scale(settings: Settings, num_dimensions: int) -> float:
+    """eta over the level's scale: step_size (2 / d)^p, p = 1/3 for mala, 1/2 for hmc, 0 for unadjusted kernels; d is at least 2.
+
+    So acceptance stays as it is in the plane: with one step for all, Langevin moves of a Gaussian in 784 dimensions are never
+    accepted.  Roberts & Rosenthal 1998 (mala); Beskos et al. 2013 (hmc, whose step length goes with d^(-1/4)).
+    """
+    power = {"mala": 1 / 3, "hmc": 1 / 2}.get(settings.kernel, 0.0)
+    return settings.step_size * (2 / max(num_dimensions, 2)) ** power
 
 
 def num_evaluations(settings: Settings, path: GaussianPath) -> int:

@@ -7,7 +7,17 @@ from torch.distributions import Normal
 
 from compbench.errors import CompbenchError
 from compbench.flow import mcmc
-from compbench.flow.mcmc import Chain, Settings, Target, anneal, hamiltonian, langevin, line_integral, num_evaluations
+from compbench.flow.mcmc import (
+    Chain,
+    Settings,
+    Target,
+    anneal,
+    hamiltonian,
+    langevin,
+    line_integral,
+    num_evaluations,
+    share_of_scale,
+)
 from compbench.flow.path import VariancePreservingPath
 from compbench.flow.scores import Members, Pilots
 
@@ -155,6 +165,21 @@ def test_a_chain_depends_on_its_own_noise_alone() -> None:
     first, second = (anneal(composition, PATH, x, settings, generator(), pilots=Pilots(composition, 1)).x for x in (x0, other))
     assert torch.equal(first[100:], second[100:])
     assert not torch.equal(first[:100], second[:100])
+
+
+@pytest.mark.parametrize("kernel", ["mala", "hmc"])
+def test_as_many_moves_are_accepted_in_a_pictures_dimensions_as_in_the_plane(kernel: str) -> None:
+    """A standard normal stays one along the path; one step for all dimensions accepts nothing here."""
+    normal = Members.of(lambda x, t: -x[None], (1.0,))
+    for size in (2, 12_288):
+        settings = Settings(kernel=kernel, num_levels=20, smallest_sigma=0.1)
+        found = anneal(normal, PATH, torch.randn(20, size), settings, generator(), pilots=Pilots(normal, 1))
+        assert min(found.acceptance) > 0.4
+
+
+@pytest.mark.parametrize("kernel", ["ula", "uhmc", "mala", "hmc"])
+def test_steps_in_the_plane_are_the_setting_itself(kernel: str) -> None:
+    assert share_of_scale(Settings(kernel=kernel, step_size=0.5), 2) == 0.5
 
 
 def test_chains_that_stand_still_are_an_error_with_advice() -> None:

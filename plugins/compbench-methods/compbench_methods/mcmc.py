@@ -28,7 +28,12 @@ class Chains(MethodSettings):
     )
     num_levels: int = Field(40, ge=1, le=10_000, description="noise levels, evenly spaced; a deterministic step leads to each")
     num_inner: int = Field(3, ge=0, le=10_000, description="L: moves of the chain at each level")
-    step_size: float = Field(0.5, gt=0, le=100, description="eta of a move over the harmonic mean of the level's variances")
+    step_size: float = Field(
+        0.5,
+        gt=0,
+        le=100,
+        description="eta of a move over the level's mean variance in the plane; mala and hmc shrink it with dimension",
+    )
     num_leapfrog: int = Field(2, ge=1, le=1000, description="leapfrog steps of a Hamiltonian move")
     damping: float = Field(0.5, ge=0, lt=1, description="share of the momentum that a Hamiltonian move keeps")
     line_points: int = Field(2, ge=2, le=100, description="points of the line integral in the acceptance; 2 costs nothing")
