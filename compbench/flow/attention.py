@@ -60,6 +60,8 @@ class FactorTokens(nn.Module):
     def __init__(self, sizes: Sequence[int], channels: int) -> None:
         super().__init__()
         self.table = nn.Embedding(sum(sizes) + len(sizes), channels)
+        self.size: Tensor
+        self.first: Tensor
         self.register_buffer("size", torch.tensor(sizes), persistent=False)
         self.register_buffer("first", torch.tensor([0, *sizes[:-1]]).cumsum(0) + torch.arange(len(sizes)), persistent=False)
 

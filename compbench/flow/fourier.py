@@ -30,6 +30,7 @@ class FourierDecoder(nn.Module):
     def __init__(self, inputs: int, shape: tuple[int, ...], *, width: int, depth: int, num_waves: int, scale: float) -> None:
         super().__init__()
         self.shape = tuple(shape)
+        self.waves: Tensor
         self.register_buffer("waves", scale * torch.randn(2, num_waves))
         self.enter_code, self.enter_place = nn.Linear(inputs, width), nn.Linear(2 * num_waves, width)
         layers: list[nn.Module] = []
@@ -44,7 +45,8 @@ class FourierDecoder(nn.Module):
 
     def features(self) -> Tensor:
         """phi at every pixel, row by row, (H W, 2 num_waves)."""
-        return fourier_features(pixel_places(*self.shape[1:], self.waves), self.waves)
+        _, height, width = self.shape
+        return fourier_features(pixel_places(height, width, self.waves), self.waves)
 
 
 def pixel_places(height: int, width: int, like: Tensor) -> Tensor:
