@@ -9,6 +9,7 @@ factor a token speaks of is in its embedding alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -63,7 +64,8 @@ class FactorTokens(nn.Module):
         self.size: Tensor
         self.first: Tensor
         self.register_buffer("size", torch.tensor(sizes), persistent=False)
-        self.register_buffer("first", torch.tensor([0, *sizes[:-1]]).cumsum(0) + torch.arange(len(sizes)), persistent=False)
+        firsts = accumulate((size + 1 for size in sizes[:-1]), initial=0)
+        self.register_buffer("first", torch.tensor(list(firsts)), persistent=False)
 
     def forward(self, condition: Tensor) -> Tensor:
         return self.table(self.first + torch.where(condition == NULL, self.size, condition))
