@@ -5,13 +5,16 @@ import time
 import pytest
 import torch
 
-from compbench.data import mpi3d_renderer, shapes3d_renderer
+from compbench.data import concepts_renderer, dsprites_renderer, mpi3d_renderer, shapes3d_renderer, sprites_renderer
 from compbench.data.chest_findings import feasible, label_counts
 from compbench.data.chest_phantom import ChestPhantom
 from compbench.data.chest_phantom import random_styles as chest_styles
+from compbench.data.concepts_renderer import ConceptsRenderer
+from compbench.data.dsprites_renderer import DSpritesRenderer
 from compbench.data.mpi3d_renderer import MPI3DRenderer
 from compbench.data.rooms_renderer import RoomsRenderer, random_styles
 from compbench.data.shapes3d_renderer import Shapes3DRenderer, light_buffers
+from compbench.data.sprites_renderer import SpritesRenderer
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +28,21 @@ def test_images_per_second_of_one_core(benchmark, name: str) -> None:
     benchmark(renderer, conditions)
     benchmark.extra_info["images_per_second"] = 64 / benchmark.stats.stats.median
     assert benchmark.extra_info["images_per_second"] > {"shapes3d": 2000, "mpi3d": 500}[name]
+
+
+@pytest.mark.parametrize("name", ["concepts", "dsprites", "two-sprites"])
+def test_small_pictures_per_second_of_one_core(benchmark, name: str) -> None:
+    torch.set_num_threads(1)
+    renderer = {
+        "concepts": lambda: ConceptsRenderer(colour_signal=0.7, size_signal=3.0),
+        "dsprites": DSpritesRenderer,
+        "two-sprites": lambda: SpritesRenderer(side=64),
+    }[name]()
+    module = {"concepts": concepts_renderer, "dsprites": dsprites_renderer, "two-sprites": sprites_renderer}[name]
+    conditions = torch.stack([torch.randint(size, (64,)) for size in module.SIZES], dim=1)
+    benchmark(renderer, conditions)
+    benchmark.extra_info["images_per_second"] = 64 / benchmark.stats.stats.median
+    assert benchmark.extra_info["images_per_second"] > 2000
 
 
 def test_buffers_beat_ray_casting_each_image_a_hundredfold(benchmark) -> None:
