@@ -26,7 +26,7 @@ LEARNED = ("driftlite", "fkc", "mcmc", "naive-ode", "naive-sde", "rne")
 SWARMS = ("driftlite", "fkc", "rne")
 
 
-def perturbed(train_steps: int = 600, name: str = "gauss2d-nonfact-id", **budget) -> Problem:
+def perturbed(train_steps: int = 300, name: str = "gauss2d-nonfact-id", **budget) -> Problem:
     task = make_task(name)
     source = Source("embedded", "exact sampler", "gaussians-1")
     ctx = TaskContext(torch.device("cpu"), "fp32", 0, None, None, source)
@@ -55,7 +55,7 @@ def test_oracles_reach_the_known_variance(method: str, variance: float) -> None:
     found = METHODS[method]
     problem = perturbed(sample_steps=200)
     settings = found.settings()
-    x = found.sample(settings, found.fit(settings, problem, context()), asked(4000), context())
+    x = found.sample(settings, found.fit(settings, problem, context()), asked(2500), context())
     assert x.var().item() == pytest.approx(variance, rel=0.06)
 
 
@@ -82,7 +82,7 @@ def test_all_share_one_fit() -> None:
 def test_learned_sources_are_sampled_for_what_they_are(name: str, experts: bool) -> None:
     """A single perturbation is no composition: N(0, diag(10, 1))."""
     found = METHODS[name]
-    x = found.sample(found.settings(experts=experts), sources(experts), asked(1000, (1, 0)), context())
+    x = found.sample(found.settings(experts=experts), sources(experts), asked(250, (1, 0)), context())
     wide, narrow = x.var(0).tolist()
     assert 4 < wide < 25
     assert 0.2 < narrow < 3
@@ -106,7 +106,7 @@ def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> No
     found = METHODS[name]
     settings = found.settings(experts=experts, **({"num_particles": 4} if name in SWARMS else {}))
     model, problem = without_a_base(experts)
-    request = Request(torch.tensor([[0, 1], [1, 0]]).repeat(50, 1), torch.randn(100, 2))
+    request = Request(torch.tensor([[0, 1], [1, 0]]).repeat(15, 1), torch.randn(30, 2))
     x = found.sample(settings, model, request, context())
     error = (x - (2.0 * request.condition - 1)).abs().median().item()
     assert error < 0.6
@@ -122,7 +122,7 @@ def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> No
 def test_trajectories_are_composed_around_null_too() -> None:
     """Eight states of two numbers, all at the corner of their combination; the three methods share the network and its fit."""
     flat = vector_problem(train_steps=80)
-    budget = flat.budget.model_copy(update={"batch_size": 32})
+    budget = flat.budget.model_copy(update={"batch_size": 32, "width": 16})
 
     class Paths:
         name, size = "paths", 1000
@@ -235,7 +235,7 @@ def test_images_with_a_base_are_composed_around_it() -> None:
 def test_lights_of_two_perturbations_are_both_on(experts: bool) -> None:
     """They light different pixels, so the composition of scores is exact; no training image has both."""
     torch.manual_seed(0)
-    found, problem = METHODS["naive-ode"], perturbed_images(train_steps=150)
+    found, problem = METHODS["naive-ode"], perturbed_images(train_steps=80)
     settings = found.settings(experts=experts)
     request = Request(torch.tensor([[1, 1], [1, 0], [0, 1], [0, 0]] * 4), torch.randn(16, 3, 16, 16))
     x = found.sample(settings, found.fit(settings, problem, context()), request, context())
