@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.template import TEMPLATE
 
 from compbench.cli.main import main
 from compbench.errors import CompbenchError
@@ -36,7 +37,8 @@ def test_closed_streams_end_no_verb(streams: str, tmp_path: Path) -> None:
 
 def test_a_run_with_closed_streams_leaves_its_record(tmp_path: Path) -> None:
     words = "--method naive-ode-oracle --task gauss2d-fact-id --preset smoke --device cpu --threads 1"
-    assert shell(f"compbench run {words} <&- >&- 2>&-", tmp_path).returncode == 0
+    command, path = " ".join(TEMPLATE.compbench("run")), os.environ.get("PYTHONPATH", "")
+    assert shell(f"$COMMAND {words} <&- >&- 2>&-", tmp_path, COMMAND=command, PYTHONPATH=path).returncode == 0
     (one,), problems = Store(tmp_path / "records").read()
     assert (one.status, problems) == ("ok", [])
 

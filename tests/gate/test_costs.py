@@ -48,16 +48,20 @@ def compbench_methods():
 CELL = Cell(method="sleeper", task="gmm-id", preset="quick", seeds="0")
 
 
+def side_of(folder: Path) -> Side:
+    (folder / "sleeper.py").write_text(SLEEPER)
+    return Side("head", Path(sys.executable), folder / "home", (folder / "sleeper.py",))
+
+
 @pytest.fixture
 def side(tmp_path: Path) -> Side:
-    (tmp_path / "sleeper.py").write_text(SLEEPER)
-    return Side("head", Path(sys.executable), tmp_path / "home", (tmp_path / "sleeper.py",))
+    return side_of(tmp_path)
 
 
-@pytest.fixture
-def answer(side: Side) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a real process says."""
-    return sides.costs(side, CELL, CellOptions(seconds=0.3, threads=1))
+    return sides.costs(side_of(tmp_path_factory.mktemp("side")), CELL, CellOptions(seconds=0.3, threads=1))
 
 
 def test_a_process_finds_the_known_seconds_of_a_step_and_a_request(answer: dict[str, Any]) -> None:

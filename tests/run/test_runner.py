@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -178,10 +177,10 @@ def test_what_of_a_spec_is_not_so_here_is_named() -> None:
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_stopped_run_leaves_a_killed_record_and_resume_gives_the_undisturbed_result(home: Path, number: int) -> None:
-    steps = {"budget.train_steps": 1500 + number, "budget.checkpoint_seconds": 0.2}
+    steps = {"budget.train_steps": 300 + number, "budget.checkpoint_seconds": 0.2}
     own = request(home, task="gauss2d-fact-id", seed=7, overrides=steps)
     whole = run(own).record
-    command = [sys.executable, "-m", "compbench.cli.main", "run", "--method", "factored", "--task", "gauss2d-fact-id"]
+    command = TEMPLATE.compbench("run", "--method", "factored", "--task", "gauss2d-fact-id")
     command += ["--preset", "smoke", "--seed", "7", "--device", "cpu", "--threads", "1", "--json", "--force"]
     command += [word for name, value in steps.items() for word in ("--set", f"{name}={value}")]
     env = {**os.environ, "COMPBENCH_HOME": str(home)}

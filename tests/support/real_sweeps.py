@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from support.template import TEMPLATE
+
 CHEAP = ("--method", "naive-ode-oracle", "--task", "gauss2d-fact-id", "--preset", "smoke", "--device", "cpu", "--chain")
 """Runs of a fraction of a second each, after the start of their processes."""
 
@@ -29,7 +31,8 @@ def start(
     home: Path, *words: str, environment: Mapping[str, str] = MappingProxyType({}), before: Callable[[], None] | None = None
 ) -> subprocess.Popen:
     """`compbench sweep` in a process of its own; `before` is called in it first."""
-    command = [sys.executable, "-m", "compbench.cli.main", "sweep", "--quiet", *words]
+    own = [sys.executable, "-m", "compbench.cli.main"] if TEMPLATE.fresh or environment else TEMPLATE.compbench()
+    command = [*own, "sweep", "--quiet", *words]
     env = {**os.environ, **environment, "COMPBENCH_HOME": str(home), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env=env, preexec_fn=before, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

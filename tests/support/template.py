@@ -5,9 +5,11 @@ first optimiser imports, and 0.4 on the methods, tasks and metrics.  Here a temp
 it forks, and the fork goes on as `compbench.run.supervisor` would after its own imports.  All that follows is real:
 supervisor, sandbox, messages, signals, time limits, kills.
 
+    test's process, or a command line of `Template.compbench`  --order, descriptors-->  template  --fork-->  supervisor -> child
+
 Not the same as after a real start: torch and everything of ours are loaded before the run is known, the hash seed is the
-template's, and a supervisor dies with the template, not with the process of the test.  `@pytest.mark.fresh` gives a
-test real starts, as has all that goes through the command line in a process of its own.
+template's, and a supervisor is asked to stop by the template when who ordered it is gone, not by the kernel.
+`@pytest.mark.fresh` gives a test real starts.
 """
 
 from __future__ import annotations
@@ -25,10 +27,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-SUPERVISOR = ["-P", "-m", "compbench.run.supervisor"]
+PLACE = "COMPBENCH_TEMPLATE"
+"""Of the environment of a command line: the socket of the template that its children fork from."""
+OURS = ("compbench", "compbench-methods")
+"""Distributions that are loaded before a fork: no test edits them."""
 READ_AT_START = ("PYTHON", "MALLOC_", "LD_", "TORCH_", "KMP_")
 """What a process reads of its environment when it starts or imports torch: where these differ, the start is a real one.
 The number of threads is read then too, and set again after the fork."""
@@ -37,134 +44,213 @@ HIGH = 512
 
 
 def read_at_start(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name.startswith(READ_AT_START)}
+    names = [name for name, value in env.items() if value and name.startswith(READ_AT_START) and name != "PYTHONUNBUFFERED"]
+    return {name: env[name] for name in names}
 
 
-class Forked:
-    """What `subprocess.Popen` is for a real start: process id, exit status, signals."""
+def supervised(words: Sequence[str]) -> list[str] | None:
+    """The supervisor's words, where a command is this interpreter's own and begins with the supervisor."""
+    from compbench.run import supervisor
 
-    def __init__(self, words: Sequence[str], status: socket.socket) -> None:
-        self.args, self.returncode = words, None
-        self._status, self._lock = status, threading.Lock()
-        self.pid = int(status.recv(64) or -1)
+    if words[0] == sys.executable and words[1] == "-P":
+        if list(words[2:4]) == ["-m", "compbench.run.supervisor"]:
+            return list(words[4:])
+        if words[2] == supervisor.__file__:
+            return list(words[3:])
+    return None
+
+
+class Forked(subprocess.Popen):  # type: ignore[type-arg]
+    """As `subprocess.Popen`, but the process is a fork of the template where it may be one.
+
+    Args:
+        template: socket's path; None for a real start.
+    """
+
+    def __init__(self, template: str | None, words: Sequence[str], **options: Any) -> None:
+        self._template, self._lock = template, threading.Lock()
+        self._status: socket.socket | None = None
+        super().__init__(words, **options)
+
+    def _execute_child(self, *given: Any) -> None:
+        """The arguments are those of Python's own: words, pass_fds, folder and environment, and both ends of three pipes."""
+        words, pass_fds, folder, env = given[0], given[4], given[5], given[6]
+        ends = given[10:16]
+        own = supervised(words) if self._template and env is not None else None
+        if own is not None:
+            inherited = [end if end >= 0 else number for number, end in enumerate((ends[0], ends[3], ends[5]))]
+            order = {"words": own, "env": dict(env), "folder": str(folder or os.getcwd()), "descriptors": list(pass_fds)}
+            if self._ordered(order, [*inherited, *pass_fds]):
+                self._child_created = True
+                self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
+                return
+        super()._execute_child(*given)  # type: ignore[misc]
+
+    def _ordered(self, order: dict[str, Any], descriptors: list[int]) -> bool:
+        """Whether the template took the order, and then the child's process id."""
+        self._status, theirs = socket.socketpair()
+        self._client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # closed when this process is gone
+        with theirs:
+            self._client.connect(self._template)
+            socket.send_fds(self._client, [json.dumps(order).encode()], [theirs.fileno(), *descriptors])
+        self.pid = int(self._status.recv(64) or -1)
         if self.pid < 0:
-            raise RuntimeError("the template process is gone")
+            self._status.close()
+            self._client.close()
+            self._status = None
+        return self._status is not None
 
     def _look(self, seconds: float | None) -> None:
         with self._lock:
-            if self.returncode is None and select.select([self._status], [], [], seconds)[0]:
+            if self._status is not None and self.returncode is None and select.select([self._status], [], [], seconds)[0]:
                 self.returncode = int(self._status.recv(64) or -signal.SIGKILL)
                 self._status.close()
+                self._client.close()
 
-    def poll(self) -> int | None:
+    def _internal_poll(self, *given: Any, **named: Any) -> int | None:
+        if self._status is None:
+            return super()._internal_poll(*given, **named)  # type: ignore[misc, no-any-return]
         self._look(0)
         return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int:
+    def _wait(self, timeout: float | None) -> int:
+        if self._status is None:
+            return super()._wait(timeout)  # type: ignore[misc, no-any-return]
         self._look(timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
         return self.returncode
 
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
 
 class Template:
-    """The client's side: starts the template process when the first child is asked for."""
+    """A template process and its socket: started when the first child is asked for, gone with this process.
 
-    def __init__(self) -> None:
+    Args:
+        python: its interpreter, and that of its command lines.
+    """
+
+    def __init__(self, python: Path | None = None) -> None:
         self.fresh = False
-        self.process: subprocess.Popen[bytes] | None = None
+        self._python = str(python or sys.executable)
         self._lock = threading.Lock()
-        self._control: socket.socket | None = None
-        self._env: dict[str, str] = {}
+        self._life: socket.socket | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def popen(self, words: Sequence[str], **options: Any) -> Forked | subprocess.Popen[bytes]:
+    def popen(self, words: Sequence[str], **options: Any) -> Forked:
         """As `subprocess.Popen`; a fork where the words are those of a supervised child and its environment allows it."""
-        env = options.get("env", {})
-        with self._lock:
-            if self.fresh or list(words[1:4]) != SUPERVISOR or read_at_start(env) != read_at_start(self._env or env):
-                return subprocess.Popen(words, **options)
-            if self._control is None:
-                self._start(env)
-            assert self._control is not None
-            ours, theirs = socket.socketpair()
-            order = {"words": words[4:], "env": dict(env), "folder": os.getcwd(), "descriptors": options["pass_fds"]}
-            descriptors = [theirs.fileno(), options["stdout"].fileno(), *options["pass_fds"]]
-            with theirs:
-                socket.send_fds(self._control, [json.dumps(order).encode()], descriptors)
-        return Forked(words, ours)
+        own = None if self.fresh or supervised(words) is None else self.place()
+        return Forked(own, words, **options)
 
-    def _start(self, env: Mapping[str, str]) -> None:
-        self._env = dict(env)
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            words = [sys.executable, "-P", __file__, str(theirs.fileno())]
-            self.process = subprocess.Popen(words, env=self._env, pass_fds=[theirs.fileno()], start_new_session=True)
+    def compbench(self, *words: object) -> list[str]:
+        """A command line in a process of its own, whose children fork from this template."""
+        return [self._python, "-P", __file__, "compbench", self.place(), *map(str, words)]
+
+    def place(self) -> str:
+        """The path of the socket; starts the process."""
+        from compbench.run.processes import environment
+
+        with self._lock:
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="template-", dir="/tmp", ignore_cleanup_errors=True)
+                self._life, theirs = socket.socketpair()
+                listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                listening.bind(self._place)
+                listening.listen(64)
+                given = [theirs.fileno(), listening.fileno()]
+                words = [self._python, "-P", __file__, "serve", *map(str, given)]
+                with theirs, listening:
+                    subprocess.Popen(words, env=environment(1), pass_fds=given, start_new_session=True)
+            return self._place
+
+    @property
+    def _place(self) -> str:
+        assert self._folder is not None
+        return str(Path(self._folder.name) / "socket")
 
 
 TEMPLATE = Template()
 
 
-def install() -> None:
-    """From now on `compbench.run.processes` starts its children from the template."""
+def install(popen: Any = TEMPLATE.popen) -> None:
+    """From now on children of runs, and probes of the gate, start from a template."""
+    from compbench.gate import sides, turns
     from compbench.run import processes
 
-    names = {**vars(subprocess), "Popen": TEMPLATE.popen}
-    processes.subprocess = SimpleNamespace(**names)  # type: ignore[assignment]
+    for module in (processes, sides, turns):
+        module.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": popen})  # type: ignore[attr-defined]
 
 
-def serve(control: socket.socket) -> list[str]:
-    """The template's side: fork for each order until the client is gone.  Returns in a child: the supervisor's words."""
-    woken, wakes = socket.socketpair()
-    for end in (woken, wakes):
-        end.setblocking(False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    signal.set_wakeup_fd(wakes.fileno())
-    children: dict[int, socket.socket] = {}
-    while True:
-        ready = select.select([control, woken], [], [])[0]
-        if woken in ready:
-            with contextlib.suppress(BlockingIOError):
-                woken.recv(4096)
-            _reap(children)
-        if control in ready:
-            text, descriptors, _, _ = socket.recv_fds(control, 2**20, 64)
-            if not text:
+class Server:
+    """The template's side: forks for each order; stops what a client ordered when the client is gone."""
+
+    def __init__(self, life: socket.socket, listening: socket.socket) -> None:
+        self._life, self._listening = life, listening
+        self._clients: list[socket.socket] = []
+        self._children: dict[int, tuple[socket.socket, socket.socket]] = {}  # process id -> who ordered it, its status
+        self._woken, self._wakes = socket.socketpair()
+        for end in (self._woken, self._wakes):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._wakes.fileno())
+
+    def serve(self) -> list[str]:
+        """Returns in a child: the supervisor's words."""
+        while True:
+            ready = select.select([self._life, self._listening, self._woken, *self._clients], [], [])[0]
+            if self._life in ready:
                 os._exit(0)
-            order = json.loads(text)
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                for end in (control, woken, wakes, *children.values()):
-                    end.detach()  # or it would close what soon has its number
-                return _become(order, descriptors)
-            for descriptor in descriptors[1:]:
-                os.close(descriptor)
-            children[pid] = socket.socket(fileno=descriptors[0])
+            if self._woken in ready:
+                with contextlib.suppress(BlockingIOError):
+                    self._woken.recv(4096)
+                self._reap()
+            if self._listening in ready:
+                self._clients.append(self._listening.accept()[0])
+            for client in [one for one in self._clients if one in ready]:
+                words = self._take(client)
+                if words is not None:
+                    return words
 
+    def _take(self, client: socket.socket) -> list[str] | None:
+        text, descriptors, _, _ = socket.recv_fds(client, 2**20, 64)
+        if not text:
+            for pid, (who, _) in self._children.items():
+                if who is client:
+                    os.kill(pid, signal.SIGUSR1)  # `supervisor.STOP`; it is not reaped yet
+            self._clients.remove(client)
+            client.close()
+            return None
+        order, status = json.loads(text), socket.socket(fileno=descriptors[0])
+        if read_at_start(order["env"]) != read_at_start(os.environ):
+            status.close()
+        elif pid := os.fork():
+            self._children[pid] = client, status
+        else:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            mine = [self._life, self._listening, self._woken, self._wakes, *self._clients]
+            for end in [*mine, *(status for _, status in self._children.values()), status]:
+                end.detach()  # or it would close what soon has its number
+            return _become(order, descriptors)
+        for descriptor in descriptors[1:]:
+            os.close(descriptor)
+        return None
 
-def _reap(children: dict[int, socket.socket]) -> None:
-    with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            with contextlib.suppress(OSError), children.pop(ended[0]) as status:
-                status.sendall(str(os.waitstatus_to_exitcode(ended[1])).encode())
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                with contextlib.suppress(OSError), self._children.pop(ended[0])[1] as status:
+                    status.sendall(str(os.waitstatus_to_exitcode(ended[1])).encode())
 
 
 def _become(order: dict[str, Any], received: Sequence[int]) -> list[str]:
     """Session, descriptors, environment and folder as `subprocess.Popen` would have made them."""
     os.setsid()
     os.write(received[0], str(os.getpid()).encode())
-    output, *passed = (fcntl.fcntl(descriptor, fcntl.F_DUPFD, HIGH) for descriptor in received[1:])
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    for number in (1, 2):
-        os.dup2(output, number)
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, HIGH) for descriptor in received[1:]]
+    for number, descriptor in enumerate(moved[:3]):
+        os.dup2(descriptor, number)
     os.closerange(3, HIGH)
-    for number, descriptor in zip(order["descriptors"], passed, strict=True):
+    for number, descriptor in zip(order["descriptors"], moved[3:], strict=True):
         os.dup2(descriptor, number)
     os.closerange(HIGH, 2 * HIGH)
     os.environ.clear()
@@ -187,17 +273,29 @@ def load() -> None:
     registry = Registry()
     for kind in ("tasks", "metrics", "methods"):
         for entry in registry.entries(kind):
-            registry.attempt(entry)
+            if entry.distribution in OURS:
+                registry.attempt(entry)
     gc.collect()
     gc.freeze()
 
 
-if __name__ == "__main__":
+def main(verb: str, *words: str) -> None:
+    if verb == "compbench":
+        from compbench.cli import start
+
+        start.open_missing_streams()
+        install(partial(Forked, words[0]))
+        sys.argv[1:] = words[1:]
+        start.main()
     import torch
 
     load()
-    words = serve(socket.socket(fileno=int(sys.argv[1])))
+    own = Server(*(socket.socket(fileno=int(word)) for word in words)).serve()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     from compbench.run import supervisor
 
-    supervisor.main(int(words[0]), *words[1:])
+    supervisor.main(int(own[0]), *own[1:])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

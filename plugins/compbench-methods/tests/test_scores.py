@@ -23,7 +23,8 @@ from compbench.tasks.gaussian import make_task
 METHODS: dict[str, Method] = {m.name: m for module in (driftlite, fkc, mcmc, naive, rne) for m in module.compbench_methods()}
 superdiff_method = superdiff.compbench_methods()[0]
 LEARNED = ("driftlite", "fkc", "mcmc", "naive-ode", "naive-sde", "rne")
-SWARMS = ("driftlite", "fkc", "rne")
+FEW = {"fkc": {"num_particles": 4}, "rne": {"num_particles": 4}, "driftlite": {"num_particles": 4, "num_pilots": 16}}
+"""Settings of a small swarm."""
 
 
 def perturbed(train_steps: int = 300, name: str = "gauss2d-nonfact-id", **budget) -> Problem:
@@ -82,7 +83,8 @@ def test_all_share_one_fit() -> None:
 def test_learned_sources_are_sampled_for_what_they_are(name: str, experts: bool) -> None:
     """A single perturbation is no composition: N(0, diag(10, 1))."""
     found = METHODS[name]
-    x = found.sample(found.settings(experts=experts), sources(experts), asked(250, (1, 0)), context())
+    settings = found.settings(experts=experts, **FEW.get(name, {}))
+    x = found.sample(settings, sources(experts), asked(250, (1, 0)), context())
     wide, narrow = x.var(0).tolist()
     assert 4 < wide < 25
     assert 0.2 < narrow < 3
@@ -104,7 +106,7 @@ def test_the_trace_is_noted() -> None:
 @pytest.mark.parametrize("name", LEARNED)
 def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> None:
     found = METHODS[name]
-    settings = found.settings(experts=experts, **({"num_particles": 4} if name in SWARMS else {}))
+    settings = found.settings(experts=experts, **FEW.get(name, {}))
     model, problem = without_a_base(experts)
     request = Request(torch.tensor([[0, 1], [1, 0]]).repeat(15, 1), torch.randn(30, 2))
     x = found.sample(settings, model, request, context())
@@ -235,7 +237,7 @@ def test_images_with_a_base_are_composed_around_it() -> None:
 def test_lights_of_two_perturbations_are_both_on(experts: bool) -> None:
     """They light different pixels, so the composition of scores is exact; no training image has both."""
     torch.manual_seed(0)
-    found, problem = METHODS["naive-ode"], perturbed_images(train_steps=80)
+    found, problem = METHODS["naive-ode"], perturbed_images(train_steps=80 if experts else 150)
     settings = found.settings(experts=experts)
     request = Request(torch.tensor([[1, 1], [1, 0], [0, 1], [0, 0]] * 4), torch.randn(16, 3, 16, 16))
     x = found.sample(settings, found.fit(settings, problem, context()), request, context())
@@ -246,7 +248,7 @@ def test_lights_of_two_perturbations_are_both_on(experts: bool) -> None:
 @pytest.mark.parametrize("name", [*LEARNED, "superdiff"])
 def test_every_composer_runs_on_images_with_a_base(name: str) -> None:
     found, problem = {**METHODS, superdiff_method.name: superdiff_method}[name], perturbed_images()
-    settings = found.settings(**({"num_particles": 2} if name in SWARMS else {}))
+    settings = found.settings(**{"mcmc": {"num_levels": 4}, **FEW}.get(name, {}))
     request = Request(torch.tensor([[1, 1], [1, 0], [0, 0]]), torch.randn(3, 3, 16, 16))
     x = found.sample(settings, found.fit(settings, problem, context()), request, context())
     assert x.shape == (3, 3, 16, 16)

@@ -1,10 +1,12 @@
 """The decentralised methods on tiny silos: they obey, resume, cost what they say, and one silo is enough for them."""
 
+from functools import cache
+
 import pytest
 import torch
 from compbench_methods import centralised, dcfm, ddm, dfd, fedflow
 from problems import SPACE, context, image_problem
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from compbench.closures import refuse_tensors
 from compbench.data.silos import TensorSilo
@@ -34,7 +36,7 @@ def problem(*, train_steps: int = 200, silos: int = 2, uneven: bool = False) -> 
         x1 = 2.0 * condition - 1 + 0.3 * torch.randn(len(condition), 2, generator=generator)
         made.append(TensorSilo(f"silo {number}", x1, condition))
     budget = Budget(
-        train_steps=train_steps, batch_size=128, width=48, learning_rate=3e-3, ema_decay=0.98, sample_steps=15, warmup_steps=4
+        train_steps=train_steps, batch_size=128, width=48, learning_rate=6e-3, ema_decay=0.98, sample_steps=15, warmup_steps=4
     )
     return Problem(SPACE, Event("vector", (2,)), Federation(made), budget, HOLDOUT, composed=(0, 1))
 
@@ -49,10 +51,16 @@ def fit(method: Method, whole: Problem, ctx=None, **settings):
     return method.fit(method.settings(**settings), whole, ctx or context())
 
 
+@cache
+def short(name: str) -> nn.Module:
+    """The model of a short fit, for tests that only look at it."""
+    return fit(METHODS[name], problem(train_steps=16))
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_seen_combinations_land_in_their_corners(name: str) -> None:
     method = METHODS[name]
-    x = draw(method, fit(method, problem()), torch.tensor(HOLDOUT.seen_cells).repeat(100, 1))
+    x = draw(method, fit(method, problem(train_steps=120)), torch.tensor(HOLDOUT.seen_cells).repeat(100, 1))
     asked = 2.0 * torch.tensor(HOLDOUT.seen_cells).repeat(100, 1) - 1
     # DFD does not ask who knows the value: where silos overlap, strangers answer too.
     least = 0.5 if name == "dfd" else 0.8
@@ -105,43 +113,42 @@ def test_the_bound_pools_and_is_marked() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_party_takes_the_budgets_steps_in_all_stages_and_rounds(name: str) -> None:
-    seen, whole = [], problem(train_steps=65)
+    seen, whole = [], problem(train_steps=13)
     fit(METHODS[name], whole, context(progress=lambda done, total: seen.append((done, total))))
     parties = {"centralised": 1, "dcfm-b": 3}.get(name, 2)  # the student is trained by a third party, the server
-    assert seen[-1] == (65 * parties, 65 * parties)
-    assert [account.steps for account in whole.federation.accounts] == [0 if name == "centralised" else 65] * 2
+    assert seen[-1] == (13 * parties, 13 * parties)
+    assert [account.steps for account in whole.federation.accounts] == [0 if name == "centralised" else 13] * 2
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_an_interrupted_fit_goes_on_bit_for_bit(name: str, tmp_path) -> None:
-    method, whole = METHODS[name], problem(train_steps=60)
+    method, whole = METHODS[name], problem(train_steps=24)
     straight = fit(method, whole).state_dict()
     count = 0
 
     def cancelled() -> bool:
         nonlocal count
         count += 1
-        return count > 41
+        return count > 17
 
     path = tmp_path / "fit.safetensors"
     stopped = context(cancelled=cancelled)
     stopped.checkpoints = FileCheckpoints(path, resume=False)
     with pytest.raises(Cancelled):
-        fit(method, problem(train_steps=60), stopped)
+        fit(method, problem(train_steps=24), stopped)
     again = context()
     again.checkpoints = FileCheckpoints(path, resume=True)
     torch.manual_seed(0)
-    resumed = fit(method, problem(train_steps=60), again).state_dict()
+    resumed = fit(method, problem(train_steps=24), again).state_dict()
     assert straight.keys() == resumed.keys()
     assert all(torch.equal(straight[key], resumed[key]) for key in straight)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_kept_weights_sample_alike(name: str) -> None:
-    method, whole = METHODS[name], problem(train_steps=20)
-    model = fit(method, whole)
-    built = method.build(method.settings(), problem(train_steps=20))
+    method, model = METHODS[name], short(name)
+    built = method.build(method.settings(), problem(train_steps=16))
     built.load_state_dict(model.state_dict())
     condition = torch.tensor([[0, 0], [1, 1]] * 8)
     assert torch.allclose(draw(method, built.eval(), condition), draw(method, model, condition))
@@ -151,7 +158,7 @@ def test_kept_weights_sample_alike(name: str) -> None:
 def test_penalties_and_inference_are_settings_that_matter(name: str) -> None:
     method = METHODS[name]
     penalty = {"coind": True} if name == "centralised" else {"local_ci": name not in ("dcfm-a", "dcfm-b")}
-    plain, other = fit(method, problem(train_steps=20)), fit(method, problem(train_steps=20), **penalty)
+    plain, other = short(name), fit(method, problem(train_steps=16), **penalty)
     condition = torch.tensor([[1, 0]] * 8)
     assert not torch.allclose(draw(method, plain, condition), draw(method, other, condition))
     assert not torch.allclose(draw(method, plain, condition), draw(method, plain, condition, inference="joint"))
@@ -177,7 +184,7 @@ def test_two_parts_of_a_budget_are_the_whole_of_it() -> None:
 
 @pytest.mark.parametrize("name", ["dcfm-a", "dcfm-b"])
 def test_the_ramp_of_the_penalty_matters(name: str) -> None:
-    states = [fit(METHODS[name], problem(train_steps=20), ramp=ramp).state_dict() for ramp in (0.0, 0.8)]
+    states = [fit(METHODS[name], problem(train_steps=16), ramp=ramp).state_dict() for ramp in (0.0, 0.8)]
     assert any(not torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
