@@ -75,14 +75,14 @@ def test_exact_densities_give_the_composition_at_any_number_of_steps(base: float
     """Theorem 1 of Catastrophic Compositional Generation; five steps are far too few for rates."""
     composition = members(base, exact=True)
     step = transition_step(composition.composed, PATH, num_steps, EDGE, generator(1), log_density=log_density_of(composition))
-    swarm, _ = drawn(step, num_steps, 2000, 64)
+    swarm, _ = drawn(step, num_steps, 2000, 32)
     assert pick(swarm, generator(2)).var(0).tolist() == pytest.approx([variance] * 2, rel=0.1)
 
 
 def test_kernel_weights_approach_the_composition_as_particles_grow() -> None:
     """gauss2d-nonfact-ood: 8.56 without weights, 110 / 21 with all of them."""
     found = []
-    for num_particles in (1, 4, 64):
+    for num_particles in (1, 4, 32):
         step = transition_step(members(1.1).composed, PATH, 100, EDGE, generator(1))
         swarm, _ = drawn(step, 100, 2000, num_particles)
         found.append(pick(swarm, generator(2)).var().item())
@@ -127,9 +127,9 @@ def test_coefficients_cancel_a_rate_that_the_bases_span() -> None:
 def test_a_controlled_swarm_of_gaussians_has_even_weights_and_the_right_law(base: float, variance: float, pilots: int) -> None:
     """Rates and gains of Gaussians are quadratics: three bases cancel them, and one particle in sixteen would do."""
     step = controlled_step(
-        members(base), None, PATH, 200, generator(1), edge=EDGE, num_pilots=pilots, ridge=1e-6, last_noise=True
+        members(base), None, PATH, 100, generator(1), edge=EDGE, num_pilots=pilots, ridge=1e-6, last_noise=True
     )
-    swarm, trace = drawn(step, 200, 3000, 16, resample_below=0)
+    swarm, trace = drawn(step, 100, 3000, 16, resample_below=0)
     assert trace.ess[-1] > 15.5
     assert swarm.x[:, 0].var(0).tolist() == pytest.approx([variance] * 2, rel=0.08)
 

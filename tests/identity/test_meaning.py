@@ -48,6 +48,18 @@ class House:
         return meaning.meaning(*roots, *(("metrics", self.entry("metrics", name)) for name in METRICS))
 
 
+@pytest.fixture(scope="module")
+def original() -> Code:
+    """Of the code that every house is a copy of: `test_a_copy_elsewhere_is_the_same_code`."""
+    return code_of(Registry(), method="mono", task="gauss2d-fact-id", metrics=METRICS)
+
+
+@pytest.fixture(scope="module")
+def executed() -> str:
+    """Hash of all that a run of the original code executes."""
+    return meaning.executed(Registry(), method="mono", task="gmm-id", metrics=METRICS)
+
+
 @pytest.fixture
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     found = House(tmp_path)
@@ -62,8 +74,7 @@ def test_a_copy_elsewhere_is_the_same_code(house: House, monkeypatch: pytest.Mon
     assert set(copied.parts) == {"method", "flow", "task", "data", "metrics", "core"}
 
 
-def test_comments_docstrings_and_formatting_change_nothing(house: House) -> None:
-    before = house.code()
+def test_comments_docstrings_and_formatting_change_nothing(house: House, original: Code) -> None:
     for path in (
         "compbench_methods/mono.py",
         "compbench/flow/solver.py",
@@ -72,16 +83,15 @@ def test_comments_docstrings_and_formatting_change_nothing(house: House) -> None
     ):
         house.edit(path, lambda source: source.replace('"""', '"""Otherwise said. ', 1) + "\n\n# a remark\n")
         house.edit(path, lambda source: source.replace("    return ", "    return  ", 1).replace("\n\n\n", "\n\n\n\n"))
-    assert house.code() == before
+    assert house.code() == original
 
 
-def test_annotations_words_of_errors_and_descriptions_change_nothing(house: House) -> None:
-    before = house.code()
+def test_annotations_words_of_errors_and_descriptions_change_nothing(house: House, original: Code) -> None:
     house.edit("compbench/flow/solver.py", lambda source: source.replace("-> Tensor:", '-> "Tensor":'))
     house.edit("compbench/tasks/gaussian.py", lambda source: source.replace('description="', 'description="that is: '))
     house.edit("compbench/factors.py", lambda source: source.replace('CompbenchError(f"', 'CompbenchError(f"sorry: '))
     house.edit("compbench/tasks/gaussian.py", lambda source: source.replace("summary=", 'citation="me", summary='))
-    assert house.code() == before
+    assert house.code() == original
 
 
 def test_an_edited_solver_changes_every_method_that_solves_and_no_decoder(house: House) -> None:
@@ -104,16 +114,14 @@ def test_an_edited_solver_changes_every_method_that_solves_and_no_decoder(house:
         ("compbench/federation.py", "core"),
     ],
 )
-def test_a_changed_number_changes_the_part_that_it_is_in(house: House, path: str, part: str) -> None:
-    before = house.code()
+def test_a_changed_number_changes_the_part_that_it_is_in(house: House, original: Code, path: str, part: str) -> None:
     house.edit(path, lambda source: source.replace("return ", "return 0 or ", 400))
     after = house.code()
-    assert after.digest != before.digest
-    assert {name for name in before.parts if after.parts[name] != before.parts[name]} == {part}
+    assert after.digest != original.digest
+    assert {name for name in original.parts if after.parts[name] != original.parts[name]} == {part}
 
 
-def test_the_harness_around_changes_nothing(house: House) -> None:
-    before = house.code()
+def test_the_harness_around_changes_nothing(house: House, original: Code) -> None:
     for path in (
         "run/runner.py",
         "run/referee.py",
@@ -124,11 +132,10 @@ def test_the_harness_around_changes_nothing(house: House) -> None:
         "interfaces.py",
     ):
         house.edit(f"compbench/{path}", lambda source: source + "\n\nCHANGED = 1\n")
-    assert house.code() == before
+    assert house.code() == original
 
 
-def test_a_moved_module_and_a_renamed_file_are_the_same_code(house: House) -> None:
-    before = house.code()
+def test_a_moved_module_and_a_renamed_file_are_the_same_code(house: House, original: Code) -> None:
     for path in [*(house.folder / "compbench").rglob("*.py"), *(house.folder / "compbench_methods").glob("*.py")]:
         text = path.read_text()
         path.write_text(
@@ -144,8 +151,8 @@ def test_a_moved_module_and_a_renamed_file_are_the_same_code(house: House) -> No
     ):
         shutil.move(house.folder / "compbench" / f"{old}.py", house.folder / "compbench" / f"{new}.py")
     after = house.code()
-    assert after.digest == before.digest
-    assert "normal" not in str(before)  # no name of a module is in it
+    assert after.digest == original.digest
+    assert "normal" not in str(original)  # no name of a module is in it
 
 
 def test_an_alias_is_no_other_code_and_another_function_under_the_alias_is(tmp_path: Path) -> None:
@@ -220,12 +227,11 @@ def all_of(house: House) -> str:
     return meaning.executed(SimpleNamespace(entry=house.entry), method="mono", task="gmm-id", metrics=METRICS)
 
 
-def test_the_hash_of_what_a_run_executes_ignores_comments_and_what_no_run_executes(house: House) -> None:
-    before = all_of(house)
+def test_the_hash_of_what_a_run_executes_ignores_comments_and_what_no_run_executes(house: House, executed: str) -> None:
     house.edit("compbench_methods/mono.py", lambda source: f"# a remark\n{source}")
     house.edit("compbench/gate/speed.py", lambda source: source.replace("return ", "return 0 or "))
     house.edit("compbench_methods/factored.py", lambda source: source.replace("return ", "return 0 or "))
-    assert all_of(house) == before
+    assert all_of(house) == executed
 
 
 @pytest.mark.parametrize(
@@ -240,14 +246,14 @@ def test_the_hash_of_what_a_run_executes_ignores_comments_and_what_no_run_execut
         "compbench/metrics/transport.py",
     ],
 )
-def test_the_hash_of_what_a_run_executes_has_the_harness_in_it(house: House, path: str) -> None:
-    before = all_of(house)
+def test_the_hash_of_what_a_run_executes_has_the_harness_in_it(house: House, executed: str, path: str) -> None:
     house.edit(path, lambda source: source.replace("return ", "return 0 or ", 400))
-    assert all_of(house) != before
+    assert all_of(house) != executed
 
 
-def test_the_hash_of_what_a_run_executes_has_the_packages_in_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = all_of(house)
+def test_the_hash_of_what_a_run_executes_has_the_packages_in_it(
+    house: House, executed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     newer = SimpleNamespace(metadata={"Name": "torch"}, version="99")
     monkeypatch.setattr(meaning.metadata, "distributions", lambda: [newer])
-    assert all_of(house) != before
+    assert all_of(house) != executed
