@@ -57,7 +57,7 @@ def context(seed: int = 0, **changes) -> Context:
     return Context(torch.device("cpu"), "fp32", generator, NoCheckpoints(), **changes)
 
 
-def vector_problem(*, train_steps: int = 300, holdout: Holdout = NOTHING_HELD_OUT, composed: tuple[int, ...] = ()) -> Problem:
+def vector_problem(*, train_steps: int = 200, holdout: Holdout = NOTHING_HELD_OUT, composed: tuple[int, ...] = ()) -> Problem:
     budget = Budget(
         train_steps=train_steps,
         batch_size=128,

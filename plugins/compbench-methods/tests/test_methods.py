@@ -77,7 +77,7 @@ def test_method_draws_images_of_the_right_shape(name, prediction) -> None:
 @pytest.mark.parametrize("name", ["mono", "factored"])
 def test_method_draws_the_image_that_is_asked_for(name) -> None:
     torch.manual_seed(0)
-    module, problem = METHODS[name], image_problem(train_steps=250, prediction="denoised")
+    module, problem = METHODS[name], image_problem(train_steps=160, prediction="denoised")
     model = module.fit(module.Settings(), problem, context())
     condition = torch.cartesian_prod(torch.arange(2), torch.arange(2)).repeat(8, 1)
     x = sample_with(module, model, condition, (3, 16, 16))

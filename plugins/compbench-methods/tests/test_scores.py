@@ -69,7 +69,7 @@ def sources(experts: bool) -> nn.Module:
 @cache
 def without_a_base(experts: bool) -> tuple[nn.Module, Problem]:
     held = Holdout.by_rule(vector_problem().space, ["left-right", "top-bottom"], lambda a, b: (a, b) == (1, 1))
-    problem = vector_problem(train_steps=300, holdout=held)
+    problem = vector_problem(holdout=held)
     return METHODS["naive-ode"].fit(METHODS["naive-ode"].settings(experts=experts), problem, context()), problem
 
 
