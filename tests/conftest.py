@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -88,9 +89,13 @@ def plugin(tmp_path: Path):
 
 
 @pytest.fixture(scope="session")
-def played():
-    """Two episodes of OGBench's oracle, each from a process of its own."""
+def played(shared: Path):
+    """Two episodes of OGBench's oracle, each from a process of its own; played once a session."""
     pytest.importorskip("ogbench")
     from compbench.data.cube_trajectories import generate
 
-    return generate(range(2), 0, num_workers=2)
+    kept = shared / "played.pickle"
+    with FileLock(shared / "played.lock"):
+        if not kept.exists():
+            kept.write_bytes(pickle.dumps(generate(range(2), 0, num_workers=2)))
+    return pickle.loads(kept.read_bytes())

@@ -8,8 +8,8 @@ machine type.  One row of each method competes, by its default settings.  Failed
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from compbench.board.catalogue import Catalogue
 from compbench.board.cells import Cell, cells
@@ -183,8 +183,10 @@ def _is_reproduced(record: Record, standings: Mapping[str, Verification]) -> boo
     return bool(standings) and standings.get(record.name, Verification()).level == "reproduced"
 
 
-def _best(records: Iterable[Record], *, key: Any, order: Any) -> Iterable[Record]:
-    best: dict[Any, tuple[Any, Record]] = {}
+def _best(
+    records: Iterable[Record], *, key: Callable[[Record], object], order: Callable[[Record], tuple[object, ...]]
+) -> Iterable[Record]:
+    best: dict[object, tuple[tuple[object, ...], Record]] = {}
     for record in records:
         found, place = key(record), order(record)
         known = best.get(found)

@@ -13,12 +13,21 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from compbench.board.aggregate import BoardRow
 from compbench.board.cells import known_mean
 
 FILE = Path(__file__).with_name("scales.json")
+
+
+class StoredScale(TypedDict):
+    """A task's entry in the file; None is any version of the metric, and the ceiling of the section's own records."""
+
+    score: str
+    metric_version: int | None
+    chance: float
+    real: float | None
 
 
 class Scale(NamedTuple):
@@ -51,7 +60,7 @@ def scale_of(rows: Sequence[BoardRow]) -> Scale | None:
 
 
 @cache
-def scales() -> Mapping[str, Mapping[str, Any]]:
+def scales() -> Mapping[str, StoredScale]:
     """The stored scales, by task."""
-    found: dict[str, dict[str, Any]] = json.loads(FILE.read_text("utf-8"))["tasks"]
+    found: dict[str, StoredScale] = json.loads(FILE.read_text("utf-8"))["tasks"]
     return found

@@ -6,10 +6,11 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from compbench.cli.options import Options
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def gate(**options: object) -> None:
     sys.exit(status)
 
 
-def _gated(plan: Plan, options: dict[str, Any], folder: Path) -> int:
+def _gated(plan: Plan, options: Options, folder: Path) -> int:
     from compbench.cli.options import home_of_user
     from compbench.gate import baseline, report, sides, worktree
     from compbench.gate.regression import gate as compared
@@ -95,7 +96,7 @@ def _gated(plan: Plan, options: dict[str, Any], folder: Path) -> int:
     return EXIT[answer(result.rows)]
 
 
-def _plan(options: dict[str, Any]) -> Plan:
+def _plan(options: Options) -> Plan:
     """The plan of the options; whatever is wrong with them is said before anything is built."""
     from compbench.gate.regression import Plan
     from compbench.gate.sides import CellOptions
@@ -110,7 +111,7 @@ def _plan(options: dict[str, Any]) -> Plan:
     return Plan(suite, asked, options["tolerance"], options["pairs"], options["accept"], options["always"])
 
 
-def _suite(options: dict[str, Any]) -> Suite:
+def _suite(options: Options) -> Suite:
     from compbench.gate.suite import Cell, Suite, read
     from compbench.registry import Registry
     from compbench.sweep.parse import names
@@ -135,7 +136,7 @@ def _suite(options: dict[str, Any]) -> Suite:
 
 
 @contextlib.contextmanager
-def _base(options: dict[str, Any], folder: Path, say: Listener) -> Iterator[Side | None]:
+def _base(options: Options, folder: Path, say: Listener) -> Iterator[Side | None]:
     """The base's side, if there is a live one."""
     from compbench.cli.options import home_of_user
     from compbench.gate import worktree

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from compbench.cli.loaded_method import OfMethod
     from compbench.interfaces import Method, Metric, Task
     from compbench.registry import Entry, Kind, Registry
+    from compbench.schemas import Score
     from compbench.sweep.executor import Executor
 
 ENOUGH_SEEDS = 3
@@ -51,7 +52,7 @@ def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_js
     if name in registry.names("methods"):
         show_facts(method_facts(name, registry, plugins), as_json=as_json)
         return
-    facts_of: dict[Kind, Callable[[Any, Entry], dict[str, Any]]] = {
+    facts_of: dict[Kind, Callable[[Any, Entry], dict[str, Json]]] = {
         "tasks": task_facts,
         "metrics": metric_facts,
         "executors": executor_facts,
@@ -190,7 +191,7 @@ def _setting_facts(settings: type[BaseModel], option: str) -> dict[str, str]:
     return facts
 
 
-def executor_facts(executor: Executor, entry: Entry) -> dict[str, Any]:
+def executor_facts(executor: Executor, entry: Entry) -> dict[str, Json]:
     """What `info` says of an executor, and its settings with bounds."""
     facts = {"executor": executor.name, "summary": entry.summary, "distribution": f"{entry.distribution} {entry.version}"}
     return facts | _setting_facts(executor.settings, "--executor-set")
@@ -208,7 +209,7 @@ def metric_facts(metric: Metric, entry: Entry) -> dict[str, Json]:
     }
 
 
-def score_facts(name: str, registry: Registry) -> dict[str, Any]:
+def score_facts(name: str, registry: Registry) -> dict[str, Json]:
     """What a score's name means: its split, its metric and what follows; {} if it is no score that is known here."""
     split, _, rest = name.partition("_")
     if split not in SPLITS:
@@ -218,7 +219,7 @@ def score_facts(name: str, registry: Registry) -> dict[str, Any]:
     ranked = [task.name for task in tasks if task.primary == name]
     if not (metrics or ranked):
         return {}
-    facts: dict[str, Any] = {"score": name}
+    facts: dict[str, Json] = {"score": name}
     if split:
         facts["split"] = f"{split}: {SPLITS[split]}"
     if metrics:
@@ -266,7 +267,7 @@ def best_rows(method: str) -> dict[str, str]:
     from compbench.store.records import Store, read_records
 
     names = [path for path in Store(records_folder()).paths() if path.name.split(".")[1:2] == [method]]
-    rows: dict[tuple[str, str], dict[str, dict[int, Any]]] = {}
+    rows: dict[tuple[str, str], dict[str, dict[int, Score]]] = {}
     for record in read_records(names)[0]:
         score = next((score for score in record.scores if score.primary and score.value is not None), None)
         if record.status == "ok" and score and not record.spec.budget_changed:
@@ -284,7 +285,7 @@ def best_rows(method: str) -> dict[str, str]:
     return best
 
 
-def show_facts(facts: dict[str, Any], *, as_json: bool) -> None:
+def show_facts(facts: Mapping[str, Json], *, as_json: bool) -> None:
     """Facts as an aligned list, or as JSON."""
     if as_json:
         print(json.dumps(facts))

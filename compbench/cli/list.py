@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -74,7 +74,7 @@ def _show_matrix(*, as_json: bool) -> None:
             click.echo(line)
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: Entry) -> dict[str, str]:
     row = {"name": entry.name, "summary": entry.summary, "distribution": entry.distribution, "problem": entry.problem}
     if entry.kind == "tasks":
         data = home_of_user().data

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from compbench.new.starter import StarterKind
 
 
 @click.command()
 @click.argument("name")
 @click.option("--kind", type=click.Choice(["method", "task", "metric"]), default="method", show_default=True)
 @click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Where the folder goes; default: here.")
-def new(name: str, kind: Any, into: Path) -> None:
+def new(name: str, kind: StarterKind, into: Path) -> None:
     """Write a plugin to start from: a folder compbench-NAME with one file that works, a test, and a CI workflow.
 
     \b

@@ -12,10 +12,13 @@ from compbench.context import PRESETS
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
+    from compbench.files import Json
     from compbench.home import Home
     from compbench.schemas import RunRequest
 
 Command = TypeVar("Command", bound=Callable[..., object])
+Options = dict[str, Any]
+"""What click parsed of a verb's options, by name: their types stand in the decorators, where no type checker looks."""
 
 
 def run_options(command: Command) -> Command:
@@ -76,7 +79,7 @@ def home_of_user() -> Home:
 
 
 def run_requests(
-    methods: list[str], tasks: list[str], overrides: dict[str, Any], options: dict[str, Any], *, seeds: str, **more: Any
+    methods: list[str], tasks: list[str], overrides: dict[str, Json], options: Options, *, seeds: str, **more: Any
 ) -> list[RunRequest]:
     """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
     from compbench.registry import Registry

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compbench.cli.options import Options
 from compbench.context import PRESETS
 from compbench.errors import CompbenchError
 
@@ -71,7 +72,7 @@ def profile(**options: Any) -> None:
     sys.exit(1 if failed else 0)
 
 
-def _cells(options: dict[str, Any]) -> list[Cell]:
+def _cells(options: Options) -> list[Cell]:
     from compbench.gate.suite import Cell
     from compbench.sweep.parse import names, parse_overrides
 
@@ -84,7 +85,7 @@ def _cells(options: dict[str, Any]) -> list[Cell]:
     ]
 
 
-def _asked(options: dict[str, Any]) -> CellOptions:
+def _asked(options: Options) -> CellOptions:
     from compbench.devices import num_cores
     from compbench.gate.sides import CellOptions
 
@@ -95,7 +96,7 @@ def _asked(options: dict[str, Any]) -> CellOptions:
 
 
 def _measured(
-    side: Side, cell: Cell, asked: CellOptions, options: dict[str, Any], folder: Path, say: Callable[[str], None]
+    side: Side, cell: Cell, asked: CellOptions, options: Options, folder: Path, say: Callable[[str], None]
 ) -> tuple[CostProfile, Path]:
     """A measurement and its file: a new one, or one that is there and would be the same."""
     from compbench.cost.profiles import read_profiles, write_profile

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compbench.cli.options import home_of_user, rebuild_board
+from compbench.cli.options import Options, home_of_user, rebuild_board
 from compbench.context import PRESETS
 from compbench.errors import CompbenchError
 
@@ -120,7 +120,7 @@ def _what_is_new(path: Path, outcome: Outcome) -> str:
     return f"{said or 'no score is new'}: {outcome.path}{' (was done before)' if outcome.reused else ''}"
 
 
-def _request(samples: Path | None, options: dict[str, Any]) -> RunRequest:
+def _request(samples: Path | None, options: Options) -> RunRequest:
     from compbench.registry import Registry
     from compbench.schemas import RunRequest
     from compbench.sweep.parse import parse_overrides

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compbench.cli.options import rebuild_board, run_options, run_requests
+from compbench.cli.options import Options, rebuild_board, run_options, run_requests
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def sweep(
     sys.exit(_exit_status(results))
 
 
-def _applicable(grids: Sequence[Grid], options: dict[str, Any]) -> Matrix:
+def _applicable(grids: Sequence[Grid], options: Options) -> Matrix:
     """Which method works on which task, where a grid asks for applicable pairs alone; nothing else needs it."""
     from compbench.sweep.matrix import matrix
 
@@ -135,7 +135,7 @@ def _exit_status(results: Sequence[RunResult]) -> int:
     return 0 if all(result.status in ("ok", "queued") for result in results) else 1
 
 
-def _grids(methods: str, tasks: str, file: str, options: dict[str, Any]) -> list[Grid]:
+def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
     """The grids that were asked for: of a file, with --seed and --set on top, or the one of --method and --task."""
     from compbench.sweep.grid import Grid, grids
     from compbench.sweep.parse import parse_lists
@@ -156,7 +156,7 @@ def _given(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 
-def _names(grid: Grid, options: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _names(grid: Grid, options: Options) -> tuple[list[str], list[str]]:
     from compbench.sweep.parse import names
 
     return names("methods", grid.methods, options["plugins"]), names("tasks", grid.tasks, ())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compbench.errors import CompbenchError
-from compbench.files import write_atomically
+from compbench.files import Json, write_atomically
 from compbench.gate.sides import Facts, ScoreBySeed, Scores
 
 
@@ -57,13 +57,13 @@ def read(path: Path) -> Baseline:
 
 def write(path: Path, facts: Mapping[str, Facts], scores: Mapping[str, Scores]) -> None:
     """Write what was measured, sorted, so that a renewed baseline's diff shows what changed."""
-    cells: dict[str, Any] = {}
+    cells: dict[str, dict[str, Json]] = {}
     for name in sorted(facts.keys() | scores.keys()):
         own = cells.setdefault(name, {})
         if name in facts:
             own |= {"machine": facts[name].machine, "facts": facts[name].values}
         if name in scores:
             own |= {"task_version": scores[name].task_version, "scores": scores[name].scores}
-    baseline = Baseline(cells=cells)
+    baseline = Baseline.model_validate({"cells": cells})
     content = json.dumps(baseline.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n"
     write_atomically(path, content.encode())

@@ -111,9 +111,18 @@ def supervised(
         Unable: it cannot be started, takes too long, or was to stop.
     """
     deadline = time.monotonic() + seconds
-    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
     try:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, env=env, cwd=cwd, start_new_session=True, **options)
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+        )
     except OSError as error:
         raise Unable(f"{words[0]}: {error.strerror or error}") from error
     try:

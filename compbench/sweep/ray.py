@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from compbench.errors import CompbenchError
+from compbench.files import Json
 from compbench.hookspecs import hookimpl
 from compbench.run.signals import stopped_by_signals
 from compbench.schemas import RunRequest
@@ -82,7 +83,7 @@ class _Tasks:
                     self._ray.cancel(reference, force=False)
         return [self._results.get(index) or left(request, STOPPED) for index, request in enumerate(self._requests)]
 
-    def _take(self, reference: Any) -> None:
+    def _take(self, reference: object) -> None:
         share = self._shares[reference]
         try:
             told = [RunResult(*row) for row in self._ray.get(reference)]
@@ -96,7 +97,7 @@ class _Tasks:
             self._listener(0, self._requests[index], "done", 1, 1)
 
 
-def work_on(requests: list[dict[str, Any]], how: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+def work_on(requests: list[dict[str, Json]], how: tuple[int, bool, bool, bool]) -> list[tuple[object, ...]]:
     """A task: one slot's work on some node, in plain types."""
     asked = [RunRequest.model_validate(request) for request in requests]
     return [tuple(result) for result in work_through(asked, SweepOptions(*how)._replace(slots=1))]

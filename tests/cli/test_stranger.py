@@ -12,6 +12,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from support.template import Template
 
 PROJECTS = ("my-method", "my-task", "my-metric")
 
@@ -25,6 +26,7 @@ class Stranger:
         (self.leaderboards / "records").mkdir(parents=True)
         venv.create(folder / "venv", symlinks=True)
         self.python = folder / "venv" / "bin" / "python"
+        self.template: Template | None = None
         (site,) = (folder / "venv").glob("lib/python*/site-packages")
         shared = {sysconfig.get_path("purelib"), *(path for path in sys.path if path.endswith("site-packages"))}
         lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in sorted(shared))  # with their editable installs
@@ -33,14 +35,16 @@ class Stranger:
     def says(self, *words: object) -> str:
         """What a command of the fresh environment prints; it must go well."""
         env = {**os.environ, "COMPBENCH_HOME": str(self.home), "OMP_NUM_THREADS": "1", "https_proxy": "http://127.0.0.1:9"}
-        done = subprocess.run(
-            [str(self.python), "-m", *map(str, words)], env=env, cwd=self.folder, capture_output=True, text=True, timeout=900
-        )
+        command = [str(self.python), "-m", *map(str, words)] if words[0] in ("pip", "pytest") else [str(word) for word in words]
+        done = subprocess.run(command, env=env, cwd=self.folder, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def compbench(self, *words: object) -> str:
-        return self.says("compbench.cli.main", *words)
+        """What the command line prints; its children fork from a template of this environment once the projects are there."""
+        if self.template is None:
+            return self.says(self.python, "-m", "compbench.cli.main", *words)
+        return self.says(*self.template.compbench(*words))
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +61,7 @@ def test_a_stranger_gets_from_new_to_the_board(stranger: Stranger) -> None:
     own = ("-p", "no:cacheprovider", "-k", "not contract")  # `check` comes below, once
     assert "9 passed, 1 deselected" in stranger.says("pytest", *own, *folders)
 
+    stranger.template = Template(stranger.python)
     file = stranger.folder / "compbench-my-method" / "compbench_my_method" / "my_method.py"
     edited = file.read_text().replace("Field(1.5,", "Field(2.0,").replace("Guided flow matching", "Guided harder")
     assert edited != file.read_text()
