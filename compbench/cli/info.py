@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from compbench.cli.loaded_method import OfMethod
     from compbench.interfaces import Method, Metric, Task
     from compbench.registry import Entry, Kind, Registry
-    from compbench.schemas import Score
     from compbench.sweep.executor import Executor
 
 ENOUGH_SEEDS = 3
@@ -193,7 +192,11 @@ def _setting_facts(settings: type[BaseModel], option: str) -> dict[str, str]:
 
 def executor_facts(executor: Executor, entry: Entry) -> dict[str, Json]:
     """What `info` says of an executor, and its settings with bounds."""
-    facts = {"executor": executor.name, "summary": entry.summary, "distribution": f"{entry.distribution} {entry.version}"}
+    facts: dict[str, Json] = {
+        "executor": executor.name,
+        "summary": entry.summary,
+        "distribution": f"{entry.distribution} {entry.version}",
+    }
     return facts | _setting_facts(executor.settings, "--executor-set")
 
 
@@ -267,7 +270,7 @@ def best_rows(method: str) -> dict[str, str]:
     from compbench.store.records import Store, read_records
 
     names = [path for path in Store(records_folder()).paths() if path.name.split(".")[1:2] == [method]]
-    rows: dict[tuple[str, str], dict[str, dict[int, Score]]] = {}
+    rows: dict[tuple[str, str], dict[str, dict[int, Any]]] = {}
     for record in read_records(names)[0]:
         score = next((score for score in record.scores if score.primary and score.value is not None), None)
         if record.status == "ok" and score and not record.spec.budget_changed:
@@ -285,7 +288,7 @@ def best_rows(method: str) -> dict[str, str]:
     return best
 
 
-def show_facts(facts: Mapping[str, Json], *, as_json: bool) -> None:
+def show_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
     """Facts as an aligned list, or as JSON."""
     if as_json:
         print(json.dumps(facts))
