@@ -214,7 +214,11 @@ def main() -> None:
     for name in asked.tasks.split(","):
         for kind in asked.scores.split(","):
             measure(name, kind, rows, keep)
-    draw(sorted(rows, key=order_of), asked.out)
+    rows.sort(key=order_of)
+    draw(rows, asked.out)
+    for part in split(rows):
+        values = "  ".join(f"{name} {part[name]:6.3f}" for name in ("total", "inference", "estimation"))
+        print(f"{part['task']:20} {part['label']:13} {part['evaluations']:6d}  {values}")
 
 
 def order_of(row: Row) -> tuple[int, str, int]:
