@@ -11,6 +11,7 @@ from support.sample_records import png, record, score
 
 from compbench.board.site import rebuild
 from compbench.interfaces import CellCount
+from compbench.registry import Registry
 from compbench.store.records import Store
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
@@ -263,3 +264,28 @@ def test_no_message_in_the_console_and_no_request_beyond_the_folder(page: Browse
     asked = page.requests()
     assert asked
     assert [url for url in asked if not url.startswith(site.parent.parent.as_uri())] == []
+
+
+def test_the_front_page_draws_share_against_coverage_and_follows_the_filters(tmp_path: Path, chromium: Browser) -> None:
+    store = Store(tmp_path / "records")
+    known = Registry().load("tasks", "cmnist-diagonal").settings.model_dump(mode="json")
+    for method, design, values in [
+        ("mono", "orthotopic", (0.1, 0.4)),
+        ("mono", "random", (0.2, 0.5)),
+        ("factored", "orthotopic", (0.3, 0.9)),
+    ]:
+        for coverage, value in zip((0.19, 0.51), values, strict=True):
+            settings = {**known, "coverage": coverage, "design": design}
+            own = score(value=value, ceiling=0.99)
+            store.write(record(own, task="cmnist-diagonal", task_settings=settings, method=method))
+    rebuild(store.folder, tmp_path / "site", link=True)
+    chromium.open(tmp_path / "site" / "index.html")
+    assert texts(chromium, "#coverage h2") == ["How much of the lattice must be seen?"]
+    dashes = "return [...document.querySelectorAll('#coverage polyline')].map(line => line.getAttribute('stroke-dasharray'))"
+    assert sorted(chromium.run(dashes)) == ["5 4", "none", "none"]
+    said = "return document.querySelector('#coverage svg').getAttribute('aria-label')"
+    assert "factored, orthotopic: 0.30 at 0.19, 0.91 at 0.51" in chromium.run(said)
+    choose(chromium, "method", "mono")
+    assert sorted(chromium.run(dashes)) == ["5 4", "none"]
+    search(chromium, "nothing of this kind")
+    assert texts(chromium, "#coverage svg") == []
