@@ -244,14 +244,15 @@ def paper(entry: Entry) -> str:
 
 
 def _tasks_of(method: Method) -> str:
-    """Tasks whose samples are of a kind that the method makes; a pair may still be refused, with the reason."""
+    """Tasks whose samples are of a kind that the method makes, and which offer what it needs."""
     from compbench.registry import Registry
+    from compbench.run.resolve import why_not
 
     registry = Registry()
     families: dict[str, list[str]] = {}
     for entry in registry.entries("tasks"):
         loaded = registry.attempt(entry)
-        if loaded.state == "ok" and loaded.value.event.kind in method.kinds:
+        if loaded.state == "ok" and not why_not(method, loaded.value):
             families.setdefault(task_groups.family(entry.module), []).append(entry.name)
     return "; ".join(f"{name}: {' '.join(families[name])}" for name in task_groups.ORDER if name in families) or "none here"
 

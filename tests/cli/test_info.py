@@ -33,6 +33,11 @@ def test_a_method_names_paper_file_and_tasks(info) -> None:
     assert "planning: planning-iid planning-noniid" in facts["runs on"]
 
 
+def test_a_method_names_those_tasks_alone_that_offer_what_it_needs(info) -> None:
+    assert json.loads(info("equivariant-decoder", "--json"))["runs on"] == "bumps: bump-center bump-corner bump-scaling rotation"
+    assert json.loads(info("fkc-oracle", "--json"))["runs on"].startswith("plane: gauss2d-fact-id")
+
+
 def test_the_paper_of_a_family_of_methods_leaves_their_summaries_out(info) -> None:
     found = json.loads(info("fkc", "--json"))["paper"]
     assert found.startswith("Catastrophic Compositional Generation, section 3.2")

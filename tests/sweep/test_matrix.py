@@ -20,6 +20,7 @@ def why(method: str, task: str) -> str:
     [
         ("fkc-oracle", "gmm-id", "blobs-noniid", "scores"),
         ("stripes", "bump-corner", "rotation", "singles"),
+        ("equivariant-decoder", "rotation", "two-sprites", "symmetry"),
         ("cfg-plus", "blobs-noniid", "gmm-id", "null"),
         ("coind", "bump-corner", "rotation", "pairs"),
         ("soup", "blobs-noniid", "gmm-id", "silos"),
