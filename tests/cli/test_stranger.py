@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -69,6 +70,9 @@ def test_a_stranger_gets_from_new_to_the_board(stranger: Stranger) -> None:
     assert "Guided harder: v =" in stranger.compbench("list")
     few = [word for check in ("conditions", "null", "determinism") for word in ("--only", check)]  # all: the example's own test
     stranger.compbench("check", "my-method", *few, "--time-limit", 600)
+    said = stranger.compbench("check", "my-task", "my_metric", "--time-limit", 600)
+    assert re.search(r"^my-task: \d+ ok[^f]* in ", said, re.MULTILINE)
+    assert re.search(r"^my_metric: 3 ok in ", said, re.MULTILINE)
 
     git = ("git", "-C", str(stranger.folder / "compbench-my-method"), "-c", "user.name=s", "-c", "user.email=s@example.org")
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "Begin")):  # `submit` takes what others can get
