@@ -19,6 +19,7 @@ from compbench.board.discriminability import Discriminability, discriminability
 from compbench.board.groups import Defaults, Group, Method, Section, default_settings, group_of, section_of, variants
 from compbench.board.ranking import Rank, ranks
 from compbench.board.timing import NONE, Timing, timing
+from compbench.cost.counts import told_once
 from compbench.cost.profiles import CostProfile
 from compbench.files import Json
 from compbench.schemas import Record
@@ -49,6 +50,7 @@ class BoardRow(NamedTuple):
         codes: how many versions of the code the runs came from.
         older: parts of the code that mean something else in newer records (`code_age`).
         threads: numbers of CPU threads that the runs had.
+        beyond: what its runs took beyond their budget, or beyond what the method declares, a phrase each.
         records: names of the records that count.
         parts: inference-time and estimation error, where the method also ran on exact scores.
         level: how far its successful runs are vouched for.
@@ -83,6 +85,7 @@ class BoardRow(NamedTuple):
     pooled: bool = False
     older: tuple[str, ...] = ()
     threads: tuple[int, ...] = ()
+    beyond: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -307,6 +310,7 @@ def _row(
         pooled=any(record.pooled_silos for record in kept),
         level=SAMPLES_ONLY if any(record.samples_only for record in kept) else "self-reported",
         threads=tuple(sorted({record.environment.threads for record in ok} - {0})),
+        beyond=told_once(ok),
     )
 
 

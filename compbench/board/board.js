@@ -124,7 +124,7 @@ function costCell(column, row) {
   return make("td", {title: how}, cell && cell[1] !== "" && cell[1] !== null ? `${bound ? "≥ " : ""}${cell[1]}` : column.unknown && row.timing ? "?" : "");
 }
 function rowHead(board, row, folds, key) {
-  const node = make("th", {scope: "row"}, make("a", {href: hash({method: row.method})}, make("bdi", {}, row.method)), row.tag ? make("span", {class: "tag", title: row.notes[0]}, row.tag) : "");
+  const node = make("th", {scope: "row"}, make("a", {href: hash({method: row.method})}, make("bdi", {}, row.method)), row.tag ? make("span", {class: "tag", title: row.notes[0]}, row.tag) : "", row.beyond ? make("span", {class: "tag over", title: row.beyond}, "beyond its budget") : "");
   if (folds) {
     const button = make("button", {type: "button", class: "more", "aria-expanded": String(unfolded.has(key))}, unfolded.has(key) ? "fold" : `+ ${plural(folds, "ablation")}`);
     button.addEventListener("click", () => { unfolded.has(key) ? unfolded.delete(key) : unfolded.add(key); show(); document.querySelector(`[data-board="${CSS.escape(board.id)}"] [aria-expanded]`)?.focus(); });

@@ -163,6 +163,8 @@ def notes(row: BoardRow) -> tuple[str, ...]:
         why = "had the data of all silos in one place" if row.pooled else why
         why = "its training was not seen" if row.level == SAMPLES_ONLY else why
         found.append(f"{reference(row)}: {why}; does not compete")
+    if row.beyond:
+        found.append(beyond(row))
     if row.kind == "run" and not row.rank and len(row.seeds) == 1:
         found.append("one seed: not ranked")
     if row.codes > 1:
@@ -172,6 +174,15 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     if len(row.threads) > 1:
         found.append(f"runs with {' and '.join(map(str, row.threads))} threads")
     return tuple(found)
+
+
+MARK = "(!)"
+"""Stands beside a method that took more than its budget."""
+
+
+def beyond(row: BoardRow) -> str:
+    """What a row's runs took beyond their budget."""
+    return f"beyond its budget: {'; '.join(row.beyond)}"
 
 
 def older(parts: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from compbench.board.groups import Section
 from compbench.board.notation import (
     SPLIT_TITLES,
     Column,
+    beyond,
     by_section,
     columns,
     count,
@@ -238,6 +239,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
         "failures": [failure(entry) for entry in row.failures],
         "statuses": row.statuses,
         "notes": list(notes(row)),
+        "beyond": beyond(row) if row.beyond else "",
         "heat": _heat(row),
         "tag": reference(row) if row.kind == "reference" else "",
         "level": row.level,

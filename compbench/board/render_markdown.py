@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from compbench.board.aggregate import Board, BoardRow
 from compbench.board.groups import Section
 from compbench.board.notation import (
+    MARK,
     SPLIT_TITLES,
     Column,
     by_section,
@@ -40,7 +41,8 @@ Scores are means over seeds ± sample standard deviation. After a slash stands t
 images. A rank such as 1 (1-3) is the rank of the mean, and the ranks that paired comparisons leave open. Distances have
 their noise floor in brackets. Speeds are those of `compbench profile`: `≥` marks one measured while others shared the
 machine, `?` what was not measured. Rows marked *paper* are the papers' own figures: official data, their protocol, their
-judge; they are not ranked. *Ablations* are methods under other than their default settings. The level says who vouches for
+judge; they are not ranked. *Ablations* are methods under other than their default settings. Beside **(!)** stands in the notes
+what runs took beyond their budget. The level says who vouches for
 a row: *self-reported* is its author alone, *reproduced* someone who ran the same specs again and found the same scores.
 """
 
@@ -117,7 +119,9 @@ def _row(row: BoardRow, shown: Sequence[Column], *, with_silos: bool) -> list[st
     remarks = [*notes(row), *map(failure, row.failures)]
     return [
         {"reference": "*ref*", "ablation": "*ablation*"}.get(row.kind, rank),
-        escape(row.label) + ("" if row.device == "cpu" else f" on {escape(row.device)}"),
+        escape(row.label)
+        + ("" if row.device == "cpu" else f" on {escape(row.device)}")
+        + (f" **{escape(MARK)}**" if row.beyond else ""),
         seeds,
         *(_score(row, column) for column in shown),
         _speed(row.timing, "sample_samples_per_second"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compbench.board.aggregate import Board, BoardRow
-from compbench.board.families import Contest, Standing
+from compbench.board.families import Contest, Family, Standing
 from compbench.board.findings import findings
 from compbench.board.groups import Section
-from compbench.board.notation import by_section, count, discriminability_words, heading, number, open_ranks
+from compbench.board.notation import MARK, beyond, by_section, count, discriminability_words, heading, number, open_ranks
 from compbench.board.page_families import default_contest
 from compbench.errors import suggest
 from compbench.store.text import clean
@@ -23,16 +23,37 @@ def overview(contests: Sequence[Contest]) -> str:
     families = [family for family in contest.families if family.sections] if contest else []
     if contest is None or not families:
         return ""
+    spent = _spent(families)
     lines = [["method", *(f"{family.name} ({len(family.sections)})" for family in families)]]
     for method in contest.methods:
         cells = [_cell(family.standings.get(method), len(family.sections)) for family in families]
         if any(cells):
-            lines.append([clean(method[0])[:NAME], *cells])
+            lines.append([_marked(clean(method[0])[:NAME], spent.get(method, [])), *cells])
     left = [f"not counted: {task}: {why}" for family in contest.families for task, why in family.aside]
     title = (
         f"Share attained by family of tasks, preset {contest.preset}; in brackets the ranks left open, - unranked, * reference"
     )
-    return "\n".join([title, "", *aligned(lines), "", *left, *findings(contest)])
+    over = [line for own in spent.values() for line in own]
+    return "\n".join([title, "", *aligned(lines), "", *over, *left, *findings(contest)])
+
+
+def _spent(families: Sequence[Family]) -> dict[tuple[str, str], list[str]]:
+    """Of each method: what its runs took beyond their budgets, a line a task."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for family in families:
+        for method, standing in family.standings.items():
+            for row in standing.rows:
+                if row.beyond:
+                    found.setdefault(method, []).append(_over(row, f"{row.label} on {row.section.task}"))
+    return found
+
+
+def _over(row: BoardRow, who: str) -> str:
+    return f"{MARK} {clean(who)} went {clean(beyond(row))}"
+
+
+def _marked(name: str, over: Sequence[object]) -> str:
+    return f"{name} {MARK}" if over else name
 
 
 def _cell(found: Standing | None, num_tasks: int) -> str:
@@ -60,7 +81,8 @@ def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section
     lines = [["rank", "method", primary, "95 % interval", "training", "seeds"]]
     lines += [_row(row) for row in rows]
     words = discriminability_words(board.discriminability.get(section))
-    return "\n".join([clean(heading(section, among)), words, "", *aligned(lines)])
+    over = [_over(row, row.label) for row in rows if row.beyond]
+    return "\n".join([clean(heading(section, among)), words, "", *aligned(lines), *(["", *over] if over else [])])
 
 
 def _row(row: BoardRow) -> list[str]:
@@ -71,7 +93,8 @@ def _row(row: BoardRow) -> list[str]:
     value += f" of {number(cell.ceiling)}" if cell and cell.ceiling is not None else ""
     flops = row.timing.train_flops if row.timing else None
     seeds = f"{len(row.seeds)}/{sum(row.statuses.values())}"
-    return [rank, clean(row.label)[: 2 * NAME], value, span, f"{count(flops)}FLOP" if flops else "?", seeds]
+    name = _marked(clean(row.label)[: 2 * NAME], row.beyond)
+    return [rank, name, value, span, f"{count(flops)}FLOP" if flops else "?", seeds]
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:

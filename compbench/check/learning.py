@@ -19,10 +19,11 @@ from compbench import devices, profiling
 from compbench.check.known_answers import Fault, KnownAnswer
 from compbench.check.subject import FIT_SEED, SAMPLE_SEED, Broken, Progress, Skipped, Subject
 from compbench.cost import counted
+from compbench.cost.counts import evaluations_excess, fit_excess
 from compbench.interfaces import Method
 
-LONGER = 5
-"""Times the steps that a slow learner is given."""
+LONGER = (2, 5)
+"""Times the steps that a slow learner is given, and once more before it fails."""
 
 ALONE = (slice(0, 1), slice(3, 5), slice(6, 15))
 """Rows of a mixed request that are asked again without the others: one, two, and an odd number."""
@@ -64,13 +65,19 @@ class Learner(Subject):
         """Samples of all combinations, in random order."""
         return self.sample(self.asked, self.noise(len(self.asked)), model=model, precision=precision)
 
-    def longer(self, precision: str) -> Any:
-        """A model of more steps."""
+    def longer(self, times: int, precision: str) -> Tensor:
+        """Samples of a model of so many times the steps."""
         self.fit_precision = precision
         try:
-            return self.fit(steps=LONGER * self.fitted_on.budget.train_steps)
+            model = self.fit(steps=times * self.fitted_on.budget.train_steps)
         finally:
             self.fit_precision = ""
+        return self.samples(model=model, precision=precision)
+
+    def is_half_learnt(self, samples: Tensor) -> bool:
+        """Whether samples do for a kind of events beyond the method's first one."""
+        own = self.fitted_on.event.kind == first_kind(self.method)
+        return not own and self.known.half_learnt(self.asked, samples)
 
     @cached_property
     def verdict(self) -> Fault | None:
@@ -87,19 +94,20 @@ class Learner(Subject):
 
 
 def learns(learner: Learner) -> str | None:
-    """Samples of every seen combination, after the problem's steps, or five times as many."""
+    """Samples of every seen combination, after the problem's steps, or some times as many."""
     if learner.verdict is None:
         return None
     if learner.method.oracle:
         raise Broken(*learner.verdict)
-    if learner.fitted_on.event.kind != first_kind(learner.method) and learner.known.half_learnt(
-        learner.asked, learner.first_samples
-    ):
+    if learner.is_half_learnt(learner.first_samples):
         return f"half trained after the problem's steps, and on its way: {learner.verdict.found}"
-    fault = learner.judged(learner.samples(model=learner.longer(learner.precision)))
-    if fault is None:
-        return f"after {LONGER} times the steps; before: {learner.verdict.found}"
-    if learner.precision == "fp32" or learner.judged(learner.samples(model=learner.longer("fp32"), precision="fp32")):
+    for times in LONGER:
+        samples = learner.longer(times, learner.precision)
+        fault = learner.judged(samples)
+        if fault is None or learner.is_half_learnt(samples):
+            return f"after {times} times the steps; before: {learner.verdict.found}"
+    assert fault is not None
+    if learner.precision == "fp32" or learner.judged(learner.longer(LONGER[-1], "fp32")):
         raise Broken(*fault)
     raise Broken(f"in {learner.precision}, which runs take here, {fault.found}; in fp32 all is well", PRECISION, "precision")
 
@@ -199,18 +207,18 @@ def count(learner: Learner) -> str | None:
                 ask(settings, early)
     reports = learner.progress.reports
     reported = max((done for done, _ in reports), default=0)
-    excess = counted.fit_excess(problem, learner.used, before=before, reported=reported)
+    excess = fit_excess(counted.counts(problem, learner.used, before=before, reported=reported))
     if excess:
         raise Broken(excess)
     if method.oracle or declared is None or problem.event.kind != first_kind(method):
         return None
-    excess = counted.evaluations_excess(_evaluations(learner), declared)
+    excess = evaluations_excess(_evaluations(learner, declared), declared)
     if excess:
         raise Broken(excess, "return every evaluation of the network that one sample takes: each step, member and particle")
     return None
 
 
-def _evaluations(learner: Learner) -> float | None:
+def _evaluations(learner: Learner, declared: int) -> float | None:
     """By the products of some training steps and of some samples."""
     tally = counted.Tally()
     problem = counted.counted(learner.fresh(), tally)
@@ -222,7 +230,8 @@ def _evaluations(learner: Learner) -> float | None:
     def sample(rows: int) -> None:
         learner.sample(learner.asked[:1].expand(rows, -1), learner.noise(rows), model=models[0])
 
-    return counted.evaluations(sample, flops.forward, min(tally.examples, tally.optimiser_steps * problem.budget.batch_size))
+    examples = min(tally.examples, tally.optimiser_steps * problem.budget.batch_size)
+    return counted.evaluations(sample, flops.forward, examples, declared)
 
 
 def first_kind(method: Method) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from compbench.cli import lattice, output, task_groups
 from compbench.cli.options import home_of_user
+from compbench.cost.counts import beyond_budget
 from compbench.errors import CompbenchError
 from compbench.store.text import clean
 
@@ -132,11 +133,12 @@ def _profile_lines(record: Record) -> Iterator[str]:
     p = record.profile
     if p.train_steps_per_second:
         share = f", {p.share_of_peak_training:.1%} of the measured peak" if p.share_of_peak_training else ""
-        yield f"training {p.train_steps_per_second:.3g} steps/s, {p.train_samples_per_second:.4g} samples/s{share}"
+        yield f"training {p.train_steps_per_second:.3g} steps/s, {_figure(p.train_samples_per_second) or '?'} samples/s{share}"
     if p.sample_samples_per_second:
+        p50, p95 = (_figure(value) or "?" for value in (p.latency_p50_ms, p.latency_p95_ms))
         yield (
-            f"sampling {p.sample_samples_per_second:.3g} samples/s at batch {p.sample_batch}, p50 {p.latency_p50_ms:.4g} ms, "
-            f"p95 {p.latency_p95_ms:.4g} ms, {p.evaluations_per_sample or '?'} evaluations a sample"
+            f"sampling {p.sample_samples_per_second:.3g} samples/s at batch {p.sample_batch}, p50 {p50} ms, p95 {p95} ms, "
+            f"{p.evaluations_per_sample or '?'} evaluations a sample"
         )
     facts = []
     if p.parameters:
@@ -161,8 +163,11 @@ def _profile_lines(record: Record) -> Iterator[str]:
 def _circumstances(record: Record, path: Path) -> Iterator[tuple[str, str]]:
     """What a reader must know beside the scores: what was changed, versions, code, level, date and machine."""
     spec, where = record.spec, record.environment
+    yield "settings", ", ".join(f"{name}={value}" for name, value in sorted(spec.settings.items())) or "none"
     yield "changed", ", ".join(_changed(record)) or "nothing: default settings, the preset's budget"
     yield "versions", f"method {spec.method_version}, task {spec.task_version}, compbench {where.compbench}; {_code_age(record)}"
+    if over := beyond_budget(record):
+        yield "budget", f"the run went beyond its budget: {'; '.join(over)}"
     yield "level", _level(record, path)
     if record.rescored:
         yield "scored", f"again, from what was kept of {record.rescored}"

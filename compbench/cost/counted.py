@@ -13,18 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compbench import profiling
+from compbench.cost.counts import FIT, evaluations_excess
 from compbench.federation import LentSilo
 
 if TYPE_CHECKING:
     from torch import Generator
 
-    from compbench.interfaces import Batch, Budget, Problem, Silo
+    from compbench.interfaces import Batch, Problem, Silo
 
 FREE_EXAMPLES = 2**14
 """Examples that any fit may look at beside its steps: for a mean, a list of distinct conditions, a fit in closed form."""
-
-SLACK = 1.25
-"""Evaluations may be so many times those that were declared: what is computed once a request counts for every row of it."""
 
 
 @dataclass
@@ -86,26 +84,31 @@ def counted(problem: Problem, tally: Tally) -> Problem:
     return replace(problem, federation=federation, singles=singles, extension=extension)
 
 
-def evaluations(sample: Callable[[int], object], forward_flops: float, examples: int) -> float | None:
-    """Evaluations of the network for one more sample, in forwards of the training loss; None where that has no products.
+def evaluations(sample: Callable[[int], object], forward_flops: float, examples: int, declared: int) -> float | None:
+    """Evaluations of the network for a sample, in forwards of the training loss; None where that has no products.
 
-    Where a loss evaluates the network more than once an example, as penalties do, the true number is larger.
+    Where a loss evaluates the network more than once an example, as penalties do, the true number is larger.  What a request
+    computes once counts for its rows, unless there is more than was declared: then it is counted for one more sample alone.
 
     Args:
         sample: draws so many samples.
         forward_flops: of some training steps, without their gradients.
         examples: that these steps were made of.
+        declared: evaluations of a sample, as the method says.
     """
     if not forward_flops or not examples:
         return None
-    one, three = (profiling.count_flops(partial(sample, rows)) for rows in (1, 3))
-    return (three - one) / 2 / (forward_flops / examples)
+    each, two = forward_flops / examples, profiling.count_flops(partial(sample, 2))
+    if not evaluations_excess(two / 2 / each, declared):
+        return two / 2 / each
+    return (profiling.count_flops(partial(sample, 3)) - two) / each
 
 
-def allowed_steps(problem: Problem) -> int:
+def allowed_steps(problem: Problem, *, extending: bool = False) -> int:
     """Optimiser steps that the budget grants: to each party, and to the server that decentralised parties share."""
     decentralised = any(account.rounds for account in problem.federation.accounts)
-    return problem.budget.train_steps * (len(problem.federation) + 1 if decentralised else 1)
+    steps = max(1, problem.budget.extend_steps) if extending else problem.budget.train_steps
+    return steps * (len(problem.federation) + 1 if decentralised else 1)
 
 
 def allowed_examples(problem: Problem) -> int:
@@ -113,8 +116,8 @@ def allowed_examples(problem: Problem) -> int:
     return allowed_steps(problem) * problem.budget.batch_size + sum(problem.federation.sizes) + FREE_EXAMPLES
 
 
-def fit_excess(problem: Problem, tally: Tally, *, before: Tally, reported: int) -> str:
-    """What a fit took beyond the budget or its own report; "" if nothing.
+def counts(problem: Problem, tally: Tally, *, before: Tally, reported: int) -> dict[str, float]:
+    """What a fit took and what it might take, as `compbench.cost.counts` names it.
 
     Args:
         problem: that was fitted, after the fit.
@@ -122,25 +125,6 @@ def fit_excess(problem: Problem, tally: Tally, *, before: Tally, reported: int) 
         before: what of it came before the fit began.
         reported: steps that the fit reported.
     """
-    steps, examples = allowed_steps(problem), allowed_examples(problem)
-    if before.optimiser_steps or before.examples:
-        return f"{before.optimiser_steps} optimiser steps and {before.examples} examples before the fit began"
-    if tally.optimiser_steps > steps:
-        return f"{tally.optimiser_steps} optimiser steps, of {steps} that the budget grants"
-    if tally.optimiser_steps > reported:
-        return f"{tally.optimiser_steps} optimiser steps, of which {reported} were reported"
-    if tally.examples > examples:
-        return f"{tally.examples} examples drawn, of {examples} that the budget grants"
-    return ""
-
-
-def evaluations_excess(found: float | None, declared: int | None) -> str:
-    """How much more a sample takes than was declared; "" if it does not."""
-    if found is None or declared is None or found <= SLACK * declared + 0.5:
-        return ""
-    return f"about {found:.0f} evaluations of the network for a sample, of which {declared} were declared"
-
-
-def budget_of_extension(budget: Budget, *, retrained: bool) -> int:
-    """Optimiser steps that a second stage is granted."""
-    return budget.train_steps if retrained else max(1, budget.extend_steps)
+    granted = allowed_steps(problem), allowed_examples(problem)
+    values = (tally.optimiser_steps, tally.examples, *granted, reported, before.optimiser_steps, before.examples)
+    return {name: float(value) for name, value in zip(FIT, values, strict=True)}

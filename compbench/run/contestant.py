@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from compbench import devices, profiling
 from compbench.context import NoCheckpoints, seed_of
-from compbench.cost import counted
+from compbench.cost import counted, counts
+from compbench.cost.probe import probed
 from compbench.errors import Cancelled, CompbenchError, Refused
 from compbench.files import Json, load_tensors, save_tensors
 from compbench.interfaces import Checkpoints, Context, Method, Problem, Request, Source
@@ -39,8 +40,6 @@ COMPILE_FROM = 1_000
 
 PROBE_ROWS = 2
 """Samples drawn under the FLOP counter."""
-PROBE_STEPS = 4
-"""Steps of the fit under it where there are silos, whose stages share the steps; elsewhere one will do."""
 
 
 class Contestant:
@@ -68,6 +67,7 @@ class Contestant:
         self._sampling = Stage(name="sample", seconds=0.0)
         self._streams: dict[str, torch.Generator] = {}
         self._notes = Notes()
+        self._counts: dict[str, float] = {}
         self._shared = False
         self._steps = 0
         self._stop: int | None = None
@@ -138,18 +138,19 @@ class Contestant:
             return self._keep_model(Path(order.kept))
         self._shared = bool(order.shared) and self._taken_from(order)
         if not self._shared:
+            early = self._tally.copy()
             self._stop_at(order.stops)
             before = self._tally.copy()
             with self._tally.counting_steps():
                 self.model = self._own_fit()
             used = self._tally.since(before)
-            excess = counted.fit_excess(self.problem, used, before=before, reported=self._steps)
-            self._notes.add("counted", 1, {**vars(used), "beyond_budget": float(bool(excess))})
+            self._counts |= counted.counts(self.problem, used, before=early, reported=self._steps)
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
                 save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
         ledger = self.problem.federation.ledger()
         if self.problem.extension is not None:
-            self._extend(self.problem)
+            with self._tally.counting_steps():
+                self._extend(self.problem)
         self._tracer.close()
         if isinstance(self.model, torch.nn.Module):
             facts = {
@@ -221,9 +222,7 @@ class Contestant:
             "parameters": profiling.num_parameters(self.model),
             "peak_memory_bytes": profiling.peak_memory(self.device),
         }
-        final = self.problem.extension.problem if self.problem.extension else self.problem
-        if self.method.evaluations is not None:
-            facts["evaluations_per_sample"] = self.method.evaluations(self.settings, final)
+        facts["evaluations_per_sample"] = self._declared()
         facts |= self._flops()
         facts["stages"] = [stage.model_dump() for stage in (*self.stages, self._sampling)]
         if self.extension:
@@ -243,8 +242,20 @@ class Contestant:
             "packages": {name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules},
             "pooled_silos": self.problem.federation.was_pooled,
             "resumed": self.checkpoints.resumed,
-            "notes": self._notes.means(),
+            "notes": {**self._notes.means(), **self._counted()},
         }
+
+    def _counted(self) -> dict[str, float]:
+        """The harness's own counts, whatever the method noted; nothing of a fit that was not seen."""
+        if not self._counts:
+            return {}
+        beyond = float(bool(counts.excess(self._counts, self._declared())))
+        return {counts.PREFIX + name: value for name, value in {**self._counts, "beyond_budget": beyond}.items()}
+
+    def _declared(self) -> int | None:
+        """Evaluations of the network for a sample, as the method says."""
+        final = self.problem.extension.problem if self.problem.extension else self.problem
+        return None if self.method.evaluations is None else self.method.evaluations(self.settings, final)
 
     def _stop_at(self, stops: Sequence[int]) -> None:
         """Fit up to each of some steps, and leave the weights there; the fit goes on from its checkpoint."""
@@ -287,7 +298,7 @@ class Contestant:
         assert problem.extension is not None
         base_seconds = self.stages[-1].seconds
         before = _hashes(self.model)
-        base_parameters = profiling.num_parameters(self.model) or 0
+        base_parameters, started = profiling.num_parameters(self.model) or 0, self._tally.copy()
         checkpoints = self.checkpoints.part("extend")
         if self.method.extend is None:
             self.model = self._timed_fit("extend", problem.extension.problem, checkpoints)
@@ -302,6 +313,10 @@ class Contestant:
         checkpoints.clear()
         parameters = profiling.num_parameters(self.model) or 0
         retrained = self.method.extend is None
+        if self._counts:
+            granted = counted.allowed_steps(problem.extension.problem, extending=not retrained)
+            taken = self._tally.since(started).optimiser_steps
+            self._counts |= {"extension_steps": float(taken), "granted_extension_steps": float(granted)}
         seconds = self.stages[-1].seconds
         known = isinstance(self.model, torch.nn.Module) and not retrained
         self.extension = ExtensionProfile(
@@ -343,30 +358,22 @@ class Contestant:
         return torch.Generator().manual_seed(seed)
 
     def _flops(self) -> dict[str, float]:
-        """FLOPs of a sample, and of a training step, the mean over silos and stages of a short fit that is thrown away."""
+        """FLOPs of a sample, and of a training step; how many evaluations a sample takes is noted."""
         import torch
 
         final = self.problem.extension.problem if self.problem.extension else self.problem
         shape = (PROBE_ROWS, *self.task.event.shape)
         request = Request(torch.zeros(PROBE_ROWS, len(final.space), dtype=torch.long), torch.zeros(shape))
-        asked = _on(self.device, request)
-        context = self._context(self._generator("probe"), NoCheckpoints())
-        context.compile = False
-        per_sample = profiling.count_flops(lambda: self.method.sample(self.settings, self.model, asked, context))
-        federation = self.problem.federation
-        steps = min(self.budget.train_steps, PROBE_STEPS if len(federation) > 1 else 1)
-        shortest = self.budget.model_copy(update={"train_steps": steps})
-        short = replace(self.problem, budget=shortest, federation=federation.unmetered())
-        probe = self._context(self._generator("probe"), NoCheckpoints())
-        probe.compile = False
 
-        def progress(done: int, total: int) -> None:
-            nonlocal steps
-            steps = max(steps, done)
+        def context() -> Context:
+            found = self._context(self._generator("probe"), NoCheckpoints())
+            found.compile = False
+            return found
 
-        probe.progress = progress
-        flops = profiling.count_flops(lambda: self.method.fit(self.settings, short, probe))
-        return {"flops_per_sample": per_sample / PROBE_ROWS, "flops_per_train_step": flops / steps}
+        found = probed(self.method, self.settings, self.model, self.problem, _on(self.device, request), context)
+        if self._counts and not self.oracle and self.problem.extension is None and found.evaluations is not None:
+            self._counts["evaluations"] = found.evaluations  # an extension's network is not that of the first stage
+        return {"flops_per_sample": found.per_sample, "flops_per_train_step": found.per_train_step}
 
     def _keep(self, name: str, seconds: float, cpu_seconds: float) -> None:
         self.stages.append(Stage(name=name, seconds=seconds, cpu_seconds=cpu_seconds))

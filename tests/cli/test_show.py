@@ -34,6 +34,7 @@ def test_a_record_says_what_was_changed_where_and_how_far_it_is_vouched_for(show
     assert "2026-03-04 05:06 UTC" in output
     assert f"{one.environment.threads} of {one.environment.cores} threads" in output
     assert "level    self-reported" in output
+    assert "settings hidden=64" in output
     assert f"method {spec.method_version}, task {spec.task_version}" in output
     assert "doubted  speeds: the clocks disagree" in output
 

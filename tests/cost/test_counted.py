@@ -1,14 +1,19 @@
 """What a fit takes is counted where it happens, whatever it reports."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from support.planted.stranger_bugs import STRANGER_BUGS
 from torch import Generator
 
 from compbench.check.tiny_problems import PROBLEMS
 from compbench.cost import counted
 from compbench.cost.counted import Tally
+from compbench.cost.counts import beyond_budget, evaluations_excess, extension_excess, fit_excess
+from compbench.run.runner import run
+from compbench.schemas import RunRequest
 
 CPU = torch.device("cpu")
 VECTOR, SILOS = PROBLEMS[0].make, PROBLEMS[2].make
@@ -41,23 +46,23 @@ def test_steps_and_examples_are_counted_and_draws_are_the_silos_own() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "size", "reported", "said"),
-    [(12, 12, 12, ""), (13, 12, 13, "of 12 that the budget grants"), (12, 12, 6, "6 were reported"), (12, 2000, 12, "examples")],
+    [(6, 12, 6, ""), (7, 12, 7, "of 6 that the budget grants"), (6, 12, 4, "4 were reported"), (6, 3000, 6, "examples")],
 )
 def test_what_goes_beyond_the_budget_or_the_report_is_said(steps, size, reported, said) -> None:
     tally = Tally()
     problem = fitted(tally, steps=steps, size=size)
-    excess = counted.fit_excess(problem, tally, before=Tally(), reported=reported)
+    excess = fit_excess(counted.counts(problem, tally, before=Tally(), reported=reported))
     assert said in excess if said else excess == ""
-    assert "before the fit" in counted.fit_excess(problem, tally, before=Tally(examples=1), reported=reported)
+    assert "before the fit" in fit_excess(counted.counts(problem, tally, before=Tally(examples=1), reported=reported))
 
 
 def test_decentralised_parties_and_their_server_have_a_budget_each() -> None:
     problem = SILOS(CPU)
-    assert counted.allowed_steps(problem) == 12
+    assert counted.allowed_steps(problem) == 6
     for account in problem.federation.accounts:
         account.rounds = 1
-    assert counted.allowed_steps(problem) == 4 * 12
-    assert counted.allowed_steps(replace(VECTOR(CPU))) == 12
+    assert counted.allowed_steps(problem) == 4 * 6
+    assert counted.allowed_steps(replace(VECTOR(CPU))) == 6
 
 
 def test_evaluations_are_those_of_one_more_sample() -> None:
@@ -67,7 +72,30 @@ def test_evaluations_are_those_of_one_more_sample() -> None:
         for _ in range(6):
             torch.randn(rows + 5, 8) @ weight  # pilots of no one's are the same for all requests
 
-    assert counted.evaluations(sample, 2 * 8 * 8 * 10, 10) == 6
-    assert counted.evaluations(sample, 0, 10) is None
-    assert counted.evaluations_excess(6, 6) == ""
-    assert "about 6 evaluations" in counted.evaluations_excess(6.0, 3)
+    assert counted.evaluations(sample, 2 * 8 * 8 * 10, 10, declared=3) == 6
+    assert counted.evaluations(sample, 2 * 8 * 8 * 10, 10, declared=20) == 6 * (2 + 5) / 2  # a bound, which says enough
+    assert counted.evaluations(sample, 0, 10, declared=3) is None
+    assert evaluations_excess(6, 6) == ""
+    assert "about 6 evaluations" in evaluations_excess(6.0, 3)
+
+
+def test_an_extension_has_a_budget_of_its_own() -> None:
+    problem = VECTOR(CPU)
+    assert counted.allowed_steps(problem, extending=True) == problem.budget.extend_steps
+    counts = {"extension_steps": 13.0, "granted_extension_steps": 12.0}
+    assert extension_excess(counts) == "13 optimiser steps of the extension, of 12 that the budget grants"
+    assert extension_excess({}) == ""
+
+
+def test_a_run_that_trains_and_samples_more_than_it_says_is_marked_in_its_record(home, tmp_path) -> None:
+    text = (Path(__file__).parents[1] / "support" / "planted" / "honest.py").read_text()
+    for bug in ("two optimiser steps are reported as one", "evaluations are understated"):
+        text = text.replace(STRANGER_BUGS[bug].old, STRANGER_BUGS[bug].new)
+    (file := tmp_path / "planted.py").write_text(text)
+    facts = {"task": "gauss2d-fact-id", "method": "planted", "preset": "smoke", "device": "cpu", "threads": 1}
+    record = run(RunRequest(**facts, home=str(home), plugins=(str(file),))).record
+    steps, evaluations = record.spec.budget.train_steps, record.profile.evaluations_per_sample
+    assert beyond_budget(record) == (
+        f"{2 * steps} optimiser steps, of {steps} that the budget grants",
+        f"about {2 * evaluations} evaluations of the network for a sample, of which {evaluations} were declared",
+    )

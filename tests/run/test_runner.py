@@ -13,6 +13,7 @@ import pytest
 from support.sample_records import record
 from support.template import TEMPLATE
 
+from compbench.cost.counts import beyond_budget
 from compbench.errors import CompbenchError
 from compbench.run import processes
 from compbench.run.attempt import exclusive
@@ -64,6 +65,8 @@ def test_a_run_ends_with_a_whole_record_and_the_same_spec_returns_it(home: Path)
     assert profile.parameters > 0
     assert profile.flops_per_train_step > profile.flops_per_sample / profile.evaluations_per_sample > 0
     assert profile.sample_samples_per_second > 0
+    assert record.notes["counted optimiser_steps"] == record.notes["counted granted_steps"] == profile.train_steps
+    assert beyond_budget(record) == ()
     assert Store(home / "records").picture(record).startswith(b"\x89PNG")
     again = run(request(home))
     assert again.reused
