@@ -10,17 +10,10 @@ import torch
 from torch import Tensor
 
 from compbench.check import side_effects
-from compbench.check.subject import Broken, Progress, Skipped, Subject
+from compbench.check.subject import CUTS, MAX_LATE_STEPS, Broken, Progress, Skipped, Subject
 from compbench.errors import Cancelled
 from compbench.federation import _contains
 from compbench.interfaces import Problem
-from compbench.run.checkpoints import FileCheckpoints
-
-MAX_LATE_STEPS = 3
-"""Steps that a fit may still report after it was asked to stop."""
-
-CUTS = (0.7, 0.3)
-"""Shares of a fit after which it is stopped, to be resumed: both where there are silos, whose stages take turns."""
 
 LEAST_BYTES = 2**13
 """Size of the requests of which a method may keep nothing."""
@@ -30,47 +23,41 @@ BLOCK = 1024
 
 
 def cancellation(subject: Subject) -> None:
-    """Asked to stop before the first step, and half-way."""
+    """Asked to stop before the first step, and on the way."""
     if subject.method.oracle:
         raise Skipped("an oracle has nothing to fit")
-    total = len(subject.progress.reports)
-    if total <= MAX_LATE_STEPS and not subject.used.optimiser_steps:
+    if not subject.trains:
         raise Skipped("a fit in closed form is over at once")
-    for stop_at in (0, max(1, total // 2)):
-        progress = Progress(stop_at)
-        start = time.perf_counter()
-        try:
-            subject.fit(progress=progress)
-        except Cancelled:
-            if progress.late > MAX_LATE_STEPS:
-                raise Broken(f"fit went on for {progress.late} steps after it was asked to stop") from None
-            continue
-        after = "before its first step" if stop_at == 0 else f"after {stop_at} steps"
-        raise Broken(f"asked to stop {after}, fit went on to its end ({time.perf_counter() - start:.2f} s)")
+    start = time.perf_counter()
+    before = Progress(0)
+    try:
+        subject.fit(progress=before)
+    except Cancelled:
+        pass
+    else:
+        raise Broken(f"asked to stop before its first step, fit went on to its end ({time.perf_counter() - start:.2f} s)")
+    stop = subject.stopped(CUTS[0])
+    if stop.went_on:
+        raise Broken(f"asked to stop after {len(stop.progress.reports) - stop.progress.late} steps, fit went on to its end")
+    late = max(before.late, stop.progress.late)
+    if late > MAX_LATE_STEPS:
+        raise Broken(f"fit went on for {late} steps after it was asked to stop")
 
 
 def resume(subject: Subject) -> str | None:
     """Stopped after some steps and resumed in a fresh problem; compared with the fit that was left alone."""
     if subject.method.oracle:
         raise Skipped("an oracle has nothing to fit")
-    total, stored = len(subject.progress.reports), False
-    if total <= MAX_LATE_STEPS and not subject.used.optimiser_steps:
+    if not subject.trains:
         raise Skipped("a fit in closed form has nothing to resume")
+    stored = False
     for cut in CUTS if len(subject.fitted_on.federation) > 1 else CUTS[:1]:
-        path = subject.room / f"resume-{cut:g}.safetensors"
-        progress = Progress(max(1, round(cut * total)))
-        try:
-            subject.fit(progress=progress, checkpoints=FileCheckpoints(path, resume=False), checkpoint_seconds=1e-9)
-        except Cancelled:
-            pass
-        else:
+        if subject.stopped(cut).went_on:
             raise Skipped("fit does not stop when asked; see the check 'cancellation'")
-        checkpoints = FileCheckpoints(path, resume=True)
-        model = subject.fit(checkpoints=checkpoints)
-        stored |= checkpoints.resumed
-        made = subject.sample(subject.condition, subject.x0, model=model)
-        if not subject.alike(made, subject.first):
-            raise Broken(f"stopped at {cut:.0%} and resumed, the samples differ by {gap(made, subject.first)}")
+        found = subject.resumed(cut)
+        stored |= found.stored
+        if not subject.alike(found.samples, subject.first):
+            raise Broken(f"stopped at {cut:.0%} and resumed, the samples differ by {gap(found.samples, subject.first)}")
     return None if stored else "it keeps no checkpoints: a resumed fit starts again"
 
 

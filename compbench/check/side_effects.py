@@ -22,7 +22,6 @@ LAZY = {"torch", "numpy", "compbench", "importlib", "<frozen importlib"} | set(s
 
 def global_state() -> dict[str, Any]:
     """What belongs to the whole process and not to a method, by the name that a message calls it."""
-    numpy = sys.modules.get("numpy")
     return {
         "torch.get_default_dtype()": torch.get_default_dtype(),
         "torch.get_default_device()": str(torch.get_default_device()),
@@ -37,7 +36,7 @@ def global_state() -> dict[str, Any]:
         "torch.backends.cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
         "torch.set_flush_denormal": bool((torch.tensor([1e-39]) * 1.0 == 0).item()),
         "Python's random numbers (a seed, or draws)": hash(random.getstate()),
-        "numpy's global random numbers (a seed, or draws)": hash(str(numpy.random.get_state()[1:3])) if numpy else 0,
+        "numpy's global random numbers (a seed, or draws)": _numpy_state(),
         "os.environ": _environment(),
         "the working directory": os.getcwd(),
         "the handler of SIGTERM": signal.getsignal(signal.SIGTERM),
@@ -118,8 +117,7 @@ class Imports(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Set all objects that exist aside, so that what comes is found fast."""
-    gc.collect()
+    """Set all objects that exist aside, garbage too, so that what comes is found fast."""
     gc.freeze()
     try:
         yield
@@ -145,6 +143,15 @@ def python_bytes(least: int) -> tuple[int, int]:
     """Bytes that Python and numpy hold since tracing began: in blocks of at least `least` bytes, and in all."""
     large = sum(trace.size for trace in tracemalloc.take_snapshot().traces if trace.size >= least)
     return large, tracemalloc.get_traced_memory()[0]
+
+
+def _numpy_state() -> int:
+    """A hash of numpy's global generator: its words and its place in them."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return 0
+    _, words, place, *_ = numpy.random.get_state()
+    return hash((words.tobytes(), place))
 
 
 def _environment() -> dict[str, str]:

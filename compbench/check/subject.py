@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,14 +16,21 @@ from compbench.check import side_effects
 from compbench.check.tiny_problems import ROWS, Tiny
 from compbench.context import NoCheckpoints
 from compbench.cost import counted
-from compbench.errors import Refused
+from compbench.errors import Cancelled, Refused
 from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
+from compbench.run.checkpoints import FileCheckpoints
 
 if TYPE_CHECKING:
     from compbench.factors import FactorSpace
     from compbench.interfaces import Checkpoints
 
 FIT_SEED, SAMPLE_SEED, NOISE_SEED = 11, 12, 13
+
+MAX_LATE_STEPS = 3
+"""Steps that a fit may still report after it was asked to stop."""
+
+CUTS = (0.7, 0.3)
+"""Shares of a fit after which it is stopped, to be resumed: both where there are silos, whose stages take turns."""
 
 
 class Broken(Exception):
@@ -61,6 +68,21 @@ class Progress:
         return len(self.reports) - (self._stop_at or 0)
 
 
+class Stop(NamedTuple):
+    """A fit that was asked to stop: its reports, its checkpoint, and whether it went on to its end all the same."""
+
+    progress: Progress
+    path: Path
+    went_on: bool
+
+
+class Resumed(NamedTuple):
+    """Samples of a resumed fit, and whether it took up a checkpoint."""
+
+    samples: Tensor
+    stored: bool
+
+
 class Subject:
     """One method on one problem on one device.
 
@@ -82,11 +104,39 @@ class Subject:
         self.progress = Progress()
         self.precision = "fp32"
         self.fit_precision = ""  # of a fit in another than `precision`
+        self._at: dict[tuple[int, int], Tensor] = {}
+        self._stops: dict[float, Stop] = {}
+        self._resumed: dict[float, Resumed] = {}
 
     def fresh(self, make: Callable[[torch.device], Problem] | None = None) -> Problem:
         """A problem that no one has touched; its oracle is for oracles only."""
         problem = (make or self.tiny.make)(self.device)
         return problem if self.method.oracle else replace(problem, oracle=None)
+
+    def stopped(self, cut: float) -> Stop:
+        """The fit stopped after a share of its steps, every step of it with a checkpoint, and then resumed; done once."""
+        if cut not in self._stops:
+            path, progress = self.room / f"resume-{cut:g}.safetensors", Progress(max(1, round(cut * len(self.progress.reports))))
+            try:
+                self.fit(progress=progress, checkpoints=FileCheckpoints(path, resume=False), checkpoint_seconds=1e-9)
+            except Cancelled:
+                self._stops[cut] = Stop(progress, path, went_on=False)
+            else:
+                self._stops[cut] = Stop(progress, path, went_on=True)
+        return self._stops[cut]
+
+    def resumed(self, cut: float) -> Resumed:
+        """Samples of `condition` after the stopped fit was resumed in a fresh problem; done once."""
+        if cut not in self._resumed:
+            checkpoints = FileCheckpoints(self.stopped(cut).path, resume=True)
+            model = self.fit(checkpoints=checkpoints)
+            self._resumed[cut] = Resumed(self.sample(self.condition, self.x0, model=model), checkpoints.resumed)
+        return self._resumed[cut]
+
+    @property
+    def trains(self) -> bool:
+        """Whether the fit has steps between which it can be stopped."""
+        return not self.method.oracle and (len(self.progress.reports) > MAX_LATE_STEPS or self.used.optimiser_steps > 0)
 
     @property
     def space(self) -> FactorSpace:
@@ -116,6 +166,16 @@ class Subject:
     def first(self) -> Tensor:
         """Samples of `condition` from `x0`."""
         return self.sample(self.condition, self.x0)
+
+    def at(self, column: int, value: int) -> Tensor:
+        """Samples of `condition` with another value of one factor, from `x0`; done once."""
+        if value == 0:
+            return self.first
+        if (column, value) not in self._at:
+            asked = self.condition.clone()
+            asked[:, column] = value
+            self._at[column, value] = self.sample(asked, self.x0)
+        return self._at[column, value]
 
     def noise(self, rows: int) -> Tensor:
         generator = torch.Generator().manual_seed(NOISE_SEED)
@@ -217,13 +277,14 @@ class Subject:
         return [x1 for silo in silos for x1 in getattr(silo, "drawn", [])]
 
 
-STEPS_OF_ITS_OWN = ("num_levels", "num_steps")
-"""Settings by which a sampler takes other steps than the budget's."""
+STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1}
+"""Settings by which a sampler takes other steps than the budget's, and the most of them here; 0 for the budget's."""
 
 
 def _short(method: Method, sample_steps: int) -> MethodSettings:
     """The default settings, with no more steps of its own than the tiny problem's budget has."""
     default = method.settings()
     own = {name: getattr(default, name, None) for name in STEPS_OF_ITS_OWN}
-    changes = {name: sample_steps for name, steps in own.items() if isinstance(steps, int) and steps > sample_steps}
+    most = {name: few or sample_steps for name, few in STEPS_OF_ITS_OWN.items()}
+    changes = {name: most[name] for name, steps in own.items() if isinstance(steps, int) and steps > most[name]}
     return method.settings(**{**default.model_dump(), **changes}) if changes else default

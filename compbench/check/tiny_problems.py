@@ -32,20 +32,21 @@ ROWS = 9
 """Rows of a request: odd, and not the batch size."""
 
 BUDGET = Budget(
-    train_steps=12,
+    train_steps=6,
     batch_size=12,
     width=16,
     learning_rate=1e-2,
     warmup_steps=2,
     ema_decay=0.9,
     sample_steps=4,
-    extend_steps=12,
+    extend_steps=6,
 )
 
 SPACE = FactorSpace([Factor("a", 2), Factor("b", 3)])
 HOLDOUT = Holdout.by_rule(SPACE, ("a", "b"), lambda a, b: (a, b) == (1, 2))
 PERTURBED = FactorSpace([Factor("first", 2), Factor("second", 2)])
-SIDE = 8
+SIDE, SMALL_SIDE = 8, 4
+"""Of bumps and objects, and of other pictures: a network halves these twice."""
 PLACES = FactorSpace([Factor("x", SIDE), Factor("y", SIDE)])
 STEPS = 8
 """Frames of a trajectory."""
@@ -128,11 +129,11 @@ def vectors(condition: Tensor, generator: Generator) -> Tensor:
 
 
 def pictures(condition: Tensor, generator: Generator) -> Tensor:
-    """a lights the left half of the first channel, b the top half of the second; (B, 2, SIDE, SIDE)."""
+    """a lights the left half of the first channel, b the top half of the second; (B, 2, SMALL_SIDE, SMALL_SIDE)."""
     a, b = condition[:, :1, None].float(), condition[:, 1:, None].float()
-    x1 = 0.1 * torch.randn(len(condition), 2, SIDE, SIDE, generator=generator) - 0.5
-    x1[:, 0, :, : SIDE // 2] += a
-    x1[:, 1, : SIDE // 2] += b / 2
+    x1 = 0.1 * torch.randn(len(condition), 2, SMALL_SIDE, SMALL_SIDE, generator=generator) - 0.5
+    x1[:, 0, :, : SMALL_SIDE // 2] += a
+    x1[:, 1, : SMALL_SIDE // 2] += b / 2
     return x1
 
 
@@ -215,12 +216,12 @@ def _bumps(device: torch.device) -> Problem:
 
 
 def _image(device: torch.device) -> Problem:
-    found = _lattice(Event("image", (2, SIDE, SIDE)), pictures)(device)
+    found = _lattice(PICTURE, pictures)(device)
     return replace(found, budget=BUDGET.model_copy(update={"width": 8}))
 
 
 def _image_without_first(device: torch.device) -> Problem:
-    found = _without_first(Event("image", (2, SIDE, SIDE)), pictures)(device)
+    found = _without_first(PICTURE, pictures)(device)
     return replace(found, budget=BUDGET.model_copy(update={"width": 8}), extension=Extension("a", _image(device)))
 
 
@@ -235,6 +236,7 @@ def _seen(holdout: Holdout) -> Tensor:
 
 
 VECTOR, TRAJECTORY = Event("vector", (2,)), Event("trajectory", (2, STEPS))
+PICTURE = Event("image", (2, SMALL_SIDE, SMALL_SIDE))
 
 PROBLEMS = (
     Tiny("vector", _lattice(VECTOR, vectors), _without_first(VECTOR, vectors)),

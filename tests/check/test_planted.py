@@ -12,8 +12,11 @@ from support.planted.stranger_bugs import STRANGER_BUGS
 
 from compbench import devices
 from compbench.check.examine import report_on
+from compbench.check.known_answers import KNOWN
+from compbench.check.learning import Learner, learns
 from compbench.check.subject import Subject
-from compbench.check.tiny_problems import PROBLEMS, SPACE
+from compbench.check.tiny_problems import BUDGET, PROBLEMS, SPACE
+from compbench.cost.counted import Tally
 from compbench.gate.paired_test import compare_scores
 from compbench.interfaces import Method
 from compbench.registry import Registry
@@ -35,7 +38,30 @@ def method_of(folder: Path, bug: Bug | None = None) -> Method:
 
 
 def test_the_honest_file_keeps_the_contract(tmp_path) -> None:
-    assert report_on(method_of(tmp_path)).failures == ()
+    report = report_on(method_of(tmp_path), device="cpu")
+    assert report.failures == ()
+    asked = {one.problem for one in report.findings if one.check == "mixed"}
+    assert asked == {"perturbation", "silos", "vector known", "trajectory known"}  # which ask more rows than their tiny twins
+
+
+def test_clauses_share_their_fits(tmp_path) -> None:
+    used = Tally()
+    with used.counting_steps():
+        assert report_on(method_of(tmp_path), problems=("vector",), device="cpu").failures == ()
+    assert used.optimiser_steps < 5 * BUDGET.train_steps
+
+
+def test_a_slow_learner_passes_after_more_steps_and_is_said_to(tmp_path) -> None:
+    known = KNOWN[0]
+
+    def shorter(device: torch.device):
+        problem = known.tiny.make(device)
+        return replace(problem, budget=problem.budget.model_copy(update={"train_steps": 30}))
+
+    slow = known._replace(tiny=known.tiny._replace(make=shorter))
+    note = learns(Learner(method_of(tmp_path), slow, torch.device("cpu"), tmp_path))
+    assert note is not None
+    assert note.startswith(("after 2 times", "after 5 times"))
 
 
 def test_there_are_at_least_thirty_four_bugs_of_a_strangers_kinds() -> None:
