@@ -163,7 +163,7 @@ def limits(name: str) -> str:
 def best_method(rows: Sequence[Row]) -> str:
     runs = [row for row in rows if row["kind"] == "run" and row["mean"]]
     sign = -1 if runs and runs[0]["direction"] == "higher" else 1
-    return min(runs, key=lambda row: sign * float(row["mean"]))["method"] if runs else "METHOD"
+    return min(runs, key=lambda row: sign * float(row["mean"]))["method"] if runs else "mono"
 
 
 def best_rows(rows: Sequence[Row]) -> str:
