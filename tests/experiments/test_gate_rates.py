@@ -5,8 +5,8 @@ from pathlib import Path
 
 import gate_rates
 import pytest
-from compbench.store.meaning import executed
 
+from compbench.identity.meaning import executed
 from compbench.registry import Registry
 
 ROOT = Path(__file__).parents[2]
