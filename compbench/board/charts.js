@@ -24,7 +24,9 @@ function paretoChart(family, points) {
   const X = v => L + (Math.log10(v) - left) / (right - left) * (W - L - R), Y = v => H - B - v * (H - T - B);
   const svg = draw("svg", {viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${family}: share attained against training FLOPs: ${points.map(p => `${p.method} ${p.text} at ${p.cost}`).join("; ")}`});
   for (const v of [0, .25, .5, .75, 1]) svg.append(draw("line", {x1: L, x2: W - R, y1: Y(v), y2: Y(v), class: "rule"}), draw("text", {x: L - 6, y: Y(v) + 4, "text-anchor": "end"}, v));
-  for (let e = Math.ceil(left); e <= right; e++) svg.append(draw("line", {x1: X(10 ** e), x2: X(10 ** e), y1: T, y2: H - B, class: "rule"}), draw("text", {x: X(10 ** e), y: H - B + 17, "text-anchor": "middle"}, engineering(10 ** e)));
+  const steps = right - left < 1.5 ? [1, 2, 5] : [1], ticks = [];
+  for (let e = Math.floor(left); e <= right; e++) ticks.push(...steps.map(m => m * 10 ** e).filter(v => Math.log10(v) >= left && Math.log10(v) <= right));
+  for (const v of ticks) svg.append(draw("line", {x1: X(v), x2: X(v), y1: T, y2: H - B, class: "rule"}), draw("text", {x: X(v), y: H - B + 17, "text-anchor": "middle"}, engineering(v)));
   svg.append(draw("text", {x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle"}, "training FLOPs, mean over the family’s tasks (log) →"));
   const competing = points.filter(p => p.state !== "reference" && p.whole).sort((a, b) => a.flops - b.flops || b.mean - a.mean);
   let best = -1;
@@ -40,8 +42,9 @@ function paretoChart(family, points) {
     const name = p.method.length > 20 ? `${p.method.slice(0, 19)}…` : p.method, width = name.length * 6.4, end = x + 9 + width > W;
     const from = end ? x - 9 - width : x + 9;
     let at = y + 4;
-    for (let tries = 0; tries < 14 && placed.some(o => Math.abs(o.at - at) < 12 && o.from < from + width && from < o.from + o.width); tries++) at += 4;
+    for (let tries = 0; tries < 60 && placed.some(o => Math.abs(o.at - at) < 12 && o.from < from + width && from < o.from + o.width); tries++) at += 4;
     placed.push({at, from, width});
+    if (at > y + 10) svg.append(draw("line", {x1: x, x2: end ? x - 8 : x + 8, y1: y, y2: at - 4, class: "rule"}));
     svg.append(draw("text", {x: end ? x - 9 : x + 9, y: at, "text-anchor": end ? "end" : "start", class: "name"}, name));
   }
   const legend = make("ul", {class: "legend"}, make("li", {}, "● ran all tasks"), make("li", {}, "○ ran some"), make("li", {}, "◇ reference"), make("li", {}, "— Pareto front: nothing better for less"));
