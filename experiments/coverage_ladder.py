@@ -48,7 +48,7 @@ def draw(ladder: Ladder, out: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axis = pyplot.subplots(figsize=(6, 4))
+    figure, axis = pyplot.subplots(figsize=(7, 4))
     colours = {name: f"C{k}" for k, name in enumerate(dict.fromkeys(line.method for line in ladder.lines))}
     for line, curve in ladder.lines.items():
         means, bars = _bars(curve)
@@ -65,9 +65,9 @@ def draw(ladder: Ladder, out: Path) -> None:
         )
     axis.axvline(ladder.least, color="0.5", linestyle=":")
     axis.annotate("C_min", (ladder.least, 1.0), xytext=(-3, -2), textcoords="offset points", va="top", ha="right", color="0.4")
-    axis.set(xlabel="share of the cells seen", ylabel="share attained on held-out cells", ylim=(-0.02, 1.02))
+    axis.set(xlabel="share of the cells seen", ylabel="share attained on held-out cells", xlim=(0, 1), ylim=(-0.02, 1.02))
     axis.set_title(", ".join([ladder.section.task, ladder.section.preset, *ladder.section.changed]), fontsize=8)
-    axis.legend(fontsize=8, frameon=False)
+    axis.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
     figure.tight_layout()
     figure.savefig(out, dpi=110)
     pyplot.close(figure)
