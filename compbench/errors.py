@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 FEW_NAMES = 6
 """So many known names are listed in full."""
@@ -26,6 +30,12 @@ class Refused(CompbenchError):
 
 class Cancelled(Exception):
     """The run was asked to stop (Ctrl-C, time limit); raised in a fit after its checkpoint is safe."""
+
+
+def first_of(error: ValidationError) -> str:
+    """The first thing that pydantic found wrong: `budget.train_steps: Input should be greater than 0`."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'all'}: {first['msg']}"
 
 
 def suggest(kind: str, asked: str, known: list[str]) -> CompbenchError:

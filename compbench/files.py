@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -19,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from compbench.errors import CompbenchError, Unwritable, suggest
+from compbench.errors import CompbenchError, Unwritable, first_of, suggest
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -29,6 +30,7 @@ Content = TypeVar("Content", bound="BaseModel")
 Json = object
 """A value of JSON: null, a boolean, a number, a string, a list or a dictionary of such.  Nothing is done with one before it
 was looked at; who reads a file checks it by a model of pydantic."""
+BESIDE_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++')
 LOCK_SECONDS = 0.1
 """Between two tries to get a lock."""
 
@@ -80,6 +82,36 @@ def read_limited(path: Path, limit: int) -> bytes:
             return content
     except OSError as error:
         raise CompbenchError(f"cannot be read: {error.strerror or error}.") from error
+
+
+def nesting(text: bytes) -> int:
+    """Most lists and objects of a JSON text that lie inside each other; its reader may have no stack for them."""
+    depth = most = 0
+    for bracket in BESIDE_BRACKETS.sub(b"", text):
+        depth += 1 if bracket in b"[{" else -1
+        most = max(most, depth)
+    return most
+
+
+def read_json(path: Path, content: type[Content], limit: int, kind: str) -> Content:
+    """A small file of JSON, read without trust.
+
+    Args:
+        path: of the file.
+        content: what must be in it.
+        limit: most bytes.
+        kind: what such a file is called in messages.
+
+    Raises:
+        CompbenchError: what is wrong with it.
+    """
+    from pydantic import ValidationError
+
+    raw = read_limited(path, limit)
+    try:
+        return content.model_validate_json(raw)
+    except ValidationError as error:
+        raise CompbenchError(f"is no {kind}: {first_of(error)[:300]}.") from error
 
 
 @contextmanager
@@ -223,5 +255,4 @@ def read_toml(name: str, content: type[Content], *, folder: Path, option: str, k
     except RecursionError as error:
         raise CompbenchError(f"{path} is nested too deeply; no such file needs more than a few levels.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        raise CompbenchError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+        raise CompbenchError(f"{path}: {first_of(error)}.") from error

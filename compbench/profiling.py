@@ -16,11 +16,11 @@ WINDOW_SECONDS = 0.5
 """Length of one timed window of training."""
 
 
-def synchronise(device: torch.device) -> None:
-    """Wait until the device has done what was queued; nothing to wait for on a CPU."""
-    import torch
+def synchronise(device: torch.device | None) -> None:
+    """Wait until the device has done what was queued; nothing to wait for on a CPU, or before there is one."""
+    if device is not None and device.type == "cuda":
+        import torch
 
-    if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
@@ -181,7 +181,7 @@ class Timed(NamedTuple):
 
 
 @contextlib.contextmanager
-def timed(device: torch.device) -> Iterator[Timed]:
+def timed(device: torch.device | None) -> Iterator[Timed]:
     """Time a block, with the device synchronised at both ends."""
     result = Timed([0.0], [0.0])
     synchronise(device)

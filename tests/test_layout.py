@@ -15,7 +15,7 @@ tasks diagnose
 check gate metrics testing
 rescore notebook sweep data new
 run board export
-cost
+cost samples
 store
 identity
 registry

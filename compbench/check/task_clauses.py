@@ -20,9 +20,9 @@ from compbench.check.findings import Finding, failed
 from compbench.check.subject import Broken, Skipped
 from compbench.errors import CompbenchError
 from compbench.factors import NULL
+from compbench.identity.resolve import metrics_of, task_context
 from compbench.interfaces import Score, Task
 from compbench.registry import Registry
-from compbench.run.resolve import metrics_of, task_context
 from compbench.schemas import RunRequest
 
 DRAWS, DRAW = 40, 512

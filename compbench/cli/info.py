@@ -73,7 +73,7 @@ def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_js
 def _under(overrides: tuple[str, ...], loaded: Any, name: str, kind: Kind) -> Any:
     """What was loaded; a task under `--set task.NAME=VALUE`."""
     from compbench.errors import CompbenchError
-    from compbench.run.resolve import configured
+    from compbench.identity.resolve import configured
     from compbench.sweep.parse import parse_overrides
 
     if not overrides:

@@ -82,8 +82,8 @@ def run_requests(
     methods: list[str], tasks: list[str], overrides: dict[str, Json], options: Options, *, seeds: str, **more: Any
 ) -> list[RunRequest]:
     """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
+    from compbench.identity.resolve import refuse_infinite
     from compbench.registry import Registry
-    from compbench.run.resolve import refuse_infinite
     from compbench.schemas import RunRequest
     from compbench.sweep.parse import parse_seeds, parse_time
 

@@ -28,7 +28,7 @@ def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> N
 
     Each problem is listed with how to fix it; nothing is changed.  Exit status: 0 all sound, 1 problems, 2 no such folder.
     """
-    from compbench.store.history import overwritten
+    from compbench.identity.history import overwritten
     from compbench.store.text import clean
     from compbench.store.verify import Finding
     from compbench.store.verify import verify as check
@@ -36,8 +36,10 @@ def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> N
     folder = store or home_of_user().records
     report = check(folder)
     findings = list(report.findings)
-    if against:
-        findings += overwritten(folder, against)
+    for name in overwritten(folder, against) if against else ():
+        problem = "is not what it was in a commit before, and records never change"
+        fix = "restore the file; what was run again is another attempt"
+        findings.append(Finding(name, "record" if name.endswith(".json") else "artifact", problem, fix))
     if pictures:
         fix = "restore it from a copy, or run again with --force"
         findings += [Finding(name, "artifact", "is missing, and its record is here", fix) for name in report.absent]

@@ -55,8 +55,8 @@ def sweep(
     (docs/executors.md).
     """
     from compbench.cli import output
+    from compbench.identity.resolve import updated
     from compbench.registry import Registry
-    from compbench.run.resolve import executor_settings
     from compbench.run.signals import terminate_like_ctrl_c
     from compbench.sweep.executor import SweepOptions
     from compbench.sweep.grid import default_preset
@@ -64,7 +64,8 @@ def sweep(
 
     terminate_like_ctrl_c()
     chosen = Registry().load("executors", executor)
-    settings = executor_settings(chosen.settings, parse_overrides(executor_words, "--executor-set"), executor)
+    option = "--executor-set"
+    settings = updated(chosen.settings(), parse_overrides(executor_words, option), f"executor '{executor}'", "", option=option)
     if file and not _given("preset"):
         options["preset"] = default_preset(file)
     grids = _grids(methods, tasks, file, options)

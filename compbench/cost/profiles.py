@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from compbench.devices import SPARE_CORES
 from compbench.errors import CompbenchError
-from compbench.files import read_limited, write_atomically
+from compbench.files import read_json, write_atomically
 from compbench.interfaces import LARGEST
 from compbench.schemas import Frozen, Line, Record, RunSpec
-from compbench.store.records import Problem
+from compbench.store.records import Problem, read_all
 
 MAX_PROFILE_BYTES = 256 * 2**10
 FEWEST = 5
@@ -120,14 +120,10 @@ def read_profile(path: Path) -> CostProfile:
     Raises:
         CompbenchError: no profile, or not as it was written: its name is another's.
     """
-    content = read_limited(path, MAX_PROFILE_BYTES)
+    profile = read_json(path, CostProfile, MAX_PROFILE_BYTES, "profile")
     try:
-        profile = CostProfile.model_validate_json(content)
         name = profile.name
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise CompbenchError(f"is no profile: {'.'.join(map(str, first['loc'])) or 'all'}: {first['msg']}.") from error
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # NaN, or nesting without end, in settings
         raise CompbenchError(f"is no profile: {str(error)[:120]}.") from error
     if path.name != name:
         raise CompbenchError(f"was changed or renamed: what it holds is called {name}; measure again.")
@@ -136,13 +132,7 @@ def read_profile(path: Path) -> CostProfile:
 
 def read_profiles(folder: Path) -> tuple[list[CostProfile], list[Problem]]:
     """All profiles of a folder, sorted by name, and what among its files is none; no folder is no profile."""
-    found, problems = [], []
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        try:
-            found.append(read_profile(path))
-        except CompbenchError as error:
-            problems.append(Problem(path, str(error)))
-    return found, problems
+    return read_all(folder.glob("*.json"), read_profile)
 
 
 def cost_key(spec: RunSpec) -> str:

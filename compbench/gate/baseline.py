@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from compbench.errors import CompbenchError
+from compbench.errors import CompbenchError, first_of
 from compbench.files import Json, write_atomically
 from compbench.gate.sides import Facts, ScoreBySeed, Scores
 
@@ -49,8 +49,7 @@ def read(path: Path) -> Baseline:
     except OSError as error:
         raise CompbenchError(f"--baseline {path}: {error.strerror or error}; --write-baseline makes one.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        raise CompbenchError(f"--baseline {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+        raise CompbenchError(f"--baseline {path}: {first_of(error)}.") from error
     except ValueError as error:
         raise CompbenchError(f"--baseline {path} is not JSON: {str(error)[:120]}.") from error
 

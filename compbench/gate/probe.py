@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import importlib.util
 import json
 import os
 import runpy
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
@@ -45,8 +47,7 @@ RACE_ROWS = {"vector": 256, "image": 16, "trajectory": 16}
 """Of a race, which takes many short turns."""
 GPU_ROWS = 512
 """Samples of a request whose cost is published: a GPU wants to be filled."""
-FEWEST = 3
-SHORTEST_FIT = 1e-3
+FEWEST, SHORTEST_FIT = 3, 1e-3
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 """Bound before a plugin is loaded, which may put another clock into `time`."""
 
@@ -59,14 +60,12 @@ class Subject:
 
         from compbench import devices
         from compbench.registry import Registry
-        from compbench.run import resolve
         from compbench.schemas import RunRequest
 
         names = ("method", "task", "overrides", "preset", "seed", "source", "plugins", "home")
         request = RunRequest(**{name: order[name] for name in names})
         self.registry = registry = Registry(tuple(Path(file) for file in request.plugins))
-        self.device = devices.resolve(order["device"])
-        self.seed = int(order["seed"])
+        self.device, self.seed, resolve = devices.resolve(order["device"]), int(order["seed"]), _resolve()
         self.method = registry.load("methods", request.method)
         self.task = resolve.task_of(request, registry)
         self.settings = resolve.settings_of(request, self.method)
@@ -80,7 +79,7 @@ class Subject:
             torch.backends.cudnn.benchmark = True
         torch.manual_seed(self.seed)
         problem = self.task.open(context).problem(self.budget)
-        self.problem = problem if self.method.oracle else replace(problem, oracle=None)
+        self.problem: Problem = problem if self.method.oracle else replace(problem, oracle=None)
 
     def fit(self, steps: int, *, progress: Progress | None = None, cancelled: Cancelled | None = None) -> object:
         """A model after `steps` optimiser steps, with its extension where the task has one."""
@@ -181,19 +180,18 @@ def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, object]:
 
     from compbench import devices
     from compbench.profiling import peak_memory
-    from compbench.run.resolve import metrics_of
 
+    rows = SAMPLE_ROWS[subject.task.event.kind]
     if subject.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(subject.device)
-    rows = SAMPLE_ROWS[subject.task.event.kind]
-    rows = max(rows, GPU_ROWS) if subject.device.type == "cuda" else rows
+        rows = max(rows, GPU_ROWS)
     return {
         "seconds": durations(subject, clock, seconds, rows),
         "rows": rows,
         "peak_memory_bytes": peak_memory(subject.device),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "metrics": sorted(metrics_of(subject.task, subject.registry)),
+        "metrics": sorted(_resolve().metrics_of(subject.task, subject.registry)),
         "spec": {
             "task_version": subject.task.version,
             "task_settings": subject.task.settings.model_dump(mode="json"),
@@ -299,14 +297,18 @@ def _race(order: dict[str, Any]) -> None:
         send(_error(error))
 
 
+def _resolve() -> ModuleType:
+    """What resolves requests; a base that is older than `compbench.identity` has it elsewhere."""
+    return importlib.import_module(f"compbench.{'identity' if importlib.util.find_spec('compbench.identity') else 'run'}.resolve")
+
+
 def _code(order: dict[str, Any]) -> dict[str, str]:
     """Hashes of all that a run of each cell executes here: the code by its meaning, packages and Python by their versions."""
     from compbench.identity.meaning import executed
     from compbench.registry import Registry
-    from compbench.run.resolve import metrics_of
 
     registry = Registry(tuple(map(Path, order["plugins"])))
-    scoring = {task: metrics_of(registry.load("tasks", task), registry) for _, task in order["pairs"]}
+    scoring = {task: _resolve().metrics_of(registry.load("tasks", task), registry) for _, task in order["pairs"]}
     return {f"{m}/{t}": executed(registry, method=m, task=t, metrics=scoring[t]) for m, t in order["pairs"]}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -20,9 +19,10 @@ from pathlib import Path
 
 from compbench.errors import CompbenchError
 from compbench.gate.sides import SUPERVISOR, CouldNotRun, Side, Unable, home_of, supervised
+from compbench.identity.checkout import git
 from compbench.run.processes import last_line
 
-INSTALL_SECONDS = 3600.0
+CHECKOUT_SECONDS, INSTALL_SECONDS = 600.0, 3600.0
 
 
 def repository(folder: Path) -> Path:
@@ -159,8 +159,6 @@ def _run(words: list[str]) -> None:
 
 def _git(folder: Path, *words: str) -> str | None:
     """What git prints; None if it fails or is not there."""
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    with contextlib.suppress(CompbenchError):
+        return git(folder, *words, seconds=CHECKOUT_SECONDS).decode(errors="replace").strip()
+    return None

@@ -1,1 +1,1 @@
-"""What the code of a run means: hashes of definitions, commits, defaults."""
+"""What a run is: its settings resolved, what its code means, and where that comes from."""

@@ -1,17 +1,25 @@
-"""Which git commit some code is of, and whether it was changed since.  Never a path, a branch or a name."""
+"""Where a run's code comes from: distribution and file, git commit and whether it was changed since, hash of meaning.
+
+Never a path, a branch or a name.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-import compbench
-from compbench.identity.meaning import code_of
-from compbench.registry import Registry
-from compbench.schemas import Checkout, Code, RunRequest
+from pydantic import ValidationError
 
-SECONDS = 20.0
+import compbench
+from compbench.errors import CompbenchError
+from compbench.identity.meaning import code_of, meaning
+from compbench.registry import Registry
+from compbench.schemas import Checkout, Code, Plugin, RunRequest
+
+SECONDS = 30.0
 """Git answers in milliseconds; on a file system that hangs it must not hold up a run."""
 
 
@@ -21,13 +29,13 @@ def checkout_of(file: Path) -> Checkout:
     Clean means that nothing below the file's folder differs from the commit and that no new file lies there: what is edited
     elsewhere in the repository is not this code.
     """
-    if _git(file.parent, "check-ignore", "--", file.name):
+    if _lines(file.parent, "check-ignore", "--", file.name):
         return Checkout()  # as of an environment that lies in someone's repository
-    said = _git(file.parent, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", ".") or ""
-    commit = next((line.split()[2] for line in said.splitlines() if line.startswith("# branch.oid ")), "")
+    said = _lines(file.parent, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", ".")
+    commit = next((line.split()[2] for line in said if line.startswith("# branch.oid ")), "")
     if not commit or commit.startswith("("):  # "(initial)": nothing was committed yet
         return Checkout()
-    return Checkout(commit=commit, clean=all(line.startswith("#") for line in said.splitlines()))
+    return Checkout(commit=commit, clean=all(line.startswith("#") for line in said))
 
 
 def origin_of(request: RunRequest, registry: Registry, metrics: Iterable[str]) -> tuple[str, Code]:
@@ -48,11 +56,47 @@ def task_origin(request: RunRequest, registry: Registry, metrics: Iterable[str])
     return code.digest, Code(parts=code.parts, compbench=checkout_of(Path(compbench.__file__)))
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
-    """What git prints; None if it fails, or is not here."""
+def plugin_of(request: RunRequest, registry: Registry) -> Plugin:
+    """The method's distribution and file as this process finds them, before any of its code has run."""
+    entry = registry.entry("methods", request.method)
+    try:
+        return Plugin(
+            distribution=Path(entry.distribution).name,
+            version=entry.version,
+            module=entry.module if entry.version != "file" else Path(entry.module).name,
+            file_sha256=entry.sha256,
+        )
+    except (ValidationError, OSError) as error:
+        raise CompbenchError(f"the plugin of '{request.method}' cannot be read: {str(error)[:300]}.") from error
+
+
+def scope_of(request: RunRequest, registry: Registry) -> str:
+    """Hash of the code that a shared fit may run: the task's, and that of all methods of the request's distribution.
+
+    Fits are shared among these methods and with no one else.
+    """
+    own = registry.entry("methods", request.method)
+    siblings = [entry for entry in registry.entries("methods") if entry.distribution == own.distribution and not entry.problem]
+    task = registry.entry("tasks", request.task)
+    code = meaning(("task", task), *(("method", entry) for entry in siblings))
+    return hashlib.sha256(f"{own.distribution} {code.digest}".encode()).hexdigest()
+
+
+def git(folder: Path, *arguments: str, seconds: float = SECONDS) -> bytes:
+    """What git prints in a folder.  Raises CompbenchError: it fails, or is not here."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+        done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompbenchError(f"git does not answer: {error}.") from error
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"git {arguments[0]} failed"]
+        raise CompbenchError(f"{said[-1][:200]}.")
+    return done.stdout
+
+
+def _lines(folder: Path, *arguments: str) -> list[str]:
+    """Lines that git prints; none if it fails, or is not here."""
+    with contextlib.suppress(CompbenchError):
+        return git(folder, *arguments).decode(errors="replace").splitlines()
+    return []

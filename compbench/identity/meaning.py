@@ -29,7 +29,7 @@ from compbench.identity.syntax import Chain, Module, Target, parse
 from compbench.registry import Entry, Registry
 from compbench.schemas import Record
 
-_ROOMS = "board check cli cost diagnose export gate identity new notebook rescore run store sweep testing"
+_ROOMS = "board check cli cost diagnose export gate identity new notebook rescore run samples store sweep testing"
 _GROUND_FLOOR = "closures context devices errors files home hookspecs interfaces profiling registry schemas"
 _FILES_AND_PICTURES = "data.download data.pictures data.sources metrics.pictures metrics.unavailable tasks.planning_picture"
 HARNESS = frozenset(f"{_ROOMS} {_GROUND_FLOOR} {_FILES_AND_PICTURES}".split())

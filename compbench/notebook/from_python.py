@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from compbench.context import Presets
-from compbench.errors import CompbenchError
+from compbench.errors import CompbenchError, first_of
 from compbench.home import Home, scratch_folder
+from compbench.identity.resolve import refuse_infinite
 from compbench.interfaces import Method
 from compbench.notebook.cell_source import source_of
 from compbench.registry import Defined, Registry
-from compbench.run.resolve import refuse_infinite
 from compbench.run.runner import run as run_request
 from compbench.schemas import Record, RunRequest
 
@@ -61,8 +61,7 @@ def run(
     try:
         request = RunRequest.model_validate(facts)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise CompbenchError(f"{'.'.join(map(str, first['loc']))} of the run: {first['msg']}.") from error
+        raise CompbenchError(f"the run cannot be asked for: {first_of(error)}.") from error
     Registry().entry("tasks", task)
     if isinstance(method, str):
         Registry(tuple(map(Path, request.plugins))).entry("methods", name)

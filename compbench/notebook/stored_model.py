@@ -11,10 +11,10 @@ from compbench.context import Context, NoCheckpoints
 from compbench.errors import CompbenchError
 from compbench.files import load_tensors
 from compbench.home import Home
+from compbench.identity.resolve import settings_of, task_context, task_of
 from compbench.interfaces import Method, MethodSettings, Problem, Request, Task
 from compbench.notebook.task_view import as_conditions
 from compbench.registry import Defined, Registry
-from compbench.run.resolve import settings_of, task_context, task_of
 from compbench.schemas import Record, RunRequest
 from compbench.store.records import Store, read_record
 

@@ -12,9 +12,9 @@ from compbench.context import Presets
 from compbench.errors import CompbenchError
 from compbench.factors import FactorSpace
 from compbench.home import Home
+from compbench.identity.resolve import budget_of, task_context, task_of
 from compbench.interfaces import Problem, Task
 from compbench.registry import Registry
-from compbench.run.resolve import budget_of, task_context, task_of
 from compbench.schemas import RunRequest
 
 if TYPE_CHECKING:

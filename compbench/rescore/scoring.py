@@ -9,9 +9,9 @@ must be the same today, and every score of an unchanged version must come out as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from compbench.errors import CompbenchError
 from compbench.files import Json, file_sha256, publish
@@ -19,19 +19,28 @@ from compbench.home import Home, scratch_folder
 from compbench.identity.checkout import task_origin
 from compbench.identity.meaning import UNKNOWN, differing_from, said
 from compbench.identity.meaning import Code as Meaning
+from compbench.identity.resolve import check_same
 from compbench.registry import Registry
-from compbench.rescore.sample_pool import read_pool
-from compbench.run.attempt import Attempt, Ending, Outcome
+from compbench.run.attempt import Attempt, Ending, Outcome, Pair
 from compbench.run.audit import Listener, Watch
 from compbench.run.fit_cache import FIT_FILE
-from compbench.run.kept_samples import SAMPLES_FILE, Recorder, write_pool
-from compbench.run.messages import ContestantDescribed, Evaluated, Fit, Fitted, Measured, Open, Opened, RefereeDescribed
-from compbench.run.pair import Pair
+from compbench.run.messages import (
+    OF_THE_REFEREE,
+    ContestantDescribed,
+    Fit,
+    Fitted,
+    M,
+    Measure,
+    Measured,
+    Message,
+    Opened,
+    RefereeDescribed,
+)
 from compbench.run.reproduce import RELATIVE, compare, margin_of, request_of
-from compbench.run.resolve import check_same
 from compbench.run.runner import ProcessPair, processes_of
-from compbench.schemas import Code, Plugin, Record, RunRequest, RunSpec
-from compbench.store.records import read_record
+from compbench.samples.pool import SAMPLES_FILE, Recorder, read_pool, write_pool
+from compbench.schemas import Plugin, Record, RunRequest, RunSpec
+from compbench.store.records import read_result
 
 WEIGHTS_FILE = "model.safetensors"
 MAY_DIFFER = frozenset({"metrics", "task"})
@@ -53,12 +62,7 @@ def rescore(path: Path, home: Home, *, listener: Listener = lambda *facts: None)
     Raises:
         CompbenchError: nothing is kept of it, or what is kept does not give the record's own scores today, and why.
     """
-    try:
-        source = read_record(path)
-    except CompbenchError as error:
-        raise CompbenchError(f"{path.name} {error}") from error
-    if source.status != "ok":
-        raise CompbenchError(f"{path.name} is of a run that ended as '{source.status}'; it has no samples to score.")
+    source = read_result(path)
     if source.samples_only:
         raise CompbenchError(f"{path.name} is of samples from elsewhere; `compbench score` scores them again.")
     kept = kept_of(source, home)
@@ -88,7 +92,7 @@ def score_samples(request: RunRequest, samples: Path, *, listener: Listener = la
 
     Args:
         request: task, preset and seed; its method is what the samples are called.
-        samples: see `sample_pool`.
+        samples: see `samples.pool`.
 
     Raises:
         CompbenchError: what is wrong with the samples.
@@ -141,15 +145,14 @@ class _Untrained(Attempt):
 
     def __init__(self, request: RunRequest, home: Home, pair: Pair, *, kept: Path | None = None) -> None:
         self.kept = kept
-        super().__init__(request, home, pair, force=False, resume=False, in_process=False)
+        super().__init__(request, home, pair)
 
     def _stages(self) -> None:
-        self.pair.prepare()
-        self._lay_out()
+        self._prepare()
         self._open()
-        self.pair.fit(Fit(kept=self._handed_over()))
-        self._take_scores(self.pair.evaluate())
-        self.facts = self.pair.measure().facts
+        self.pair.ask(Fit(kept=self._handed_over()), Fitted)
+        self._evaluate()
+        self.facts = self.pair.ask(Measure(), Measured).facts
 
     def _handed_over(self) -> str:
         """The weights, copied to where the contestant can read; "" where there are none."""
@@ -215,19 +218,16 @@ class _Again(_Untrained):
 class _Samples(_Untrained):
     """Another's samples: the code is that of task and metrics alone."""
 
-    def _plugin(self) -> Plugin:
-        return Plugin()
-
-    def _origin(self, metrics: Iterable[str]) -> tuple[str, Code]:
-        return task_origin(self.request, self.registry, metrics)
+    plugin_of, origin_of = staticmethod(lambda request, registry: Plugin()), staticmethod(task_origin)
 
 
 class _Weights(_Untrained):
     """Another's weights of an installed method."""
 
-    def _settings(self) -> dict[str, Json]:
+    def _spec(self) -> RunSpec:
+        spec = super()._spec()
         assert self.kept is not None
-        return {**super()._settings(), "weights_sha256": file_sha256(self.kept)}
+        return spec.model_copy(update={"settings": {**spec.settings, "weights_sha256": file_sha256(self.kept)}})
 
 
 class ReplayPair:
@@ -261,25 +261,16 @@ class ReplayPair:
             own = {"settings": spec.settings, "method_version": spec.method_version, "file_sha256": sha256}
         return ContestantDescribed(**own, oracle=False, budget=found.budget, task_settings=found.task_settings), found
 
-    def prepare(self) -> None:
-        self._referee.prepare()
-
-    def open(self, order: Open) -> Opened:
-        return Opened(fit=None)
-
-    def fit(self, order: Fit) -> Fitted:
-        return Fitted(shared=True)
-
-    def evaluate(self) -> Evaluated:
-        return self._referee.evaluate(self._pool.answer)
-
-    def measure(self) -> Measured:
+    def ask(self, order: Message, kind: type[M]) -> M:
         import torch
 
-        return Measured(profile={}, facts={"torch": torch.__version__, "threads": torch.get_num_threads()})
+        facts: dict[str, Json] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+        answers = (Opened(fit=None), Fitted(shared=True), Measured(profile={}, facts=facts))
+        if isinstance(order, OF_THE_REFEREE):
+            return cast(M, self._referee.obey(order, self._pool.answer))
+        return next(answer for answer in answers if isinstance(answer, kind))
 
-    def stop(self, *, gracefully: bool) -> None:
-        return None
+    def stop(self, *, gracefully: bool = False) -> None: ...
 
     def log(self) -> str:
         return ""

@@ -7,39 +7,31 @@ import os
 import re
 import time
 import traceback as tracebacks
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from compbench.errors import CompbenchError, Unwritable
+from compbench.cost import training_curve
+from compbench.errors import CompbenchError, Unwritable, first_of
 from compbench.files import Json, publish, read_limited, remove_tree
 from compbench.home import FROM_DATA, Home
-from compbench.identity.checkout import origin_of
+from compbench.identity.checkout import origin_of, plugin_of, scope_of
+from compbench.identity.resolve import check_same
 from compbench.interfaces import Score
 from compbench.registry import Registry
-from compbench.run import training_curve
-from compbench.run.audit import plugin_of, profile_of, scope_of
-from compbench.run.environment import environment_of
+from compbench.run import messages
+from compbench.run.audit import Watch, environment_of, profile_of
 from compbench.run.fit_cache import FIT_FILE, SharedFit
-from compbench.run.kept_samples import SAMPLES_FILE
-from compbench.run.messages import (
-    Evaluated,
-    Failed,
-    Fit,
-    FitCost,
-    Open,
-    Opened,
-)
-from compbench.run.pair import Pair
+from compbench.run.messages import Evaluated, Failed, Fit, FitCost, Fitted, M, Message, Open, Opened
 from compbench.run.processes import Ended, last_line
-from compbench.run.resolve import check_same
 from compbench.run.signals import uninterrupted
-from compbench.schemas import Code, CurvePoint, Plugin, Profile, Record, RunRequest, RunSpec, Status
+from compbench.samples.pool import SAMPLES_FILE
+from compbench.schemas import CurvePoint, Profile, Record, RunRequest, RunSpec, Status
 from compbench.store.lease import Busy, Lease, take
-from compbench.store.records import MAX_PICTURE_BYTES, Store, Taken, read_record
+from compbench.store.records import MAX_PICTURE_BYTES, Store, read_record
 from compbench.store.validate import check_scores
 
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,120}\.safetensors")
@@ -65,8 +57,29 @@ class Ending(NamedTuple):
     traceback: str = ""
 
 
+class Pair(Protocol):
+    """Contestant and referee, in processes of their own or in this one.
+
+    `describe` and `ask` raise `Ended` when one of them fails.  `alarm` is called twice a second while they wait.
+    """
+
+    alarm: Callable[[], None]
+    watch: Watch
+    predecessors: int
+    contestant_folder: Path
+    referee_folder: Path
+
+    def describe(self) -> tuple[messages.ContestantDescribed, messages.RefereeDescribed]: ...
+    def ask(self, order: Message, kind: type[M]) -> M: ...
+    def stop(self, *, gracefully: bool = False) -> None: ...
+    def log(self) -> str: ...
+
+
 class Attempt:
     """The course of one attempt, and what is known of it so far: enough for a record at any moment."""
+
+    plugin_of, origin_of = staticmethod(plugin_of), staticmethod(origin_of)
+    """Where the record says that its code comes from."""
 
     def __init__(
         self,
@@ -74,41 +87,33 @@ class Attempt:
         home: Home,
         pair: Pair,
         *,
-        force: bool,
-        resume: bool,
-        in_process: bool,
+        force: bool = False,
+        resume: bool = False,
+        in_process: bool = False,
         registry: Registry | None = None,
     ) -> None:
-        self.request, self.home, self.pair = request, home, pair
+        self.request, self.home, self.pair, self.store = request, home, pair, Store(home.records)
         self.force, self.resume, self.in_process = force, resume, in_process
-        self.store = Store(home.records)
-        self.registry = registry or Registry(tuple(Path(file) for file in request.plugins))
-        self.plugin = self._plugin()
+        self.registry = registry or Registry(tuple(map(Path, request.plugins)))
+        self.plugin = self.plugin_of(request, self.registry)
         self.started, self.clock = datetime.now(UTC), time.monotonic()
         self.facts: dict[str, Json] = {}
         self.profile = Profile()
         self.scores: tuple[Score, ...] = ()
+        self.curve: tuple[CurvePoint, ...] = ()
         self.artifacts: dict[str, bytes] = {}
         self._published: dict[str, tuple[int, int]] = {}
         self._looked = 0.0
-        self.curve: tuple[CurvePoint, ...] = ()
-
-    @property
-    def stops(self) -> tuple[int, ...]:
-        """Steps of the fit whose weights are scored too."""
-        return training_curve.stops(self.spec.budget.train_steps, self.request.curve)
 
     def find(self, expected: RunSpec | None = None) -> Outcome | None:
         """Resolve the request into a spec; its finished record, unless forced to run again."""
         try:
             self.contestant, self.referee = self.pair.describe()
+            self.spec = self._spec()
         except Ended as end:
             raise CompbenchError(end.reason if end.usage else f"{end.reason}. {last_line(end.traceback)}".strip()) from end
-        try:
-            self.spec = self._spec()
         except ValidationError as error:
-            where, what = ".".join(map(str, error.errors()[0]["loc"])), error.errors()[0]["msg"]
-            raise CompbenchError(f"'{self.request.method}' describes itself wrongly: {where}: {what}.") from error
+            raise CompbenchError(f"'{self.request.method}' describes itself wrongly: {first_of(error)}.") from error
         if expected is not None:
             check_same(self.spec, expected)
         return self._finished()
@@ -117,26 +122,23 @@ class Attempt:
         """The finished record of the request, or one of this attempt.
 
         Raises:
-            CompbenchError: the request itself is wrong.
+            CompbenchError: the request itself is wrong; Unwritable: the store cannot be written.
             Busy: another process runs the same spec.
-            Unwritable: the store cannot be written.
         """
-        finished = self.find(expected)
-        if finished is not None:
+        if (finished := self.find(expected)) is not None:
             return finished
-        identity = self.spec.identity
+        identity, stop = self.spec.identity, self.pair.alarm
         self.folder = self.home.runs / identity
-        with exclusive(self.home.leases / f"{identity}.lease", self.spec, alarm=self.pair.alarm) as lease:
-            finished = self._finished()
-            if finished is not None:  # by whoever had the lease until now
+        with exclusive(self.home.leases / f"{identity}.lease", self.spec, alarm=stop) as lease:
+            if (finished := self._finished()) is not None:  # by whoever had the lease until now
                 return finished
             self.store.sweep_up(identity)
-            stop = self.pair.alarm
 
             def alarm() -> None:
                 stop()
                 lease.check()
-                self._publish_checkpoints()
+                if time.monotonic() - self._looked >= CHECKPOINT_SECONDS:
+                    self._publish_checkpoints()
 
             self.pair.alarm = alarm
             ending = self._course()
@@ -145,9 +147,9 @@ class Attempt:
 
     def _finished(self) -> Outcome | None:
         record = None if self.force else self.store.finished(self.spec.identity)
-        if record is not None and self.request.curve and not record.curve:
+        if record is None or (self.request.curve and not record.curve):
             return None
-        return None if record is None else Outcome(record, self.store.folder / f"{record.name}.json", reused=True)
+        return Outcome(record, self.store.folder / f"{record.name}.json", reused=True)
 
     def _course(self) -> Ending:
         """The stages, and how they ended."""
@@ -156,22 +158,22 @@ class Attempt:
             return Ending("ok")
         except Ended as end:
             self.pair.stop(gracefully=end.status == "timeout")
-            self._publish_checkpoints(at_once=True)
+            self._publish_checkpoints()
             return Ending(end.status, end.reason, end.traceback or (self.pair.log() if end.status != "refused" else ""))
         except KeyboardInterrupt:
             with uninterrupted():
                 self.pair.stop(gracefully=True)
-                self._publish_checkpoints(at_once=True)
+                self._publish_checkpoints()
             return Ending("killed", "stopped by Ctrl-C; go on with --resume")
         except (Busy, Unwritable):
             raise
         except CompbenchError as error:
-            self.pair.stop(gracefully=False)
+            self.pair.stop()
             return Ending("failed", str(error))
         except Exception as error:
             if self.in_process:  # the debugger's to see
                 raise
-            self.pair.stop(gracefully=False)
+            self.pair.stop()
             text = f"compbench itself failed: {type(error).__name__}: {error}"
             return Ending("failed", text, "".join(tracebacks.format_exception(error)))
 
@@ -179,60 +181,68 @@ class Attempt:
         """Prepare, open, fit, evaluate, measure, publish."""
         watch = self.pair.watch
         watch.worked()
-        self.pair.prepare()
-        self._lay_out()
+        self._prepare()
         watch.waited()
         start = time.monotonic()
-        opened = self._open()
-        cost = self._fit(opened)
+        stops = training_curve.stops(self.spec.budget.train_steps, self.request.curve)
+        cost = self._fit(self._open(), stops)
         fit_seconds = time.monotonic() - start
         watch.worked()
-        found = self.pair.evaluate()
+        found = self._evaluate()
         watch.worked(sampling=True)
-        self._take_scores(found)
-        measured = self.pair.measure()
+        measured = self.pair.ask(messages.Measure(), messages.Measured)
         self.facts = measured.facts
         self.profile = profile_of(measured.profile, found, watch, budget=self.spec.budget, fit_seconds=fit_seconds, shared=cost)
         self._publish()
-        self.curve = tuple(training_curve.scored(self.pair, step) for step in self.stops)
+        self.curve = tuple(map(self._scored_at, stops))
 
-    def _open(self) -> Opened:
-        """Open the contestant's data."""
-        order = Open(source=self.referee.source, precision=self.spec.precision, device=self.referee.device, resume=self.resume)
-        return self.pair.open(order)
-
-    def _lay_out(self) -> None:
-        """Prepare the contestant's folder: checkpoints of this run if it resumes, and links to what was made of the data."""
+    def _prepare(self) -> None:
+        """Let the referee prepare; then the contestant's folder: checkpoints if the run resumes, links to what is of the data."""
+        self.pair.ask(messages.Prepare(), messages.Prepared)
         place = self.pair.contestant_folder / "run"
         remove_tree(place)
-        if self.resume:
-            for path in self._checkpoints(self.folder):
-                with contextlib.suppress(CompbenchError):
-                    publish(path, place / path.name)
+        for path in self._checkpoints(self.folder) if self.resume else ():
+            with contextlib.suppress(CompbenchError):
+                publish(path, place / path.name)
         self.home.share_data(self.pair.contestant_folder / "cache" / FROM_DATA)
 
-    def _fit(self, opened: Opened) -> FitCost | None:
+    def _open(self) -> Opened:
+        referee = self.referee
+        order = Open(source=referee.source, precision=self.spec.precision, device=referee.device, resume=self.resume)
+        return self.pair.ask(order, Opened)
+
+    def _fit(self, opened: Opened, stops: tuple[int, ...]) -> FitCost | None:
         """Fit, or give the contestant a fit that others share; what that cost when it was made."""
-        if self.stops or opened.fit is None:
-            self.pair.fit(Fit(stops=self.stops))
+        if stops or opened.fit is None:
+            self.pair.ask(Fit(stops=stops), Fitted)
             return None
         place = SharedFit(self.home.cache, opened.fit, scope_of(self.request, self.registry), self.pair.alarm)
         with place.lock:
             cost, start = place.cost(), time.monotonic()
-            fitted = self.pair.fit(Fit(shared=str(place.path) if cost else "", cost=cost))
+            fitted = self.pair.ask(Fit(shared=str(place.path) if cost else "", cost=cost), Fitted)
             if fitted.shared:
                 return cost
-            seconds = time.monotonic() - start
-            made = FitCost(seconds=seconds, cpu_seconds=fitted.cpu_seconds, train_steps=fitted.train_steps, ledger=fitted.ledger)
+            made = fitted.cost.model_copy(update={"seconds": time.monotonic() - start})
             place.keep(self.pair.contestant_folder / "run" / FIT_FILE, made)
         return None
 
-    def _take_scores(self, found: Evaluated) -> None:
-        """Scores, the referee's pictures, and the samples where they are to be kept."""
-        folder, names = self.pair.referee_folder, [f"{name}.png" for name in found.pictures]
+    def _evaluate(self) -> Evaluated:
+        """Take scores, the referee's pictures, and the samples where they are to be kept."""
+        found, folder = self.pair.ask(messages.Evaluate(), Evaluated), self.pair.referee_folder
+        names = [f"{name}.png" for name in found.pictures]
         self.scores, self.artifacts = found.scores, {name: read_limited(folder / name, MAX_PICTURE_BYTES) for name in names}
         if self.request.keep_samples:
             self._take(folder / SAMPLES_FILE)
+        return found
+
+    def _scored_at(self, step: int) -> CurvePoint:
+        """The ranking score and its seen twin of the weights that the fit left at a step."""
+        weights = training_curve.path_of(self.pair.contestant_folder / "run", step)
+        self.pair.ask(Fit(kept=str(weights)), Fitted)
+        found = self.pair.ask(messages.Evaluate(), Evaluated).scores
+        ranks = {name for score in found if score.primary for name in (score.name, score.name.replace("heldout", "seen"))}
+        scores = {score.name: score.value for score in found if score.name in ranks and score.value is not None}
+        return CurvePoint(step=step, scores=scores)
 
     def _publish(self) -> None:
         """Take weights and trace into the run's folder.  What is no plain file ends the run as failed."""
@@ -249,10 +259,8 @@ class Attempt:
         except Unwritable as error:  # of this run's folder alone: the next run may do
             raise CompbenchError(str(error)) from error
 
-    def _publish_checkpoints(self, *, at_once: bool = False) -> None:
+    def _publish_checkpoints(self) -> None:
         """Take new checkpoints into the run's folder, so that a killed run can go on."""
-        if not at_once and time.monotonic() - self._looked < CHECKPOINT_SECONDS:
-            return
         for path in self._checkpoints(self.pair.contestant_folder / "run"):
             with contextlib.suppress(OSError, CompbenchError):
                 status = path.lstat()
@@ -269,71 +277,39 @@ class Attempt:
                     yield folder / entry.name
 
     def _record(self, ending: Ending) -> Outcome:
+        """Write the record; one that cannot be is that of a failed run."""
         with uninterrupted():
             try:
                 record = self._written_down(ending)
-            except (ValidationError, TypeError, ValueError) as error:  # what the contestant said of itself fits no record
-                self.facts, self.profile = {}, Profile()
-                why = str(error)[:500]
-                record = self._written_down(
-                    Ending("failed", f"the contestant says of itself what fits no record: {why}", self.pair.log())
-                )
-            try:
                 check_scores(record)
             except CompbenchError as error:
                 record = self._written_down(Ending("failed", f"the task scored what cannot be: it {error}"))
-            path = self._write(record, self.artifacts if record.status == "ok" else {})
+            except (TypeError, ValueError) as error:  # what the contestant said of itself fits no record
+                self.facts, self.profile = {}, Profile()
+                why = f"the contestant says of itself what fits no record: {str(error)[:500]}"
+                record = self._written_down(Ending("failed", why, self.pair.log()))
+            path = self.store.write_next(record, self.artifacts if record.status == "ok" else {})
             return Outcome(read_record(path), path, reused=False)  # as it stands on disk, artifacts named
 
     def _written_down(self, ending: Ending) -> Record:
         said = Failed(reason=ending.reason, traceback=ending.traceback)  # cut, and without controls
+        known = {"device": self.spec.device_class, "slots": self.request.slots, "predecessors": self.pair.predecessors}
+        own = {name: getattr(self, name) for name in ("spec", "profile", "plugin", "code", "in_process")}
+        own |= {name: bool(self.facts.get(name, False)) for name in ("pooled_silos", "resumed")}
+        own |= {"scores": self.scores, "curve": self.curve} if ending.status == "ok" else {}
         return Record(
+            **own,
             identity=self.spec.identity,
             attempt=self.store.next_attempt(self.spec.identity),
-            spec=self.spec,
             status=ending.status,
             reason=said.reason,
             traceback=said.traceback,
-            scores=self.scores if ending.status == "ok" else (),
-            profile=self.profile,
-            environment=environment_of(
-                self.request,
-                self.referee.device_class,
-                self.facts,
-                predecessors=self.pair.predecessors,
-                sandboxed=not self.in_process,
-            ),
-            plugin=self.plugin,
-            code=self.code,
-            pooled_silos=bool(self.facts.get("pooled_silos", False)),
+            environment=environment_of(self.facts, sandboxed=not self.in_process, **known),
             oracle=self.contestant.oracle,
-            in_process=self.in_process,
-            curve=self.curve if ending.status == "ok" else (),
-            resumed=bool(self.facts.get("resumed", False)),
             notes=self.facts.get("notes", {}),
             started=self.started.isoformat(timespec="seconds"),
             seconds=time.monotonic() - self.clock,
         )
-
-    def _write(self, record: Record, artifacts: dict[str, bytes]) -> Path:
-        """Write it as the next attempt; records of the same run may come in from elsewhere meanwhile."""
-        for _ in range(100):
-            with contextlib.suppress(Taken):
-                return self.store.write(record, artifacts)
-            record = record.model_copy(update={"attempt": self.store.next_attempt(record.identity)})
-        return self.store.write(record, artifacts)
-
-    def _plugin(self) -> Plugin:
-        """The distribution and the file of the method."""
-        return plugin_of(self.request, self.registry)
-
-    def _origin(self, metrics: Iterable[str]) -> tuple[str, Code]:
-        """The code that the record is of."""
-        return origin_of(self.request, self.registry, metrics)
-
-    def _settings(self) -> dict[str, Json]:
-        """The method's settings, as the spec has them."""
-        return self.contestant.settings
 
     def _spec(self) -> RunSpec:
         """The spec, of what parent and referee know; of the contestant's answer only settings and version are taken."""
@@ -344,34 +320,18 @@ class Attempt:
             )
         if (contestant.budget, contestant.task_settings) != (referee.budget, referee.task_settings):
             raise CompbenchError(f"'{request.method}' resolves the task or its budget otherwise than the referee does.")
-        digest, self.code = self._origin(referee.metrics)
-        return RunSpec(
-            task=request.task,
-            task_version=referee.task_version,
-            task_settings=referee.task_settings,
-            method=request.method,
-            method_version=contestant.method_version,
-            code=digest,
-            settings=self._settings(),
-            budget=referee.budget,
-            budget_changed=referee.budget_changed,
-            preset=request.preset,
-            seed=request.seed,
-            device_class=referee.device_class,
-            precision=referee.precision,
-            source=referee.source.kind,
-            fingerprint=referee.source.fingerprint,
-            metrics=referee.metrics,
-        )
+        digest, self.code = self.origin_of(request, self.registry, referee.metrics)
+        asked = {name: getattr(request, name) for name in ("task", "method", "preset", "seed")}
+        names = ("task_version", "task_settings", "budget", "budget_changed", "device_class", "precision", "metrics")
+        found = {name: getattr(referee, name) for name in names}
+        found |= {"source": referee.source.kind, "fingerprint": referee.source.fingerprint}
+        own = {"method_version": contestant.method_version, "settings": contestant.settings}
+        return RunSpec(**asked, **found, **own, code=digest)
 
 
 @contextlib.contextmanager
 def exclusive(path: Path, spec: RunSpec, *, alarm: Callable[[], None] = lambda: None) -> Iterator[Lease]:
-    """Hold the lease of a run.  It ends with this process, however that ends.
-
-    Raises:
-        Busy: another process is running the same spec.
-    """
+    """Hold the lease of a run.  Raises Busy: another process is running the same spec."""
     try:
         lease = take(path, alarm=alarm)
     except Busy as busy:

@@ -7,21 +7,19 @@ clocks contradict them, or it worked when it had nothing to do, no speed is kept
 
 from __future__ import annotations
 
-import hashlib
+import platform
 import statistics
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
-from pydantic import ValidationError
-
-from compbench.errors import CompbenchError
+import compbench
+from compbench.devices import cpu_name, num_cores
 from compbench.files import Json
-from compbench.identity.meaning import meaning
 from compbench.interfaces import Budget
 from compbench.profiling import StepMeter
-from compbench.registry import Registry
+from compbench.run import sandbox
 from compbench.run.messages import Evaluated, FitCost
-from compbench.schemas import Plugin, Profile, RunRequest, Stage
+from compbench.schemas import Environment, Profile, Stage
 
 SLACK_SECONDS, SLACK_SHARE = 5.0, 0.5
 """How much less than ours a contestant's clock may say: messages and a busy machine take time too."""
@@ -34,45 +32,15 @@ STEPS_SLACK = 2
 MOST_SILOS = 100
 PEAK_SLACK = 1.5
 """A share of the measured peak up to this means that the peak was measured badly; beyond it the FLOPs cannot be."""
-
 ITS_OWN = frozenset({"train_steps", "evaluations_per_sample", "parameters", "flops_per_train_step", "flops_per_sample"})
 ITS_OWN |= {"peak_memory_bytes", "stages", "extension", "silos"}
 """Fields of a profile that a contestant is asked for.  All others are the parent's and the referee's."""
 Listener = Callable[[str, int, int], None]
 
 
-def plugin_of(request: RunRequest, registry: Registry) -> Plugin:
-    """The method's distribution and file as this process finds them, before any of its code has run."""
-    entry = registry.entry("methods", request.method)
-    try:
-        return Plugin(
-            distribution=Path(entry.distribution).name,
-            version=entry.version,
-            module=entry.module if entry.version != "file" else Path(entry.module).name,
-            file_sha256=entry.sha256,
-        )
-    except (ValidationError, OSError) as error:
-        raise CompbenchError(f"the plugin of '{request.method}' cannot be read: {str(error)[:300]}.") from error
-
-
-def scope_of(request: RunRequest, registry: Registry) -> str:
-    """Hash of the code that a shared fit may run: the task's, and that of all methods of the request's distribution.
-
-    Fits are shared among these methods and with no one else.
-    """
-    own = registry.entry("methods", request.method)
-    siblings = [entry for entry in registry.entries("methods") if entry.distribution == own.distribution and not entry.problem]
-    task = registry.entry("tasks", request.task)
-    code = meaning(("task", task), *(("method", entry) for entry in siblings))
-    return hashlib.sha256(f"{own.distribution} {code.digest}".encode()).hexdigest()
-
-
 class Watch:
-    """The parent's own look at a run: progress by its clock, and the contestant's CPU time at the borders of its work.
-
-    Args:
-        listener: is called with (stage, done, total) as well.
-        cpu_seconds: of the contestant and all that it started; None where that is not known.
+    """The parent's own look at a run: progress, which `listener` gets too, by its clock; and `cpu_seconds` of the contestant and
+    all that it started (None where that is not known) at the borders of its work.
     """
 
     def __init__(self, listener: Listener, cpu_seconds: Callable[[], float | None] = lambda: None) -> None:
@@ -88,9 +56,7 @@ class Watch:
 
     def worked(self, *, sampling: bool = False) -> None:
         """The contestant has done what it was asked for; `sampling` if it answered the referee's requests meanwhile."""
-        used = self._since_last()
-        if sampling:
-            self.sampling_cpu_seconds += used
+        self.sampling_cpu_seconds += self._since_last() * sampling
 
     def waited(self) -> None:
         """The contestant is asked for something again; whatever it used since it was done was no part of any stage."""
@@ -112,27 +78,25 @@ def profile_of(
     fit_seconds: float,
     shared: FitCost | None = None,
 ) -> Profile:
-    """The profile of a run.
+    """The profile of a run; without speeds, and saying why, where they cannot be true.
 
     Args:
         measured: the contestant's own part, as it came.
-        refereed: what the referee measured.
-        watch: what the parent saw.
-        budget: steps and batch size.
+        refereed, watch: what the referee measured, and what the parent saw.
         fit_seconds: of opening the data and fitting, by the parent's clock.
         shared: what a fit of another run took, if it was taken.
-
-    Returns:
-        the profile; without speeds, and saying why, where they cannot be true.
     """
     ours: dict[str, Json] = {"referee_memory_bytes": refereed.referee_memory_bytes}
     try:
         said = Profile(**{name: value for name, value in measured.items() if name in ITS_OWN or name not in Profile.model_fields})
-    except (ValidationError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         why = f"the contestant sent no profile: {' '.join(str(error).split())[:300]}"
         return Profile(**ours, stages=refereed.stages, distrust=why)
     stages, idle = _stages(said, refereed, watch, shared)
-    why = _contradiction(said, watch, budget, fit_seconds, shared) or _moonlight(idle, refereed, watch)
+    why = _contradiction(said, watch, budget, fit_seconds, shared)
+    slack = IDLE_SECONDS + IDLE_SHARE * watch.sampling_cpu_seconds + refereed.num_bytes / BYTES_PER_SECOND
+    if not why and idle > slack:
+        why = f"it used {idle:.3g} CPU seconds while it had nothing to do"
     if not why:
         ours |= _speeds(said, refereed, watch, budget, shared)
         why = str(ours.pop("distrust", ""))
@@ -187,9 +151,8 @@ def _contradiction(said: Profile, watch: Watch, budget: Budget, fit_seconds: flo
     """Why the contestant's word on its fit cannot be believed; "" if it can."""
     names = ("setup", "data", "extend") if shared else ("setup", "data", "fit", "extend")
     fitted = sum(map(said.seconds, names))
-    if not shared and fitted < SLACK_SHARE * fit_seconds and fit_seconds - fitted > SLACK_SECONDS:
-        return f"its clock says {fitted:.3g} s of a fit that took {fit_seconds:.3g} s"
-    if fitted > fit_seconds + IDLE_SECONDS:
+    less = not shared and fitted < SLACK_SHARE * fit_seconds and fit_seconds - fitted > SLACK_SECONDS
+    if less or fitted > fit_seconds + IDLE_SECONDS:
         return f"its clock says {fitted:.3g} s of a fit that took {fit_seconds:.3g} s"
     most = STEPS_SLACK * (min(len(said.silos), MOST_SILOS) + 1) * budget.train_steps
     done = max(watch.meter.done, 0 if shared else said.train_steps or 0)
@@ -198,7 +161,17 @@ def _contradiction(said: Profile, watch: Watch, budget: Budget, fit_seconds: flo
     return ""
 
 
-def _moonlight(idle: float, refereed: Evaluated, watch: Watch) -> str:
-    """Why a contestant that used the CPU while it had nothing to do cannot be believed; "" if it did not."""
-    slack = IDLE_SECONDS + IDLE_SHARE * watch.sampling_cpu_seconds + refereed.num_bytes / BYTES_PER_SECOND
-    return f"it used {idle:.3g} CPU seconds while it had nothing to do" if idle > slack else ""
+def environment_of(facts: dict[str, Any], *, sandboxed: bool, **known: Any) -> Environment:
+    """Where a run took place, of what the contestant said (`facts`) and the parent knows: never a host name, a user or a path."""
+    return Environment(
+        compbench=compbench.__version__,
+        python=platform.python_version(),
+        torch=str(facts.get("torch", "")),
+        platform=f"{platform.system()} {platform.machine()}",
+        cpu=cpu_name(),
+        cores=num_cores(),
+        threads=int(facts.get("threads", 0)),
+        sandbox=sandbox.kind() if sandboxed else "off",
+        packages={str(name): str(version) for name, version in dict(facts.get("packages", {})).items()},
+        **known,
+    )

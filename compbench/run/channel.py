@@ -15,7 +15,7 @@ import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from compbench.files import Json
+from compbench.files import Json, nesting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,8 +57,7 @@ class Channel:
     """One end of a stream socket that carries frames."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self.socket = sock
-        self._buffer = bytearray()
+        self.socket, self._buffer = sock, bytearray()
 
     @classmethod
     def pair(cls) -> tuple[Channel, Channel]:
@@ -81,8 +80,7 @@ class Channel:
         text = json.dumps(header, allow_nan=False).encode()
         try:
             self.socket.sendall(FRAME.pack(MAGIC, len(text), len(payload)) + text)
-            if payload:
-                self.socket.sendall(payload)
+            self.socket.sendall(payload)
         except OSError as error:
             raise Closed(str(error)) from error
 
@@ -133,26 +131,12 @@ class Channel:
 def _parsed(text: bytes) -> dict[str, Json]:
     """A header: a JSON object of finite numbers, nested no deeper than any of ours."""
     try:
-        if _depth(text) > MAX_DEPTH:
-            raise ValueError("it is nested too deeply")
-        header = json.loads(text, parse_constant=_refused)
+        header = json.loads(text, parse_constant=_refused) if nesting(text) <= MAX_DEPTH else None
     except ValueError as error:
         raise Garbled(f"the other side sent a message that is not JSON: {str(error)[:100]}") from error
     if not isinstance(header, dict):
-        raise Garbled("the other side sent a message that is no JSON object")
+        raise Garbled(f"the other side sent a message that is no JSON object, or nested more than {MAX_DEPTH}-fold")
     return header
-
-
-def _depth(text: bytes) -> int:
-    """Most brackets open at once, those in strings counted too: an upper bound that costs one pass."""
-    depth = most = 0
-    for byte in text:
-        if byte in b"[{":
-            depth += 1
-            most = max(most, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return most
 
 
 def _refused(name: str) -> float:

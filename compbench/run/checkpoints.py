@@ -22,11 +22,7 @@ class FileCheckpoints:
         self.resumed = False
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Json]] | None:
-        """(tensors, facts) of the last checkpoint if the run resumes and there is one.
-
-        Raises:
-            CompbenchError: the file is there but cannot be read.
-        """
+        """(tensors, facts) of the last checkpoint if the run resumes and there is one.  Raises CompbenchError."""
         if not self._resume or not self.path.is_file():
             return None
         tensors, facts = load_tensors(self.path)
@@ -43,10 +39,8 @@ class FileCheckpoints:
 
     def part(self, name: str) -> FileCheckpoints:
         """Checkpoints of one part of the fit, in a file of their own."""
-        safe = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-        return FileCheckpoints(
-            self.path.with_name(f"{self.path.stem}.{safe}{self.path.suffix}"), resume=self._resume, whole=self._whole
-        )
+        path = self.path.with_name(f"{self.path.stem}.{re.sub('[^A-Za-z0-9_-]', '_', name)}{self.path.suffix}")
+        return FileCheckpoints(path, resume=self._resume, whole=self._whole)
 
     def clear(self) -> None:
         """Delete the checkpoint and those of all parts."""

@@ -6,29 +6,29 @@ its own; the parent publishes what is worth keeping.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter, process_time  # bound before the plugin is loaded
 from typing import TYPE_CHECKING
 
 from compbench import devices, profiling
 from compbench.context import NoCheckpoints, seed_of
-from compbench.cost import counted, counts
+from compbench.cost import counted, counts, training_curve
 from compbench.cost.probe import probed
 from compbench.errors import Cancelled, CompbenchError, Refused
 from compbench.files import Json, load_tensors, save_tensors
-from compbench.interfaces import Checkpoints, Context, Method, Problem, Request, Source
+from compbench.identity.resolve import budget_of, settings_of, task_context, task_of, why_not
+from compbench.interfaces import Checkpoints, Context, Extension, Method, Problem, Request
 from compbench.registry import Registry
-from compbench.run import training_curve
 from compbench.run.checkpoints import FileCheckpoints
 from compbench.run.fit_cache import FIT_FILE, facts_of_fit
-from compbench.run.messages import WARM_UP, ContestantDescribed, Fit, Fitted, Measured, Open, Opened
-from compbench.run.notes import Notes
-from compbench.run.resolve import budget_of, settings_of, task_context, task_of, why_not
+from compbench.run.messages import WARM_UP, ContestantDescribed, Fit, FitCost, Fitted, Measured, Message, Open, Opened
 from compbench.schemas import ExtensionProfile, RunRequest, Stage
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ PROBE_ROWS = 2
 class Contestant:
     """One method on one task: `describe`, `open`, `fit`, then `sample` as often as asked, then `measure`.
 
-    Args:
-        request: what to run.
-        folder: where it may write: checkpoints, weights and traces in `run`, what is made of the data in `cache`.
+    In its `folder`, `run` has checkpoints, weights and traces, `cache` what is made of the data.
     """
 
     def __init__(
@@ -68,28 +66,21 @@ class Contestant:
         self._streams: dict[str, torch.Generator] = {}
         self._notes = Notes()
         self._counts: dict[str, float] = {}
-        self._shared = False
         self._steps = 0
         self._stop: int | None = None
         self.model: object = None
 
     def describe(self) -> ContestantDescribed:
-        """Load the plugin and the task's declaration.
-
-        Raises:
-            CompbenchError: unknown names or settings, a broken plugin.
-            Refused: the method cannot work on this task.
-        """
-        start, cpu_start = perf_counter(), process_time()
-        entry = self.registry.entry("methods", self.request.method)
-        self.method: Method = self.registry.load("methods", self.request.method)
-        self.oracle = bool(self.method.oracle)
-        self.task = task_of(self.request, self.registry)
-        self.settings = settings_of(self.request, self.method)
-        self.budget = budget_of(self.request, self.task)
-        if reason := why_not(self.method, self.task):
-            raise Refused(reason)
-        self._keep("imports", perf_counter() - start, process_time() - cpu_start)
+        """Load plugin and task.  Raises CompbenchError, or Refused where the method cannot work on the task."""
+        with self._stage("imports"):
+            entry = self.registry.entry("methods", self.request.method)
+            self.method: Method = self.registry.load("methods", self.request.method)
+            self.oracle = bool(self.method.oracle)
+            self.task = task_of(self.request, self.registry)
+            self.settings = settings_of(self.request, self.method)
+            self.budget = budget_of(self.request, self.task)
+            if reason := why_not(self.method, self.task):
+                raise Refused(reason)
         return ContestantDescribed(
             settings=self.settings.model_dump(mode="json"),
             method_version=self.method.version,
@@ -99,36 +90,35 @@ class Contestant:
             task_settings=self.task.settings.model_dump(mode="json"),
         )
 
+    def obey(self, order: Message) -> Message:
+        """Do one of the parent's orders: `Open`, `Fit` or `Measure`."""
+        if isinstance(order, Open):
+            return self.open(order)
+        return self.fit(order) if isinstance(order, Fit) else self.measure()
+
     def open(self, order: Open) -> Opened:
         """Open the task's data; what a fit depends on, where others may share it."""
-        start, cpu_start = perf_counter(), process_time()
-        import torch
+        with self._stage("setup"):
+            import torch
 
-        self.device = devices.resolve(order.device)
-        self._keep("setup", perf_counter() - start, process_time() - cpu_start)
-        self.precision = order.precision
+            self.device, self.precision = devices.resolve(order.device), order.precision
         devices.set_up(self.device, self.precision)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._tracer = profiling.Tracer(self.folder / "trace.json" if self.request.trace else None)
-        source = Source(**order.source.model_dump())
-        context = task_context(self.request, source, self.device, precision=self.precision, cache=self.own / "cache")
-        with profiling.timed(self.device) as clock:
+        context = task_context(self.request, order.source, self.device, precision=self.precision, cache=self.own / "cache")
+        with self._stage("data"):
             problem = self.task.open(context).problem(self.budget)
         self._tally = counted.Tally()
         self.problem = counted.counted(problem if self.oracle else replace(problem, oracle=None), self._tally)
-        self._keep("data", clock.wall[0], clock.cpu[0])
+        self.final = self.problem.extension.problem if self.problem.extension else self.problem
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
         self.checkpoints = FileCheckpoints(self.folder / "checkpoint.safetensors", resume=order.resume)
         if self.method.shared_fit is None:
             return Opened(fit=None)
-        own = self.method.shared_fit(self.settings, self.problem)
-        device_class = devices.device_class(self.device)
-        return Opened(
-            fit=facts_of_fit(
-                own, request=self.request, task=self.task, budget=self.budget, order=order, device_class=device_class
-            )
-        )
+        own, place = self.method.shared_fit(self.settings, self.problem), devices.device_class(self.device)
+        facts = facts_of_fit(own, request=self.request, task=self.task, budget=self.budget, order=order, device_class=place)
+        return Opened(fit=facts)
 
     def fit(self, order: Fit) -> Fitted:
         """Fit the method, or take a fit that another run made; then the second stage of an extension task."""
@@ -136,13 +126,13 @@ class Contestant:
 
         if order.kept:
             return self._keep_model(Path(order.kept))
-        self._shared = bool(order.shared) and self._taken_from(order)
-        if not self._shared:
+        shared = bool(order.shared) and self._taken_from(order)
+        if not shared:
             early = self._tally.copy()
             self._stop_at(order.stops)
             before = self._tally.copy()
             with self._tally.counting_steps():
-                self.model = self._own_fit()
+                self.model = self._fit("fit", self.problem, self.checkpoints)
             used = self._tally.since(before)
             self._counts |= counted.counts(self.problem, used, before=early, reported=self._steps)
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
@@ -150,55 +140,54 @@ class Contestant:
         ledger = self.problem.federation.ledger()
         if self.problem.extension is not None:
             with self._tally.counting_steps():
-                self._extend(self.problem)
+                self._extend(self.problem.extension)
         self._tracer.close()
         if isinstance(self.model, torch.nn.Module):
-            facts = {
-                "method": self.method.name,
-                "task": self.task.name,
-                "settings": self.settings.model_dump(mode="json"),
-            }
+            settings = self.settings.model_dump(mode="json")
+            facts = {"method": self.method.name, "task": self.task.name, "settings": settings}
             save_tensors(self.folder / "model.safetensors", self.model.state_dict(), facts)
         self.checkpoints.clear()
         cpu_seconds = sum(stage.cpu_seconds for stage in self.stages if stage.name == "fit")
-        return Fitted(shared=self._shared, cpu_seconds=cpu_seconds, train_steps=self._steps, ledger=ledger)
+        return Fitted(shared=shared, cost=FitCost(cpu_seconds=cpu_seconds, train_steps=self._steps, ledger=ledger))
+
+    def _loaded(self, weights: Path, problem: Problem) -> torch.nn.Module:
+        """The method's network for a problem, with stored weights.  Raises RuntimeError where they do not fit it."""
+        assert self.method.build is not None
+        model = self.method.build(self.settings, problem).to(self.device)
+        model.load_state_dict(load_tensors(weights)[0])
+        return model.eval()
 
     def _keep_model(self, weights: Path) -> Fitted:
         """Take the weights of a finished model.  Raises CompbenchError where the method cannot."""
         name = self.method.name
         if self.method.build is None:
             raise CompbenchError(f"method '{name}' has no `build`, so weights cannot be loaded into it; samples can be scored.")
-        final = self.problem.extension.problem if self.problem.extension else self.problem
-        model = self.method.build(self.settings, final).to(self.device)
         try:
-            model.load_state_dict(load_tensors(weights)[0])
+            self.model, self._streams = self._loaded(weights, self.final), {}
         except RuntimeError as error:
             why = " ".join(str(error).split())[:200]
             raise CompbenchError(f"the weights do not fit '{name}' with these settings and this budget: {why}") from error
-        self.model, self._streams = model.eval(), {}
         return Fitted(shared=True)
 
     def _taken_from(self, order: Fit) -> bool:
         """Load a shared fit; False where it does not fit the method or does not say what it did with the silos."""
-        assert self.method.build is not None
-        assert order.cost is not None
+        cost = order.cost
+        assert cost is not None
         try:
-            model = self.method.build(self.settings, self.problem).to(self.device)
-            model.load_state_dict(load_tensors(Path(order.shared))[0])
-            self.problem.federation.restore(order.cost.ledger)
+            self.model = self._loaded(Path(order.shared), self.problem)
+            self.problem.federation.restore(cost.ledger)
         except (CompbenchError, RuntimeError):
             return False
-        self.model = model.eval()
-        self._steps = order.cost.train_steps
-        self._keep("fit", order.cost.seconds, order.cost.cpu_seconds)
+        self._steps = cost.train_steps
+        self.stages.append(Stage(name="fit", seconds=cost.seconds, cpu_seconds=cost.cpu_seconds))
         self._notes.add("fit", 1, {"shared": 1.0})
         return True
 
-    def sample(self, request: Request, *, stream: str = "") -> Tensor:
+    def sample(self, request: Request, stream: str = "") -> Tensor:
         """Answer one request, timed; samples on the CPU as the method made them (the referee checks them)."""
         if stream not in self._streams:
             self._streams[stream] = self._generator(f"sample {stream}")
-        context = self._context(self._streams[stream], NoCheckpoints())
+        context = self._context(self._streams[stream])
         asked = _on(self.device, request)
         with profiling.timed(self.device) as clock:
             samples = self.method.sample(self.settings, self.model, asked, context)
@@ -221,9 +210,9 @@ class Contestant:
             "train_steps": self._steps,
             "parameters": profiling.num_parameters(self.model),
             "peak_memory_bytes": profiling.peak_memory(self.device),
+            "evaluations_per_sample": self._declared(),
+            **self._flops(),
         }
-        facts["evaluations_per_sample"] = self._declared()
-        facts |= self._flops()
         facts["stages"] = [stage.model_dump() for stage in (*self.stages, self._sampling)]
         if self.extension:
             facts["extension"] = self.extension.model_dump()
@@ -254,67 +243,49 @@ class Contestant:
 
     def _declared(self) -> int | None:
         """Evaluations of the network for a sample, as the method says."""
-        final = self.problem.extension.problem if self.problem.extension else self.problem
-        return None if self.method.evaluations is None else self.method.evaluations(self.settings, final)
+        return None if self.method.evaluations is None else self.method.evaluations(self.settings, self.final)
 
     def _stop_at(self, stops: Sequence[int]) -> None:
         """Fit up to each of some steps, and leave the weights there; the fit goes on from its checkpoint."""
         build = self.method.build and partial(self.method.build, self.settings, self.problem)
         for step in stops:
             self._stop = step
-            fit = partial(self._timed_fit, "fit", self.problem, self.checkpoints)
+            fit = partial(self._fit, "fit", self.problem, self.checkpoints)
             net = training_curve.stopped(fit, self.checkpoints.path, build, self.method.name)
             if self.cancelled():
                 raise Cancelled("stopped.")
-            training_curve.keep(net, self.folder, step)
+            save_tensors(training_curve.path_of(self.folder, step), net.state_dict(), {"step": step})
             self.checkpoints = self.checkpoints.going_on()
         self._stop = None
 
-    def _own_fit(self) -> object:
-        return self._timed_fit("fit", self.problem, self.checkpoints)
+    def _fit(self, stage: str, problem: Problem, checkpoints: FileCheckpoints) -> object:
+        with self._stage(stage):
+            context = self._context(self._generator(stage), checkpoints, stage=stage)
+            if context.compile:
+                import torch
 
-    def _timed_fit(self, name: str, problem: Problem, checkpoints: FileCheckpoints) -> object:
-        try:
-            with profiling.timed(self.device) as clock:
-                return self._fit(name, problem, checkpoints)
-        finally:
-            self._keep(name, clock.wall[0], clock.cpu[0])
-
-    def _fit(self, name: str, problem: Problem, checkpoints: FileCheckpoints) -> object:
-        context = self._context(self._generator(name), checkpoints)
-        context.progress = self._progress(name)
-        if context.compile:
-            import torch
-
-            torch.compiler.reset()  # of a network torch keeps eight shapes, the runs' before among them, and compiles no ninth
-        model = self.method.fit(self.settings, problem, context)
-        self._notes.add(name, 1, context.notes)
+                torch.compiler.reset()  # of a network torch keeps eight shapes, runs' before among them, and compiles no ninth
+            model = self.method.fit(self.settings, problem, context)
+        self._notes.add(stage, 1, context.notes)
         return model
 
-    def _extend(self, problem: Problem) -> None:
+    def _extend(self, extension: Extension) -> None:
         """The second stage: the method's own extension, or a fit from scratch, whose whole cost is then the extension's."""
         import torch
 
-        assert problem.extension is not None
-        base_seconds = self.stages[-1].seconds
-        before = _hashes(self.model)
+        base_seconds, before = self.stages[-1].seconds, _hashes(self.model)
         base_parameters, started = profiling.num_parameters(self.model) or 0, self._tally.copy()
         checkpoints = self.checkpoints.part("extend")
         if self.method.extend is None:
-            self.model = self._timed_fit("extend", problem.extension.problem, checkpoints)
+            self.model = self._fit("extend", extension.problem, checkpoints)
         else:
-            context = self._context(self._generator("extend"), checkpoints)
-            context.progress = self._progress("extend")
-            with profiling.timed(self.device) as clock:
-                self.model = self.method.extend(
-                    self.settings, self.model, problem.extension.factor, problem.extension.problem, context
-                )
-            self._keep("extend", clock.wall[0], clock.cpu[0])
+            context = self._context(self._generator("extend"), checkpoints, stage="extend")
+            with self._stage("extend"):
+                self.model = self.method.extend(self.settings, self.model, extension.factor, extension.problem, context)
         checkpoints.clear()
-        parameters = profiling.num_parameters(self.model) or 0
-        retrained = self.method.extend is None
+        parameters, retrained = profiling.num_parameters(self.model) or 0, self.method.extend is None
         if self._counts:
-            granted = counted.allowed_steps(problem.extension.problem, extending=not retrained)
+            granted = counted.allowed_steps(extension.problem, extending=not retrained)
             taken = self._tally.since(started).optimiser_steps
             self._counts |= {"extension_steps": float(taken), "granted_extension_steps": float(granted)}
         seconds = self.stages[-1].seconds
@@ -327,27 +298,26 @@ class Contestant:
             frozen_identical=before <= _hashes(self.model) if known else None,
         )
 
-    def _progress(self, stage: str) -> Callable[[int, int], None]:
+    def _context(self, generator: torch.Generator, checkpoints: Checkpoints | None = None, *, stage: str = "") -> Context:
+        """What the harness lends the method; in a `stage`, its steps are counted."""
+        context = Context(
+            device=self.device,
+            precision="bf16" if self.precision == "bf16" else "fp32",
+            generator=generator,
+            checkpoints=checkpoints or NoCheckpoints(),
+            cancelled=lambda: self.cancelled() or (self._stop is not None and self._steps >= self._stop),
+            compile=self.device.type == "cuda" and self.budget.train_steps >= COMPILE_FROM,
+        )
+
         def progress(done: int, total: int) -> None:
             if stage == "fit":
                 self._steps = done
                 self._tracer.step(done)
             self.progress(stage, done, total)
 
-        return progress
-
-    def _context(self, generator: torch.Generator, checkpoints: Checkpoints) -> Context:
-        return Context(
-            device=self.device,
-            precision="bf16" if self.precision == "bf16" else "fp32",
-            generator=generator,
-            checkpoints=checkpoints,
-            cancelled=self._is_to_stop,
-            compile=self.device.type == "cuda" and self.budget.train_steps >= COMPILE_FROM,
-        )
-
-    def _is_to_stop(self) -> bool:
-        return self.cancelled() or (self._stop is not None and self._steps >= self._stop)
+        if stage:
+            context.progress = progress
+        return context
 
     def _generator(self, purpose: str) -> torch.Generator:
         """A generator of its own for each purpose; torch's global one, which initial weights come from, is seeded too."""
@@ -361,29 +331,61 @@ class Contestant:
         """FLOPs of a sample, and of a training step; how many evaluations a sample takes is noted."""
         import torch
 
-        final = self.problem.extension.problem if self.problem.extension else self.problem
-        shape = (PROBE_ROWS, *self.task.event.shape)
-        request = Request(torch.zeros(PROBE_ROWS, len(final.space), dtype=torch.long), torch.zeros(shape))
+        condition = torch.zeros(PROBE_ROWS, len(self.final.space), dtype=torch.long)
+        asked = _on(self.device, Request(condition, torch.zeros(PROBE_ROWS, *self.task.event.shape)))
 
         def context() -> Context:
-            found = self._context(self._generator("probe"), NoCheckpoints())
+            found = self._context(self._generator("probe"))
             found.compile = False
             return found
 
-        found = probed(self.method, self.settings, self.model, self.problem, _on(self.device, request), context)
+        found = probed(self.method, self.settings, self.model, self.problem, asked, context)
         if self._counts and not self.oracle and self.problem.extension is None and found.evaluations is not None:
             self._counts["evaluations"] = found.evaluations  # an extension's network is not that of the first stage
         return {"flops_per_sample": found.per_sample, "flops_per_train_step": found.per_train_step}
 
-    def _keep(self, name: str, seconds: float, cpu_seconds: float) -> None:
-        self.stages.append(Stage(name=name, seconds=seconds, cpu_seconds=cpu_seconds))
+    @contextlib.contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        """Time a block as a stage of the run, however it ends."""
+        try:
+            with profiling.timed(getattr(self, "device", None)) as clock:  # there is none before `open`
+                yield
+        finally:
+            self.stages.append(Stage(name=name, seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))
+
+
+class Notes:
+    """Means over the requests of a stream of what a method noted; numbers and short lists of them, nothing else."""
+
+    LONGEST, MOST = 1000, 64
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, list[float], bool]] = {}
+
+    def add(self, stream: str, rows: int, notes: Mapping[str, object]) -> None:
+        """Take up the notes of a request of `rows` rows; what is no finite number is passed over."""
+        for name, value in notes.items():
+            many = isinstance(value, list | tuple)
+            entries = value if isinstance(value, list | tuple) else [value]
+            values = [float(entry) for entry in entries if isinstance(entry, int | float)]
+            key = re.sub(r"[^a-z0-9_ ]", "_", f"{stream} {name}".lower().strip())[:80]
+            known = self._sums.get(key)
+            fits = values and len(values) <= self.LONGEST and all(map(math.isfinite, values))
+            if not fits or (known is None and len(self._sums) >= self.MOST) or (known and len(known[1]) != len(values)):
+                continue
+            total, sums, _ = known or (0.0, [0.0] * len(values), many)
+            self._sums[key] = (total + rows, [a + rows * b for a, b in zip(sums, values, strict=True)], many)
+
+    def means(self) -> dict[str, float | list[float]]:
+        """Weighted by rows."""
+        return {
+            key: [value / total for value in sums] if many else sums[0] / total for key, (total, sums, many) in self._sums.items()
+        }
 
 
 def _on(device: torch.device, request: Request) -> Request:
     """The request with its tensors on a device."""
-    known = None if request.known is None else request.known.to(device)
-    mask = None if request.known_mask is None else request.known_mask.to(device)
-    return Request(request.condition.to(device), request.x0.to(device), known, mask)
+    return request._replace(**{name: part.to(device) for name, part in request._asdict().items() if part is not None})
 
 
 def _hashes(model: object) -> set[str]:

@@ -12,13 +12,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from compbench.errors import CompbenchError, Unwritable
-from compbench.files import Json, file_sha256, held, publish, read_limited, write_atomically
+from compbench.errors import CompbenchError
+from compbench.files import Json, file_sha256, held, publish, read_json, write_atomically
 from compbench.interfaces import Budget, Task
 from compbench.run.messages import FitCost, Open
-from compbench.schemas import RunRequest
+from compbench.schemas import Frozen, RunRequest
 
 SAMPLING = ("sample_steps", "checkpoint_seconds")
 """Budget entries that a fit does not depend on."""
@@ -27,14 +25,17 @@ FIT_FILE = "fit.safetensors"
 MAX_COST_BYTES = 2**20
 
 
-class SharedFit:
-    """The place of one fit in the cache, locked while it is looked up or made.
+class KeptFit(Frozen):
+    """What a fit cost, and the hash of its weights."""
 
-    Args:
-        cache: folder.
-        facts: all that the fit depends on, as the contestant has it.
-        scope: hash of the code that a fit may run (`audit.scope_of`): no other distribution's fit is ever found.
-        alarm: called while another run holds the place; what it raises ends the waiting.
+    cost: FitCost
+    sha256: str
+
+
+class SharedFit:
+    """The place of one fit in the cache, by `facts` that it depends on and the `scope` of its code, locked while it is made.
+
+    `alarm` is called while another run holds the place; what it raises ends the waiting.
     """
 
     def __init__(self, cache: Path, facts: dict[str, Json], scope: str, alarm: Callable[[], None]) -> None:
@@ -45,19 +46,18 @@ class SharedFit:
     def cost(self) -> FitCost | None:
         """What the kept fit took, or None if there is none, or not the one that was kept."""
         try:
-            raw = json.loads(read_limited(self.path.with_suffix(".json"), MAX_COST_BYTES))
-            kept = FitCost.model_validate(raw["cost"])
-            return kept if raw["sha256"] == file_sha256(self.path) else None
-        except (CompbenchError, ValidationError, ValueError, KeyError, TypeError, OSError):
+            kept = read_json(self.path.with_suffix(".json"), KeptFit, MAX_COST_BYTES, "fit")
+            return kept.cost if kept.sha256 == file_sha256(self.path) else None
+        except (CompbenchError, OSError):
             return None
 
     def keep(self, weights: Path, cost: FitCost) -> None:
         """Publish a contestant's weights, and what they cost; nothing is kept where they are no plain file."""
         try:
             publish(weights, self.path)
-            text = json.dumps({"cost": cost.model_dump(mode="json"), "sha256": file_sha256(self.path)}, indent=1)
-            write_atomically(self.path.with_suffix(".json"), text.encode())
-        except (CompbenchError, Unwritable, OSError):
+            kept = KeptFit(cost=cost, sha256=file_sha256(self.path))
+            write_atomically(self.path.with_suffix(".json"), kept.model_dump_json(indent=1).encode())
+        except (CompbenchError, OSError):
             self.path.unlink(missing_ok=True)
 
 

@@ -12,34 +12,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
+from compbench.errors import first_of
 from compbench.files import Json
-from compbench.interfaces import LARGEST, Budget, Score
+from compbench.interfaces import LARGEST, Budget, Score, Source
 from compbench.run.channel import Channel, Frame, Garbled
-from compbench.schemas import RunRequest, Stage
+from compbench.schemas import Frozen, RunRequest, Stage
 from compbench.store.text import clean
-
-WARM_UP = "warm-up"
-"""Stream of the request that only warms a GPU up: the referee scores nothing of it, and the contestant takes no notes."""
-
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Cut = BeforeValidator(lambda text: clean(str(text))[:1900])
-LineOfText = Annotated[str, Cut]
+WARM_UP = "warm-up"
+"""Stream of the request that only warms a GPU up: the referee scores nothing of it, and the contestant takes no notes."""
+LineOfText = Annotated[str, BeforeValidator(lambda text: clean(str(text))[:1900])]
 """One line without controls, cut to what a record takes."""
 Tail = Annotated[str, BeforeValidator(lambda text: "\n".join(map(clean, str(text)[-7900:].splitlines())))]
 """The end of a traceback, without controls but its line breaks."""
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
-Seconds = Annotated[float, Field(ge=0, le=LARGEST)]
+Figure = Annotated[float, Field(ge=0, le=LARGEST)]
+Seconds = Figure
 
 
-class Message(BaseModel):
+class Message(Frozen):
     """Base of all messages; `kind` is the class's name on the wire."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
     kinds: ClassVar[dict[str, type[Message]]] = {}
 
     @classmethod
@@ -49,15 +47,6 @@ class Message(BaseModel):
     def send(self, channel: Channel, tensors: Mapping[str, Tensor] | None = None) -> None:
         """Send it.  Raises Closed if the other side is gone."""
         channel.send({"kind": type(self).__name__, **self.model_dump(mode="json")}, tensors)
-
-
-class SourceUsed(BaseModel):
-    """Where a task's data came from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    kind: Literal["official", "embedded"]
-    name: str
-    fingerprint: str
 
 
 class Begin(Message):
@@ -74,17 +63,17 @@ class Prepare(Message):
 class Open(Message):
     """Open the task's data as the referee resolved it."""
 
-    source: SourceUsed
+    source: Source
     precision: str
     device: str
     resume: bool
 
 
-class FitCost(Message):
-    """What a fit took by the parent's clock, and what it did with the silos."""
+class FitCost(Frozen):
+    """What a fit took, its `seconds` by the parent's clock, and what it did with the silos."""
 
-    seconds: Seconds
-    cpu_seconds: Seconds
+    seconds: Seconds = 0.0
+    cpu_seconds: Seconds = 0.0
     train_steps: Count = 0
     ledger: dict[str, Json] = Field(default_factory=dict)
 
@@ -151,7 +140,7 @@ class RefereeDescribed(Message):
     device: str
     device_class: str
     precision: Literal["fp32", "bf16", "tf32"]
-    source: SourceUsed
+    source: Source
     metrics: dict[str, int]
 
 
@@ -166,19 +155,17 @@ class Opened(Message):
 
 
 class Fitted(Message):
-    """The fit is done; `shared` if the given one was taken."""
+    """The fit is done, or the given one was taken (`shared`)."""
 
-    shared: bool
-    cpu_seconds: Seconds = 0.0
-    train_steps: Count = 0
-    ledger: dict[str, Json] = Field(default_factory=dict)
+    shared: bool = False
+    cost: FitCost = FitCost()
 
 
 class Evaluated(Message):
     """Scores, what the referee measured, and the names of the pictures in its folder.
 
-    `request_seconds` are of requests of `batch` samples, the largest, by the referee's clock: without known entries where
-    there are such.  `num_bytes` of samples and noise went both ways; `energy_joules` is the device's during the fit.
+    `request_seconds` are of the largest requests, of `batch` samples, without known entries where there are such; `num_bytes`
+    of samples and noise went both ways; `energy_joules` is the device's during the fit.
     """
 
     scores: tuple[Score, ...]
@@ -187,8 +174,8 @@ class Evaluated(Message):
     batch: Count = 0
     request_seconds: Annotated[tuple[Seconds, ...], Field(max_length=100_000)] = ()
     num_bytes: Count = 0
-    peak_flops_per_second: Annotated[float, Field(ge=0, le=LARGEST)] | None = None
-    energy_joules: Annotated[float, Field(ge=0, le=LARGEST)] | None = None
+    peak_flops_per_second: Figure | None = None
+    energy_joules: Figure | None = None
     pictures: tuple[Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,60}$")], ...] = ()
 
 
@@ -210,6 +197,8 @@ class Samples(Message):
 
 
 M = TypeVar("M", bound=Message)
+OF_THE_REFEREE = (Prepare, Evaluate)
+"""Orders that a referee obeys; all others are the contestant's."""
 
 
 def parsed(frame: Frame) -> Message:
@@ -221,9 +210,8 @@ def parsed(frame: Frame) -> Message:
     try:
         return kind.model_validate(header)
     except (ValidationError, RecursionError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "nested too deeply"}
-        where = ".".join(map(str, first["loc"]))
-        raise Garbled(f"the other side sent a wrong {kind.__name__}: {where}: {first['msg']}"[:300]) from error
+        what = first_of(error) if isinstance(error, ValidationError) else "it is nested too deeply"
+        raise Garbled(clean(f"the other side sent a wrong {kind.__name__}: {what}")[:300]) from error
 
 
 def receive(channel: Channel, *expected: type[M]) -> M:

@@ -9,42 +9,29 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import TypeVar
 
 from compbench.devices import num_cores, thread_variables
 from compbench.errors import Unwritable
 from compbench.run.channel import Channel, Closed, Garbled
-from compbench.run.messages import Begin, Failed, Finish, Message, Progress, parsed
+from compbench.run.messages import Begin, Failed, Finish, M, Message, Progress, parsed
 from compbench.run.supervisor import STOP
 from compbench.schemas import RunRequest, Status
 
 GRACE_SECONDS = 20.0
 """Between SIGTERM and SIGKILL: enough to finish a training step and write a checkpoint."""
-
 MESSAGE_SECONDS = 30.0
 """Longest wait for the rest of a message that has begun."""
-
 SUPERVISOR_SECONDS = 10.0
 """Longest wait for a supervisor to have killed everything."""
-
 ALARM_SECONDS = 0.5
 """Between two looks at whether a wait should end."""
-
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
 """glibc keeps freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
-COMPILED = {
-    "TORCHINDUCTOR_CACHE_DIR": "inductor",
-    "TRITON_HOME": "triton-home",
-    "TRITON_CACHE_DIR": "triton",
-    "CUDA_CACHE_PATH": "cuda",
-}
+COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_HOME": "triton-home", "TRITON_CACHE_DIR": "triton"}
+COMPILED |= {"CUDA_CACHE_PATH": "cuda"}
 """What keeps compiled code, and the folder of the cache that it gets: inside the sandbox a home folder cannot be written to."""
-
-
-M = TypeVar("M", bound=Message)
 
 
 class Ended(Exception):
@@ -56,46 +43,39 @@ class Ended(Exception):
 
 
 class Process:
-    """A child in a process group of its own, with a channel to it.
+    """A child in a process group of its own, with a channel to it, a folder that it may write to, and a log beside that.
 
-    Args:
-        role: what messages call it.
-        words: the module and its arguments; descriptors that it inherits follow.
-        peers: channels that it inherits beside its own, which comes first.
-        env: what its environment has beside `environment()`'s.
-        threads: CPU threads.
-        log: where its output goes.
+    `words` are its module and arguments; descriptors that it inherits follow: its channel, then those of `peers`.
     """
 
-    def __init__(
-        self,
-        role: str,
-        words: Sequence[str],
-        *,
-        peers: Sequence[Channel] = (),
-        env: Mapping[str, str] = MappingProxyType({}),
-        threads: int,
-        log: Path,
-    ) -> None:
-        self.role, self.log = role, log
+    def __init__(self, role: str, words: Sequence[str], folder: Path, *, threads: int, peers: Sequence[Channel] = ()) -> None:
+        self.role, self.folder, self.log = role, folder, folder.with_name(f"{role}.log")
         self.control, theirs = Channel.pair()
         descriptors = [channel.socket.fileno() for channel in (theirs, *peers)]
+        env = {**environment(threads), **own_places(folder)}
         try:
-            output = log.open("wb")
+            output = self.log.open("wb")
         except OSError as error:
-            raise Unwritable.of(log, error) from error
+            raise Unwritable.of(self.log, error) from error
         with output:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "compbench.run.supervisor", str(len(descriptors)), *words, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**environment(threads), **env},
+                env=env,
                 pass_fds=descriptors,
                 start_new_session=True,
             )
         theirs.close()
         self.control.socket.settimeout(MESSAGE_SECONDS)
+
+    def order(self, message: Message) -> None:
+        """Send an order.  Raises Ended where the child is gone."""
+        try:
+            message.send(self.control)
+        except Closed as error:
+            raise self.death() from error
 
     def expect(
         self,
@@ -105,17 +85,10 @@ class Process:
         progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
         alarm: Callable[[], None] = lambda: None,
     ) -> M:
-        """The next message of a kind; progress goes to `progress`.
+        """The next message of a kind, by the deadline of `time.monotonic()`, whatever the child sends, and however slowly.
 
-        Whatever the child sends, and however slowly, this ends by the deadline; half a message ends it sooner.
-
-        Args:
-            kind: what the child was asked to answer with.
-            deadline: `time.monotonic()` after which it has run out of time.
-            alarm: called twice a second, also while the child says nothing; what it raises ends the waiting.
-
-        Raises:
-            Ended: it failed, died, sent something else or ran out of time.
+        Half a message ends it sooner.  `alarm` is called twice a second, also while the child says nothing; what it raises ends
+        the waiting.  Raises Ended: the child failed, died, sent something else or ran out of time.
         """
         begun = 0.0  # when the message that is under way began
         with selectors.DefaultSelector() as selector:
@@ -134,20 +107,16 @@ class Process:
                 if message is None:
                     continue
                 begun = 0.0
-                if isinstance(message, Progress):
-                    progress(message.stage, message.done, message.total)
-                elif isinstance(message, Failed):
-                    raise Ended(message.status, message.reason, message.traceback, usage=message.usage)
-                elif isinstance(message, kind):
+                if isinstance(message, kind):
                     return message
-                else:
+                if isinstance(message, Failed):
+                    raise Ended(message.status, message.reason, message.traceback, usage=message.usage)
+                if not isinstance(message, Progress):
                     raise Ended("failed", f"the {self.role} sent {type(message).__name__}, which was not asked for")
+                progress(message.stage, message.done, message.total)
 
     def _next(self, *, read: bool) -> Message | None:
-        """The next whole message; `read` once first, which does not wait where the socket is readable.
-
-        A child that closed its channel, or sends what is no message, has ended.
-        """
+        """The next whole message; `read` once first, which does not wait where the socket is readable."""
         try:
             if read:
                 self.control.read()
@@ -163,14 +132,14 @@ class Process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=10)
         code, tail = self.process.poll(), log_tail(self.log)
-        if code is not None and code < 0:
-            name = signal.Signals(-code).name if -code in signal.Signals._value2member_map_ else f"signal {-code}"
-            if name == "SIGKILL":
-                return Ended("oom", f"the {self.role} was killed by SIGKILL, most likely because memory ran out", tail)
-            return Ended("failed", f"the {self.role} died of {name}", tail)
-        return Ended("failed", f"the {self.role} ended with exit status {code} without a message", tail)
+        if code is None or code >= 0:
+            return Ended("failed", f"the {self.role} ended with exit status {code} without a message", tail)
+        if -code == signal.SIGKILL:
+            return Ended("oom", f"the {self.role} was killed by SIGKILL, most likely because memory ran out", tail)
+        name = signal.Signals(-code).name if -code in signal.Signals._value2member_map_ else f"signal {-code}"
+        return Ended("failed", f"the {self.role} died of {name}", tail)
 
-    def stop(self, *, gracefully: bool) -> None:
+    def stop(self, *, gracefully: bool = False) -> None:
         """End it and all that it started: SIGTERM and some grace if asked (a fit then saves a checkpoint), SIGKILL at last."""
         if gracefully and self.process.poll() is None:
             self._signal(signal.SIGTERM)
@@ -191,37 +160,20 @@ class Process:
 
 
 class Child(Process):
-    """A contestant or a referee.
-
-    Args:
-        folder: the one folder that it may write to.
-    """
+    """A contestant or a referee; one that has finished a run takes another."""
 
     def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path) -> None:
-        self.folder = folder
         threads = request.threads or max(1, num_cores() // request.slots)
-        log = folder.with_name(f"{role}.log")
-        super().__init__(role, ("compbench.run.worker", role), peers=(peer,), env=own_places(folder), threads=threads, log=log)
+        super().__init__(role, ("compbench.run.worker", role), folder, threads=threads, peers=(peer,))
         self.begin(request)
 
     def begin(self, request: RunRequest) -> None:
-        """Send the child its run; one that has finished a run takes another."""
+        """Send the child its run."""
         Begin(request=request, folder=str(self.folder)).send(self.control)
-
-    def order(self, message: Message) -> None:
-        """Send an order.  Raises Ended where the child is gone."""
-        try:
-            message.send(self.control)
-        except Closed as error:
-            raise self.death() from error
 
 
 class Processes:
-    """A contestant and a referee, kept for runs that follow each other in the same processes.
-
-    Args:
-        folder: where each has a folder of its own, and a log beside it.
-    """
+    """A contestant and a referee, kept for runs that follow each other; each has a folder of its own in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -237,7 +189,7 @@ class Processes:
             for child in self.pair:
                 child.begin(request)
             return self.pair
-        self.close(gracefully=False)
+        self.close()
         left, right = Channel.pair()
         contestant = Child("contestant", request, left, self.folder / "contestant")
         self.pair = contestant, Child("referee", request, right, self.folder / "referee")
@@ -252,13 +204,13 @@ class Processes:
             with contextlib.suppress(Closed):  # `take` sees that it is gone
                 Finish().send(child.control)
 
-    def close(self, *, gracefully: bool) -> None:
+    def close(self, *, gracefully: bool = False) -> None:
         """End both; the contestant may first save a checkpoint."""
         if self.pair is not None:
             contestant, referee = self.pair
             self.pair = None
             contestant.stop(gracefully=gracefully)
-            referee.stop(gracefully=False)
+            referee.stop()
 
 
 def environment(threads: int) -> dict[str, str]:

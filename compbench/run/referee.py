@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,17 +14,19 @@ from compbench import devices, profiling
 from compbench.context import generator_of
 from compbench.errors import CompbenchError
 from compbench.home import Home
-from compbench.interfaces import Evaluation, Event, Request, Source
+from compbench.identity.resolve import budget_of, metrics_of, task_context, task_of
+from compbench.interfaces import Evaluation, Event, Request
 from compbench.registry import Registry
-from compbench.run.kept_samples import KEPT, SAMPLES_FILE, Recorder, write_pool
-from compbench.run.messages import WARM_UP, Evaluated, RefereeDescribed, SourceUsed
-from compbench.run.resolve import budget_of, metrics_of, task_context, task_of
+from compbench.run.messages import WARM_UP, Evaluate, Evaluated, Message, Prepared, RefereeDescribed
+from compbench.samples.pool import KEPT, SAMPLES_FILE, Recorder, write_pool
 from compbench.schemas import RunRequest, Stage
 
 if TYPE_CHECKING:
     import numpy
     from torch import Tensor
 
+Answer = Callable[[Request, str], "Tensor"]
+"""(request, stream) -> samples."""
 Note = Callable[[Request, str, "Tensor"], None]
 """Is shown each request, its stream and its checked samples."""
 CPU_BATCH = 64
@@ -33,7 +36,6 @@ VECTOR_BATCH = 8192
 """Rows of one request: a CPU's caches like small ones of images, a GPU wants to be filled, vectors cost little but steps."""
 OWN_PROCESSES = 2
 """On a GPU: the contestant and the referee.  With more, the card's energy is not the run's."""
-
 MOST_VALUE = 1e9
 """Of a sample: a larger one has diverged, and its square is no number of a record (`interfaces.LARGEST`)."""
 
@@ -60,13 +62,10 @@ class Referee:
         self.device = devices.resolve(self.request.device)
         self.precision = devices.precision(self.request.precision, self.device)
         devices.set_up(self.device, self.precision)
-        self.source: Source = self.task.source(Path(self.request.home) / "data", self.request.source)
-        references = Home(Path(self.request.home)).references
-        metrics = metrics_of(self.task, self.registry)
-        context = task_context(
-            self.request, self.source, self.device, precision=self.precision, cache=references, metrics=metrics
-        )
-        self.context = replace(context, progress=self.progress)
+        home, metrics = Home(Path(self.request.home)), metrics_of(self.task, self.registry)
+        source = self.task.source(home.data, self.request.source)
+        lent = partial(task_context, precision=self.precision, cache=home.references, metrics=metrics)
+        self.context = replace(lent(self.request, source, self.device), progress=self.progress)
         budget = budget_of(self.request, self.task)
         default = self.task.budgets[self.request.preset]
         return RefereeDescribed(
@@ -77,9 +76,16 @@ class Referee:
             device=str(self.device),
             device_class=devices.device_class(self.device),
             precision=self.precision,
-            source=SourceUsed(**self.source._asdict()),
+            source=source,
             metrics={name: metric.version for name, metric in sorted(self.context.metrics.items())},
         )
+
+    def obey(self, order: Message, answer: Answer) -> Message:
+        """Do one of the parent's orders, `Prepare` or `Evaluate`."""
+        if isinstance(order, Evaluate):
+            return self.evaluate(answer)
+        self.prepare()
+        return Prepared()
 
     def prepare(self) -> None:
         """Render, train and cache what the evaluation needs, before the contestant's clock runs."""
@@ -89,25 +95,20 @@ class Referee:
         self.stages.append(Stage(name="prepare", seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))
         self._joules = self._energy()
 
-    def evaluate(self, answer: Callable[[Request, str], Tensor]) -> Evaluated:
-        """Score a contestant.
+    def evaluate(self, answer: Answer) -> Evaluated:
+        """Score a contestant; whatever it answers is checked here.  Pictures go to the referee's folder."""
+        import torch
 
-        Args:
-            answer: (request, stream) -> samples; whatever comes back is checked here.
-
-        Returns:
-            scores, the referee's stages, and the names of the pictures in the referee's folder.
-        """
-        joules = self._energy()
-        recorder = Recorder()
+        joules, recorder = self._energy(), Recorder()
+        dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
         sampler = CheckedSampler(
             answer, self.task.event, self.request, batch=self._batch(), progress=self.progress, warm_up=self.device.type == "cuda"
         )
         sampler.note = recorder.note if self.request.keep_samples else self._note
         with profiling.timed(self.device) as clock:
             found: Evaluation = self.opened.evaluate(sampler)
-        self.stages.append(Stage(name="sample", seconds=sampler.seconds))
         score_seconds = max(0.0, clock.wall[0] - sampler.seconds)
+        self.stages.append(Stage(name="sample", seconds=sampler.seconds))
         self.stages.append(Stage(name="score", seconds=score_seconds, cpu_seconds=clock.cpu[0]))
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, picture in found.pictures.items():
@@ -120,15 +121,10 @@ class Referee:
             referee_memory_bytes=profiling.peak_memory(self.device),
             **sampler.usual()._asdict(),
             num_bytes=sampler.num_bytes,
-            peak_flops_per_second=self._peak(),
+            peak_flops_per_second=profiling.measured_peak(self.device, dtype),
             energy_joules=None if joules is None or self._joules is None else max(0.0, joules - self._joules),
             pictures=tuple(sorted(found.pictures)),
         )
-
-    def _peak(self) -> float:
-        import torch
-
-        return profiling.measured_peak(self.device, torch.bfloat16 if self.precision == "bf16" else torch.float32)
 
     def _energy(self) -> float | None:
         """Joules that the device has used, if this run has it alone."""
@@ -138,9 +134,9 @@ class Referee:
     def _batch(self) -> int:
         if self.task.event.kind == "vector":
             return VECTOR_BATCH
-        if self.task.event.kind == "trajectory" and self.device.type == "cpu":
-            return TRAJECTORY_BATCH
-        return GPU_BATCH if self.device.type == "cuda" else CPU_BATCH
+        if self.device.type == "cuda":
+            return GPU_BATCH
+        return TRAJECTORY_BATCH if self.task.event.kind == "trajectory" else CPU_BATCH
 
 
 class Usual(NamedTuple):
@@ -151,15 +147,14 @@ class Usual(NamedTuple):
 
 
 class CheckedSampler:
-    """Draws x0, asks in batches, and lets only samples of the right shape and finite values through.
+    """Draws x0, asks in batches, times each request, and lets only samples of the right shape and finite values through.
 
-    x0 depends on seed, stream and row alone, so every method gets the same noise for the same request.  Each request is timed
-    here, whatever the contestant's clock says.
+    x0 depends on seed, stream and row alone, so every method gets the same noise for the same request.
     """
 
     def __init__(
         self,
-        answer: Callable[[Request, str], Tensor],
+        answer: Answer,
         event: Event,
         request: RunRequest,
         *,
@@ -167,12 +162,10 @@ class CheckedSampler:
         progress: Callable[[str, int, int], None],
         warm_up: bool = False,
     ) -> None:
-        self._cold = warm_up
-        self.note: Note = lambda request, stream, samples: None
         self._answer, self._event, self._request, self._batch = answer, event, request, batch
-        self._progress = progress
-        self.seconds = 0.0
-        self.num_bytes = 0
+        self._progress, self._cold = progress, warm_up
+        self.note: Note = lambda request, stream, samples: None
+        self.seconds, self.num_bytes = 0.0, 0
         self._times: list[tuple[bool, int, float]] = []
 
     def __call__(
@@ -180,9 +173,7 @@ class CheckedSampler:
     ) -> Tensor:
         """Samples (B, *D) float32 on the CPU for conditions (B, F), around the `known` entries if there are any.
 
-        Raises:
-            CompbenchError: wrong shape or type, values that are not finite, or known entries that were not kept; says which
-                and how many.
+        Raises CompbenchError: wrong shape or type, values that are not finite, known entries that were not kept; and how many.
         """
         import torch
 
@@ -193,15 +184,15 @@ class CheckedSampler:
             part = slice(first, first + self._batch)
             rows = condition[part]
             x0 = torch.randn(len(rows), *self._event.shape, generator=generator)
-            given = () if known is None or known_mask is None else (known[part], known_mask[part])
+            request = Request(rows, x0, *(() if known is None or known_mask is None else (known[part], known_mask[part])))
             if self._cold:  # a GPU loads its kernels at the first request; so that one is asked twice, and counts once
-                self._answer(Request(rows, x0, *given), WARM_UP)
+                self._answer(request, WARM_UP)
                 self._cold, start = False, time.perf_counter()
             began = time.perf_counter()
-            answer = self._answer(Request(rows, x0, *given), stream)
-            self._times.append((not given, len(rows), time.perf_counter() - began))
-            parts.append(self._checked(answer, x0, *given))
-            self.note(Request(rows, x0, *given), stream, parts[-1])
+            answer = self._answer(request, stream)
+            self._times.append((request.known is None, len(rows), time.perf_counter() - began))
+            parts.append(self._checked(answer, request))
+            self.note(request, stream, parts[-1])
             self._progress(f"sample {stream}", first + len(rows), len(condition))
         made, seconds = torch.cat(parts), time.perf_counter() - start
         self.seconds += seconds
@@ -215,27 +206,25 @@ class CheckedSampler:
         largest = max(sizes, default=0)
         return Usual(largest, tuple(seconds for entry, rows, seconds in self._times if (entry, rows) == (free, largest)))
 
-    def _checked(self, samples: Tensor, x0: Tensor, known: Tensor | None = None, known_mask: Tensor | None = None) -> Tensor:
-        import torch
-
-        name = self._request.method
-        if tuple(samples.shape) != tuple(x0.shape):
-            raise CompbenchError(f"samples of '{name}' must have shape {tuple(x0.shape)}, got {tuple(samples.shape)}.")
+    def _checked(self, samples: Tensor, request: Request) -> Tensor:
+        shape, known, mask = tuple(request.x0.shape), request.known, request.known_mask
+        if tuple(samples.shape) != shape:
+            raise self._wrong(f"have shape {shape}, got {tuple(samples.shape)}.")
         if not samples.is_floating_point():
-            raise CompbenchError(f"samples of '{name}' must be floating point, got {samples.dtype}.")
+            raise self._wrong(f"be floating point, got {samples.dtype}.")
         samples = samples.float()
         finite = samples.abs() <= MOST_VALUE  # False for NaN too
         if not bool(finite.all()):
             share = 1 - finite.float().mean().item()
-            what = f"NaN, infinite or beyond {MOST_VALUE:g}"
-            raise CompbenchError(f"samples of '{name}' must be finite, {share:.1%} of the values are {what}.")
-        if known is not None and known_mask is not None and not torch.equal(samples[known_mask], known[known_mask]):
-            changed = (samples != known)[known_mask].float().mean().item()
-            raise CompbenchError(
-                f"samples of '{name}' must keep the request's known entries, {changed:.1%} of them were changed; "
-                "compbench.flow.solver.answer keeps them."
-            )
+            raise self._wrong(f"be finite, {share:.1%} of the values are NaN, infinite or beyond {MOST_VALUE:g}.")
+        if known is not None and mask is not None and bool((changed := (samples != known)[mask]).any()):
+            share = changed.float().mean().item()
+            what = f"keep the request's known entries, {share:.1%} of them were changed"
+            raise self._wrong(f"{what}; compbench.flow.solver.answer keeps them.")
         return samples
+
+    def _wrong(self, what: str) -> CompbenchError:
+        return CompbenchError(f"samples of '{self._request.method}' must {what}")
 
 
 def _png(picture: numpy.ndarray) -> bytes:

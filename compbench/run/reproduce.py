@@ -17,7 +17,7 @@ from compbench.registry import Registry
 from compbench.run.audit import Listener
 from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest, RunSpec
-from compbench.store.records import read_record
+from compbench.store.records import read_result
 from compbench.store.verification import ScorePair
 
 RELATIVE = 0.05
@@ -54,30 +54,18 @@ def reproduce(
 ) -> Reproduction:
     """Run the spec of a record file with today's code in fresh processes and an empty home, and compare.
 
-    Official data of `home` is used; judges, references and fitted models are made again.
-
-    Args:
-        path: of the record.
-        home: where the official data lies.
-        tolerance: relative, of each score.
-        threads: of the run; 0 takes as many as the record had, where this machine has them.
-        listener: called with (stage, done, total).
+    The official data of `home` is used; judges, references and fitted models are made again.  No `threads` are as many as the
+    record had, where this machine has them.
 
     Raises:
         CompbenchError: not a record of a successful run, or its spec is not what would be run here, and why.
     """
-    try:
-        record = read_record(path)
-    except CompbenchError as error:
-        raise CompbenchError(f"{path.name} {error}") from error
-    if record.status != "ok":
-        raise CompbenchError(f"{path.name} is of a run that ended as '{record.status}'; there are no scores to reproduce.")
+    record = read_result(path)
     if record.samples_only:
         raise CompbenchError(f"{path.name} is of samples only: no training was seen, so there is none to do again.")
     registry = Registry()
-    home.root.mkdir(parents=True, exist_ok=True)
+    home.data.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="reproduction-", dir=home.root) as empty:
-        home.data.mkdir(exist_ok=True)
         (Path(empty) / "data").symlink_to(home.data.resolve(), target_is_directory=True)
         threads = threads or min(record.environment.threads, num_cores())
         again = run(request_of(record.spec, Path(empty), threads), expected=record.spec, listener=listener).record
@@ -86,38 +74,26 @@ def reproduce(
 
 def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
     """The request that resolves to a spec: every setting said, and the device class by its kind."""
-    overrides = {
-        **spec.settings,
-        **{f"budget.{name}": value for name, value in spec.budget.model_dump(mode="json").items()},
-        **{f"task.{name}": value for name, value in spec.task_settings.items()},
-    }
-    return RunRequest(
-        task=spec.task,
-        method=spec.method,
-        overrides=overrides,
-        preset=spec.preset,
-        seed=spec.seed,
-        device="cpu" if spec.device_class == "cpu" else "cuda",
-        precision=spec.precision,
-        source=spec.source,
-        threads=threads,
-        home=str(home),
-    )
+    overrides = dict(spec.settings)
+    overrides |= {f"budget.{name}": value for name, value in spec.budget.model_dump(mode="json").items()}
+    overrides |= {f"task.{name}": value for name, value in spec.task_settings.items()}
+    same = {name: getattr(spec, name) for name in ("task", "method", "preset", "seed", "precision", "source")}
+    device = "cpu" if spec.device_class == "cpu" else "cuda"
+    return RunRequest(**same, overrides=overrides, device=device, threads=threads, home=str(home))
 
 
 def compare(record: Record, again: Record, *, margin: Callable[[str], float], tolerance: float) -> Reproduction:
     """Set the scores of two records beside each other; a score without a value in the first needs no second."""
-    found = {score.name: score for score in again.scores if score.value is not None}
+    found = {(score.name, score.metric_version): score.value for score in again.scores}
     compared, missing = [], []
     for score in record.scores:
         if score.value is None:
             continue
-        other = found.get(score.name)
-        if other is None or other.value is None or other.metric_version != score.metric_version:
+        if (other := found.get((score.name, score.metric_version))) is None:
             missing.append(score.name)
-            continue
-        allowed = tolerated(score, margin(score.metric), tolerance)
-        compared.append(ScorePair(name=score.name, submitted=score.value, found=other.value, tolerance=allowed))
+        else:
+            allowed = tolerated(score, margin(score.metric), tolerance)
+            compared.append(ScorePair(name=score.name, submitted=score.value, found=other, tolerance=allowed))
     return Reproduction(record, again, tuple(compared), tuple(missing))
 
 

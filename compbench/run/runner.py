@@ -14,12 +14,11 @@ from pathlib import Path
 
 from compbench.home import Home, scratch_folder
 from compbench.registry import Registry
-from compbench.run import messages
-from compbench.run.attempt import Attempt, Outcome
+from compbench.run.attempt import Attempt, Outcome, Pair
 from compbench.run.audit import Listener, Watch
-from compbench.run.cpu_time import cpu_seconds_below
-from compbench.run.pair import Pair
-from compbench.run.processes import Child, Ended, M, Processes, log_tail
+from compbench.run.messages import OF_THE_REFEREE, ContestantDescribed, M, Message, RefereeDescribed
+from compbench.run.processes import Ended, Processes, log_tail
+from compbench.run.supervisor import cpu_seconds_below
 from compbench.run.worker import GONE
 from compbench.schemas import RunRequest, RunSpec
 from compbench.store.lease import Busy, Lost
@@ -40,10 +39,9 @@ def run(
     listener: Listener = lambda stage, done, total: None,
     alarm: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Run one spec, or return its finished record.
+    """Run one spec, or return its finished record; that of this attempt is in the store, whatever its status.
 
     Args:
-        request: what was asked for.
         force: run again even if there is a finished record.
         resume: go on from the last checkpoint of the same spec.
         in_process: everything in this process, for debuggers; no time limit, no protection.
@@ -53,16 +51,13 @@ def run(
         listener: called with (stage, done, total).
         alarm: called twice a second; may raise KeyboardInterrupt, which ends the run as Ctrl-C does.
 
-    Returns:
-        the record of this attempt, whatever its status; it is in the store.
-
     Raises:
         CompbenchError: the request itself is wrong.
         Busy: the same spec is being run by another process, on this machine or another.
         Unwritable: the store cannot be written.
     """
     home = Home(Path(request.home))
-    with _processes(home, processes) as own:
+    with processes_of(home) if processes is None else contextlib.nullcontext(processes) as own:
         pair: Pair
         if in_process:
             from compbench.run.in_process import InProcessPair
@@ -73,107 +68,70 @@ def run(
         try:
             attempt = Attempt(request, home, pair, force=force, resume=resume, in_process=in_process, registry=registry)
             outcome = attempt.run(expected)
-        except Busy as busy:
-            if isinstance(busy, Lost):
-                own.close(gracefully=False)
-            else:
-                own.release()
+        except BaseException as error:
+            _let_go(own, well=isinstance(error, Busy) and not isinstance(error, Lost))
             raise
-        except BaseException:
-            own.close(gracefully=False)
-            raise
-        if outcome.record.status == "ok":
-            own.release()
-        else:
-            own.close(gracefully=False)
+        _let_go(own, well=outcome.record.status == "ok")
         return outcome
+
+
+def _let_go(processes: Processes, *, well: bool) -> None:
+    """Processes wait for the next run where all went well, and end otherwise."""
+    if well:
+        processes.release()
+    else:
+        processes.close()
 
 
 def look_up(
     request: RunRequest, processes: Processes, *, alarm: Callable[[], None] = lambda: None
 ) -> tuple[RunSpec, Outcome | None]:
-    """What a request resolves to, and its finished record if there is one; nothing is run.
-
-    The processes stay for the next: they only read plugins.
-
-    Raises:
-        CompbenchError: the request itself is wrong.
-    """
+    """What a request resolves to, and its finished record if there is one; nothing is run, and the processes stay."""
     pair = ProcessPair(request, processes, lambda stage, done, total: None, alarm)
-    attempt = Attempt(request, Home(Path(request.home)), pair, force=False, resume=False, in_process=False)
+    attempt, well = Attempt(request, Home(Path(request.home)), pair), False
     try:
-        found = attempt.find()
-    except BaseException:
-        processes.close(gracefully=False)
-        raise
-    processes.release()
+        found, well = attempt.find(), True
+    finally:
+        _let_go(processes, well=well)
     return attempt.spec, found
 
 
 @contextlib.contextmanager
 def processes_of(home: Home) -> Iterator[Processes]:
     """Processes for runs that follow each other; they end with the block."""
-    with scratch_folder(home.root) as scratch:
-        processes = Processes(scratch)
-        try:
-            yield processes
-        finally:
-            processes.close(gracefully=False)
-
-
-@contextlib.contextmanager
-def _processes(home: Home, processes: Processes | None) -> Iterator[Processes]:
-    if processes is not None:
+    with scratch_folder(home.root) as scratch, contextlib.closing(Processes(scratch)) as processes:
         yield processes
-        return
-    with processes_of(home) as own:
-        yield own
 
 
 class ProcessPair:
     """Contestant and referee as child processes."""
 
     def __init__(self, request: RunRequest, processes: Processes, listener: Listener, alarm: Callable[[], None]) -> None:
-        self._processes = processes
-        self.alarm = alarm
+        self._processes, self.alarm = processes, alarm
         self._contestant, self._referee = processes.take(request)
         self.contestant_folder, self.referee_folder = self._contestant.folder, self._referee.folder
         self.predecessors = processes.predecessors
         self.watch = Watch(listener, lambda: cpu_seconds_below(self._contestant.process.pid))
         self.deadline = time.monotonic() + request.time_limit if request.time_limit else float("inf")
 
-    def describe(self) -> tuple[messages.ContestantDescribed, messages.RefereeDescribed]:
+    def describe(self) -> tuple[ContestantDescribed, RefereeDescribed]:
         limit = min(self.deadline, time.monotonic() + DESCRIBE_SECONDS)
-        contestant = self._contestant.expect(messages.ContestantDescribed, deadline=limit, alarm=self.alarm)
-        return contestant, self._referee.expect(messages.RefereeDescribed, deadline=limit, alarm=self.alarm)
+        contestant = self._contestant.expect(ContestantDescribed, deadline=limit, alarm=self.alarm)
+        return contestant, self._referee.expect(RefereeDescribed, deadline=limit, alarm=self.alarm)
 
-    def prepare(self) -> None:
-        self._ask(self._referee, messages.Prepare(), messages.Prepared)
-
-    def open(self, order: messages.Open) -> messages.Opened:
-        return self._ask(self._contestant, order, messages.Opened)
-
-    def fit(self, order: messages.Fit) -> messages.Fitted:
-        return self._ask(self._contestant, order, messages.Fitted)
-
-    def evaluate(self) -> messages.Evaluated:
+    def ask(self, order: Message, kind: type[M]) -> M:
+        child = self._referee if isinstance(order, OF_THE_REFEREE) else self._contestant
+        child.order(order)
         try:
-            return self._ask(self._referee, messages.Evaluate(), messages.Evaluated)
+            return child.expect(kind, deadline=self.deadline, progress=self.watch, alarm=self.alarm)
         except Ended as end:
             if end.reason == GONE:  # the referee only sees that it is gone; how it died is known here
                 raise self._contestant.death() from end
             raise
 
-    def measure(self) -> messages.Measured:
-        return self._ask(self._contestant, messages.Measure(), messages.Measured)
-
-    def stop(self, *, gracefully: bool) -> None:
+    def stop(self, *, gracefully: bool = False) -> None:
         self._processes.close(gracefully=gracefully)
 
     def log(self) -> str:
         """What the contestant printed, at its end."""
         return log_tail(self._contestant.log)
-
-    def _ask(self, child: Child, order: messages.Message, kind: type[M]) -> M:
-        child.order(order)
-        return child.expect(kind, deadline=self.deadline, progress=self.watch, alarm=self.alarm)

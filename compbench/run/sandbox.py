@@ -22,7 +22,6 @@ from pathlib import Path
 
 CREATE, ADD, RESTRICT = 444, 445, 446
 """System calls landlock_create_ruleset, landlock_add_rule and landlock_restrict_self, the same on every architecture."""
-
 WRITE_FILE, READ_FILE = 1 << 1, 1 << 2
 WRITES = WRITE_FILE | sum(1 << bit for bit in range(4, 13))  # write, remove, and make anything
 REFER, TRUNCATE = 1 << 13, 1 << 14
@@ -30,17 +29,14 @@ NODES = 1 << 6 | 1 << 11
 """Making device nodes: no plugin needs one, and root could open a disk through it."""
 OF_FILES = WRITE_FILE | READ_FILE | TRUNCATE
 """Rights that a rule on a file, not a folder, may name."""
-
 NETWORK = 0b11  # bind and connect of TCP
 SCOPES = 0b11  # abstract sockets and signals stay inside
 NO_NEW_PRIVILEGES = 38  # prctl
 
 OWN_THREADS = Path("/proc/self/task")
 """Where a process names its threads (`comm`).  CUDA's library does so when it starts, and gives up where it may not."""
-
 DEVICES = ("null", "zero", "full", "random", "urandom", "shm", "nvidia*", "dri", "kfd")
-"""Of /dev, what a process inside may write to."""
-
+"""Of /dev, what torch, CUDA and Python write to: never a disk or another terminal."""
 OFF = "COMPBENCH_SANDBOX"
 
 _kept: list[int] = []
@@ -83,7 +79,8 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
         hidden = {Path(os.path.realpath(path)) for path in forbidden}
         for path in _beside(hidden):
             _allow(ruleset, path, READ_FILE)
-        for path in (*_devices(), *writable):
+        devices = (path for pattern in DEVICES for path in sorted(Path("/dev").glob(pattern)))
+        for path in (*devices, *writable):
             _allow(ruleset, Path(os.path.realpath(path)), (writes & ~NODES) | READ_FILE)
         if OWN_THREADS.is_dir():
             _kept.append(os.open(OWN_THREADS, os.O_PATH | os.O_CLOEXEC))
@@ -92,12 +89,6 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
         _call(RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
     finally:
         os.close(ruleset)
-
-
-def _devices() -> Iterator[Path]:
-    """Devices that torch, CUDA and Python write to: never a disk or another terminal."""
-    for pattern in DEVICES:
-        yield from sorted(Path("/dev").glob(pattern))
 
 
 def _beside(hidden: set[Path]) -> Iterator[Path]:

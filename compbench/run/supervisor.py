@@ -19,16 +19,11 @@ from typing import NoReturn
 
 STOP = signal.SIGUSR1
 """What the parent sends a supervisor to have everything below it killed."""
-
 PARENT_DIED, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
 
 def fork_under_supervisor(*descriptors: int) -> None:
-    """Fork; the child returns, the other process becomes its supervisor and never does.
-
-    Args:
-        descriptors: open files that only the child keeps.
-    """
+    """Fork; the child returns, and keeps `descriptors` alone; the other process becomes its supervisor and never does."""
     _control(ADOPT_ORPHANS, 1)
     parent, supervisor = os.getppid(), os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})  # it waits until there is a child to stop
@@ -56,10 +51,9 @@ def _watch(child: int, parent: int) -> NoReturn:
     _control(PARENT_DIED, STOP)
     if os.getppid() != parent:
         stop(STOP, None)
-    while True:
+    ended = status = 0
+    while ended != child:
         ended, status = os.wait()
-        if ended == child:
-            break
     _kill_the_rest()
     if os.WIFSIGNALED(status):
         fatal = os.WTERMSIG(status)
@@ -73,22 +67,33 @@ def _kill_the_rest() -> None:
     """Kill children until there are none; those of a killed one become ours."""
     with contextlib.suppress(ChildProcessError):
         while True:
-            for orphan in _children():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(orphan, signal.SIGKILL)
+            for pid, (parent, _) in process_table().items():
+                if parent == os.getpid():
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
             os.wait()
 
 
-def _children() -> list[int]:
-    """Process ids of this process's children."""
-    own = os.getpid()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                if int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == own:
-                    found.append(int(entry.name))
+def process_table(table: Path = Path("/proc")) -> dict[int, tuple[int, int]]:
+    """Of each process its parent, and the clock ticks of CPU time that it and its ended children used; Linux's."""
+    found = {}
+    for stat in table.glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            words = stat.read_text("utf-8", "replace").rsplit(")", 1)[1].split()  # a name may hold anything
+            found[int(stat.parent.name)] = int(words[1]), sum(map(int, words[11:15]))
     return found
+
+
+def cpu_seconds_below(top: int, table: Path = Path("/proc")) -> float | None:
+    """User and system time of a process, of all that descend from it and of those of them that have ended; None if not known."""
+    known = process_table(table)
+    if top not in known:
+        return None
+    own, found = {top}, [top]
+    while found:
+        found = [pid for pid, (parent, _) in known.items() if parent in found and pid not in own]
+        own.update(found)
+    return sum(known[pid][1] for pid in own) / os.sysconf("SC_CLK_TCK")
 
 
 def main(count: int, module: str, *words: str) -> None:

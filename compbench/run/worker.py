@@ -6,15 +6,14 @@ error belong to the plugin and go to a log.
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from compbench import devices
@@ -22,21 +21,7 @@ from compbench.errors import Cancelled, CompbenchError, Refused
 from compbench.home import Home
 from compbench.run import messages, sandbox
 from compbench.run.channel import Channel, Closed, Frame, Garbled
-from compbench.run.messages import (
-    Begin,
-    Evaluate,
-    Failed,
-    Finish,
-    Fit,
-    Measure,
-    Open,
-    Prepare,
-    Prepared,
-    Progress,
-    Sample,
-    Samples,
-    parsed,
-)
+from compbench.run.messages import Begin, Failed, Finish, Progress, Sample, Samples, parsed, receive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +34,7 @@ REQUEST_BYTES = 2**33
 """Largest request of the referee, whom a contestant trusts."""
 SLACK_BYTES = 2**16
 """Of an answer, beside its numbers: the header of its tensors."""
+GONE = "the contestant's process ended while it was asked for samples"
 
 _sandboxed: list[Path] = []
 """The folder that this process is confined to; at most one."""
@@ -58,14 +44,9 @@ class ProgressReporter:
     """Sends a child's progress, at most five times a second, and keeps whether it was asked to stop."""
 
     def __init__(self, control: Channel) -> None:
-        self._control = control
-        self._last = 0.0
-        self._stop = False
-        signal.signal(signal.SIGTERM, self._note)
+        self._control, self._last, self._stop = control, 0.0, False
+        signal.signal(signal.SIGTERM, lambda number, frame: setattr(self, "_stop", True))
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        self._stop = True
 
     def cancelled(self) -> bool:
         return self._stop
@@ -77,35 +58,25 @@ class ProgressReporter:
             Progress(stage=stage, done=max(0, int(done)), total=max(0, int(total))).send(self._control)
 
 
-def main(role: str, control_descriptor: int, peer_descriptor: int) -> int:
+def main(role: str, control_descriptor: int, peer_descriptor: int) -> None:
     """Serve the parent's runs, one after the other, until it goes away; a run that fails is the last."""
-    control = Channel.of_descriptor(control_descriptor)
-    peer = Channel.of_descriptor(peer_descriptor)
+    control, peer = map(Channel.of_descriptor, (control_descriptor, peer_descriptor))
     serve = _serve_contestant if role == "contestant" else _serve_referee
-    try:
-        while True:  # one run after the other, as long as all goes well
-            begin = messages.receive(control, Begin)
-            with _failures_sent(control):
-                serve(begin, control, peer, ProgressReporter(control))
-    except Closed:
-        return 3
-    except _Failed:
-        return 1
+    with failures_sent(control):
+        while True:
+            serve(receive(control, Begin), control, peer, ProgressReporter(control))
 
 
-class _Failed(Exception):
-    """A run failed, and the parent has the reason."""
-
-
-@contextmanager
-def _failures_sent(control: Channel) -> Iterator[None]:
+@contextlib.contextmanager
+def failures_sent(control: Channel) -> Iterator[None]:
+    """Send the parent what ends this process, and end it."""
     try:
         yield
     except Closed:
-        raise
+        sys.exit(3)
     except BaseException as error:
         explain(error).send(control)
-        raise _Failed from error
+        sys.exit(1)
 
 
 def explain(error: BaseException) -> Failed:
@@ -122,13 +93,10 @@ def explain(error: BaseException) -> Failed:
 
 
 def _status(error: BaseException) -> Literal["failed", "oom", "killed", "refused"]:
-    name = type(error).__name__
-    if isinstance(error, Refused):
-        return "refused"
-    if isinstance(error, Cancelled):
-        return "killed"
-    out_of_memory = isinstance(error, MemoryError) or name == "OutOfMemoryError" or "can't allocate memory" in str(error)
-    return "oom" if out_of_memory else "failed"
+    if isinstance(error, Refused | Cancelled):
+        return "refused" if isinstance(error, Refused) else "killed"
+    out_of_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return "oom" if out_of_memory or "can't allocate memory" in str(error) else "failed"
 
 
 def _serve_contestant(begin: Begin, control: Channel, peer: Channel, reporter: ProgressReporter) -> None:
@@ -151,16 +119,10 @@ def _serve_contestant(begin: Begin, control: Channel, peer: Channel, reporter: P
                     except Closed:
                         selector.unregister(peer.socket)
                     continue
-                order = messages.receive(control, Open, Fit, Measure, Finish)
+                order = receive(control, messages.Open, messages.Fit, messages.Measure, Finish)
                 if isinstance(order, Finish):
                     return
-                _obey(contestant, order).send(control)
-
-
-def _obey(contestant: Contestant, order: messages.Message) -> messages.Message:
-    if isinstance(order, Open):
-        return contestant.open(order)
-    return contestant.fit(order) if isinstance(order, Fit) else contestant.measure()
+                contestant.obey(order).send(control)
 
 
 def _answer(contestant: Contestant, frame: Frame, peer: Channel) -> None:
@@ -171,8 +133,7 @@ def _answer(contestant: Contestant, frame: Frame, peer: Channel) -> None:
     assert isinstance(order, Sample)
     request = Request(asked["condition"], asked["x0"], asked.get("known"), asked.get("known_mask"))
     try:
-        samples = contestant.sample(request, stream=order.stream)
-        Samples().send(peer, {"samples": samples})
+        Samples().send(peer, {"samples": contestant.sample(request, order.stream)})
     except Closed:
         raise
     except Exception as error:
@@ -184,12 +145,8 @@ def _serve_referee(begin: Begin, control: Channel, peer: Channel, reporter: Prog
 
     referee = Referee(begin.request, Path(begin.folder), progress=reporter.progress)
     referee.describe().send(control)
-    while not isinstance(order := messages.receive(control, Prepare, Evaluate, Finish), Finish):
-        if isinstance(order, Prepare):
-            referee.prepare()
-            Prepared().send(control)
-        else:
-            referee.evaluate(lambda asked, stream: ask(peer, asked, stream)).send(control)
+    while not isinstance(order := receive(control, *messages.OF_THE_REFEREE, Finish), Finish):
+        referee.obey(order, lambda asked, stream: ask(peer, asked, stream)).send(control)
 
 
 def confine(home: Home, folder: Path) -> None:
@@ -208,9 +165,6 @@ class ContestantFailed(CompbenchError):
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.reason or "the contestant failed")
         self.failed = failed
-
-
-GONE = "the contestant's process ended while it was asked for samples"
 
 
 def ask(peer: Channel, request: Request, stream: str) -> Tensor:
@@ -232,4 +186,4 @@ def ask(peer: Channel, request: Request, stream: str) -> Tensor:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -4,106 +4,75 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
 
-from compbench.errors import CompbenchError
-from compbench.files import Json
+from compbench.errors import CompbenchError, first_of
+from compbench.files import Json, nesting
 from compbench.schemas import RECORD_FORMAT, Record
 
 MAX_RECORD_BYTES = 4 * 2**20
 """A record is some kilobytes; anything larger is not one."""
-
 MAX_NESTING = 200
 """Lists and objects inside each other, as in pydantic's own reader; Python's would go by how much of its stack is left."""
-
-BESIDE_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++')
-
 DIGEST = b'\n "digest": "'
 """How the line with the digest begins.  No string of a record holds a line break, and nested names stand deeper."""
-
-
-def _with_sandbox(raw: dict[str, Json]) -> dict[str, Json]:
-    """Format 2 did not say what stood around the contestant, nor why speeds were dropped: nothing did, none were."""
-    return {**raw, "format": 3}
 
 
 def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
     """Format 3 counted no weight of stacked experts, so how many parameters their mixtures had is not known."""
     profile, method = raw.get("profile"), (raw.get("spec") or {}).get("method")
     if method in ("ddm", "dfd", "dcfm-a") and isinstance(profile, dict):
-        raw = {**raw, "profile": {**profile, "parameters": None}}
-    return {**raw, "format": 4}
+        raw["profile"] = {**profile, "parameters": None}
+    return raw
 
 
-def _with_other_cores(raw: dict[str, Json]) -> dict[str, Json]:
-    """Format 4 did not say what other processes took of the machine: not known."""
-    return {**raw, "format": 5}
+def _with_code(raw: dict[str, Any]) -> dict[str, Any]:
+    """Format 5 knew no meaning of code and no commit, and called the sandbox a fence.
 
-
-def _with_code(raw: dict[str, Json]) -> dict[str, Json]:
-    """Format 5 hashed the bytes of the method's file only, and knew no commit; the meaning of its code is not known.
-
-    Its peak was measured once, beside others: a share above 1 shows that it was none, and is dropped.  What stood around the
-    contestant was called a fence.
+    Its peak was measured once, beside others: a share above 1 shows that it was none, and is dropped.
     """
     environment, profile = raw.get("environment"), raw.get("profile")
     if isinstance(environment, dict) and "fence" in environment:
-        known = {name: value for name, value in environment.items() if name != "fence"}
-        raw = {**raw, "environment": {**known, "sandbox": environment["fence"]}}
+        raw["environment"] = {("sandbox" if name == "fence" else name): value for name, value in environment.items()}
     if isinstance(profile, dict):
-        shares = [name for name in ("share_of_peak_training", "share_of_peak_sampling") if _above_one(profile.get(name))]
-        raw = {**raw, "profile": {**profile, **dict.fromkeys([*shares, *(["peak_flops_per_second"] if shares else [])])}}
-    return {**raw, "format": 6}
+        found = {name: profile.get(name) for name in ("share_of_peak_training", "share_of_peak_sampling")}
+        wrong = [name for name, share in found.items() if isinstance(share, int | float) and share > 1]
+        raw["profile"] = {**profile, **dict.fromkeys([*wrong, *(["peak_flops_per_second"] if wrong else [])])}
+    return raw
 
 
-def _with_origin(raw: dict[str, Json]) -> dict[str, Json]:
-    """Format 6 knew only runs that fitted, sampled and scored."""
-    return {**raw, "format": 7}
-
-
-def _above_one(value: object) -> bool:
-    return isinstance(value, int | float) and value > 1
-
-
-MIGRATIONS: dict[int, Callable[[dict[str, Json]], dict[str, Json]]] = {
-    2: _with_sandbox,
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    2: dict,  # 3, 5 and 7 say more (sandbox, other processes, samples alone), which is not known of older records
     3: _with_experts_counted,
-    4: _with_other_cores,
+    4: dict,
     5: _with_code,
-    6: _with_origin,
+    6: dict,
 }
-"""format -> function that turns a record of that format into the next.  Format 1 had no digest, and is read no more."""
+"""format -> what makes a record of that format one of the next.  Format 1 had no digest, and is read no more."""
 
 
 def parse(content: bytes) -> Record:
     """A record from its bytes, migrated to the present format.
 
-    Args:
-        content: of the file.
-
-    Raises:
-        CompbenchError: not a record of a format that this version reads, and what is wrong with it; or not what was
-            written: the digest is another.
+    Raises CompbenchError: no record of a format that this version reads, and why; or its digest is that of another.
     """
     if len(content) > MAX_RECORD_BYTES:
         raise CompbenchError(f"is {len(content)} bytes long; a record has at most {MAX_RECORD_BYTES}.")
     try:
         if (record := _of_present_format(content)) is not None:
             return record
-        _check_nesting(content)
+        if nesting(content) > MAX_NESTING:
+            raise CompbenchError(f"is nested deeper than {MAX_NESTING}; no record is.")
         raw = json.loads(content)
         if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
             raise CompbenchError("is not a record: it has no format number.")
         _check_digest(content, raw)
         return Record.model_validate(_migrated(raw))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise CompbenchError(f"is not a record: {where}: {first['msg']}.") from error
+        raise CompbenchError(f"is not a record: {first_of(error)}.") from error
     except ValueError as error:
         raise CompbenchError(f"is not JSON: {str(error)[:120]}.") from error
 
@@ -129,15 +98,6 @@ def _of_present_format(content: bytes) -> Record | None:
     return record if record.format == RECORD_FORMAT and "format" in record.model_fields_set else None
 
 
-def _check_nesting(content: bytes) -> None:
-    """Refuses what Python's reader could only fail on, so that a file's answer does not depend on who asks."""
-    depth = 0
-    for bracket in BESIDE_BRACKETS.sub(b"", content):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > MAX_NESTING:
-            raise CompbenchError(f"is nested deeper than {MAX_NESTING}; no record is.")
-
-
 def _check_digest(content: bytes, raw: dict[str, Any]) -> None:
     """Takes the digest out of an object; other spacing, as of a formatter, is no other record."""
     digest = raw.pop("digest", None)
@@ -161,7 +121,7 @@ def _migrated(raw: dict[str, Any]) -> dict[str, Any]:
     while raw["format"] < RECORD_FORMAT:
         if raw["format"] not in MIGRATIONS:
             raise CompbenchError(f"has format {raw['format']}, which this compbench does not read.")
-        raw = MIGRATIONS[raw["format"]](raw)
+        raw = {**MIGRATIONS[raw["format"]](raw), "format": raw["format"] + 1}
     return raw
 
 

@@ -42,14 +42,25 @@ class Lost(Busy):
 class Lease:
     """A lease that this process holds until `release`."""
 
-    def __init__(self, path: Path, lock: SoftFileLease) -> None:
-        self.path, self._lock = path, lock
+    def __init__(self, path: Path, cancel: Callable[[], bool], *, beat: float, dead: float) -> None:
+        poll = min(POLL_SECONDS, beat)
+        self.path = path
+        self._lock = SoftFileLease(
+            str(path), lease_duration=dead, heartbeat_interval=beat, thread_local=False, poll_interval=poll
+        )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=LONGEST_SECONDS, cancel_check=cancel)
+        except (Timeout, LeaseSettingsMismatch) as error:
+            raise Busy(path, _holder_of(path)) from error
+        except OSError as error:
+            raise Unwritable.of(path, error) from error
 
     def check(self) -> None:
         """Raise Lost if another process took this one for dead (it was suspended, or cut off from the disk)."""
         if self._lock.compromise is not None:
-            holder = holder_of(self.path) or "unknown"
-            raise Lost(self.path, holder, "the run was taken over by another process after a long silence; its record counts.")
+            message = "the run was taken over by another process after a long silence; its record counts."
+            raise Lost(self.path, _holder_of(self.path), message)
 
     def release(self) -> None:
         """Give it back; the file is gone afterwards."""
@@ -62,7 +73,6 @@ def take(
     """Take a lease.  Returns at once, or, if another machine's lies there, once it is known whether its holder lives.
 
     Args:
-        path: its file.
         alarm: called while waiting; may raise to give up.
         beat: seconds between refreshes.
         dead: seconds of silence after which a holder counts as dead; the same for all who share the folder.
@@ -74,41 +84,17 @@ def take(
     first = _refreshed(path)
 
     def lives() -> bool:
+        """A dead holder on this machine would have been replaced at once."""
         alarm()
         refreshed = _refreshed(path)
-        return refreshed is not None and (refreshed != first or _is_local(path))
+        return refreshed is not None and (refreshed != first or _facts(path).get("host") == socket.gethostname())
 
-    return _acquired(path, lives, beat=beat, dead=dead)
+    return Lease(path, lives, beat=beat, dead=dead)
 
 
-def wait(path: Path, *, alarm: Callable[[], None], beat: float = BEAT_SECONDS, dead: float = DEAD_SECONDS) -> None:
+def wait(path: Path, *, alarm: Callable[[], object]) -> None:
     """Wait until no living process holds a lease.  `alarm` is called meanwhile; it may raise to give up."""
-
-    def never() -> bool:
-        alarm()
-        return False
-
-    _acquired(path, never, beat=beat, dead=dead).release()
-
-
-def holder_of(path: Path) -> str:
-    """`process 12 on HOST`, or "" where no one holds the lease."""
-    facts = _facts(path)
-    return f"process {facts['pid']} on {facts['host']}" if {"pid", "host"} <= facts.keys() else ""
-
-
-def _acquired(path: Path, cancel: Callable[[], bool], *, beat: float, dead: float) -> Lease:
-    lock = SoftFileLease(
-        str(path), lease_duration=dead, heartbeat_interval=beat, thread_local=False, poll_interval=min(POLL_SECONDS, beat)
-    )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=LONGEST_SECONDS, cancel_check=cancel)
-    except (Timeout, LeaseSettingsMismatch) as error:
-        raise Busy(path, holder_of(path) or "unknown") from error
-    except OSError as error:
-        raise Unwritable.of(path, error) from error
-    return Lease(path, lock)
+    Lease(path, lambda: bool(alarm()), beat=BEAT_SECONDS, dead=DEAD_SECONDS).release()
 
 
 def _refreshed(path: Path) -> tuple[int, int] | None:
@@ -119,9 +105,9 @@ def _refreshed(path: Path) -> tuple[int, int] | None:
         return None
 
 
-def _is_local(path: Path) -> bool:
-    """Whether the holder is on this machine: a dead one would have been replaced at once."""
-    return _facts(path).get("host") == socket.gethostname()
+def _holder_of(path: Path) -> str:
+    facts = _facts(path)
+    return f"process {facts['pid']} on {facts['host']}" if {"pid", "host"} <= facts.keys() else "unknown"
 
 
 def _facts(path: Path) -> dict[str, str]:

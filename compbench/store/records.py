@@ -7,9 +7,9 @@ import gc
 import glob
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from compbench.errors import CompbenchError, Unwritable
 from compbench.files import read_limited, write_atomically
@@ -20,12 +20,13 @@ from compbench.store.validate import check_known, check_place, check_scores
 
 SAMPLES = "samples.png"
 """How the name of a sample grid ends."""
-
 MAX_PICTURE_BYTES = 8 * 2**20
 """A sample grid is some hundred kilobytes, and is embedded in the board's page."""
-
 RESERVED = ".reserved"
 """Suffix of the empty dot-file that keeps an attempt's name while its files are being written."""
+
+
+T = TypeVar("T")
 
 
 class Taken(CompbenchError):
@@ -42,53 +43,62 @@ class Problem(NamedTuple):
 def read_record(path: Path) -> Record:
     """The record in a file; every other way to one leads through here.
 
-    Raises:
-        CompbenchError: it is not what compbench wrote there, and why: not whole or changed, of another place or with a forged
-            identity, or with scores that cannot be.
+    Raises CompbenchError: it is not what compbench wrote there (changed, of another place, forged, impossible), and why.
     """
     try:
         record = parse(read_limited(path, MAX_RECORD_BYTES))
         check_place(record, path)
         check_scores(record)
-    except RecursionError as error:
-        raise CompbenchError("is nested without end.") from error
+        return record
     except CompbenchError as error:
         raise CompbenchError(clean(str(error))) from error  # it may quote what stands in the file
+
+
+def read_result(path: Path) -> Record:
+    """The record of a successful run in a file that a user named.  Raises CompbenchError: it is none, and why."""
+    try:
+        record = read_record(path)
+    except CompbenchError as error:
+        raise CompbenchError(f"{path.name} {error}") from error
+    if record.status != "ok":
+        raise CompbenchError(f"{path.name} is of a run that ended as '{record.status}': it has no scores.")
     return record
 
 
-def read_records(paths: Iterable[Path]) -> tuple[list[Record], list[Problem]]:
-    """All records among some files, and what is none; a bad file never hides the good ones.
+def read_artifact(folder: Path, artifact: Artifact) -> bytes:
+    """What a record names beside it.  Raises CompbenchError: it cannot be read, or is another."""
+    content = read_limited(folder / artifact.name, MAX_PICTURE_BYTES)
+    if hashlib.sha256(content).hexdigest() != artifact.sha256:
+        raise CompbenchError("is not the file that its record names: its hash is another.")
+    return content
 
-    Ten thousand are read and checked in some seconds of CPU time.
 
-    Args:
-        paths: record files, in any order.
-
-    Returns:
-        records and problems, each sorted by path; a problem's reason is one line.
-    """
-    records, problems = [], []
+def read_all(paths: Iterable[Path], read: Callable[[Path], T]) -> tuple[list[T], list[Problem]]:
+    """What is read of some files, and those that cannot be, in order; a bad file never hides the good ones."""
+    found, problems = [], []
     with collector_paused():
         for path in sorted(paths, key=str):
             try:
-                records.append(read_record(path))
+                found.append(read(path))
             except CompbenchError as error:
-                problems.append(Problem(path, str(error)))
-    return records, problems
+                problems.append(Problem(path, clean(str(error))))
+    return found, problems
+
+
+def read_records(paths: Iterable[Path]) -> tuple[list[Record], list[Problem]]:
+    """All records among some files, and what is none."""
+    return read_all(paths, read_record)
 
 
 def read_published(folder: Path) -> tuple[list[Record], list[Problem]]:
     """What a board may show of a folder: records that also contradict nothing that is known of our tasks and metrics."""
-    found, problems = read_records(Store(folder).paths())
-    kept = []
-    for record in found:
-        try:
-            check_known(record)
-            kept.append(record)
-        except CompbenchError as error:
-            problems.append(Problem(folder / f"{record.name}.json", str(error)))
-    return kept, problems
+
+    def read(path: Path) -> Record:
+        record = read_record(path)
+        check_known(record)
+        return record
+
+    return read_all(Store(folder).paths(), read)
 
 
 @contextlib.contextmanager
@@ -115,18 +125,17 @@ class Store:
         return [self.folder / name for name in sorted(names) if name.endswith(".json") and not name.startswith(".")]
 
     def read(self) -> tuple[list[Record], list[Problem]]:
-        """All records, and what lies among them that is none; a bad file never hides the good ones."""
+        """All records, and what lies among them that is none."""
         return read_records(self.paths())
 
-    def attempts(self, identity: str) -> Iterator[Record]:
+    def attempts(self, identity: str) -> list[Record]:
         """Records of one run, oldest first.  Bad files are passed over (`board` reports them)."""
         found, _ = read_records(path for path in self.folder.glob(f"*.{identity[:12]}.*.json") if not path.name.startswith("."))
-        return iter(sorted((one for one in found if one.identity == identity), key=lambda record: record.attempt))
+        return sorted((one for one in found if one.identity == identity), key=lambda record: record.attempt)
 
     def finished(self, identity: str) -> Record | None:
         """The latest successful record of a run."""
-        done = [record for record in self.attempts(identity) if record.status == "ok"]
-        return done[-1] if done else None
+        return next((record for record in reversed(self.attempts(identity)) if record.status == "ok"), None)
 
     def may_have(self, request: RunRequest) -> bool:
         """Whether there is a record of such a name: without one, the run cannot have been finished."""
@@ -149,18 +158,9 @@ class Store:
             reserved.unlink(missing_ok=True)
 
     def write(self, record: Record, artifacts: dict[str, bytes] | None = None) -> Path:
-        """Write artifacts first, then the record that names them; an attempt is never overwritten.
+        """Write artifacts (suffix -> bytes) first, then the record that names them; its path.  Nothing is ever overwritten.
 
-        Args:
-            record: the record; its `artifacts` are filled in here.
-            artifacts: suffix -> bytes, as in "samples.png".
-
-        Returns:
-            path of the record.
-
-        Raises:
-            Taken: this attempt is there already, or is just being written.
-            Unwritable: the record was not written.
+        Raises Taken: this attempt is there already, or is just being written; Unwritable: the record was not written.
         """
         path = self.folder / f"{record.name}.json"
         with self._reserved(path):
@@ -171,6 +171,13 @@ class Store:
                 named.append(Artifact(name=name, sha256=hashlib.sha256(content).hexdigest()))
             write_atomically(path, dump(record.model_copy(update={"artifacts": tuple(named)})))
         return path
+
+    def write_next(self, record: Record, artifacts: dict[str, bytes]) -> Path:
+        """Write it as the next attempt; records of the same run may come in from elsewhere meanwhile."""
+        while True:
+            with contextlib.suppress(Taken):
+                return self.write(record, artifacts)
+            record = record.model_copy(update={"attempt": self.next_attempt(record.identity)})
 
     @contextlib.contextmanager
     def _reserved(self, path: Path) -> Iterator[None]:
@@ -197,21 +204,12 @@ class Store:
 
     def picture(self, record: Record) -> bytes | None:
         """The sample grid of a record, if it is there and is what the record says."""
-        grid = self.sample_grid(record)
-        if grid is None:
-            return None
         with contextlib.suppress(CompbenchError):
-            content = read_limited(self.folder / grid.name, MAX_PICTURE_BYTES)
-            if hashlib.sha256(content).hexdigest() == grid.sha256:
-                return content
+            return read_artifact(self.folder, grid) if (grid := self.sample_grid(record)) else None
         return None
 
     def find(self, text: str) -> Path:
-        """The record that a user means: a path, a file name, or the beginning of an identity.
-
-        Raises:
-            CompbenchError: none, or more than one.
-        """
+        """The record that a user means: a path, or a part of a name.  Raises CompbenchError: none, or more than one."""
         if Path(text).is_file():
             return Path(text)
         found = [path for path in self.paths() if text in path.name]

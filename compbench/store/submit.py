@@ -6,8 +6,6 @@ Everything is checked before anything is written, and nothing that is there alre
 from __future__ import annotations
 
 import contextlib
-import glob
-import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +16,8 @@ from compbench.identity.meaning import differing
 from compbench.registry import NOTEBOOK, Registry
 from compbench.schemas import Record
 from compbench.store import verification
-from compbench.store.records import MAX_PICTURE_BYTES, read_record
+from compbench.store.format import MAX_RECORD_BYTES
+from compbench.store.records import Store, read_artifact, read_record
 from compbench.store.validate import check_costs, check_known
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -27,7 +26,7 @@ RESULTS = ("ok", "failed", "timeout", "oom")
 
 
 class Submission(NamedTuple):
-    """One record and its files, checked; and which parts of its code are others today (`meaning.differing`)."""
+    """One record and its files, checked, and which parts of its code are others today."""
 
     path: Path
     record: Record
@@ -43,13 +42,9 @@ class LaidOut(NamedTuple):
 
 
 def checked(path: Path, registry: Registry) -> Submission:
-    """A record that may be handed in.
-
-    Raises:
-        CompbenchError: why not, naming the file, and what to do.
-    """
+    """A record that may be handed in.  Raises CompbenchError: why not, naming the file, and what to do."""
     try:
-        files = {path.name: read_limited(path, MAX_PICTURE_BYTES)}
+        files = {path.name: read_limited(path, MAX_RECORD_BYTES)}
         record = read_record(path)
         check_costs(record)
         check_known(record)
@@ -66,10 +61,9 @@ def with_other_attempts(paths: Iterable[Path]) -> list[Path]:
     """The paths, and all other attempts at the same runs beside them that are results: failures are published too."""
     found = set(paths)
     for path in list(found):
-        for other in path.parent.glob(f"{glob.escape(path.stem.rpartition('.')[0])}.*.json"):
-            with contextlib.suppress(CompbenchError):
-                if read_record(other).status in RESULTS:
-                    found.add(other)
+        with contextlib.suppress(CompbenchError):
+            others = Store(path.parent).attempts(read_record(path).identity)
+            found.update(path.with_name(f"{one.name}.json") for one in others if one.status in RESULTS)
     return sorted(found)
 
 
@@ -78,22 +72,21 @@ def lay_out(
 ) -> LaidOut:
     """Copy records and pictures to leaderboards/records, and declare their training data in leaderboards/levels.
 
-    Raises:
-        CompbenchError: not a folder of leaderboards, or it has another record or declaration of that name; nothing is written.
+    Raises CompbenchError: no folder of leaderboards, or another record or declaration of that name; nothing is written then.
     """
     store, folder = leaderboards / "records", leaderboards / "levels"
     if not store.is_dir():
         raise CompbenchError(f"{leaderboards} has no folder 'records'; --to wants the repository's folder 'leaderboards'.")
     wanted = {store / name: content for one in submissions for name, content in one.files.items()}
-    for path, content in wanted.items():
-        if path.exists() and path.read_bytes() != content:
+    known = tuple(path for path in wanted if path.exists())
+    for path in known:
+        if path.read_bytes() != wanted[path]:
             raise CompbenchError(
                 f"{path} is there already with other content, and records never change: someone ran the same spec before. "
                 "To vouch for it, use `compbench reproduce`."
             )
     for one in submissions:
-        verification.check_declaration(one.path, folder, training_data=training_data, note=note)
-    known = tuple(path for path in wanted if path.exists())
+        verification.declaration(one.path, folder, training_data=training_data, note=note)
     for path, content in sorted(wanted.items(), key=lambda item: item[0].suffix == ".json"):  # a record comes after its pictures
         if path not in known:
             write_atomically(path, content)
@@ -151,11 +144,9 @@ def _artifacts(record: Record, folder: Path) -> dict[str, bytes]:
     files = {}
     for artifact in record.artifacts:
         try:
-            content = read_limited(folder / artifact.name, MAX_PICTURE_BYTES)
+            content = read_artifact(folder, artifact)
         except CompbenchError as error:
             raise CompbenchError(f"names {artifact.name}, which {error}") from error
-        if hashlib.sha256(content).hexdigest() != artifact.sha256:
-            raise CompbenchError(f"names {artifact.name}, whose content is another.")
         if not artifact.name.endswith(".png") or not content.startswith(PNG):
             raise CompbenchError(f"names {artifact.name}, which is no PNG.")
         files[artifact.name] = content

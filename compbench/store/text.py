@@ -18,14 +18,3 @@ def text(value: str) -> str:
     """One line of a record's text, which a spreadsheet must not take for a formula."""
     value = clean(value)
     return f"'{value}" if value.startswith(FORMULA) else value
-
-
-def contrast(was: str, now: str, most: int = 200) -> tuple[str, str]:
-    """Two long texts from where they begin to differ, each cut to `most` characters: what is left out of both is the same."""
-    start = next((place for place, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]), min(len(was), len(now)))
-    start = max(0, start - most // 4) if max(len(was), len(now)) > most else 0
-    return _excerpt(was, start, most), _excerpt(now, start, most)
-
-
-def _excerpt(value: str, start: int, most: int) -> str:
-    return ("…" if start else "") + value[start : start + most] + ("…" if len(value) > start + most else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,11 @@ from compbench.schemas import Record
 
 SHARES = frozenset({"mode_share", "precision", "recall", "success_rate", "feasibility", "trivial_rate", "execution_ceiling"})
 """Metrics that count samples: k of n.  So does every metric whose name ends with `accuracy`."""
-
 ROUNDING = 1e-3
 """A share is a mean of zeros and ones in single precision: k comes back from it to this much, for n up to ten thousand."""
-
 RATE_FACTOR, RATE_SECONDS = 4.0, 1.0
 """How far (steps) / (steps/s) may be from the fit's seconds.  The rate is a median over windows, the seconds hold all of them:
 of 640 honest records on a busy machine the ratio was between 0.32 and 1.45."""
-
 SUM_SHARE, SUM_SECONDS = 1.02, 1.0
 """Stages follow each other, so together they take no longer than the whole, up to what two clocks differ by."""
 
@@ -45,7 +41,7 @@ def check_scores(record: Record) -> None:
     if len({score.name for score in record.scores}) < len(record.scores):
         raise CompbenchError("has two scores of one name.")
     for score in record.scores:
-        if _is_share(score):
+        if score.metric in SHARES or score.metric.endswith("accuracy"):
             _check_share(score)
         if score.by_cell:
             _check_cells(score)
@@ -53,33 +49,38 @@ def check_scores(record: Record) -> None:
 
 def check_costs(record: Record) -> None:
     """Raise CompbenchError if the costs contradict each other."""
-    for problem in _impossible_costs(record):
-        raise CompbenchError(problem)
+    profile = record.profile
+    for name in ("share_of_peak_training", "share_of_peak_sampling"):
+        if (share := getattr(profile, name) or 0.0) > 1:
+            raise CompbenchError(f"has a {name.replace('_', ' ')} of {share:.3g}, and no share of a peak is above 1.")
+    rate, seconds = profile.train_steps_per_second, profile.seconds("fit")
+    if rate and seconds:
+        counts = {profile.train_steps or record.spec.budget.train_steps, sum(silo.steps for silo in profile.silos)} - {0}
+        if not any(_agree(count / rate, seconds, compiles=record.spec.device_class != "cpu") for count in counts):
+            raise CompbenchError(f"says {rate:.4g} training steps/s, and {max(counts)} steps in a fit of {seconds:.4g} s.")
+    shared = seconds if "fit shared" in record.notes else 0.0  # another run's seconds
+    stages = sum(stage.seconds for stage in profile.stages) - shared
+    if record.seconds and stages > SUM_SHARE * record.seconds + SUM_SECONDS:
+        raise CompbenchError(f"has stages of {stages:.4g} s in a run of {record.seconds:.4g} s.")
 
 
 def check_known(record: Record) -> None:
-    """Raise CompbenchError if a record contradicts what this compbench knows of its own tasks and metrics.
+    """Raise CompbenchError if a record claims another version or direction than our own tasks and metrics have.
 
-    A record that claims a version from the future, or that higher is better where lower is, would push the honest ones aside.
-    Only what is shipped with compbench itself is asked, so that a board does not depend on whose plugins are installed.
+    It would push the honest ones aside.  Of what others install nothing is asked: no board depends on it.
     """
-    task = _shipped()("tasks", record.spec.task)
+    task = _shipped("tasks", record.spec.task)
     if task is not None and record.spec.task_version > task.version:
         raise CompbenchError(f"has version {record.spec.task_version} of '{task.name}', which is at {task.version} here: update.")
     for score in record.scores:
-        metric = _shipped()("metrics", score.metric)
+        metric = _shipped("metrics", score.metric)
         if metric is None:
             continue
         if score.metric_version > metric.version:
-            raise CompbenchError(
-                f"has version {score.metric_version} of metric '{metric.name}', which is at {metric.version} here: update."
-            )
+            version = score.metric_version
+            raise CompbenchError(f"has version {version} of metric '{metric.name}', which is at {metric.version} here: update.")
         if score.direction != metric.direction:
             raise CompbenchError(f"says that {score.direction} is better of '{metric.name}', of which {metric.direction} is.")
-
-
-def _is_share(score: Score) -> bool:
-    return score.metric in SHARES or score.metric.endswith("accuracy")
 
 
 def _check_share(score: Score) -> None:
@@ -104,23 +105,6 @@ def _check_cells(score: Score) -> None:
         raise CompbenchError(f"has counts by cell that are not those of its {score.name}.")
 
 
-def _impossible_costs(record: Record) -> Iterator[str]:
-    profile = record.profile
-    for name in ("share_of_peak_training", "share_of_peak_sampling"):
-        share = getattr(profile, name)
-        if share is not None and share > 1:
-            yield f"has a {name.replace('_', ' ')} of {share:.3g}, and no share of a peak is above 1."
-    rate, seconds = profile.train_steps_per_second, profile.seconds("fit")
-    if rate and seconds:
-        counts = {profile.train_steps or record.spec.budget.train_steps, sum(silo.steps for silo in profile.silos)} - {0}
-        if not any(_agree(count / rate, seconds, compiles=record.spec.device_class != "cpu") for count in counts):
-            yield f"says {rate:.4g} training steps/s, and {max(counts)} steps in a fit of {seconds:.4g} s."
-    shared = profile.seconds("fit") if "fit shared" in record.notes else 0.0  # another run's seconds
-    stages = sum(stage.seconds for stage in profile.stages) - shared
-    if record.seconds and stages > SUM_SHARE * record.seconds + SUM_SECONDS:
-        yield f"has stages of {stages:.4g} s in a run of {record.seconds:.4g} s."
-
-
 def _agree(claimed: float, measured: float, *, compiles: bool) -> bool:
     """Whether a rate's seconds fit those of the clock; where the fit compiles first, they may be far fewer."""
     enough = compiles or claimed >= measured / RATE_FACTOR - RATE_SECONDS
@@ -128,12 +112,11 @@ def _agree(claimed: float, measured: float, *, compiles: bool) -> bool:
 
 
 @cache
-def _shipped() -> Callable[[Kind, str], Any]:
-    registry = Registry()
+def _shipped(kind: Kind, name: str) -> Any:
+    """The task or metric of a name if it is compbench's own, else None."""
+    registry = _registry()
+    entry = next((entry for entry in registry.entries(kind) if entry.name == name), None)
+    return registry.attempt(entry).value if entry is not None and entry.distribution == "compbench" else None
 
-    @cache
-    def own(kind: Kind, name: str) -> Any:
-        entry = next((entry for entry in registry.entries(kind) if entry.name == name), None)
-        return registry.attempt(entry).value if entry is not None and entry.distribution == "compbench" else None
 
-    return own
+_registry = cache(Registry)

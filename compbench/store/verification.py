@@ -9,22 +9,21 @@ A level names the SHA-256 of the record's bytes; of any other bytes it says noth
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from compbench.errors import CompbenchError
-from compbench.files import read_limited, write_atomically
+from compbench.files import file_sha256, read_json, write_atomically
 from compbench.schemas import Environment, Frozen, Record
-from compbench.store.records import Problem
+from compbench.store.records import Problem, read_all
 
 LEVEL_FORMAT = 1
 MAX_LEVEL_BYTES = 2**18
-
 LevelName = Literal["self-reported", "reproduced"]
 SAMPLES_ONLY = "samples only"
 """Level of a record of samples or weights from elsewhere: the evaluation was seen, the training was not."""
@@ -58,6 +57,10 @@ class Level(Frozen):
     environment: Environment | None = Field(None, description="of a reproduction: where it took place")
     seconds: float = Field(0.0, ge=0, description="of a reproduction")
 
+    def content(self) -> bytes:
+        """The file's bytes."""
+        return (json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+
 
 class Verification(NamedTuple):
     """What the levels of one record come to."""
@@ -72,20 +75,16 @@ def beside(records: Path) -> Path:
 
 
 def declare(record: Path, folder: Path, *, training_data: TrainingData, note: str = "") -> Path:
-    """Write the self-reported level of a record file into `folder`; the same declaration again changes nothing.
-
-    Raises:
-        CompbenchError: another declaration is there.
-    """
-    path, content = check_declaration(record, folder, training_data=training_data, note=note)
+    """Write the self-reported level of a record file into `folder`; the same again changes nothing.  Raises CompbenchError."""
+    path, content = declaration(record, folder, training_data=training_data, note=note)
     write_atomically(path, content)
     return path
 
 
-def check_declaration(record: Path, folder: Path, *, training_data: TrainingData, note: str = "") -> tuple[Path, bytes]:
+def declaration(record: Path, folder: Path, *, training_data: TrainingData, note: str = "") -> tuple[Path, bytes]:
     """Where a declaration goes, and its bytes.  Raises CompbenchError if another one is there."""
     level = Level(record=record.stem, sha256=_hash(record), level="self-reported", training_data=training_data, note=note)
-    path, content = folder / f"{record.stem}.self-reported.json", _dump(level)
+    path, content = folder / f"{record.stem}.self-reported.json", level.content()
     if path.exists() and path.read_bytes() != content:
         raise CompbenchError(f"{path} declares something else; declarations are never overwritten.")
     return path, content
@@ -101,60 +100,32 @@ def raise_level(
     differing: Sequence[str] = (),
 ) -> Path:
     """Write a level `reproduced` of a record file into `folder`, beside any earlier one."""
-    level = Level(
-        record=record.stem,
-        sha256=_hash(record),
-        level="reproduced",
-        compared=tuple(compared),
-        differing=tuple(differing),
-        environment=environment,
-        seconds=seconds,
-    )
-    number = 1
-    while (path := folder / f"{record.stem}.reproduced.{number}.json").exists():
-        number += 1
-    write_atomically(path, _dump(level))
+    facts = {"compared": tuple(compared), "differing": tuple(differing), "environment": environment, "seconds": seconds}
+    level = Level(record=record.stem, sha256=_hash(record), level="reproduced", **facts)
+    paths = (folder / f"{record.stem}.reproduced.{number}.json" for number in itertools.count(1))
+    path = next(path for path in paths if not path.exists())
+    write_atomically(path, level.content())
     return path
 
 
 def read(folder: Path, records: Iterable[Record], store: Path) -> tuple[dict[str, Verification], list[Problem]]:
-    """The standing of every record that a level speaks of, by the record's name.
-
-    Args:
-        folder: of levels; need not exist.
-        records: those that count.
-        store: the folder that they were read from.
-
-    Returns:
-        standings, and the files that say nothing, with the reason.
-    """
+    """The standing of every record of a store that a level in a folder speaks of, by name, and the files that say nothing."""
     known = {record.name: record for record in records}
+
+    def checked(path: Path) -> Level:
+        level = read_json(path, Level, MAX_LEVEL_BYTES, "level")
+        _check(level, path, known, store)
+        return level
+
+    levels, problems = read_all(folder.glob("[!.]*.json"), checked)
     standings: dict[str, Verification] = {}
-    problems = []
-    for path in sorted(folder.glob("*.json")):
-        if path.name.startswith("."):
-            continue
-        try:
-            level = _parse(path)
-            _check(level, path, known, store)
-        except CompbenchError as error:
-            problems.append(Problem(path, " ".join(str(error).split())))
-            continue
+    for level in levels:
         before = standings.get(level.record, Verification())
         standings[level.record] = Verification(
             "reproduced" if "reproduced" in (before.level, level.level) else "self-reported",
             level.training_data if level.level == "self-reported" else before.training_data,
         )
     return standings, problems
-
-
-def _parse(path: Path) -> Level:
-    content = read_limited(path, MAX_LEVEL_BYTES)
-    try:
-        return Level.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise CompbenchError(f"is not a level: {'.'.join(map(str, first['loc']))}: {first['msg'][:200]}.") from error
 
 
 def _check(level: Level, path: Path, known: Mapping[str, Record], store: Path) -> None:
@@ -180,10 +151,6 @@ def _check(level: Level, path: Path, known: Mapping[str, Record], store: Path) -
 
 def _hash(path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return file_sha256(path)
     except OSError as error:
         raise CompbenchError(f"{path} cannot be read: {error.strerror or error}.") from error
-
-
-def _dump(level: Level) -> bytes:
-    return (json.dumps(level.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()

@@ -9,19 +9,15 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from compbench.errors import CompbenchError
-from compbench.files import file_sha256
 from compbench.schemas import Artifact, Record
-from compbench.store.records import read_record
+from compbench.store.records import Store, read_artifact, read_record
 from compbench.store.validate import check_costs, check_known
 
 WRITING_SECONDS = 60.0
 """A file that is being written gets its name within this time; what is older was left by a process that was killed."""
-
 UNFINISHED = re.compile(r"^\..+\.(json|png)\.[A-Za-z0-9_]+$")
 """Names of files that are being written, and of those that keep an attempt's name meanwhile."""
-
 KEPT = frozenset({".gitkeep", ".gitignore", ".gitattributes"})
-
 Kind = Literal["record", "artifact", "orphan", "left over"]
 
 
@@ -35,14 +31,7 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What there is in a store.
-
-    Attributes:
-        records: those that are sound, sorted by name.
-        findings: sorted by name.
-        absent: names of artifacts that sound records name and that are not here.  A record holds without them; a public store
-            keeps a few of its pictures only.
-    """
+    """Sound records and what is wrong, sorted by name, and artifacts that are not here, without which a record holds too."""
 
     records: tuple[Record, ...]
     findings: tuple[Finding, ...]
@@ -50,58 +39,40 @@ class Report(NamedTuple):
 
 
 def verify(folder: Path) -> Report:
-    """Check every file of a store: form, place, sense, artifacts' hashes, orphans, and what killed writers left.
-
-    Raises:
-        CompbenchError: there is no such folder.
-    """
+    """Check every file of a store: form, place, sense, artifacts' hashes, orphans, and what killed writers left."""
     if not folder.is_dir():
         raise CompbenchError(f"there is no store {folder}: name a folder of records.")
     records: list[Record] = []
     findings: list[Finding] = []
     named: set[str] = set()
     paths = sorted(folder.iterdir())
-    for path in (path for path in paths if _is_record(path)):
+    for path in Store(folder).paths():
         try:
             record = read_record(path)
             check_costs(record)
             check_known(record)
         except CompbenchError as error:
-            fix = "restore the file from a copy, or delete it and run again"
-            findings.append(Finding(path.name, "record", str(error), fix))
+            findings.append(Finding(path.name, "record", str(error), "restore the file from a copy, or delete it and run again"))
             named.update(other.name for other in paths if other.name.startswith(f"{path.stem}."))  # whose, is not known
             continue
-        wrong = [finding for artifact in record.artifacts if (finding := _artifact(folder, record, artifact))]
+        wrong = [finding for artifact in record.artifacts if (finding := _artifact(folder, artifact))]
         findings += wrong
         named |= {path.name, *(artifact.name for artifact in record.artifacts)}
         if not wrong:
             records.append(record)
     findings += [finding for path in paths if path.name not in named and (finding := _stray(path))]
-    here = {path.name for path in paths}
-    absent = sorted(artifact.name for record in records for artifact in record.artifacts if artifact.name not in here)
+    wanted = {artifact.name for record in records for artifact in record.artifacts}
+    absent = sorted(wanted - {path.name for path in paths})
     return Report(tuple(records), tuple(sorted(findings)), tuple(absent))
 
 
-def _is_record(path: Path) -> bool:
-    return path.suffix == ".json" and not path.name.startswith(".")
-
-
-def _artifact(folder: Path, record: Record, artifact: Artifact) -> Finding | None:
-    owner = f"{record.name}.json"
-    path = folder / artifact.name
-    if not os.path.lexists(path):
-        return None
-    if path.is_symlink() or not path.is_file():
-        return Finding(artifact.name, "artifact", "is no plain file", "restore it from a copy")
+def _artifact(folder: Path, artifact: Artifact) -> Finding | None:
     try:
-        digest = file_sha256(path)
-    except OSError as error:
-        return Finding(artifact.name, "artifact", f"cannot be read: {error.strerror or error}", "make it readable")
-    if digest != artifact.sha256:
-        return Finding(
-            artifact.name, "artifact", f"is not the file that {owner} names: its hash is another", "restore it from a copy"
-        )
-    return None
+        if os.path.lexists(folder / artifact.name):
+            read_artifact(folder, artifact)
+        return None
+    except CompbenchError as error:
+        return Finding(artifact.name, "artifact", str(error), "restore it from a copy, or make it readable")
 
 
 def _stray(path: Path) -> Finding | None:

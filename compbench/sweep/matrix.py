@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from compbench.home import Home
+from compbench.identity.resolve import why_not
 from compbench.registry import Kind, LoadResult, Registry
 from compbench.run.isolated import answer_of, scratch, values_of
 from compbench.run.messages import LineOfText
-from compbench.run.resolve import why_not
 from compbench.schemas import RunRequest
 
 Matrix = dict[str, dict[str, LineOfText]]
@@ -62,6 +62,6 @@ def resolved(progress: object, *, requests: Sequence[dict[str, object]]) -> Iter
         for facts in requests:
             request = RunRequest.model_validate(facts)
             pair = InProcessPair(request, Path(folder), lambda stage, done, total: None)
-            attempt = Attempt(request, Home(Path(request.home)), pair, force=True, resume=False, in_process=False)
+            attempt = Attempt(request, Home(Path(request.home)), pair, force=True)
             attempt.find()
             yield attempt.spec.identity

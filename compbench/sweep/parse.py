@@ -10,8 +10,8 @@ from pathlib import Path
 
 from compbench.errors import CompbenchError
 from compbench.files import Json
+from compbench.identity.resolve import refuse_infinite
 from compbench.registry import Kind, Registry
-from compbench.run.resolve import refuse_infinite
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 

@@ -14,7 +14,7 @@ from support.template import TEMPLATE
 from compbench.cli.main import main
 from compbench.errors import CompbenchError
 from compbench.home import Home
-from compbench.run.resolve import refuse_infinite
+from compbench.identity.resolve import refuse_infinite
 from compbench.store.records import Store
 from compbench.sweep.parse import parse_overrides
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from compbench.identity.checkout import plugin_of
 from compbench.interfaces import Budget
 from compbench.profiling import StepMeter
 from compbench.registry import Registry
-from compbench.run.audit import Watch, plugin_of, profile_of
-from compbench.run.cpu_time import cpu_seconds_below
+from compbench.run.audit import Watch, profile_of
 from compbench.run.messages import Evaluated, FitCost
+from compbench.run.supervisor import cpu_seconds_below
 from compbench.schemas import Profile, RunRequest, Stage
 
 REFEREED = Evaluated(

@@ -9,7 +9,7 @@ import torch
 from compbench.files import save_tensors
 from compbench.registry import Registry
 from compbench.run.fit_cache import SharedFit, facts_of_fit
-from compbench.run.messages import FitCost, Open, SourceUsed
+from compbench.run.messages import FitCost, Open
 from compbench.run.runner import run
 from compbench.schemas import RunRequest
 
@@ -54,7 +54,7 @@ def test_other_points_or_seeds_are_other_fits(first) -> None:
 def test_what_a_fit_depends_on_leaves_out_sampling() -> None:
     task = Registry().load("tasks", "gmm-id")
     request = RunRequest(task="gmm-id", method="fkc", home=".")
-    order = Open(source=SourceUsed(**task.source(Path(), "auto")._asdict()), precision="fp32", device="cpu", resume=False)
+    order = Open(source=task.source(Path(), "auto"), precision="fp32", device="cpu", resume=False)
     facts = [
         facts_of_fit({}, request=request, task=task, budget=budget, order=order, device_class="cpu")
         for budget in (task.budgets["smoke"], task.budgets["smoke"].model_copy(update={"sample_steps": 99}))

@@ -11,8 +11,9 @@ from run.test_runner import is_running
 from compbench.errors import CompbenchError
 from compbench.home import Home
 from compbench.run import runner, sandbox
-from compbench.run.cpu_time import cpu_seconds_below
+from compbench.run.messages import M, Message, Prepare
 from compbench.run.runner import run
+from compbench.run.supervisor import cpu_seconds_below
 from compbench.schemas import Record, RunRequest
 from compbench.store.records import Store
 
@@ -145,16 +146,18 @@ def moonlight():
 
 
 def test_a_thread_that_works_while_judges_are_prepared_is_seen_and_distrusted(home: Path, plugin, monkeypatch) -> None:
-    prepare = runner.ProcessPair.prepare
+    ask = runner.ProcessPair.ask
 
-    def slowly(pair: runner.ProcessPair) -> None:
+    def slowly(pair: runner.ProcessPair, order: Message, kind: type[M]) -> M:
         """Judges take until the thread has used two seconds."""
         end, before = time.monotonic() + 60, cpu_seconds_below(pair._contestant.process.pid)
-        while cpu_seconds_below(pair._contestant.process.pid) < before + 2 and time.monotonic() < end:
+        while (
+            isinstance(order, Prepare) and cpu_seconds_below(pair._contestant.process.pid) < before + 2 and time.monotonic() < end
+        ):
             time.sleep(0.1)
-        prepare(pair)
+        return ask(pair, order, kind)
 
-    monkeypatch.setattr(runner.ProcessPair, "prepare", slowly)
+    monkeypatch.setattr(runner.ProcessPair, "ask", slowly)
     record = attempt(home, plugin(head=BURN + "threading.Thread(target=moonlight, daemon=True).start()"))
     (outside,) = [stage for stage in record.profile.stages if stage.name == "outside"]
     assert (record.status, outside.cpu_seconds >= 2) == ("ok", True)

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from compbench.run import messages
 from compbench.run.channel import FRAME, MAGIC, Channel, Closed, Frame, Garbled
-from compbench.run.messages import Failed, Fitted, Message, Prepared, Progress, parsed
+from compbench.run.messages import Failed, FitCost, Fitted, Message, Prepared, Progress, parsed
 from compbench.run.processes import Process
 from compbench.run.worker import explain
 
@@ -72,6 +72,7 @@ def said(header: dict) -> str:
 
 @QUICK
 @given(st.sampled_from(sorted(Message.kinds)), ANY)
+@example("Evaluate", {"\n": None})
 def test_any_json_is_a_checked_message_or_garbled(kind: str, facts: object) -> None:
     header = {**facts, "kind": kind} if isinstance(facts, dict) else {"kind": kind, "value": facts}
     found = said(header)
@@ -99,7 +100,7 @@ def test_numbers_that_are_none_and_nesting_without_end_are_refused(text: str) ->
 
 def test_a_message_comes_back_as_it_was_sent() -> None:
     left, right = Channel.pair()
-    sent = [Progress(stage="fit", done=3, total=7), Fitted(shared=True, cpu_seconds=1.5, train_steps=9, ledger={"pooled": True})]
+    sent = [Progress(stage="fit", done=3, total=7), Fitted(shared=True, cost=FitCost(train_steps=9, ledger={"pooled": True}))]
     for message in sent:
         message.send(left)
     assert [messages.receive(right, Progress), messages.receive(right, Fitted)] == sent
@@ -127,7 +128,7 @@ def test_waiting_for_a_child_goes_on_between_its_messages(tmp_path: Path) -> Non
     code += "channel = Channel.of_descriptor(int(sys.argv[1])); Progress(stage='a', done=1, total=2).send(channel)\n"
     code += "Progress(stage='b', done=2, total=2).send(channel); time.sleep(3); Prepared().send(channel)"
     (tmp_path / "child.py").write_text(code)
-    process = Process("child", (str(tmp_path / "child.py"),), threads=1, log=tmp_path / "log")
+    process = Process("child", (str(tmp_path / "child.py"),), tmp_path / "own", threads=1)
     alarms: list[float] = []
     stages: list[str] = []
     found = process.expect(

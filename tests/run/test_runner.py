@@ -15,9 +15,9 @@ from support.template import TEMPLATE
 
 from compbench.cost.counts import beyond_budget
 from compbench.errors import CompbenchError
+from compbench.identity.resolve import check_same
 from compbench.run import processes
 from compbench.run.attempt import exclusive
-from compbench.run.resolve import check_same
 from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest
 from compbench.store.records import Store

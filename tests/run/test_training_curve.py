@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from compbench.cost.training_curve import stops
 from compbench.run.runner import run
-from compbench.run.training_curve import stops
 from compbench.schemas import RunRequest
 
 

@@ -17,10 +17,11 @@ from support.sample_records import record
 from compbench.errors import Unwritable
 from compbench.home import Home
 from compbench.identity.meaning import code_of
+from compbench.interfaces import Source
 from compbench.registry import Registry
 from compbench.run.attempt import Attempt
 from compbench.run.audit import Watch
-from compbench.run.messages import ContestantDescribed, Fit, Fitted, Open, Opened, RefereeDescribed, SourceUsed
+from compbench.run.messages import ContestantDescribed, Fit, M, Message, Opened, Prepared, RefereeDescribed
 from compbench.run.processes import Ended
 from compbench.schemas import Record, RunRequest
 from compbench.store.lease import BEAT_SECONDS, Lease, Lost, take
@@ -108,22 +109,19 @@ class Played:
             "oracle": False,
             "file_sha256": Registry().entry("methods", "factored").sha256,
         }
-        source = SourceUsed(kind=spec.source, name="renderer", fingerprint=spec.fingerprint)
+        source = Source(kind=spec.source, name="renderer", fingerprint=spec.fingerprint)
         task = {"task_version": spec.task_version, "budget_changed": spec.budget_changed, "metrics": spec.metrics}
         where = {"device": "cpu", "device_class": spec.device_class, "precision": spec.precision, "source": source}
         return ContestantDescribed(**same, **own), RefereeDescribed(**same, **task, **where)
 
-    def prepare(self) -> None: ...
-
-    def open(self, order: Open) -> Opened:
-        return Opened(fit=None)
-
-    def fit(self, order: Fit) -> Fitted:
+    def ask(self, order: Message, kind: type[M]) -> M:
+        if not isinstance(order, Fit):
+            return next(answer for answer in (Prepared(), Opened(fit=None)) if isinstance(answer, kind))
         self._during()
         self.alarm()
         raise Ended("failed", "no luck")
 
-    def stop(self, *, gracefully: bool) -> None: ...
+    def stop(self, *, gracefully: bool = False) -> None: ...
 
     def log(self) -> str:
         return ""
@@ -131,7 +129,7 @@ class Played:
 
 def attempt(home: Path, during: Callable[[], None]) -> Attempt:
     asked = RunRequest(task="shapes3d-heavy", method="factored", home=str(home))
-    return Attempt(asked, Home(home), Played(home / "scratch", during), force=False, resume=False, in_process=False)
+    return Attempt(asked, Home(home), Played(home / "scratch", during))
 
 
 def test_a_run_that_another_machine_took_over_writes_no_record(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_file_that_is_not_as_it_was_written_is_refused(tmp_path: Path) -> None
     picture = next(path.parent.glob("*.png"))
     for file, change, reason in (
         (copy, lambda: None, "under another name"),
-        (path, lambda: picture.write_bytes(png(4, 4)), "whose content is another"),
+        (path, lambda: picture.write_bytes(png(4, 4)), "its hash is another"),
         (path, lambda: picture.unlink(), "cannot be read"),
         (path, lambda: path.write_bytes(path.read_bytes().replace(b"0.5", b"0.9")), "digest"),
     ):

@@ -84,7 +84,7 @@ def test_a_level_of_other_bytes_or_of_no_record_says_nothing(stored) -> None:
     (folder / "stray.json").write_text("{}")
     found, problems = standing(path, own)
     assert found == {}
-    assert sorted(problems) == ["is not a level: record: Field required.", "speaks of other bytes than the record's."]
+    assert sorted(problems) == ["is no level: record: Field required.", "speaks of other bytes than the record's."]
 
 
 def test_a_row_is_reproduced_when_all_of_its_seeds_are() -> None:

@@ -1,8 +1,8 @@
 import pytest
 
+from compbench.identity.resolve import why_not
 from compbench.interfaces import NEEDS
 from compbench.registry import Registry
-from compbench.run.resolve import why_not
 from compbench.schemas import RunRequest, name_of
 from compbench.sweep.grid import grids
 from compbench.sweep.matrix import identities, matrix, reasons

@@ -12,8 +12,7 @@ from PIL import Image
 from compbench.errors import CompbenchError
 from compbench.factors import Factor, FactorSpace
 from compbench.interfaces import Event, Request
-from compbench.rescore.sample_pool import read_pool
-from compbench.run.kept_samples import Recorder
+from compbench.samples.pool import Recorder, read_pool
 
 SPACE = FactorSpace([Factor("hue", 3), Factor("shape", 2)])
 VECTOR, IMAGE = Event("vector", (2,)), Event("image", (3, 4, 4))
@@ -120,7 +119,7 @@ def test_a_corrupt_file_is_one_line(tmp_path, change) -> None:
 
 def test_a_file_that_says_it_is_huge_is_not_unpacked(tmp_path, monkeypatch) -> None:
     path = npz(tmp_path, conditions=CONDITIONS, samples=VALUES)
-    monkeypatch.setattr("compbench.rescore.sample_pool.MOST_BYTES", 10)
+    monkeypatch.setattr("compbench.samples.pool.MOST_BYTES", 10)
     with pytest.raises(CompbenchError, match="more than 10 bytes"):
         read_pool(path, SPACE, VECTOR)
     assert zipfile.is_zipfile(io.BytesIO(path.read_bytes()))

@@ -11,22 +11,25 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import zipfile
 from collections import defaultdict, deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from compbench.errors import CompbenchError
 from compbench.factors import FactorSpace
-from compbench.files import read_limited
+from compbench.files import read_limited, write_atomically
 from compbench.interfaces import Event, Request
-from compbench.run.kept_samples import CONDITIONS, SAMPLES
 
 if TYPE_CHECKING:
     import numpy
     from torch import Tensor
 
-TABLE = "conditions.csv"
+SAMPLES, CONDITIONS, TABLE = "samples", "conditions", "conditions.csv"
+KEPT = (SAMPLES, CONDITIONS)
+SAMPLES_FILE = "samples.npz"
+"""What a run's folder keeps under `--keep-samples`."""
 MOST_BYTES = 2**33
 MOST_PICTURE_BYTES = 2**24
 RANGE_SLACK = 0.05
@@ -137,8 +140,6 @@ def _of_folder(path: Path, space: FactorSpace) -> tuple[Any, Any]:
 
 def _pictures(files: list[Path]) -> numpy.ndarray:
     """Pictures of one size as uint8, (N, H, W, 3)."""
-    import io
-
     import numpy
     from PIL import Image
 
@@ -193,3 +194,38 @@ def _values(found: Any, event: Event, count: int) -> numpy.ndarray:
     if event.kind == "image" and (most := float(abs(values).max())) > 1 + RANGE_SLACK:
         raise CompbenchError(f"images lie in [-1, 1], or are uint8; these reach {most:.4g}.")
     return values
+
+
+class Recorder:
+    """Keeps what was asked and what was answered, request by request."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[Any]] = defaultdict(list)
+
+    def note(self, request: Request, stream: str, samples: Tensor) -> None:
+        """One request, its stream, and its checked samples (B, *D)."""
+        import torch
+
+        known = torch.full_like(request.x0, torch.nan)
+        if request.known is not None and request.known_mask is not None:
+            known = torch.where(request.known_mask, request.known, known)
+        for name, value in ((CONDITIONS, request.condition), (SAMPLES, samples), ("x0", request.x0), ("known", known)):
+            self._parts[name].append(value.detach().cpu().numpy())
+        self._parts["stream"] += [stream] * len(samples)
+
+    def arrays(self, *names: str) -> dict[str, numpy.ndarray]:
+        """All requests one after the other: "conditions", "samples", "x0", "known" (NaN where free), "stream"."""
+        import numpy
+
+        return {
+            name: numpy.array(self._parts[name]) if name == "stream" else numpy.concatenate(self._parts[name]) for name in names
+        }
+
+
+def write_pool(path: Path, arrays: dict[str, numpy.ndarray]) -> None:
+    """Write an npz file, whole or not at all.  Raises Unwritable."""
+    import numpy
+
+    buffer = io.BytesIO()
+    numpy.savez_compressed(buffer, **cast(Any, arrays))
+    write_atomically(path, buffer.getvalue())

@@ -7,11 +7,10 @@ import pytest
 from support.sample_records import record
 
 from compbench.errors import CompbenchError
+from compbench.identity.resolve import check_same, contrast, metrics_of, settings_of
 from compbench.interfaces import Method, MethodSettings, Metric, Task
 from compbench.registry import Entry, LoadResult, Registry
-from compbench.run.resolve import check_same, metrics_of, settings_of
 from compbench.schemas import RunRequest
-from compbench.store.text import contrast
 
 
 class Larger(Registry):

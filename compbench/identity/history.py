@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
-from typing import Literal
 
 from compbench.errors import CompbenchError
-from compbench.store.verify import Finding
-
-SECONDS = 60.0
+from compbench.identity.checkout import git
 
 
-def overwritten(folder: Path, since: str) -> tuple[Finding, ...]:
-    """Files of a folder of records that hold other bytes than under the same name in a git commit, or in any before it.
+def overwritten(folder: Path, since: str) -> tuple[str, ...]:
+    """Names of files in a folder of records that hold other bytes than under the same name in a git commit, or in any before it.
 
     A record may be deleted, and its name stays used: another run of the same spec is another attempt.
 
@@ -25,18 +21,11 @@ def overwritten(folder: Path, since: str) -> tuple[Finding, ...]:
         CompbenchError: no git checkout, or no such commit.
     """
     commit = _git(folder, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}").decode().strip()
-    root = _git(folder, "rev-parse", "--show-prefix").decode().strip()
     before = {name: {content} for name, content in _tree(folder, commit).items()}
     now = {path.name: _git(folder, "hash-object", "--", path.name).decode().strip() for path in _changed(folder, commit)}
     for name in now.keys() - before.keys():
         before[name] = _earlier(folder, commit, name)
-    found = []
-    for name, content in sorted(now.items()):
-        if before[name] and content not in before[name]:
-            what: Literal["record", "artifact"] = "record" if name.endswith(".json") else "artifact"
-            problem = f"is not what {root}{name} was in a commit before, and records never change"
-            found.append(Finding(name, what, problem, "restore the file; what was run again is another attempt"))
-    return tuple(found)
+    return tuple(sorted(name for name, content in now.items() if before[name] and content not in before[name]))
 
 
 def _changed(folder: Path, commit: str) -> list[Path]:
@@ -60,10 +49,6 @@ def _earlier(folder: Path, commit: str, name: str) -> set[str]:
 
 def _git(folder: Path, *arguments: str) -> bytes:
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, timeout=SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompbenchError(f"git does not answer about {folder}: {error}.") from error
-    if done.returncode != 0:
-        said = (done.stderr.decode(errors="replace").strip().splitlines() or ["no such commit"])[-1]
-        raise CompbenchError(f"{folder} cannot be compared with a commit before: {said[:200]}.")
-    return done.stdout
+        return git(folder, *arguments)
+    except CompbenchError as error:
+        raise CompbenchError(f"{folder} cannot be compared with a commit before: {error}") from error

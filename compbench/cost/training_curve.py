@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compbench.errors import Cancelled, CompbenchError
-from compbench.files import load_tensors, save_tensors
-from compbench.run.messages import Fit
-from compbench.run.pair import Pair
-from compbench.schemas import CurvePoint
+from compbench.files import load_tensors
 
 if TYPE_CHECKING:
     from torch import nn
@@ -61,17 +58,3 @@ def stopped(fit: Callable[[], object], checkpoint: Path, build: Callable[[], nn.
         raise CompbenchError(f"--curve: the fit of '{name}' is not one loop of compbench.flow.train over the network of `build`.")
     net.load_state_dict({**state, **averages})
     return net
-
-
-def keep(net: nn.Module, folder: Path, step: int) -> None:
-    """Write the weights of a stop for the parent to have scored."""
-    save_tensors(path_of(folder, step), net.state_dict(), {"step": step})
-
-
-def scored(pair: Pair, step: int) -> CurvePoint:
-    """The ranking score and its seen twin of the weights that the fit left at a step."""
-    pair.fit(Fit(kept=str(path_of(pair.contestant_folder / "run", step))))
-    found = pair.evaluate().scores
-    ranks = {name for score in found if score.primary for name in (score.name, score.name.replace("heldout", "seen"))}
-    scores = {score.name: score.value for score in found if score.name in ranks and score.value is not None}
-    return CurvePoint(step=step, scores=scores)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 from compbench.errors import CompbenchError, suggest
 from compbench.files import Json
 from compbench.interfaces import NEEDS, Budget, Method, MethodSettings, Metric, Need, Source, Task, TaskContext
-from compbench.store.text import contrast
 
 if TYPE_CHECKING:
     import torch
@@ -40,19 +39,19 @@ def configured(task: Task, overrides: Mapping[str, Json]) -> Task:
         return task
     if task.configure is None:
         raise CompbenchError(f"task '{task.name}' has no settings; --set task.{next(iter(changed))} cannot be used.")
-    return task.configure(_updated(task.settings, changed, f"task '{task.name}'", "task."))
+    return task.configure(updated(task.settings, changed, f"task '{task.name}'", "task."))
 
 
 def budget_of(request: RunRequest, task: Task) -> Budget:
     """The preset's budget under `--set budget.NAME=VALUE`."""
     changed = _with_prefix(request.overrides, "budget.")
-    return _updated(task.budgets[request.preset], changed, f"the budget of '{task.name}'", "budget.")
+    return updated(task.budgets[request.preset], changed, f"the budget of '{task.name}'", "budget.")
 
 
 def settings_of(request: RunRequest, method: Method) -> MethodSettings:
     """The method's settings, every one resolved."""
     own = {key: value for key, value in request.overrides.items() if not key.startswith(("budget.", "task."))}
-    return _updated(method.settings(), own, f"method '{method.name}'", "")
+    return updated(method.settings(), own, f"method '{method.name}'", "")
 
 
 def why_not(method: Method, task: Task) -> str:
@@ -65,10 +64,7 @@ def why_not(method: Method, task: Task) -> str:
 
 
 def metrics_of(task: Task, registry: Registry) -> dict[str, Metric]:
-    """The metrics that a task scores by: those that it names, else all of its event's kind; what does not load is left out.
-
-    Metrics of other kinds, installed or not, are no part of its runs.
-    """
+    """The metrics that a task scores by: those that it names, else all of its event's kind; what does not load is left out."""
     named = [entry for entry in registry.entries("metrics") if task.metrics is None or entry.name in task.metrics]
     loaded = [attempt.value for attempt in map(registry.attempt, named) if attempt.state == "ok"]
     return {metric.name: metric for metric in loaded if task.metrics is not None or task.event.kind in metric.kinds}
@@ -84,13 +80,12 @@ def task_context(
     metrics: dict[str, Metric] | None = None,
 ) -> TaskContext:
     """What the harness gives a task; `metrics` for the referee alone, which scores by them."""
-    home = Path(request.home)
     return TaskContext(
         device=device,
         precision="bf16" if precision == "bf16" else "fp32",
         seed=request.seed,
         cache=cache,
-        data=home / "data",
+        data=Path(request.home) / "data",
         source=source,
         preset=request.preset,
         metrics=metrics or {},
@@ -109,8 +104,8 @@ def check_same(here: RunSpec, expected: RunSpec) -> None:
             was = {key: value for key, value in was.items() if now.get(key) != value}
             now = {key: now.get(key) for key in was}
         if name not in OF_THE_CODE and was != now:
-            what = name.replace("_", " ")
             before, here_now = contrast(str(was), str(now))
+            what = name.replace("_", " ")
             raise CompbenchError(f"this spec cannot be run here: {what} was {before}, here it is {here_now}.")
 
 
@@ -121,19 +116,12 @@ def _with_prefix(overrides: Mapping[str, Json], prefix: str) -> dict[str, Json]:
     return {key.removeprefix(prefix): value for key, value in overrides.items() if key.startswith(prefix)}
 
 
-def executor_settings(settings: type[M], changed: dict[str, Json], name: str) -> M:
-    """The settings of executor `name` under `--executor-set`."""
-    return _updated(settings(), changed, f"executor '{name}'", "", option="--executor-set")
-
-
-def _updated(model: M, changed: dict[str, Json], what: str, prefix: str, *, option: str = "--set") -> M:
+def updated(model: M, changed: dict[str, Json], what: str, prefix: str, *, option: str = "--set") -> M:
     """`model` with some values replaced and checked.  Raises CompbenchError naming the setting and its bounds."""
     fields = type(model).model_fields
-    for key in changed:
-        if key not in fields:
-            names = [prefix + name for name in fields]
-            error = suggest(f"setting of {what}", prefix + key, names)
-            raise CompbenchError(f"{error} Values are set by {option} NAME=VALUE.")
+    for unknown in changed.keys() - fields.keys():
+        error = suggest(f"setting of {what}", prefix + unknown, [prefix + name for name in fields])
+        raise CompbenchError(f"{error} Values are set by {option} NAME=VALUE.")
     try:
         found = type(model).model_validate({**model.model_dump(), **changed})
     except ValidationError as error:
@@ -149,13 +137,18 @@ def _updated(model: M, changed: dict[str, Json], what: str, prefix: str, *, opti
 def refuse_infinite(values: Mapping[str, Json], option: str = "--set") -> None:
     """Raise CompbenchError for a setting that is infinite or NaN: JSON has neither, so both would become the identity of none."""
     for name, value in values.items():
-        if not _is_finite(value):
-            raise CompbenchError(f"{option} {name}={value!r}: a setting is a finite number.")
+        try:
+            json.dumps(value, allow_nan=False, default=list)
+        except ValueError as error:
+            raise CompbenchError(f"{option} {name}={value!r}: a setting is a finite number.") from error
 
 
-def _is_finite(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(map(_is_finite, value.values()))
-    return all(map(_is_finite, value)) if isinstance(value, list | tuple | set | frozenset) else True
+def contrast(was: str, now: str, most: int = 200) -> tuple[str, str]:
+    """Two long texts from where they begin to differ, each cut to `most` characters: what is left out of both is the same."""
+    start = next((place for place, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]), min(len(was), len(now)))
+    start = max(0, start - most // 4) if max(len(was), len(now)) > most else 0
+    return _excerpt(was, start, most), _excerpt(now, start, most)
+
+
+def _excerpt(value: str, start: int, most: int) -> str:
+    return ("…" if start else "") + value[start : start + most] + ("…" if len(value) > start + most else "")

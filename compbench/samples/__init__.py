@@ -1,0 +1,1 @@
+"""Samples as files: kept by a run, or made elsewhere."""
