@@ -45,11 +45,12 @@ def wait_for(condition, *, seconds: float = 240.0) -> bool:
 
 
 def workers_of(home: Path) -> list[int]:
-    """Processes that were started for runs under `home`, by their environment; zombies have none."""
+    """Processes that were started for runs under `home`, by environment or working folder; zombies have neither."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if f"COMPBENCH_HOME={home}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+            started = f"COMPBENCH_HOME={home}".encode() in (folder / "environ").read_bytes().split(b"\0")
+            if started or os.readlink(folder / "cwd") == str(home):
                 found.append(int(folder.name))
         except OSError:
             continue

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.forked_sweeps import SweepTemplate
 from support.real_sweeps import CHEAP, begun, start, wait_for, workers_of
 
 from compbench.run import processes
@@ -24,13 +25,13 @@ def records(home: Path) -> list[Path]:
     return Store(home / "records").paths()
 
 
-def kill_at_a_random_moment(home: Path, seeds: str, generator: random.Random) -> None:
+def kill_at_a_random_moment(home: Path, seeds: str, generator: random.Random, template: SweepTemplate | None = None) -> None:
     """Kill -9 a sweep's parent: some records after its start, or while it starts, and some time later."""
     before = len(records(home))
     count = generator.choice((0, 1, 1, 2))
-    sweep = start(home, *CHEAP, "--seed", seeds)
+    sweep = (template.start if template else start)(home, *CHEAP, "--seed", seeds)
     wait_for(lambda: len(records(home)) >= before + count or sweep.poll() is not None)
-    time.sleep(generator.uniform(0, 0.4 if count else 4.0))
+    time.sleep(generator.uniform(0, 0.4 if count else 1.0 if template else 4.0))
     sweep.kill()
     sweep.communicate()
     assert wait_for(lambda: not workers_of(home), seconds=20), "a child outlived its parent"
@@ -57,10 +58,11 @@ def assert_each_done_once(home: Path, count: int) -> None:
     assert len(list((home / "leases").iterdir())) <= count
 
 
-def survive(home: Path, *, moments: int, seeds: int, chance: int) -> None:
+def survive(home: Path, *, moments: int, seeds: int, chance: int, template: SweepTemplate | None = None) -> None:
+    """With a template, the first kill is of fresh interpreters, and the others of forks."""
     generator, kept = random.Random(chance), {}
-    for _ in range(moments):
-        kill_at_a_random_moment(home, f"0-{seeds - 1}", generator)
+    for moment in range(moments):
+        kill_at_a_random_moment(home, f"0-{seeds - 1}", generator, template if moment else None)
         kept = assert_whole(home, kept)
 
 
@@ -76,14 +78,21 @@ def test_a_sweep_killed_twice_leaves_whole_records_and_two_parents_at_once_do_ex
 
 
 KILLS = int(os.environ.get("COMPBENCH_KILLS", "50"))
-"""Of the soak: 1,000 take about an hour and a half on one core."""
+"""Of the soak: 1,000 take about half an hour of one core."""
+
+
+@pytest.fixture(scope="module")
+def template():
+    made = SweepTemplate()
+    yield made
+    made.close()
 
 
 @pytest.mark.slow
 @pytest.mark.fresh
 @pytest.mark.parametrize("part", range(max(1, KILLS // 10)))
-def test_a_sweep_killed_at_random_moments_is_finished_by_the_next(tmp_path: Path, part: int) -> None:
-    survive(tmp_path, moments=10, seeds=14, chance=part)
+def test_a_sweep_killed_at_random_moments_is_finished_by_the_next(tmp_path: Path, template: SweepTemplate, part: int) -> None:
+    survive(tmp_path, moments=10, seeds=14, chance=part, template=template)
     kept = assert_whole(tmp_path, {})
     last = start(tmp_path, *CHEAP, "--seed", "0-13")
     output, error = last.communicate(timeout=600)
