@@ -245,8 +245,8 @@ def paper(entry: Entry) -> str:
 
 def _tasks_of(method: Method) -> str:
     """Tasks whose samples are of a kind that the method makes, and which offer what it needs."""
+    from compbench.identity.resolve import why_not
     from compbench.registry import Registry
-    from compbench.run.resolve import why_not
 
     registry = Registry()
     families: dict[str, list[str]] = {}
