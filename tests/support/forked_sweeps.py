@@ -22,7 +22,6 @@ from types import SimpleNamespace
 from typing import IO, Any, NoReturn
 
 from support.real_sweeps import CHEAP
-from support.template import SUPERVISOR
 
 
 class ForkedChild:
@@ -31,7 +30,7 @@ class ForkedChild:
     def __init__(
         self, words: Sequence[str], *, stdout: IO[bytes], env: dict[str, str], pass_fds: Sequence[int], **_: Any
     ) -> None:
-        assert list(words[1:4]) == SUPERVISOR
+        assert list(words[1:4]) == ["-P", "-m", "compbench.run.supervisor"]
         self.args, self.returncode = words, None
         self.pid = os.fork()
         if self.pid == 0:
