@@ -74,13 +74,17 @@ function overview(shownMethod) {
     side.append(make("p", {class: "note"}, "Quality against training cost: ", choose), paretoChart(family.name, points));
   }
   const methods = found.methods.filter(shown), left = found.aside.map(([task, why]) => `${task}: ${why}`).join("; ");
-  node.replaceChildren(make("h2", {}, `Which method for which unseen combination? ${found.preset} preset`), make("div", {class: "first"}, make("div", {}, methods.length ? matrix(found, shown) : make("p", {class: "note"}, "No method of this preset matches."), left ? make("p", {class: "note"}, `Not counted: ${left}.`) : ""), side));
+  node.replaceChildren(make("h2", {}, `Which method for which unseen combination? ${found.preset} preset`), make("div", {class: "first"}, make("div", {}, methods.length ? matrix(found, shown) : make("p", {class: "note"}, "No method of this preset matches."), left ? make("p", {class: "note"}, `Not counted: ${left}.`) : ""), make("div", {class: "side"}, side)));
 }
 
 function coverage(shownMethod, fits) {
   const found = data.ladders.filter(l => fits(l) && l.lines.some(line => shownMethod(line.method)));
   const card = l => make("div", {class: "card"}, make("p", {class: "note"}, `${l.task}, ${[l.preset, ...l.changed].join(", ")}, ${l.source} data`), coverageChart(l, shownMethod));
-  $("coverage").replaceChildren(...(found.length ? [make("h2", {}, "How much of the lattice must be seen?"), make("p", {class: "lead"}, "Share attained on held-out cells, of the way from a random cell to what the judge finds on real data, against the share of cells seen."), make("div", {class: "ladders"}, ...found.map(card))] : []));
+  const nodes = found.length ? [make("h2", {}, "How much of the lattice must be seen?"), make("p", {class: "lead"}, "Share attained on held-out cells, of the way from a random cell to what the judge finds on real data, against the share of cells seen."), make("div", {class: "ladders"}, ...found.map(card))] : [];
+  // Beside the matrix where there is one, else on its own.
+  const beside = document.querySelector("#overview .side");
+  $("coverage").replaceChildren(...(beside ? [] : nodes));
+  if (beside) beside.append(...nodes);
 }
 
 const silos = row => row.timing && row.timing.silos;

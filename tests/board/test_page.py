@@ -289,3 +289,8 @@ def test_the_front_page_draws_share_against_coverage_and_follows_the_filters(tmp
     assert sorted(chromium.run(dashes)) == ["5 4", "none"]
     search(chromium, "nothing of this kind")
     assert texts(chromium, "#coverage svg") == []
+    store.write(record(score(value=0.5, ceiling=0.99), task_settings={"axis_bins": 10, "judge": "plain"}))
+    rebuild(store.folder, tmp_path / "beside", link=True)
+    chromium.open(tmp_path / "beside" / "index.html")
+    assert len(texts(chromium, "#overview .side polyline")) == 3
+    assert texts(chromium, "#coverage svg") == []
