@@ -277,8 +277,8 @@ class Subject:
         return [x1 for silo in silos for x1 in getattr(silo, "drawn", [])]
 
 
-STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1}
-"""Settings by which a sampler takes other steps than the budget's, and the most of them here; 0 for the budget's."""
+STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1, "num_particles": 8}
+"""Settings by which a sampler takes other steps than the budget's, or many at once, and the most here; 0 for the budget's."""
 
 
 def _short(method: Method, sample_steps: int) -> MethodSettings:
