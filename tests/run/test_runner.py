@@ -43,7 +43,6 @@ def attempt(home: Path, file: Path, **more: object) -> Record:
     return outcome.record
 
 
-@pytest.mark.fresh
 def test_a_run_ends_with_a_whole_record_and_the_same_spec_returns_it(home: Path) -> None:
     first = run(request(home))
     record = first.record
