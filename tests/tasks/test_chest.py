@@ -65,7 +65,7 @@ def test_real_images_are_worth_more_than_noise(ctx) -> None:
     opened = make_task("iid", SMALL).open(replace(ctx, preset="quick"))
     evaluation = opened.evaluation
     plain = [k for k, labels in enumerate(evaluation.real.radiographs.feasible.tolist()) if sum(labels) <= 1][:5]
-    asked = evaluation.real.radiographs.feasible[plain].repeat(15, 1)
+    asked = evaluation.real.radiographs.feasible[plain].repeat(30, 1)
     real, test = (evaluation._real(asked, purpose) for purpose in ("a", "b"))
     noise = torch.randint(256, real.shape, dtype=torch.uint8, generator=Generator().manual_seed(0))
     assert evaluation._utility(real, asked, test) > 0.6
