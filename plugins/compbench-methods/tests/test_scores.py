@@ -27,7 +27,7 @@ FEW = {"fkc": {"num_particles": 4}, "rne": {"num_particles": 4}, "driftlite": {"
 """Settings of a small swarm."""
 
 
-def perturbed(train_steps: int = 300, name: str = "gauss2d-nonfact-id", **budget) -> Problem:
+def perturbed(train_steps: int = 450, name: str = "gauss2d-nonfact-id", **budget) -> Problem:
     task = make_task(name)
     source = Source("embedded", "exact sampler", "gaussians-1")
     ctx = TaskContext(torch.device("cpu"), "fp32", 0, None, None, source)
@@ -63,6 +63,7 @@ def test_oracles_reach_the_known_variance(method: str, variance: float) -> None:
 @cache
 def sources(experts: bool) -> nn.Module:
     """The fit that all of them share (`test_all_share_one_fit`)."""
+    torch.manual_seed(0)
     return METHODS["naive-ode"].fit(METHODS["naive-ode"].settings(experts=experts), perturbed(), context())
 
 
@@ -70,6 +71,7 @@ def sources(experts: bool) -> nn.Module:
 def without_a_base(experts: bool) -> tuple[nn.Module, Problem]:
     held = Holdout.by_rule(vector_problem().space, ["left-right", "top-bottom"], lambda a, b: (a, b) == (1, 1))
     problem = vector_problem(holdout=held)
+    torch.manual_seed(0)
     return METHODS["naive-ode"].fit(METHODS["naive-ode"].settings(experts=experts), problem, context()), problem
 
 
