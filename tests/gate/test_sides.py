@@ -140,7 +140,7 @@ def started(temporary: Path) -> list[int]:
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("kind", ["exact", "speed"])
+@pytest.mark.parametrize("kind", ["exact", pytest.param("speed", marks=pytest.mark.slow)])
 def test_stopped_by_term_it_leaves_no_process_and_no_folder(kind, repository, tmp_path, monkeypatch) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
