@@ -62,6 +62,12 @@ def excess(counts: Mapping[str, float], declared: int | None) -> tuple[str, ...]
     return tuple(filter(None, found))
 
 
+def noted(counts: Mapping[str, float], declared: int | None) -> dict[str, float]:
+    """Counts as notes of a record, with whether they go beyond; nothing of a fit that was not seen."""
+    beyond = float(bool(counts and excess(counts, declared)))
+    return {PREFIX + name: value for name, value in {**counts, "beyond_budget": beyond}.items()} if counts else {}
+
+
 def beyond_budget(record: Record) -> tuple[str, ...]:
     """What a run took beyond its budget, or beyond what its method declares, a phrase each; () if nothing."""
     own = {name.removeprefix(PREFIX): value for name, value in record.notes.items() if name.startswith(PREFIX)}

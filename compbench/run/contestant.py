@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compbench import devices, profiling
-from compbench.context import NoCheckpoints, seed_of
+from compbench.context import NoCheckpoints, Notes, seed_of
 from compbench.cost import counted, counts, training_curve
 from compbench.cost.probe import probed
 from compbench.errors import Cancelled, CompbenchError, Refused
@@ -231,15 +229,8 @@ class Contestant:
             "packages": {name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules},
             "pooled_silos": self.problem.federation.was_pooled,
             "resumed": self.checkpoints.resumed,
-            "notes": {**self._notes.means(), **self._counted()},
+            "notes": {**self._notes.means(), **counts.noted(self._counts, self._declared())},
         }
-
-    def _counted(self) -> dict[str, float]:
-        """The harness's own counts, whatever the method noted; nothing of a fit that was not seen."""
-        if not self._counts:
-            return {}
-        beyond = float(bool(counts.excess(self._counts, self._declared())))
-        return {counts.PREFIX + name: value for name, value in {**self._counts, "beyond_budget": beyond}.items()}
 
     def _declared(self) -> int | None:
         """Evaluations of the network for a sample, as the method says."""
@@ -352,35 +343,6 @@ class Contestant:
                 yield
         finally:
             self.stages.append(Stage(name=name, seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))
-
-
-class Notes:
-    """Means over the requests of a stream of what a method noted; numbers and short lists of them, nothing else."""
-
-    LONGEST, MOST = 1000, 64
-
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, list[float], bool]] = {}
-
-    def add(self, stream: str, rows: int, notes: Mapping[str, object]) -> None:
-        """Take up the notes of a request of `rows` rows; what is no finite number is passed over."""
-        for name, value in notes.items():
-            many = isinstance(value, list | tuple)
-            entries = value if isinstance(value, list | tuple) else [value]
-            values = [float(entry) for entry in entries if isinstance(entry, int | float)]
-            key = re.sub(r"[^a-z0-9_ ]", "_", f"{stream} {name}".lower().strip())[:80]
-            known = self._sums.get(key)
-            fits = values and len(values) <= self.LONGEST and all(map(math.isfinite, values))
-            if not fits or (known is None and len(self._sums) >= self.MOST) or (known and len(known[1]) != len(values)):
-                continue
-            total, sums, _ = known or (0.0, [0.0] * len(values), many)
-            self._sums[key] = (total + rows, [a + rows * b for a, b in zip(sums, values, strict=True)], many)
-
-    def means(self) -> dict[str, float | list[float]]:
-        """Weighted by rows."""
-        return {
-            key: [value / total for value in sums] if many else sums[0] / total for key, (total, sums, many) in self._sums.items()
-        }
 
 
 def _on(device: torch.device, request: Request) -> Request:
