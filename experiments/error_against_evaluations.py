@@ -35,6 +35,8 @@ TASKS = ("gauss2d-fact-id", "gauss2d-nonfact-id", "gauss2d-fact-ood", "gauss2d-n
 NUM_SAMPLES, NUM_EXACT, NUM_DIRECTIONS = 1000, 8, 200
 MOST_LEARNT = 1300
 """Evaluations a sample above which runs are made on exact scores alone: those of a network cost some twenty times as much."""
+CEILING = 10.0
+"""Errors above it have diverged, and are drawn at it."""
 CPU = torch.device("cpu")
 
 
@@ -177,7 +179,7 @@ def draw(rows: list[Row], out: Path) -> None:
 
     def lines(axis: Any, points: list[tuple[str, int, float]]) -> None:
         for label in dict.fromkeys(label for label, *_ in points):
-            own = sorted((count, value) for own, count, value in points if own == label)
+            own = sorted((count, min(value, CEILING)) for own, count, value in points if own == label)
             axis.plot(*zip(*own, strict=True), marker="o", markersize=3, linewidth=1, label=label, color=colours[label])
 
     for (i, kind), (j, name) in ((a, b) for a in enumerate(kinds) for b in enumerate(names)):
