@@ -61,7 +61,8 @@ def run(
     try:
         request = RunRequest.model_validate(facts)
     except ValidationError as error:
-        raise CompbenchError(f"the run cannot be asked for: {first_of(error)}.") from error
+        where, _, what = first_of(error).partition(": ")
+        raise CompbenchError(f"{where} of the run: {what}.") from error
     Registry().entry("tasks", task)
     if isinstance(method, str):
         Registry(tuple(map(Path, request.plugins))).entry("methods", name)
