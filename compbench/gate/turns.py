@@ -12,6 +12,7 @@ import contextlib
 import json
 import math
 import os
+import random
 import select
 import statistics
 import subprocess
@@ -53,9 +54,12 @@ class Unraced(Exception):
 
 
 class Racer:
-    """A fresh process of a side, which works a slice whenever it is asked and waits otherwise."""
+    """A fresh process of a side, which works a slice whenever it is asked and waits otherwise.
 
-    def __init__(self, side: Side, cell: Cell, asked: CellOptions, complaints: IO[bytes]) -> None:
+    It and all that it starts work on the given cores alone; none are all.
+    """
+
+    def __init__(self, side: Side, cell: Cell, asked: CellOptions, complaints: IO[bytes], cores: frozenset[int]) -> None:
         scratch = side.home / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
         each = asked._replace(seconds=asked.seconds / SLICES)
@@ -74,6 +78,9 @@ class Racer:
             )
         except OSError as error:
             raise Unable(f"{words[0]}: {error.strerror or error}") from error
+        if cores:  # the supervisor hands them on to what it starts
+            with contextlib.suppress(OSError):  # it has ended, and its answer says why
+                os.sched_setaffinity(self._process.pid, cores)
 
     def ready(self) -> None:
         """Wait until it has loaded all.  Raises Unable."""
@@ -134,13 +141,14 @@ def run_pair(racers: Mapping[Label, tuple[Side, Cell]], asked: CellOptions, firs
         Unraced: a side could not do it.
     """
     order: tuple[Label, ...] = ("base", "head") if first == "base" else ("head", "base")
+    cores = _shared_core(asked)
     with contextlib.ExitStack() as stack:
         running: dict[Label, Racer] = {}
         found: dict[Label, Unable | None] = {}
         for label in order:
             with _noted(found, label):
                 complaints = stack.enter_context(tempfile.TemporaryFile())
-                running[label] = Racer(*racers[label], asked, complaints)
+                running[label] = Racer(*racers[label], asked, complaints, cores)
                 stack.callback(running[label].end)
         for label, racer in running.items():
             with _noted(found, label):
@@ -154,6 +162,13 @@ def run_pair(racers: Mapping[Label, tuple[Side, Cell]], asked: CellOptions, firs
         {row: statistics.median(each["head"]) for row, each in timed.items()},
         {row: worsening(each["base"], each["head"]) for row, each in timed.items()},
     )
+
+
+def _shared_core(asked: CellOptions) -> frozenset[int]:
+    """One core for both processes, which never work at one time: what others do to its caches and its twin slows both alike."""
+    if asked.clock != "cpu" or asked.threads != 1 or not hasattr(os, "sched_getaffinity"):
+        return frozenset()
+    return frozenset({random.choice(sorted(os.sched_getaffinity(0)))})
 
 
 def worsening(base: Sequence[float], head: Sequence[float]) -> float:

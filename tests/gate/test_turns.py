@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,3 +114,26 @@ def test_what_a_plugin_prints_is_no_answer(tmp_path) -> None:
     found = run_pair({"base": (side(tmp_path, "base"), TOY), "head": (loud, TOY)}, CellOptions(clock="cpu", seconds=0.1))
     assert all(seconds < 1 for seconds in found.head.values())
     json.dumps(found)
+
+
+@pytest.mark.parametrize(("clock", "count"), [("cpu", 1), ("wall", 0)])
+def test_both_processes_of_a_pair_have_one_core_where_cpu_time_counts(clock, count, monkeypatch) -> None:
+    given = []
+
+    class Steady:
+        def __init__(self, side, cell, asked, complaints, cores) -> None:
+            given.append(cores)
+
+        def ready(self) -> None: ...
+
+        def slice(self, row: str) -> float:
+            return 1.0
+
+        def end(self) -> None: ...
+
+    monkeypatch.setattr(turns, "Racer", Steady)
+    pair = turns.run_pair({"base": (None, TOY), "head": (None, TOY)}, CellOptions(clock=clock, seconds=0.1))
+    assert pair.log_ratios == {"train": 0.0, "sample": 0.0}
+    assert given[0] == given[1]
+    assert len(given[0]) == count
+    assert given[0] <= os.sched_getaffinity(0)
