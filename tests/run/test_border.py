@@ -13,7 +13,7 @@ import pytest
 from compbench.errors import CompbenchError
 from compbench.files import publish, remove_tree
 from compbench.home import CLOSED, FROM_DATA, Home
-from compbench.run import sandbox
+from compbench.run import processes, sandbox
 from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest
 from compbench.store.records import Store
@@ -167,11 +167,12 @@ def test_a_message_that_is_none_ends_the_run_as_failed(home: Path, plugin, text:
     assert "\n" not in record.reason
 
 
-def test_a_message_of_one_byte_at_a_time_does_not_stretch_the_time_limit(home: Path, plugin) -> None:
+def test_a_message_of_one_byte_at_a_time_does_not_stretch_the_time_limit(home: Path, plugin, monkeypatch) -> None:
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 2.0)
     fit = "say(b'{', 1000); [(time.sleep(0.2), control.sendall(b' ')) for _ in range(900)]"
     record = attempt(home, plugin(head=CONTROL, fit=fit), time_limit=6.0)
     assert record.status == "timeout"
-    assert record.seconds < 6 + 25
+    assert record.seconds < 6 + 2 + 10
 
 
 @pytest.mark.parametrize("end", ["raise ValueError(wild)", "print(wild, flush=True); os._exit(7)"])

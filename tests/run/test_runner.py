@@ -179,7 +179,7 @@ def test_what_of_a_spec_is_not_so_here_is_named() -> None:
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_stopped_run_leaves_a_killed_record_and_resume_gives_the_undisturbed_result(home: Path, number: int) -> None:
-    steps = {"budget.train_steps": 1500 + number, "budget.checkpoint_seconds": 0.2}
+    steps = {"budget.train_steps": 1000 + number, "budget.checkpoint_seconds": 0.2}
     own = request(home, task="gauss2d-fact-id", seed=7, overrides=steps)
     whole = run(own).record
     command = TEMPLATE.compbench("run", "--method", "factored", "--task", "gauss2d-fact-id")

@@ -101,7 +101,8 @@ def test_a_sweep_killed_at_random_moments_is_finished_by_the_next(tmp_path: Path
     assert_each_done_once(tmp_path, 14)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=[pytest.mark.slow, pytest.mark.fresh])])
+@pytest.mark.fresh  # forks of a template take the whole grace to stop
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_stopped_sweep_leaves_nothing_running_and_says_what_is_left(tmp_path: Path, plugin, number: int) -> None:
     fit = "import subprocess; subprocess.Popen(['sleep', '600']); "
     fit += "ctx.checkpoints.save({}, {})\n    while not ctx.cancelled(): time.sleep(0.05)"
