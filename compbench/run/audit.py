@@ -104,10 +104,7 @@ def profile_of(
 
 
 def _stages(said: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | None) -> tuple[list[Stage], float]:
-    """All stages of a run, and the contestant's CPU seconds of no stage.
-
-    Seconds of sampling are the referee's, its CPU time the contestant's.
-    """
+    """All stages (seconds of sampling are the referee's, its CPU time the contestant's); the contestant's CPU seconds of none."""
     sampling = next((stage.cpu_seconds for stage in said.stages if stage.name == "sample"), 0.0)
     seen = watch.sampling_cpu_seconds
     idle = watch.idle_cpu_seconds + max(0.0, seen - sampling)

@@ -30,10 +30,7 @@ def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_code(raw: dict[str, Any]) -> dict[str, Any]:
-    """Format 5 knew no meaning of code and no commit, and called the sandbox a fence.
-
-    Its peak was measured once, beside others: a share above 1 shows that it was none, and is dropped.
-    """
+    """Format 5 knew no commit and called the sandbox a fence.  A share of the peak above 1 shows that it was none: dropped."""
     environment, profile = raw.get("environment"), raw.get("profile")
     if isinstance(environment, dict) and "fence" in environment:
         raw["environment"] = {("sandbox" if name == "fence" else name): value for name, value in environment.items()}

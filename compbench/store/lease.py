@@ -8,7 +8,10 @@ working; that no record is overwritten is the store's own doing.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +24,7 @@ BEAT_SECONDS = 2.0
 """Between two refreshes of a holder."""
 DEAD_SECONDS = 60.0
 """A lease that was not refreshed for so long has no holder."""
+EMPTY_SECONDS = 5.0  # an empty lease of this age has no holder: writing its line takes microseconds
 POLL_SECONDS = 0.2
 LONGEST_SECONDS = 1e7
 """Of waiting: as good as for ever, which filelock forbids in a thread that holds the same file."""
@@ -50,7 +54,7 @@ class Lease:
         )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire(timeout=LONGEST_SECONDS, cancel_check=cancel)
+            self._lock.acquire(timeout=LONGEST_SECONDS, cancel_check=_without_empty(path, cancel))
         except (Timeout, LeaseSettingsMismatch) as error:
             raise Busy(path, _holder_of(path)) from error
         except OSError as error:
@@ -86,8 +90,8 @@ def take(
     def lives() -> bool:
         """A dead holder on this machine would have been replaced at once."""
         alarm()
-        refreshed = _refreshed(path)
-        return refreshed is not None and (refreshed != first or _facts(path).get("host") == socket.gethostname())
+        refreshed, host = _refreshed(path), _facts(path).get("host")
+        return refreshed is not None and host is not None and (refreshed != first or host == socket.gethostname())
 
     return Lease(path, lives, beat=beat, dead=dead)
 
@@ -95,6 +99,20 @@ def take(
 def wait(path: Path, *, alarm: Callable[[], object]) -> None:
     """Wait until no living process holds a lease.  `alarm` is called meanwhile; it may raise to give up."""
     Lease(path, lambda: bool(alarm()), beat=BEAT_SECONDS, dead=DEAD_SECONDS).release()
+
+
+def _without_empty(path: Path, cancel: Callable[[], bool]) -> Callable[[], bool]:
+    """`cancel`, after a look: killed before it wrote its line, a holder leaves an empty file, which filelock never replaces."""
+    seen: dict[tuple[int, int], float] = {}
+
+    def check() -> bool:
+        with contextlib.suppress(OSError), path.open("r+b") as file:
+            status, now = os.fstat(file.fileno()), time.monotonic()
+            if not status.st_size and now - seen.setdefault((status.st_ino, status.st_ctime_ns), now) >= EMPTY_SECONDS:
+                file.write(b"abandoned\n")
+        return cancel()
+
+    return check
 
 
 def _refreshed(path: Path) -> tuple[int, int] | None:

@@ -41,10 +41,7 @@ class Problem(NamedTuple):
 
 
 def read_record(path: Path) -> Record:
-    """The record in a file; every other way to one leads through here.
-
-    Raises CompbenchError: it is not what compbench wrote there (changed, of another place, forged, impossible), and why.
-    """
+    """The record in a file.  Raises CompbenchError: it is not what compbench wrote there (changed, forged, moved), and why."""
     try:
         record = parse(read_limited(path, MAX_RECORD_BYTES))
         check_place(record, path)

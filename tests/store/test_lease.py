@@ -50,6 +50,23 @@ def test_a_killed_holder_on_this_machine_is_replaced_at_once(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("ask", [take, wait])
+def test_a_lease_that_a_killed_process_left_empty_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask) -> None:
+    monkeypatch.setattr(lease, "EMPTY_SECONDS", 0.5)
+    path = tmp_path / "a.lease"
+    path.touch()
+    began = time.monotonic()
+
+    def give_up() -> None:
+        assert time.monotonic() - began < 20, "waited for a process that is gone"
+
+    taken = ask(path, alarm=give_up)
+    assert 0.5 < time.monotonic() - began < 20
+    if taken is not None:
+        taken.release()
+    assert not path.exists()
+
+
 def test_a_holder_on_another_machine_is_dead_after_its_silence_and_not_before(tmp_path: Path) -> None:
     path = tmp_path / "one.lease"
     died(path, **QUICK)
