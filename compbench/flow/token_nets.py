@@ -17,12 +17,14 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compbench.errors import CompbenchError
+from compbench.errors import CompbenchError, Refused
 from compbench.flow.blocks import TimeEmbedding
 from compbench.flow.decoders import sinusoidal_places
 from compbench.flow.encode import one_hots
-from compbench.flow.nets import SHORTEST_TIME_LEFT
+from compbench.flow.matching import matched_width, parameters_of
+from compbench.flow.nets import SHORTEST_TIME_LEFT, monolithic_net
 from compbench.flow.path import per_sample
+from compbench.interfaces import Problem
 
 Prediction = Literal["velocity", "denoised"]
 Mixer = Callable[[int, int], nn.Module]
@@ -127,6 +129,38 @@ def velocity_of(output: Tensor, x_t: Tensor, t: Tensor, prediction: Prediction) 
     if prediction == "velocity":
         return output
     return (output - x_t) / (1 - per_sample(t, x_t)).clamp(min=SHORTEST_TIME_LEFT)
+
+
+def token_net(problem: Problem, mixer: Mixer, *, tokens: int, depth: int, step: int) -> TokenNet:
+    """The untrained network of a problem, of `monolithic_net`'s number of parameters.
+
+    Args:
+        problem: its samples are images.
+        mixer: what a patch sees, block by block.
+        tokens: most patches along a side.
+        depth: blocks.
+        step: of the widths that are tried: multiples of 4, and of what the mixer needs.
+
+    Raises:
+        Refused: its samples are no images.
+    """
+    if problem.event.kind != "image":
+        raise Refused(f"a network on patches makes images, this task asks for {problem.event.kind}s.")
+    patch = patch_of(problem.event.shape, tokens)
+
+    def make(width: int) -> TokenNet:
+        return TokenNet(
+            problem.event.shape,
+            problem.space.sizes,
+            width=width,
+            depth=depth,
+            patch=patch,
+            mixer=mixer,
+            prediction=problem.budget.prediction,
+            sample_steps=problem.budget.sample_steps,
+        )
+
+    return make(matched_width(make, parameters_of(lambda: monolithic_net(problem)), step=step))
 
 
 def patch_of(shape: tuple[int, ...], num_tokens: int) -> int:

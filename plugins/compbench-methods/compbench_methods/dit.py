@@ -10,15 +10,11 @@ width is what gives it as many parameters as `mono`.
 from __future__ import annotations
 
 import math
-from functools import partial
 
 from pydantic import Field
 
-from compbench.errors import Refused
 from compbench.flow.attention import SelfAttention
-from compbench.flow.matching import matched_width, parameters_of
-from compbench.flow.nets import monolithic_net
-from compbench.flow.token_nets import AllPlaces, TokenNet, patch_of
+from compbench.flow.token_nets import AllPlaces, TokenNet, token_net
 from compbench.flow.velocity_methods import velocity_method
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Method, MethodSettings, Problem
@@ -34,20 +30,13 @@ class Settings(MethodSettings):
 
 def build(settings: Settings, problem: Problem) -> TokenNet:
     """The untrained network, of mono's number of parameters."""
-    if problem.event.kind != "image":
-        raise Refused(f"a network on patches makes images, this task asks for {problem.event.kind}s.")
-    make = partial(
-        TokenNet,
-        problem.event.shape,
-        problem.space.sizes,
+    return token_net(
+        problem,
+        lambda number, width: AllPlaces(SelfAttention(width, settings.num_heads)),
+        tokens=settings.tokens,
         depth=settings.depth,
-        patch=patch_of(problem.event.shape, settings.tokens),
-        mixer=lambda number, width: AllPlaces(SelfAttention(width, settings.num_heads)),
-        prediction=problem.budget.prediction,
-        sample_steps=problem.budget.sample_steps,
+        step=math.lcm(8, settings.num_heads),
     )
-    target = parameters_of(lambda: monolithic_net(problem))
-    return make(width=matched_width(lambda width: make(width=width), target, step=math.lcm(8, settings.num_heads)))
 
 
 @hookimpl

@@ -10,15 +10,11 @@ as `mono`.
 
 from __future__ import annotations
 
-from functools import partial
-
 from pydantic import Field
 from torch import nn
 
 from compbench.errors import Refused
-from compbench.flow.matching import matched_width, parameters_of
-from compbench.flow.nets import monolithic_net
-from compbench.flow.token_nets import Neighbours, TokenNet, patch_of
+from compbench.flow.token_nets import Neighbours, TokenNet, token_net
 from compbench.flow.velocity_methods import velocity_method
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Method, MethodSettings, Problem
@@ -36,22 +32,15 @@ def build(settings: Settings, problem: Problem) -> TokenNet:
     Raises:
         Refused: the task's samples are no images, or the radius asks for more blocks than there are.
     """
-    if problem.event.kind != "image":
-        raise Refused(f"a network on patches makes images, this task asks for {problem.event.kind}s.")
     if settings.radius > settings.depth:
         raise Refused(f"radius {settings.radius} takes as many blocks; set depth to {settings.radius} or more.")
-    make = partial(
-        TokenNet,
-        problem.event.shape,
-        problem.space.sizes,
+    return token_net(
+        problem,
+        lambda number, width: Neighbours(width) if number < settings.radius else nn.Linear(width, width),
+        tokens=settings.tokens,
         depth=settings.depth,
-        patch=patch_of(problem.event.shape, settings.tokens),
-        mixer=lambda number, width: Neighbours(width) if number < settings.radius else nn.Linear(width, width),
-        prediction=problem.budget.prediction,
-        sample_steps=problem.budget.sample_steps,
+        step=4,
     )
-    target = parameters_of(lambda: monolithic_net(problem))
-    return make(width=matched_width(lambda width: make(width=width), target, step=4))
 
 
 @hookimpl
