@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from compbench.board.aggregate import BoardRow
 from compbench.board.catalogue import Lattice, lattice_key
-from compbench.board.families import FAMILIES
+from compbench.board.families import FAMILY_OF
 from compbench.board.groups import Section
 from compbench.board.scale import Scale
 from compbench.factors import minimum_coverage
@@ -25,7 +25,6 @@ from compbench.store.text import clean
 
 OWN = ("coverage", "design", "split_seed")
 """Task settings that choose a point of a ladder."""
-FAMILY_OF = {task: family for family, tasks in FAMILIES.items() for task in tasks}
 
 
 class Line(NamedTuple):

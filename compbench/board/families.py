@@ -28,6 +28,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """The core tasks of each family; others have boards of their own only."""
 
+FAMILY_OF = {task: family for family, tasks in FAMILIES.items() for task in tasks}
+
 Reasons = Mapping[str, Mapping[str, str]]
 NO_REASONS: Reasons = {}
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from compbench.board.aggregate import Board, BoardRow
 from compbench.board.catalogue import Catalogue, TaskFacts
 from compbench.board.cells import Cell
-from compbench.board.coverage import FAMILY_OF, Ladder, ladder_data
-from compbench.board.families import Contest
+from compbench.board.coverage import Ladder, ladder_data
+from compbench.board.families import FAMILY_OF, Contest
 from compbench.board.groups import Section
 from compbench.board.notation import (
     SPLIT_TITLES,
