@@ -58,7 +58,16 @@ class TaskSubject:
 
     def real(self, condition: Tensor) -> Tensor:
         """A real example of each condition, drawn at random; of one without data, of the nearest that has some."""
-        return self._examples(condition, lambda count: int(torch.randint(count, (), generator=self.generator)))
+        x1, conditions = self.data
+        places: dict[tuple[int, ...], Tensor] = {}
+        made = []
+        for asked in condition.cpu():
+            key = tuple(asked.tolist())
+            if key not in places:
+                places[key] = self._rows(asked, conditions)
+            own = places[key]
+            made.append(x1[own[int(torch.randint(len(own), (), generator=self.generator))]])
+        return torch.stack(made)
 
     def collapsed(self, condition: Tensor) -> Tensor:
         """The middle of the real examples of each condition, again and again."""
@@ -75,15 +84,6 @@ class TaskSubject:
     def noise(self, condition: Tensor) -> Tensor:
         """Noise, whatever is asked for."""
         return torch.randn(len(condition), *self.task.event.shape, generator=self.generator)
-
-    def _examples(self, condition: Tensor, choose: Callable[[int], int]) -> Tensor:
-        x1, conditions = self.data
-        places: dict[tuple[int, ...], Tensor] = {}
-        made = []
-        for asked in condition.cpu():
-            own = places.setdefault(tuple(asked.tolist()), self._rows(asked, conditions))
-            made.append(x1[own[choose(len(own))]])
-        return torch.stack(made)
 
     def _rows(self, asked: Tensor, conditions: Tensor) -> Tensor:
         """Rows of the real examples whose conditions agree most with what is asked for."""
