@@ -31,6 +31,7 @@ def test_lists_are_axes_and_brackets_stay_together() -> None:
 
 def test_names_follow_patterns_and_refuse_what_matches_nothing() -> None:
     assert names("tasks", "shapes3d-*", ()) == [
+        "shapes3d-composition",
         "shapes3d-extend",
         "shapes3d-heavy",
         "shapes3d-light",
