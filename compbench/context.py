@@ -51,8 +51,29 @@ class Silo(Protocol):
     def batch(self, size: int, generator: Generator) -> Batch: ...
 
 
+class Window(NamedTuple):
+    """Some steps of a training loop that a method has just looked at.
+
+    Attributes:
+        losses: of the steps begin, ..., done - 1, on the device where the loop keeps them.
+        begin, done: steps of this loop before the window, and up to its end.
+        batch_size: examples in a step.
+    """
+
+    losses: Tensor
+    begin: int
+    done: int
+    batch_size: int
+
+
 class Checkpoints(Protocol):
-    """Where a fit leaves what it needs to go on; every array is a tensor, nothing is pickled."""
+    """Where a fit leaves what it needs to go on; every array is a tensor, nothing is pickled.
+
+    `name` tells parts apart; the whole fit's is empty.
+    """
+
+    @property
+    def name(self) -> str: ...
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None: ...
 
@@ -65,6 +86,8 @@ class Checkpoints(Protocol):
 
 class NoCheckpoints:
     """For probes and tests: keeps nothing."""
+
+    name = ""
 
     def load(self) -> None:
         return None
@@ -89,6 +112,7 @@ class Context:
         cancelled: true once the run was asked to stop; a training loop then saves and raises `Cancelled`.
         compile: whether compiling a network pays for this fit; its notes then say whether it was (`compiled`).
         notes: numbers (or short lists of them) that a method wants in its record: how many weights were clipped, say.
+        watched: takes what `watch` reports, with the name of the part of the fit; None where no one keeps it.
     """
 
     device: torch.device
@@ -99,6 +123,25 @@ class Context:
     cancelled: Callable[[], bool] = lambda: False
     compile: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
+    watched: Callable[[str, Window], None] | None = None
+
+    def watch(self, losses: Tensor, first: int, done: int, batch_size: int) -> None:
+        """Report the latest losses of a training loop, for the curves of loss and throughput that a record keeps.
+
+        As a statement with plain arguments it is no part of a run's identity.  It reads the losses from the device: call it
+        where the loop has just waited for the device, not in every step.
+
+        Args:
+            losses: of the last W steps, finite, (W,): that of step s (from 0) at s % W.
+            first: the step that the loop began with; 0, or where a resumed fit went on.
+            done: steps done.
+            batch_size: examples in a step.
+        """
+        if self.watched is None or done <= first:
+            return
+        start = (done - 1) // len(losses) * len(losses)
+        begin = max(first, start)
+        self.watched(self.checkpoints.name, Window(losses[begin - start : done - start], begin, done, batch_size))
 
     def part(self, name: str, *, progress: Callable[[int, int], None] | None = None) -> Context:
         """The context of one of several loops of a fit: checkpoints of its own, and progress where it is given."""

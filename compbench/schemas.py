@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from compbench.files import Json
 from compbench.interfaces import LARGEST, Budget, Presets, Score
 
-RECORD_FORMAT = 7
+RECORD_FORMAT = 8
 """Goes up when a record's fields change; `compbench.store.format` migrates older ones.  2: the file has a digest of itself.
-6: `spec.code` is a hash of meaning, and the record says which commit it was.  7: it says whether samples alone were scored."""
+6: `spec.code` is a hash of meaning, and the record says which commit it was.  7: it says whether samples alone were scored.
+8: it has curves of loss and throughput."""
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
 MOST = 10**6
 """No version, attempt or seed count is larger."""
+MOST_POINTS, MOST_CURVES = 100, 32
+"""Points of all loss curves of a record together, and such curves: some kilobytes."""
 Line = Annotated[str, Field(max_length=200)]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}$"
 
@@ -205,6 +209,36 @@ class CurvePoint(Frozen):
     scores: dict[Line, float] = Field(max_length=20)
 
 
+class LossCurve(Frozen):
+    """Training loss and throughput of a fit's loop, a value a point: means over the steps since the point before.
+
+    Counted by the contestant, unverified.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.+-]{1,80}$", description="stage, and the part of it (a silo, a network) if any")
+    steps: tuple[Annotated[int, Field(ge=1, le=LARGEST)], ...] = Field(
+        min_length=1, max_length=MOST_POINTS, description="steps of this curve's loops up to each point, increasing"
+    )
+    loss: tuple[Annotated[float, Field(ge=-LARGEST, le=LARGEST)], ...] = Field(max_length=MOST_POINTS)
+    examples_per_second: tuple[Annotated[float, Field(ge=0, le=LARGEST)], ...] = Field(
+        max_length=MOST_POINTS, description="by the wall clock, of all loops together; the first includes compilation"
+    )
+
+    @model_validator(mode="after")
+    def _is_a_curve(self) -> LossCurve:
+        if not len(self.steps) == len(self.loss) == len(self.examples_per_second):
+            raise ValueError("a loss curve has as many losses and rates as steps")
+        if any(later <= step for step, later in pairwise(self.steps)):
+            raise ValueError("the steps of a loss curve increase")
+        return self
+
+
+def _few_points(curves: tuple[LossCurve, ...]) -> tuple[LossCurve, ...]:
+    if sum(len(curve.steps) for curve in curves) > MOST_POINTS or len({curve.name for curve in curves}) < len(curves):
+        raise ValueError(f"a record has at most {MOST_POINTS} points of loss curves, and one curve of a name")
+    return curves
+
+
 class Artifact(Frozen):
     """A file beside the record."""
 
@@ -240,6 +274,9 @@ class Record(Frozen):
     oracle: bool = False
     in_process: bool = False
     curve: tuple[CurvePoint, ...] = Field((), max_length=50, description="scores along training, `run --curve`")
+    losses: Annotated[tuple[LossCurve, ...], AfterValidator(_few_points)] = Field(
+        (), max_length=MOST_CURVES, description="loss and throughput along the fit, a curve a loop"
+    )
     resumed: bool = Field(False, description="whether the fit went on from a checkpoint")
     rescored: str = Field("", max_length=300, description="name of the record whose kept samples or weights were scored again")
     samples_only: bool = Field(False, description="whether samples or weights from elsewhere were scored: no training was seen")

@@ -26,6 +26,10 @@ DTYPES: dict[type, Any] = {str: "string", int: "Int64", float: "Float64", bool: 
 """Kind of a column -> pandas' type, which has missing values."""
 
 
+BESIDE = ("scores", "losses")
+"""Fields of a record that are no columns: scores have rows, and curves of losses are the trackers'."""
+
+
 class Column(NamedTuple):
     """A column; `kind` is str, int, float or bool, and what is none of them stands as JSON in a str."""
 
@@ -35,9 +39,9 @@ class Column(NamedTuple):
 
 
 def columns() -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """(of the record, of one of its scores): every field there is, so that none is forgotten when one is added."""
+    """(of the record, of one of its scores): every field there is but `BESIDE`, so that none is forgotten when one is added."""
     own = [Column("record", str, lambda record: record.name)]
-    own += [column for column in _columns(Record, "", lambda record: record) if column.name != "scores"]
+    own += [column for column in _columns(Record, "", lambda record: record) if column.name not in BESIDE]
     return tuple(own), tuple(_columns(Score, "score.", lambda score: score))
 
 

@@ -26,7 +26,7 @@ WEIGHTS = "model.safetensors"
 
 
 class Point(NamedTuple):
-    """One number of a run, at a step of the run's own count; 0 where there is one only."""
+    """One number of a run, at a step of its own count; 0 where there is one only."""
 
     name: str
     value: float
@@ -34,7 +34,10 @@ class Point(NamedTuple):
 
 
 def points(record: Record) -> Iterator[Point]:
-    """What a record measured: scores with ceiling and floor, rates, stages, and the method's notes; lists are curves."""
+    """What a record measured: scores with ceiling and floor, rates, stages, curves of loss and throughput, and notes.
+
+    Curves are against steps of the fit; so are lists of notes against their places.
+    """
     for score in record.scores:
         for part, value in (("", score.value), ("/ceiling", score.ceiling), ("/floor", score.floor)):
             if value is not None:
@@ -44,6 +47,10 @@ def points(record: Record) -> Iterator[Point]:
             yield Point(f"cost/{name}", float(value))
     for stage in record.profile.stages:
         yield Point(f"seconds/{stage.name}", stage.seconds)
+    for curve in record.losses:
+        for step, loss, rate in zip(curve.steps, curve.loss, curve.examples_per_second, strict=True):
+            yield Point(f"loss/{curve.name}", loss, step)
+            yield Point(f"examples_per_second/{curve.name}", rate, step)
     for name, noted in record.notes.items():
         values = noted if isinstance(noted, tuple) else (noted,)
         yield from (Point(f"notes/{name}", value, step) for step, value in enumerate(values))

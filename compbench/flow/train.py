@@ -119,6 +119,7 @@ def train(
         losses[step % LOSS_WINDOW] = value.detach()
         if (step + 1) % LOSS_WINDOW == 0 or step + 1 == budget.train_steps:
             _check_finite(losses, step)
+            ctx.watch(losses, first, step + 1, budget.batch_size)
         ctx.progress(step + 1, budget.train_steps)
     if fast and not twice:
         note(ctx, velocity)

@@ -6,8 +6,12 @@ The definitions are those of the method's file, of the task's module and of the 
 ours (compbench, and the plugin's own package) that these refer to, through imports inside functions too.  Comments,
 docstrings, formatting, annotations of functions, the words of errors and descriptions of settings count for nothing, nor do
 the names of modules and files: what was moved or documented is the same code.  Modules of `HARNESS` are left out: they start,
-check, time and write down, and no sample and no score depends on them.  Other people's libraries are not followed; a record
-names their versions.
+check, time and write down, and no sample and no score depends on them.  Other people's libraries are not followed; a record names
+their versions.
+
+What only reports counts for nothing either: the statement `ctx.watch(...)` where `ctx` is an argument of the function and the
+arguments are names, attributes, constants and arithmetic of these.  With a call or an assignment in its arguments it counts,
+and so does any use of its value.
 
 Sources are only parsed, never imported, so the parent process can do it.
 """

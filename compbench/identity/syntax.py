@@ -17,6 +17,10 @@ WORDS = {
 }
 """Arguments that people read and nothing computes with, by the name of what is called."""
 
+REPORTS = ("ctx", "watch")
+"""A function's argument, and its method that only reports: as a statement with plain arguments it computes nothing."""
+PLAIN = (ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
+
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -97,6 +101,15 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
+def _only_reports(node: ast.stmt) -> bool:
+    """Whether a statement is `ctx.watch(...)` with names, attributes, constants and sums of these, and nothing else."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or _dotted(call.func) != list(REPORTS) or any(one.arg is None for one in call.keywords):
+        return False
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return all(isinstance(part, PLAIN) for one in given for part in ast.walk(one))
+
+
 def _imported(module: Module, statement: ast.AST) -> Iterator[tuple[str, Chain]]:
     """Names that imports within a statement bind, outside of functions unless it is one itself."""
     for node in _own_nodes(statement):
@@ -149,6 +162,17 @@ def _locals(function: Any) -> set[str]:
     return own
 
 
+def _is_given(name: str, function: Any) -> bool:
+    """Whether a function has an argument of a name, which it never binds to something else."""
+    arguments = function.args
+    if name not in {arg.arg for arg in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]}:
+        return False
+    inside = [node for statement in function.body for node in ast.walk(statement)]
+    stored = {node.id for node in inside if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    defined = {getattr(node, "name", None) for node in inside} | {getattr(node, "asname", None) for node in inside}
+    return name not in stored | defined
+
+
 class _Writer:
     """Statements as canonical text.  The same on every Python: empty fields are left out.
 
@@ -159,11 +183,14 @@ class _Writer:
         self.module = module
         self.chains: list[Chain] = []
         self._scopes: list[tuple[set[str], Mapping[str, Chain]]] = []
+        self._reporting = [False]  # whether the function around was given what reports, and no other under its name
 
     def statements(self, body: list[ast.stmt]) -> list[str]:
         written = []
         for statement in body:
             if _is_text(statement) or isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass | ast.Global):
+                continue
+            if self._reporting[-1] and _only_reports(statement):
                 continue
             if isinstance(statement, ast.AnnAssign) and self._scopes:  # in a function, an annotation does nothing
                 if statement.value is not None:
@@ -210,7 +237,9 @@ class _Writer:
         body = node.body if isinstance(node.body, list) else [ast.Expr(node.body)]
         imported = {name: chain for statement in body for name, chain in _imported(self.module, statement)}
         self._scopes.append((_locals(node) - imported.keys(), imported))
+        self._reporting.append(isinstance(node.body, list) and _is_given(REPORTS[0], node))
         inside = self.statements(body)
+        self._reporting.pop()
         self._scopes.pop()
         return f"{type(node).__name__}({getattr(node, 'name', '')},{names},[{','.join(around)}],[{','.join(inside)}])"
 

@@ -307,6 +307,7 @@ class Attempt:
             environment=environment_of(self.facts, sandboxed=not self.in_process, **known),
             oracle=self.contestant.oracle,
             notes=self.facts.get("notes", {}),
+            losses=self.facts.get("losses", ()),
             started=self.started.isoformat(timespec="seconds"),
             seconds=time.monotonic() - self.clock,
         )

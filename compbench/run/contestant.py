@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from compbench import devices, profiling
 from compbench.context import NoCheckpoints, Notes, seed_of
 from compbench.cost import counted, counts, training_curve
+from compbench.cost.loss_curves import LossCurves
 from compbench.cost.probe import probed
 from compbench.errors import Cancelled, CompbenchError, Refused
 from compbench.files import Json, load_tensors, save_tensors
@@ -63,6 +64,7 @@ class Contestant:
         self._sampling = Stage(name="sample", seconds=0.0)
         self._streams: dict[str, torch.Generator] = {}
         self._notes = Notes()
+        self._losses = LossCurves()
         self._counts: dict[str, float] = {}
         self._steps = 0
         self._stop: int | None = None
@@ -111,7 +113,7 @@ class Contestant:
         self.final = self.problem.extension.problem if self.problem.extension else self.problem
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-        self.checkpoints = FileCheckpoints(self.folder / "checkpoint.safetensors", resume=order.resume)
+        self.checkpoints = FileCheckpoints(self.folder / "checkpoint.safetensors", resume=order.resume, curves=self._losses)
         if self.method.shared_fit is None:
             return Opened(fit=None)
         own, place = self.method.shared_fit(self.settings, self.problem), devices.device_class(self.device)
@@ -135,7 +137,7 @@ class Contestant:
             self._counts |= counted.counts(self.problem, used, before=early, reported=self._steps)
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
                 save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
-        ledger = self.problem.federation.ledger()
+        ledger, curves = self.problem.federation.ledger(), self._losses.state()
         if self.problem.extension is not None:
             with self._tally.counting_steps():
                 self._extend(self.problem.extension)
@@ -146,7 +148,8 @@ class Contestant:
             save_tensors(self.folder / "model.safetensors", self.model.state_dict(), facts)
         self.checkpoints.clear()
         cpu_seconds = sum(stage.cpu_seconds for stage in self.stages if stage.name == "fit")
-        return Fitted(shared=shared, cost=FitCost(cpu_seconds=cpu_seconds, train_steps=self._steps, ledger=ledger))
+        cost = FitCost(cpu_seconds=cpu_seconds, train_steps=self._steps, ledger=ledger, curves=curves)
+        return Fitted(shared=shared, cost=cost)
 
     def _loaded(self, weights: Path, problem: Problem) -> torch.nn.Module:
         """The method's network for a problem, with stored weights.  Raises RuntimeError where they do not fit it."""
@@ -178,6 +181,7 @@ class Contestant:
             return False
         self._steps = cost.train_steps
         self.stages.append(Stage(name="fit", seconds=cost.seconds, cpu_seconds=cost.cpu_seconds))
+        self._losses.restore(cost.curves)
         self._notes.add("fit", 1, {"shared": 1.0})
         return True
 
@@ -229,6 +233,7 @@ class Contestant:
             "packages": {name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules},
             "pooled_silos": self.problem.federation.was_pooled,
             "resumed": self.checkpoints.resumed,
+            "losses": [curve.model_dump(mode="json") for curve in self._losses.found()],
             "notes": {**self._notes.means(), **counts.noted(self._counts, self._declared())},
         }
 
@@ -290,7 +295,7 @@ class Contestant:
         )
 
     def _context(self, generator: torch.Generator, checkpoints: Checkpoints | None = None, *, stage: str = "") -> Context:
-        """What the harness lends the method; in a `stage`, its steps are counted."""
+        """What the harness lends the method; in a `stage`, its steps are counted and its losses kept."""
         context = Context(
             device=self.device,
             precision="bf16" if self.precision == "bf16" else "fp32",
@@ -307,7 +312,10 @@ class Contestant:
             self.progress(stage, done, total)
 
         if stage:
+            whole = context.checkpoints.name
             context.progress = progress
+            context.watched = lambda part, window: self._losses.add(stage + part.removeprefix(whole), window)
+            self._losses.begin()
         return context
 
     def _generator(self, purpose: str) -> torch.Generator:

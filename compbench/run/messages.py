@@ -70,12 +70,13 @@ class Open(Message):
 
 
 class FitCost(Frozen):
-    """What a fit took, its `seconds` by the parent's clock, and what it did with the silos."""
+    """What a fit took, its `seconds` by the parent's clock, what it did with the silos, and its curves (`LossCurves.state`)."""
 
     seconds: Seconds = 0.0
     cpu_seconds: Seconds = 0.0
     train_steps: Count = 0
     ledger: dict[str, Json] = Field(default_factory=dict)
+    curves: dict[str, Json] = Field(default_factory=dict)
 
 
 class Fit(Message):

@@ -17,6 +17,8 @@ MAX_RECORD_BYTES = 4 * 2**20
 """A record is some kilobytes; anything larger is not one."""
 MAX_NESTING = 200
 """Lists and objects inside each other, as in pydantic's own reader; Python's would go by how much of its stack is left."""
+PRESENT = f'\n "format": {RECORD_FORMAT},'.encode()
+"""The line that says that a record is of the present format."""
 DIGEST = b'\n "digest": "'
 """How the line with the digest begins.  No string of a record holds a line break, and nested names stand deeper."""
 
@@ -42,11 +44,12 @@ def _with_code(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    2: dict,  # 3, 5 and 7 say more (sandbox, other processes, samples alone), which is not known of older records
+    2: dict,  # 3, 5, 7 and 8 say more (sandbox, other processes, samples alone, losses), which is not known of older records
     3: _with_experts_counted,
     4: dict,
     5: _with_code,
     6: dict,
+    7: dict,
 }
 """format -> what makes a record of that format one of the next.  Format 1 had no digest, and is read no more."""
 
@@ -86,7 +89,7 @@ def dump(record: Record) -> bytes:
 def _of_present_format(content: bytes) -> Record | None:
     """The fast way, straight from bytes as `dump` wrote them; None for anything else, which the other way explains."""
     bare, digest = _undigested(content)
-    if not digest or _digest(bare) != digest:
+    if PRESENT not in bare or not digest or _digest(bare) != digest:
         return None
     try:
         record = Record.model_validate_json(bare)

@@ -16,13 +16,14 @@ from compbench.cli.main import main
 from compbench.errors import CompbenchError
 from compbench.export.trackers import config, points, to_hub, to_tensorboard, to_wandb
 from compbench.home import Home
-from compbench.schemas import Profile, Record, Stage
+from compbench.schemas import LossCurve, Profile, Record, Stage
 from compbench.store.records import Store
 
 
 def made() -> list[Record]:
     profile = Profile(train_steps_per_second=22.5, stages=(Stage(name="fit", seconds=3.0),))
-    good = record(score(value=0.25), more={"profile": profile, "notes": {"ess": (4.0, 2.0)}})
+    curve = LossCurve(name="fit.left", steps=(50, 80), loss=(2.5, 0.5), examples_per_second=(900.0, 1000.0))
+    good = record(score(value=0.25), more={"profile": profile, "notes": {"ess": (4.0, 2.0)}, "losses": (curve,)})
     return [good, record(status="failed", seed=1, more={"reason": "no"})]
 
 
@@ -32,6 +33,8 @@ def test_points_are_scores_costs_and_curves() -> None:
     assert found["cost/train_steps_per_second", 0] == 22.5
     assert found["seconds/fit", 0] == 3.0
     assert (found["notes/ess", 0], found["notes/ess", 1]) == (4.0, 2.0)
+    assert (found["loss/fit.left", 50], found["loss/fit.left", 80]) == (2.5, 0.5)
+    assert (found["examples_per_second/fit.left", 50], found["examples_per_second/fit.left", 80]) == (900.0, 1000.0)
 
 
 def test_tensorboards_own_reader_finds_every_point(tmp_path: Path) -> None:
@@ -42,6 +45,7 @@ def test_tensorboards_own_reader_finds_every_point(tmp_path: Path) -> None:
     reader.Reload()
     read = {(tag, event.step): event.value for tag in reader.Tags()["scalars"] for event in reader.Scalars(tag)}
     assert read == pytest.approx({(point.name, point.step): point.value for point in points(good)})
+    assert [(event.step, event.value) for event in reader.Scalars("loss/fit.left")] == [(50, 2.5), (80, 0.5)]
     with pytest.raises(CompbenchError, match="name another folder"):
         to_tensorboard(made(), tmp_path / "logs")
 
@@ -66,6 +70,11 @@ def test_wandb_gets_a_run_a_record_under_the_same_identifier_again(monkeypatch: 
     assert asked == first
     assert [entry[1] for entry in asked if entry[0] == "end"] == [0, 1]
     assert any(entry[0] == "log" and entry[1] == 1 and entry[2] == {"notes/ess": 2.0} for entry in asked)
+    logged = [entry[1:] for entry in asked if entry[0] == "log" and any(name.startswith("loss/") for name in entry[2])]
+    assert logged == [
+        (50, {"loss/fit.left": 2.5, "examples_per_second/fit.left": 900.0}),
+        (80, {"loss/fit.left": 0.5, "examples_per_second/fit.left": 1000.0}),
+    ]
 
 
 def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,9 @@ from support import stand_in
 
 from compbench.check.tiny_problems import BUDGET, OBJECTS, PROBLEMS, ROWS
 from compbench.context import NoCheckpoints
+from compbench.cost.loss_curves import LossCurves
 from compbench.flow.independence import draw_one
+from compbench.flow.train import LOSS_WINDOW, train
 from compbench.flow.transfer import numbers, send
 from compbench.interfaces import Context, Method, Request
 from compbench.registry import Registry
@@ -98,6 +100,27 @@ def test_no_step_of_a_method_waits_for_the_device(name: str, problem: str) -> No
 @pytest.mark.parametrize(("name", "problem"), [case for case in CASES if case not in SHORT])
 def test_no_step_of_a_method_waits_on_any_problem(name: str, problem: str) -> None:
     assert waits_a_step(name, problem) == WAITS.get(name, (0, 0))
+
+
+def test_curves_of_losses_are_read_where_the_loop_looks_at_them_and_nowhere_else() -> None:
+    """One read a window, behind the look that has waited for the device; no wait in any step."""
+
+    def waits(steps: int, curves: LossCurves | None) -> int:
+        budget = BUDGET.model_copy(update={"train_steps": steps})
+        with stand_in.gpu() as log:
+            problem = TINY["vector"].make(stand_in.GPU)
+            context = Context(stand_in.GPU, "fp32", torch.Generator().manual_seed(0), NoCheckpoints())
+            if curves is not None:
+                context.watched = lambda part, window: curves.add(f"fit{part}", window)
+            net = torch.nn.Linear(problem.event.shape[0], 1)
+            train(net, lambda net, batch, generator: net(batch.x1).square().mean(), problem.federation.pooled(), budget, context)
+        return log.waits.total()
+
+    looks = {LOSS_WINDOW - 1: 1, LOSS_WINDOW: 1, LOSS_WINDOW + 9: 2}
+    for steps, count in looks.items():
+        curves = LossCurves()
+        assert waits(steps, curves) - waits(steps, None) == count
+        assert sum(len(curve.steps) for curve in curves.found()) == count
 
 
 def test_the_table_names_methods_that_are() -> None:
