@@ -19,7 +19,7 @@ from compbench.board.discriminability import Discriminability, discriminability
 from compbench.board.groups import Defaults, Group, Method, Section, default_settings, group_of, section_of, variants
 from compbench.board.ranking import Rank, ranks
 from compbench.board.timing import NONE, Timing, timing
-from compbench.cost.counts import told_once
+from compbench.cost.counts import beyond_by_phrase
 from compbench.cost.profiles import CostProfile
 from compbench.files import Json
 from compbench.schemas import Record
@@ -310,7 +310,7 @@ def _row(
         pooled=any(record.pooled_silos for record in kept),
         level=SAMPLES_ONLY if any(record.samples_only for record in kept) else "self-reported",
         threads=tuple(sorted({record.environment.threads for record in ok} - {0})),
-        beyond=told_once(ok),
+        beyond=beyond_by_phrase(ok),
     )
 
 

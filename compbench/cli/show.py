@@ -12,9 +12,9 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from compbench.cli import lattice, output, task_groups
+from compbench.cli import curves, lattice, output, task_groups
 from compbench.cli.options import home_of_user
-from compbench.cost.counts import beyond_budget
+from compbench.cost.counts import PREFIX, beyond_budget, counted, in_words
 from compbench.errors import CompbenchError
 from compbench.store.text import clean
 
@@ -30,7 +30,8 @@ MOST_MATCHES = 10
 @click.command()
 @click.argument("record", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
-def show(record: str | None, as_json: bool) -> None:
+@click.option("--verbose", is_flag=True, help="Every count and every loss curve.")
+def show(record: str | None, as_json: bool, verbose: bool) -> None:
     """Show a record by path, part of its name, or identity; without one, list the records.
 
     \b
@@ -55,7 +56,7 @@ def show(record: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found.model_dump(mode="json"), sort_keys=True))
     else:
-        show_record(found, path, reused=False)
+        show_record(found, path, reused=False, verbose=verbose)
 
 
 def _found(store: Store, text: str) -> Path:
@@ -68,7 +69,7 @@ def _found(store: Store, text: str) -> Path:
     raise CompbenchError(f"{len(matching)} records match '{text}'; name one:{listed}{more}")
 
 
-def show_record(record: Record, path: Path, *, reused: bool) -> None:
+def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = False) -> None:
     """A record for people: scores beside their ceilings and floors, cost, and where everything is."""
     console = output.console()
     spec = record.spec
@@ -93,12 +94,8 @@ def show_record(record: Record, path: Path, *, reused: bool) -> None:
     if record.status == "ok":
         for line in _profile_lines(record):
             console.print(line)
-        if record.notes:
-            numbers = {name: value for name, value in record.notes.items() if isinstance(value, float)}
-            for who, ours in (("counted by the harness", True), ("noted by the method", False)):
-                told = [f"{name} {value:.6g}" for name, value in numbers.items() if name.startswith("counted ") is ours]
-                if told:
-                    console.print(f"{who}: {escape(', '.join(told).replace('counted ', ''))}")
+        for name, value in _counts(record, verbose=verbose):
+            console.print(f"{name:<8} {escape(value)}", soft_wrap=not sys.stdout.isatty(), highlight=False)
     console.print(f"record  {escape(str(path))}", soft_wrap=True)
     for artifact in record.artifacts:
         console.print(f"picture {escape(str(path.with_name(artifact.name)))}", soft_wrap=True)
@@ -158,6 +155,20 @@ def _profile_lines(record: Record) -> Iterator[str]:
             f"extension {e.mode}: {e.new_parameters} new parameters, {e.seconds:.1f} s = "
             f"{e.share_of_base:.0%} of the base's training, {frozen[e.frozen_identical]}"
         )
+
+
+def _counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    """Loss curves, what the harness counted, and what the method noted."""
+    for line in curves.lines(record.losses, whole=verbose):
+        yield "loss", line
+    if words := in_words(record):
+        yield "counted", ", ".join(words)
+    if verbose:
+        yield from (("", f"{name} {value:.6g}") for name, value in counted(record).items())
+    noted = [f"{name} {value:.6g}" for name, value in record.notes.items() if isinstance(value, float)]
+    own = [note for note in noted if not note.startswith(PREFIX)]
+    if own:
+        yield "noted", f"by the method: {', '.join(own)}"
 
 
 def _circumstances(record: Record, path: Path) -> Iterator[tuple[str, str]]:

@@ -68,10 +68,33 @@ def noted(counts: Mapping[str, float], declared: int | None) -> dict[str, float]
     return {PREFIX + name: value for name, value in {**counts, "beyond_budget": beyond}.items()} if counts else {}
 
 
+def counted(record: Record) -> dict[str, float]:
+    """What the harness counted of a run, by the names above without their prefix."""
+    own = {name.removeprefix(PREFIX): value for name, value in record.notes.items() if name.startswith(PREFIX)}
+    return {name: value for name, value in own.items() if isinstance(value, float)}
+
+
+def in_words(record: Record) -> tuple[str, ...]:
+    """What a run took and what its budget grants or its method declares, a phrase each; () of a record that does not say."""
+    counts, found = counted(record), []
+    for what, name, granted in (
+        ("optimiser steps", "optimiser_steps", "granted_steps"),
+        ("examples drawn", "examples", "granted_examples"),
+        ("optimiser steps of the extension", "extension_steps", "granted_extension_steps"),
+    ):
+        if name in counts:
+            budget = f" (budget {counts[granted]:,.0f})" if granted in counts else ""
+            found.append(f"{counts[name]:,.0f} {what}{budget}")
+    if "evaluations" in counts:
+        declared = record.profile.evaluations_per_sample
+        of = "" if declared is None else f" ({declared:,} declared)"
+        found.append(f"{counts['evaluations']:,.4g} evaluations a sample{of}")
+    return tuple(found)
+
+
 def beyond_budget(record: Record) -> tuple[str, ...]:
     """What a run took beyond its budget, or beyond what its method declares, a phrase each; () if nothing."""
-    own = {name.removeprefix(PREFIX): value for name, value in record.notes.items() if name.startswith(PREFIX)}
-    counts = {name: value for name, value in own.items() if isinstance(value, float)}
+    counts = counted(record)
     if not counts.get("beyond_budget"):
         return ()
     if "granted_steps" not in counts:  # of a record that holds no more
@@ -92,7 +115,7 @@ FIT = (
 """Counts of a fit."""
 
 
-def told_once(records: Iterable[Record]) -> tuple[str, ...]:
+def beyond_by_phrase(records: Iterable[Record]) -> tuple[str, ...]:
     """What runs took beyond their budgets: each phrase once, with the seeds that it is of."""
     seeds: dict[str, list[int]] = {}
     for record in records:

@@ -1,5 +1,6 @@
 """`show` says what was run and where, beside what came of it."""
 
+import io
 import json
 import os
 import subprocess
@@ -10,9 +11,11 @@ import pytest
 from click.testing import CliRunner
 from support.sample_records import record
 
+from compbench.cli.curves import lines, sparkline
 from compbench.cli.main import main
 from compbench.identity.defaults import literal_defaults
 from compbench.registry import Registry
+from compbench.schemas import LossCurve
 from compbench.store.records import Store
 
 
@@ -43,6 +46,57 @@ def test_lines_have_no_trailing_blanks(show, tmp_path: Path) -> None:
     Store(tmp_path / "records").write(record())
     lines = show(record().identity[:12]).output.splitlines()
     assert [line for line in lines if line != line.rstrip()] == []
+
+
+COUNTS = {
+    "optimiser_steps": 1000.0,
+    "granted_steps": 1000.0,
+    "examples": 64000.0,
+    "granted_examples": 80384.0,
+    "reported_steps": 1000.0,
+    "early_steps": 0.0,
+    "early_examples": 0.0,
+    "beyond_budget": 0.0,
+    "evaluations": 39.96,
+}
+
+
+def test_what_was_counted_is_one_line_and_the_rest_is_for_who_asks(show, tmp_path: Path) -> None:
+    notes = {f"counted {name}": value for name, value in COUNTS.items()} | {"fit shared": 1.0}
+    Store(tmp_path / "records").write(one := record(more={"notes": notes}))
+    short, long = (show(one.identity[:12], *words).output for words in ((), ("--verbose",)))
+    words = (
+        "1,000 optimiser steps (budget 1,000), 64,000 examples drawn (budget 80,384), 39.96 evaluations a sample (40 declared)"
+    )
+    assert f"counted  {words}\n" in short
+    assert "noted    by the method: fit shared 1\n" in short
+    assert "early_steps" not in short
+    assert {line.strip() for line in long.splitlines()} >= {f"{name} {value:g}" for name, value in COUNTS.items()}
+
+
+def test_a_loss_curve_is_one_line_and_of_many_four_are_shown(show, tmp_path: Path) -> None:
+    facts = {"steps": (50, 100, 120), "loss": (8.0, 4.5, 1.0), "examples_per_second": (10.0, 2000.0, 3000.0)}
+    many = tuple(LossCurve(name=f"fit.{k}", **facts) for k in range(6))
+    Store(tmp_path / "records").write(one := record(more={"losses": many}))
+    short, long = (show(one.identity[:12], *words).output for words in ((), ("--verbose",)))
+    line = "loss     fit.0  █▅▁  8 at step 50, 1 at step 120; 2000 examples/s\n"
+    assert line in short
+    assert "loss     and 2 more (--verbose)\n" in short
+    assert "fit.4" not in short
+    assert "fit.5" in long
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"), [([1, 2, 3, 4, 5, 6, 7, 8], "▁▂▃▄▅▆▇█"), ([2.0, 2.0], "▁▁"), ([0, 0, 8, 8], "▁█"), ([7.0], "▁")]
+)
+def test_a_sparkline_goes_from_the_lowest_to_the_highest(values, bars: str) -> None:
+    assert sparkline(values, width=2 if len(values) == 4 else 8) == bars
+
+
+def test_a_terminal_without_bars_gets_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    curve = LossCurve(name="fit", steps=(50, 100), loss=(8.0, 4.5), examples_per_second=(10.0, 20.0))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    assert list(lines([curve])) == ["fit  8 at step 50, 4.5 at step 100; 15 examples/s"]
 
 
 def test_an_ambiguous_name_lists_its_matches(show, tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""Loss curves of a record as text: a line of bars, where it began and ended, and how fast it went."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compbench.schemas import LossCurve
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDEST = 32
+"""Bars of a line."""
+MOST_LINES = 4
+"""Curves that are drawn unless all are asked for."""
+
+
+def lines(curves: Sequence[LossCurve], *, whole: bool = False) -> Iterator[str]:
+    """A line a curve: its name, bars from the lowest loss to the highest, first and last loss, and examples a second."""
+    shown = curves if whole else curves[:MOST_LINES]
+    for curve in shown:
+        bars = f"{sparkline(curve.loss)}  " if len(curve.loss) > 1 and _has_bars() else ""
+        first, last = (f"{curve.loss[k]:.4g} at step {curve.steps[k]}" for k in (0, -1))
+        course = f"{first}, {last}" if len(curve.loss) > 1 else first
+        yield f"{curve.name}  {bars}{course}; {statistics.median(curve.examples_per_second):.0f} examples/s"
+    if len(curves) > len(shown):
+        yield f"and {len(curves) - len(shown)} more (--verbose)"
+
+
+def sparkline(values: Sequence[float], width: int = WIDEST) -> str:
+    """Values as bars of eight heights, the lowest to the highest; of more values than `width`, means of neighbours."""
+    count = min(width, len(values))
+    edges = [round(k * len(values) / count) for k in range(count + 1)]
+    means = [statistics.fmean(values[start:end]) for start, end in pairwise(edges)]
+    low, high = min(means), max(means)
+    top = len(BARS) - 1
+    return "".join(BARS[round(top * (value - low) / (high - low)) if high > low else 0] for value in means)
+
+
+def _has_bars() -> bool:
+    """Whether the output can show them."""
+    try:
+        BARS.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
