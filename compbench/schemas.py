@@ -60,6 +60,18 @@ class RunSpec(Frozen):
         return hashlib.sha256(self.canonical().encode()).hexdigest()
 
 
+class Card(Frozen):
+    """The one GPU that a run's processes see, which is cuda:0 to them.
+
+    Attributes:
+        number: its position among the GPUs that the sweep sees, from 0.
+        entry: what CUDA_VISIBLE_DEVICES calls it: an index, or a UUID of a GPU or of a part of one.
+    """
+
+    number: int = Field(ge=0, le=1000)
+    entry: str = Field(pattern=r"^[A-Za-z0-9./_-]{1,100}$")
+
+
 class RunRequest(Frozen):
     """What a user asked for; the children resolve it into a RunSpec.  Paths are this machine's."""
 
@@ -69,6 +81,7 @@ class RunRequest(Frozen):
     preset: Presets = "quick"
     seed: int = Field(0, ge=0, lt=2**31)
     device: str = Field("auto", max_length=40, description="auto, cpu, cuda or cuda:N")
+    card: Card | None = Field(None, description="the only GPU that the run sees; chosen by a sweep for each slot")
     precision: Literal["auto", "fp32", "bf16", "tf32"] = "auto"
     source: Literal["auto", "official", "embedded"] = "auto"
     plugins: tuple[str, ...] = Field((), description="--plugin files")
@@ -158,6 +171,7 @@ class Environment(Frozen):
     cores: int = Field(0, ge=0, le=LARGEST)
     threads: int = Field(0, ge=0, le=LARGEST, description="torch threads of the contestant")
     device: Line = "cpu"
+    card: int | None = Field(None, ge=0, le=1000, description="which of the machine's GPUs it was, where a sweep chose it")
     slots: int = Field(
         1, ge=1, le=LARGEST, description="runs that shared the machine: speeds of a shared machine are lower bounds"
     )

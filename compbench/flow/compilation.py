@@ -25,14 +25,14 @@ class Compiled:
     (eight), is run as it is from there on, with one warning.
 
     Args:
-        net: its weights stay its own.
+        net: a network, whose weights stay its own, or one function of a network.
         how: options of `torch.compile`.
 
     Attributes:
         used: whether compiled code has run, and nothing but it.
     """
 
-    def __init__(self, net: nn.Module, how: dict[str, Any]) -> None:
+    def __init__(self, net: Callable[..., Any], how: dict[str, Any]) -> None:
         self._net, self._failed, self._ran = net, False, False
         self._forward = torch.compile(net, dynamic=False, fullgraph=True, **how)
         plain = getattr(net, "stacked", None)

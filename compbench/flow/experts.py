@@ -101,6 +101,20 @@ class Experts(nn.Module):
         return super()._apply(fn, recurse)
 
 
+def at_shared_points(experts: Experts) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """`Experts.forward` of points (B, *D) that all share, as a compiler can follow it: it makes no module on its way."""
+    stacked = _Stacked(experts.template)
+
+    def one(state: State, x_t: Tensor, t: Tensor, asked: Tensor) -> Tensor:
+        return functional_call(stacked, state, (x_t, t, asked))
+
+    def forward(x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
+        state = {f"net.{name}": stack for name, stack in experts.stacks.items()}
+        return torch.vmap(one, in_dims=(0, None, None, 0))(state, x_t, t, conditions)
+
+    return forward
+
+
 class _Stacked(nn.Module):
     """A velocity network's `stacked` as a forward, which `functional_call` wants."""
 

@@ -293,7 +293,9 @@ class Attempt:
 
     def _written_down(self, ending: Ending) -> Record:
         said = Failed(reason=ending.reason, traceback=ending.traceback)  # cut, and without controls
-        known = {"device": self.spec.device_class, "slots": self.request.slots, "predecessors": self.pair.predecessors}
+        card = self.request.card and self.request.card.number
+        known = {"device": self.spec.device_class, "card": card, "slots": self.request.slots}
+        known["predecessors"] = self.pair.predecessors
         own = {name: getattr(self, name) for name in ("spec", "profile", "plugin", "code", "in_process")}
         own |= {name: bool(self.facts.get(name, False)) for name in ("pooled_silos", "resumed")}
         own |= {"scores": self.scores, "curve": self.curve} if ending.status == "ok" else {}

@@ -104,15 +104,20 @@ def profile_of(
 
 
 def _stages(said: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | None) -> tuple[list[Stage], float]:
-    """All stages (seconds of sampling are the referee's, its CPU time the contestant's); the contestant's CPU seconds of none."""
-    sampling = next((stage.cpu_seconds for stage in said.stages if stage.name == "sample"), 0.0)
+    """All stages (seconds of sampling are the referee's, its CPU time the contestant's); the contestant's CPU seconds of none.
+
+    While it warms up it may keep all cores busy: a compiler has processes of its own, which its clock does not see.
+    """
+    answered = {name: sum(stage.cpu_seconds for stage in said.stages if stage.name == name) for name in ("warm_up", "sample")}
     seen = watch.sampling_cpu_seconds
-    idle = watch.idle_cpu_seconds + max(0.0, seen - sampling)
-    stages = [stage for stage in said.stages if stage.name != "sample" and not (shared and stage.name == "fit")]
+    warming = num_cores() * sum(stage.seconds for stage in refereed.stages if stage.name == "warm_up")
+    idle = watch.idle_cpu_seconds + max(0.0, seen - answered["sample"] - warming)
+    stages = [stage for stage in said.stages if stage.name not in answered and not (shared and stage.name == "fit")]
     if shared:
         stages.append(Stage(name="fit", seconds=shared.seconds, cpu_seconds=shared.cpu_seconds))
     for stage in refereed.stages:
-        own = {"cpu_seconds": min(sampling, seen or sampling)} if stage.name == "sample" else {}
+        said_cpu = answered.get(stage.name)
+        own = {} if said_cpu is None else {"cpu_seconds": min(said_cpu, seen or said_cpu)}
         stages.append(stage.model_copy(update=own))
     if idle >= 0.05:  # less is a message or two
         stages.append(Stage(name="outside", seconds=0.0, cpu_seconds=round(idle, 2)))

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from compbench.run.compiled_sampling import CompiledSampling
+
 COMPILE_FROM = 1_000
 """Steps of a fit from which compiling its network on a GPU pays: it takes a minute for a UNet that is not in the cache."""
 
@@ -68,6 +70,7 @@ class Contestant:
         self._counts: dict[str, float] = {}
         self._steps = 0
         self._stop: int | None = None
+        self._compiled: CompiledSampling | None = None
         self.model: object = None
 
     def describe(self) -> ContestantDescribed:
@@ -147,6 +150,7 @@ class Contestant:
             facts = {"method": self.method.name, "task": self.task.name, "settings": settings}
             save_tensors(self.folder / "model.safetensors", self.model.state_dict(), facts)
         self.checkpoints.clear()
+        self._begin_sampling()
         cpu_seconds = sum(stage.cpu_seconds for stage in self.stages if stage.name == "fit")
         cost = FitCost(cpu_seconds=cpu_seconds, train_steps=self._steps, ledger=ledger, curves=curves)
         return Fitted(shared=shared, cost=cost)
@@ -168,7 +172,13 @@ class Contestant:
         except RuntimeError as error:
             why = " ".join(str(error).split())[:200]
             raise CompbenchError(f"the weights do not fit '{name}' with these settings and this budget: {why}") from error
+        self._begin_sampling()
         return Fitted(shared=True)
+
+    def _begin_sampling(self) -> None:
+        from compbench.run.compiled_sampling import compiled_sampling
+
+        self._compiled = compiled_sampling(self.model, self.device)
 
     def _taken_from(self, order: Fit) -> bool:
         """Load a shared fit; False where it does not fit the method or does not say what it did with the silos."""
@@ -185,18 +195,25 @@ class Contestant:
         self._notes.add("fit", 1, {"shared": 1.0})
         return True
 
-    def sample(self, request: Request, stream: str = "") -> Tensor:
-        """Answer one request, timed; samples on the CPU as the method made them (the referee checks them)."""
+    def sample(self, request: Request, stream: str = "", follow: int = 0) -> Tensor:
+        """Answer one request, timed; samples on the CPU as the method made them (the referee checks them).
+
+        At a warm-up the networks are compiled where the requests that `follow` it, of its shape, pay for that.
+        """
         if stream not in self._streams:
             self._streams[stream] = self._generator(f"sample {stream}")
         context = self._context(self._streams[stream])
         asked = _on(self.device, request)
-        with profiling.timed(self.device) as clock:
-            samples = self.method.sample(self.settings, self.model, asked, context)
-        before = self._sampling
-        seconds, cpu_seconds = before.seconds + clock.wall[0], before.cpu_seconds + clock.cpu[0]
-        self._sampling = Stage(name="sample", seconds=seconds, cpu_seconds=cpu_seconds)
-        if stream != WARM_UP:
+        answer = partial(self.method.sample, self.settings, self.model, asked, context)
+        if stream == WARM_UP:
+            with self._stage("warm_up"):
+                samples = self._compiled.warmed_up(answer, follow) if self._compiled else answer()
+        else:
+            with profiling.timed(self.device) as clock:
+                samples = answer()
+            before = self._sampling
+            seconds, cpu_seconds = before.seconds + clock.wall[0], before.cpu_seconds + clock.cpu[0]
+            self._sampling = Stage(name="sample", seconds=seconds, cpu_seconds=cpu_seconds)
             self._notes.add(stream, len(request.x0), context.notes)
         if not hasattr(samples, "detach"):
             raise CompbenchError(f"'{self.method.name}' returned a {type(samples).__name__} as samples, not a tensor.")
@@ -204,6 +221,9 @@ class Contestant:
 
     def measure(self) -> Measured:
         """What only the contestant can count of the run's cost, and what the record says of its environment."""
+        if self._compiled is not None:
+            self._notes.add("sample", 1, self._compiled.note)
+            self._compiled.undo()
         return Measured(profile=self._profile(), facts=self.facts())
 
     def _profile(self) -> dict[str, Json]:

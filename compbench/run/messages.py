@@ -188,9 +188,10 @@ class Measured(Message):
 
 
 class Sample(Message):
-    """One request of a stream; its tensors come with it."""
+    """One request of a stream; its tensors come with it.  A warm-up says how many requests of its shape `follow` at least."""
 
     stream: Annotated[str, Field(max_length=200)]
+    follow: Count = 0
 
 
 class Samples(Message):

@@ -17,7 +17,7 @@ from compbench.errors import Unwritable
 from compbench.run.channel import Channel, Closed, Garbled
 from compbench.run.messages import Begin, Failed, Finish, M, Message, Progress, parsed
 from compbench.run.supervisor import STOP
-from compbench.schemas import RunRequest, Status
+from compbench.schemas import Card, RunRequest, Status
 
 GRACE_SECONDS = 20.0
 """Between SIGTERM and SIGKILL: enough to finish a training step and write a checkpoint."""
@@ -48,11 +48,20 @@ class Process:
     `words` are its module and arguments; descriptors that it inherits follow: its channel, then those of `peers`.
     """
 
-    def __init__(self, role: str, words: Sequence[str], folder: Path, *, threads: int, peers: Sequence[Channel] = ()) -> None:
+    def __init__(
+        self,
+        role: str,
+        words: Sequence[str],
+        folder: Path,
+        *,
+        threads: int,
+        peers: Sequence[Channel] = (),
+        card: Card | None = None,
+    ) -> None:
         self.role, self.folder, self.log = role, folder, folder.with_name(f"{role}.log")
         self.control, theirs = Channel.pair()
         descriptors = [channel.socket.fileno() for channel in (theirs, *peers)]
-        env = {**environment(threads), **own_places(folder)}
+        env = {**environment(threads, card), **own_places(folder)}
         try:
             output = self.log.open("wb")
         except OSError as error:
@@ -164,7 +173,7 @@ class Child(Process):
 
     def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path) -> None:
         threads = request.threads or max(1, num_cores() // request.slots)
-        super().__init__(role, ("compbench.run.worker", role), folder, threads=threads, peers=(peer,))
+        super().__init__(role, ("compbench.run.worker", role), folder, threads=threads, peers=(peer,), card=request.card)
         self.begin(request)
 
     def begin(self, request: RunRequest) -> None:
@@ -183,7 +192,7 @@ class Processes:
 
     def take(self, request: RunRequest) -> tuple[Child, Child]:
         """Contestant and referee with `request` before them: the ones at hand if they suit it and live, else new ones."""
-        key = (request.method, request.plugins, request.threads, request.slots, request.device)
+        key = (request.method, request.plugins, request.threads, request.slots, request.device, request.card)
         if self.pair is not None and self._key == key and all(child.process.poll() is None for child in self.pair):
             self.predecessors += 1
             for child in self.pair:
@@ -213,10 +222,11 @@ class Processes:
             referee.stop()
 
 
-def environment(threads: int) -> dict[str, str]:
-    """The children's environment: threads, allocator, no stray caches."""
+def environment(threads: int, card: Card | None = None) -> dict[str, str]:
+    """The children's environment: threads, allocator, no stray caches, and the one GPU that they see where one was chosen."""
     own = dict.fromkeys(("PYTHONUNBUFFERED", "PYTHONNOUSERSITE", "PYTHONSAFEPATH"), "1")
-    return {**os.environ, **MALLOC, **thread_variables(threads), **own}
+    seen = {} if card is None else {"CUDA_VISIBLE_DEVICES": card.entry}
+    return {**os.environ, **MALLOC, **thread_variables(threads), **own, **seen}
 
 
 def own_places(folder: Path) -> dict[str, str]:

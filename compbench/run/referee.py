@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from compbench import devices, profiling
 from compbench.context import generator_of
@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     import numpy
     from torch import Tensor
 
-Answer = Callable[[Request, str], "Tensor"]
-"""(request, stream) -> samples."""
+
+class Answer(Protocol):
+    """(request, stream, number of requests of its shape that follow a warm-up) -> samples."""
+
+    def __call__(self, request: Request, stream: str, follow: int = ..., /) -> Tensor: ...
+
+
 Note = Callable[[Request, str, "Tensor"], None]
 """Is shown each request, its stream and its checked samples."""
 CPU_BATCH = 64
@@ -107,7 +112,9 @@ class Referee:
         sampler.note = recorder.note if self.request.keep_samples else self._note
         with profiling.timed(self.device) as clock:
             found: Evaluation = self.opened.evaluate(sampler)
-        score_seconds = max(0.0, clock.wall[0] - sampler.seconds)
+        score_seconds = max(0.0, clock.wall[0] - sampler.seconds - sampler.warm_up_seconds)
+        if sampler.warm_up_seconds:
+            self.stages.append(Stage(name="warm_up", seconds=sampler.warm_up_seconds))
         self.stages.append(Stage(name="sample", seconds=sampler.seconds))
         self.stages.append(Stage(name="score", seconds=score_seconds, cpu_seconds=clock.cpu[0]))
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +156,8 @@ class Usual(NamedTuple):
 class CheckedSampler:
     """Draws x0, asks in batches, times each request, and lets only samples of the right shape and finite values through.
 
-    x0 depends on seed, stream and row alone, so every method gets the same noise for the same request.
+    x0 depends on seed, stream and row alone, so every method gets the same noise for the same request.  On a GPU (`warm_up`) a
+    request that is larger than those before it is asked twice and counts once: kernels are loaded and chosen at the first.
     """
 
     def __init__(
@@ -163,9 +171,9 @@ class CheckedSampler:
         warm_up: bool = False,
     ) -> None:
         self._answer, self._event, self._request, self._batch = answer, event, request, batch
-        self._progress, self._cold = progress, warm_up
+        self._progress, self._warmed = progress, {True: 0, False: 0} if warm_up else {}
         self.note: Note = lambda request, stream, samples: None
-        self.seconds, self.num_bytes = 0.0, 0
+        self.seconds, self.warm_up_seconds, self.num_bytes = 0.0, 0.0, 0
         self._times: list[tuple[bool, int, float]] = []
 
     def __call__(
@@ -185,9 +193,12 @@ class CheckedSampler:
             rows = condition[part]
             x0 = torch.randn(len(rows), *self._event.shape, generator=generator)
             request = Request(rows, x0, *(() if known is None or known_mask is None else (known[part], known_mask[part])))
-            if self._cold:  # a GPU loads its kernels at the first request; so that one is asked twice, and counts once
-                self._answer(request, WARM_UP)
-                self._cold, start = False, time.perf_counter()
+            if len(rows) > self._warmed.get(request.known is None, len(rows)):
+                pause = time.perf_counter()
+                self._answer(request, WARM_UP, (len(condition) - first) // len(rows))
+                self._warmed[request.known is None] = len(rows)
+                took = time.perf_counter() - pause
+                start, self.warm_up_seconds = start + took, self.warm_up_seconds + took
             began = time.perf_counter()
             answer = self._answer(request, stream)
             self._times.append((request.known is None, len(rows), time.perf_counter() - began))

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -133,7 +134,7 @@ def _answer(contestant: Contestant, frame: Frame, peer: Channel) -> None:
     assert isinstance(order, Sample)
     request = Request(asked["condition"], asked["x0"], asked.get("known"), asked.get("known_mask"))
     try:
-        Samples().send(peer, {"samples": contestant.sample(request, order.stream)})
+        Samples().send(peer, {"samples": contestant.sample(request, order.stream, order.follow)})
     except Closed:
         raise
     except Exception as error:
@@ -146,7 +147,7 @@ def _serve_referee(begin: Begin, control: Channel, peer: Channel, reporter: Prog
     referee = Referee(begin.request, Path(begin.folder), progress=reporter.progress)
     referee.describe().send(control)
     while not isinstance(order := receive(control, *messages.OF_THE_REFEREE, Finish), Finish):
-        referee.obey(order, lambda asked, stream: ask(peer, asked, stream)).send(control)
+        referee.obey(order, partial(ask, peer)).send(control)
 
 
 def confine(home: Home, folder: Path) -> None:
@@ -167,11 +168,11 @@ class ContestantFailed(CompbenchError):
         self.failed = failed
 
 
-def ask(peer: Channel, request: Request, stream: str) -> Tensor:
+def ask(peer: Channel, request: Request, stream: str, follow: int = 0) -> Tensor:
     """The referee's side of one request over the peer channel; an answer may be as large as float64 samples."""
     tensors = {name: value for name, value in request._asdict().items() if value is not None}
     try:
-        Sample(stream=stream).send(peer, tensors)
+        Sample(stream=stream, follow=follow).send(peer, tensors)
         frame = peer.receive(max_payload=8 * request.x0.numel() + SLACK_BYTES)
         message, samples = parsed(frame), frame.tensors().get("samples")
     except Garbled as error:

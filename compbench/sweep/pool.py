@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
+import shutil
+import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from compbench.devices import num_cores
@@ -17,7 +21,7 @@ from compbench.run.attempt import Outcome
 from compbench.run.processes import Processes
 from compbench.run.runner import look_up, processes_of, run
 from compbench.run.signals import stopped_by_signals
-from compbench.schemas import RunRequest
+from compbench.schemas import Card, RunRequest
 from compbench.store.lease import Busy, wait
 from compbench.store.records import Store
 from compbench.sweep.executor import RunResult, SweepListener, SweepOptions
@@ -79,8 +83,8 @@ class _Pool:
     ) -> None:
         self.requests, self.how, self.listener, self.stopping = requests, how, listener, stopping
         self._finished = finished
-        self._devices = devices_of(requests[0].device if requests else "cpu")
-        self.slots = how.slots or len(self._devices) or 1
+        self._cards = cards_of(requests[0].device if requests else "cpu")
+        self.slots = how.slots or len(self._cards) or 1
         self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._elsewhere: queue.SimpleQueue[tuple[int, Path]] = queue.SimpleQueue()
         self._results: dict[int, RunResult] = {}
@@ -180,10 +184,10 @@ class _Pool:
         self.stopping.set()
 
     def _placed(self, request: RunRequest, slot: int) -> RunRequest:
-        """The request on its slot's device, with its share of the cores."""
+        """The request on its slot's GPU, the only one that its processes see, with its share of the cores."""
         own = {"slots": max(self.slots, request.slots), "threads": request.threads or max(1, num_cores() // self.slots)}
-        device = {"device": self._devices[slot % len(self._devices)]} if self._devices else {}
-        return request.model_copy(update={**own, **device})
+        place = {"device": "cuda:0", "card": self._cards[slot % len(self._cards)]} if self._cards else {}
+        return request.model_copy(update={**own, **place})
 
 
 def _result(request: RunRequest, outcome: Outcome) -> RunResult:
@@ -204,20 +208,30 @@ def left(request: RunRequest, reason: str) -> RunResult:
     return RunResult(request.method, request.task, request.seed, "left", reason, 0.0, False, "", "")
 
 
-def devices_of(asked: str) -> list[str]:
-    """The GPUs that slots are spread over, counted without importing torch; none for a CPU."""
-    if asked == "cpu" or asked.startswith("cuda:"):
-        return [] if asked == "cpu" else [asked]
-    import os
-    import shutil
-    import subprocess
+def cards_of(asked: str, variables: Mapping[str, str] = os.environ) -> list[Card]:
+    """The GPUs that slots are spread over, counted without importing torch; none for a CPU, or where the run has to say why.
 
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        count = len([entry for entry in visible.split(",") if entry.strip() not in ("", "-1")])
-    elif shutil.which("nvidia-smi"):
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False)
-        count = listed.stdout.count("GPU ")
+    Args:
+        asked: auto, cpu, cuda or cuda:N; N counts the GPUs that are visible.
+        variables: the environment, whose CUDA_VISIBLE_DEVICES names the visible ones by index or UUID.
+    """
+    if asked == "cpu":
+        return []
+    listed = variables.get("CUDA_VISIBLE_DEVICES")
+    if listed is not None:  # as CUDA does: what stands behind an entry that is none is not visible
+        entries = list(takewhile(lambda entry: entry not in ("", "-1"), map(str.strip, listed.split(","))))
     else:
-        count = 0
-    return [f"cuda:{index}" for index in range(count)]
+        entries = [str(number) for number in range(_num_cards())]
+    cards = [Card(number=number, entry=entry) for number, entry in enumerate(entries)]
+    if asked.startswith("cuda:"):
+        number = asked.removeprefix("cuda:")
+        return cards[int(number) :][:1] if number.isdecimal() else []
+    return cards
+
+
+def _num_cards() -> int:
+    """How many GPUs the driver's own tool lists; 0 without it."""
+    if not shutil.which("nvidia-smi"):
+        return 0
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False)
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())

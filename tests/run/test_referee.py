@@ -87,7 +87,7 @@ def test_a_task_that_always_gives_entries_has_speeds_of_such_requests() -> None:
 def test_a_gpu_s_first_request_is_asked_twice_and_timed_once() -> None:
     condition, streams = asked()[0], []
 
-    def loads_kernels_first(request: Request, stream: str) -> torch.Tensor:
+    def loads_kernels_first(request: Request, stream: str, follow: int = 0) -> torch.Tensor:
         streams.append(stream)
         time.sleep(0.5 if len(streams) == 1 else 0.0)
         return request.x0

@@ -1,9 +1,14 @@
+import os
+import stat
 from pathlib import Path
 
-from compbench.run.processes import Child
+import pytest
+
+from compbench.run.processes import Child, Processes
 from compbench.schemas import RunRequest
 from compbench.store.records import Store
-from compbench.sweep.pool import SweepOptions, work_through
+from compbench.sweep import pool
+from compbench.sweep.pool import SweepOptions, cards_of, work_through
 
 
 def requests(home: Path, plugin_file: Path) -> list[RunRequest]:
@@ -63,3 +68,72 @@ def test_a_failure_in_a_chain_takes_its_processes_with_it(home: Path, plugin) ->
         expected.append(count)
         count = count + 1 if result.status == "ok" else 0
     assert [records[Path(result.path).stem].environment.predecessors for result in results] == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "listed", "entries"),
+    [
+        ("auto", "0,2,5", {0: "0", 1: "2", 2: "5"}),
+        ("cuda", "GPU-8932f937-d72c,MIG-1fa2/3/0", {0: "GPU-8932f937-d72c", 1: "MIG-1fa2/3/0"}),
+        ("cuda:1", "0,2,5", {1: "2"}),
+        ("cuda:3", "0,2,5", {}),  # the run says that there is none
+        ("cuda:one", "0", {}),
+        ("cuda", "3,-1,4", {0: "3"}),
+        ("cuda", "", {}),
+        ("cpu", "0,1", {}),
+    ],
+)
+def test_slots_take_the_gpus_that_the_environment_shows(asked: str, listed: str, entries: dict[int, str]) -> None:
+    assert {card.number: card.entry for card in cards_of(asked, {"CUDA_VISIBLE_DEVICES": listed})} == entries
+
+
+def test_without_a_list_slots_take_all_gpus_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        "#!/bin/sh\necho 'GPU 0: H100 (UUID: GPU-1)'; echo '  MIG 1g (UUID: MIG-2)'; echo 'GPU 1: H100 (UUID: GPU-3)'\n"
+    )
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert [card.entry for card in cards_of("auto", {})] == ["0", "1"]
+    assert [card.entry for card in cards_of("cuda:1", {})] == ["1"]
+    tool.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cards_of("auto", {}) == []
+
+
+def test_a_slot_s_processes_see_its_card_alone_and_the_record_says_which(
+    home: Path, plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "cards_of", lambda asked: cards_of("cuda", {"CUDA_VISIBLE_DEVICES": "6,GPU-7"}))
+    placed = pool._Pool._placed
+    on_cpu = {"device": "cpu"}  # what the children find there is not what is asked here
+
+    def as_placed(own: pool._Pool, request: RunRequest, slot: int) -> RunRequest:
+        found = placed(own, request, slot)
+        assert found.device == "cuda:0"
+        return found.model_copy(update=on_cpu)
+
+    monkeypatch.setattr(pool._Pool, "_placed", as_placed)
+    says = "import os; ctx.notes['seen'] = {'6': 6, 'GPU-7': 7}.get(os.environ['CUDA_VISIBLE_DEVICES'], 0)"
+    file = plugin(fit=says)
+    facts = {"task": "blobs-iid", "preset": "smoke", "device": "cuda", "threads": 1, "home": str(home)}
+    asked = [RunRequest(method="naughty", seed=seed, plugins=(str(file),), **facts) for seed in range(2)]
+    results = work_through(asked, SweepOptions(force=True))
+    assert [result.status for result in results] == ["ok", "ok"]
+    records = [record for record in Store(home / "records").read()[0] if record.environment.card is not None]
+    assert {(record.environment.card, record.notes["fit seen"]) for record in records} <= {(0, 6.0), (1, 7.0)}
+    assert len(records) == 2
+
+
+def test_processes_of_another_card_are_started_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Child, "__init__", lambda child, role, *rest: None)
+    monkeypatch.setattr(Child, "begin", lambda child, request: None)
+    monkeypatch.setattr(Child, "process", type("Alive", (), {"poll": staticmethod(lambda: None)})(), raising=False)
+    monkeypatch.setattr(Child, "stop", lambda child, gracefully=False: None)
+    processes = Processes(home)
+    one, other = (
+        RunRequest(task="t", method="m", home=str(home), card=card) for card in cards_of("cuda", {"CUDA_VISIBLE_DEVICES": "0,1"})
+    )
+    first = processes.take(one)
+    assert processes.take(one) is first
+    assert processes.take(other) is not first

@@ -1,0 +1,188 @@
+"""Networks compiled for sampling at the shapes of the largest request; calls of any other shape run as they are.
+
+A warm-up request shows how often a sampler calls its networks, and at which shapes.  Where the requests that follow make calls
+enough, the networks are compiled at those shapes.  Methods do not notice: a network's functions are exchanged in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from compbench.flow import transfer
+from compbench.flow.compilation import HOW, Compiled, compiles, step_begins
+from compbench.flow.experts import Experts, at_shared_points
+
+FUNCTIONS = ("forward", "stacked", "at_sources")
+"""What samplers call a network by: at points and times under one condition, under several, and a noise network's sources."""
+
+COMPILE_FROM = 1_000
+"""Calls at one shape from which compiling pays: each saves about half of some 30 ms of a UNet, and its code takes half a
+minute to make where it is not in the cache."""
+
+MOST_SHAPES = 4
+"""Of one function that are compiled, the most frequent first: torch keeps eight."""
+
+T = TypeVar("T")
+
+POINTS_AND_TIMES = ["x_t", "t"]
+"""Names of the first arguments of a velocity network's, a noise network's and a router's forward."""
+
+
+class CompiledSampling:
+    """What samplers call a model's networks by, exchanged for functions that are compiled where that pays.
+
+    Args:
+        model: what a fit gave; its networks are the outermost modules that are called at points and times.
+        how: () -> options of `torch.compile`; asked where something is to be compiled.
+        least: calls at one shape from which compiling pays.
+    """
+
+    def __init__(self, model: object, how: Callable[[], Mapping[str, Any]], *, least: int = COMPILE_FROM) -> None:
+        self._how, self._least = how, least
+        self.functions = [_Function(net, name) for net in networks(model) for name in FUNCTIONS if hasattr(net, name)]
+
+    @property
+    def note(self) -> dict[str, float]:
+        """`compiled`: 1 if all that was to be compiled ran compiled, 0 if not; nothing where nothing was."""
+        chosen = [function.compiled for function in self.functions if function.compiled is not None]
+        return {"compiled": float(all(compiled.used for compiled in chosen))} if chosen else {}
+
+    def warmed_up(self, answer: Callable[[], T], requests: int) -> T:
+        """The answer to a warm-up request, after which the networks are compiled where so many requests like it pay for that."""
+        self._watch()
+        plain = answer()
+        if not self._choose(requests):
+            return plain
+        with self._compiling():
+            return answer()
+
+    def _watch(self) -> None:
+        """Count the calls that the next request makes, by their shapes."""
+        for function in self.functions:
+            function.counts.clear()
+
+    def _choose(self, requests: int) -> bool:
+        """Choose what to compile for so many requests like the one that was watched; whether there is anything."""
+        found = [function.frequent(requests, self._least) for function in self.functions]
+        if not any(found):
+            return False
+        torch.compiler.reset()  # of a network torch keeps eight shapes, the fit's among them
+        # Constants lie on the device; in the graph they would be copied there at each call.
+        torch._dynamo.assume_constant_result(transfer.numbers.__wrapped__)  # type: ignore[no-untyped-call]
+        how = self._how()
+        for function, shapes in zip(self.functions, found, strict=True):
+            function.choose(shapes, how)
+        return True
+
+    @contextlib.contextmanager
+    def _compiling(self) -> Iterator[None]:
+        """Around the first calls of what was chosen: say why it runs as it is, where it cannot be compiled."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        for warning in caught:
+            if reason := str(warning.message).partition("without compilation: ")[2]:
+                warnings.warn(f"samples are drawn without compilation: {reason}", stacklevel=3)
+
+    def undo(self) -> None:
+        """Give the networks their own functions back."""
+        for function in self.functions:
+            function.undo()
+        self.functions = []
+
+
+class _Function:
+    """One function of a network: plain, or compiled at the chosen shapes, where no gradient is taken."""
+
+    def __init__(self, net: nn.Module, name: str) -> None:
+        self._net, self._name = net, name
+        self.plain = getattr(type(net), name).__get__(net)
+        self.compiled: Compiled | None = None
+        self.counts: Counter[Any] = Counter()
+        self.chosen: frozenset[Any] = frozenset()
+        setattr(net, name, self)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if torch.compiler.is_compiling() or options or torch.is_grad_enabled() or _transformed():
+            return self.plain(*arguments, **options)
+        shapes = tuple(map(_shape, arguments))
+        self.counts[shapes] += 1
+        if self.compiled is None or shapes not in self.chosen:
+            return self.plain(*arguments)
+        step_begins(self.compiled)
+        device = next(x.device for x in arguments if isinstance(x, Tensor))
+        found = self.compiled(*(_number(x, device) for x in arguments))
+        return found.clone()  # a CUDA graph writes its next result over it
+
+    def frequent(self, requests: int, least: int) -> frozenset[Any]:
+        """Shapes that so many requests call often enough."""
+        return frozenset(shape for shape, count in self.counts.most_common(MOST_SHAPES) if count * requests >= least)
+
+    def choose(self, shapes: frozenset[Any], how: Mapping[str, Any]) -> None:
+        """Compile the function at these shapes, and at no others."""
+        self.chosen = shapes
+        if shapes:
+            followed = at_shared_points(self._net) if isinstance(self._net, Experts) else self.plain
+            self.compiled = Compiled(followed, dict(how))
+
+    def undo(self) -> None:
+        if self._net.__dict__.get(self._name) is self:
+            delattr(self._net, self._name)
+
+
+def compiled_sampling(model: object, device: torch.device) -> CompiledSampling | None:
+    """The model's networks, ready to be compiled on a GPU; None on a CPU, where it does not pay.
+
+    Without a compiler samples are drawn as they are, and the note says so.
+    """
+    return CompiledSampling(model, _on_a_gpu) if device.type == "cuda" else None
+
+
+def _on_a_gpu() -> Mapping[str, Any]:
+    return HOW["cuda"] if compiles("cuda") else {"backend": no_working_compiler}
+
+
+def networks(model: object) -> list[nn.Module]:
+    """The outermost modules of a model (or of a tuple of them) that have `stacked`, or a forward of points and times."""
+    if isinstance(model, tuple | list):
+        parts = list(model)
+    elif not isinstance(model, nn.Module):
+        return []
+    elif _is_network(type(model)):
+        return [model]
+    else:
+        parts = list(model.children())
+    return list(dict.fromkeys(net for part in parts for net in networks(part)))
+
+
+def _is_network(kind: type[nn.Module]) -> bool:
+    return hasattr(kind, "stacked") or list(inspect.signature(kind.forward).parameters)[1:3] == POINTS_AND_TIMES
+
+
+def _shape(argument: Any) -> Any:
+    """What a compiled call is made for: shape, strides and type of a tensor, any number, else the value."""
+    if isinstance(argument, Tensor):
+        return tuple(argument.shape), argument.stride(), argument.dtype
+    return float if isinstance(argument, float) else repr(argument)
+
+
+def _number(argument: Any, device: torch.device) -> Any:
+    """A time as a tensor, filled on the device: as a number of Python's it would be compiled in."""
+    return torch.full((), argument, device=device) if isinstance(argument, float) else argument
+
+
+def _transformed() -> bool:
+    """Whether torch.func differentiates or vectorises this call."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def no_working_compiler(graph: Any, inputs: Any) -> Any:
+    raise RuntimeError("no compiler works here; `compbench doctor` says what is missing")
