@@ -8,7 +8,7 @@
 Base and head are git worktrees of the commit, each with an environment of its own, as `compbench gate --base-ref` makes them;
 the head's method file is edited.  Each gate is the gate's own race over fresh processes at its default tolerance and pairs.
 Every gate is written to a file (--to) with its pairs as soon as it is done: a call goes on where the last one ended, up to
---gates of its kind in all, and begins no gate after --minutes.
+--gates of its kind in all, and begins no gate after --minutes.  Ctrl-C and SIGTERM stop it and leave no worktree behind.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import math
 import os
 import random
 import resource
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -33,6 +34,7 @@ from compbench.gate.sides import CellOptions, Side, home_of
 from compbench.gate.speed import Lap, race
 from compbench.gate.suite import Cell, Suite
 from compbench.gate.turns import Label, Pair, run_pair
+from compbench.run.signals import interrupted_once
 
 Kind = Literal["identical", "same", "slower"]
 CELL = ("fkc", "gauss2d-fact-id")
@@ -121,7 +123,7 @@ def measure(kind: Kind, gates: int, file: Path, *, seconds: float, minutes: floa
     until, done = time.monotonic() + 60 * minutes, sum(entry["kind"] == kind for entry in entries_of(file))
     if done >= gates:
         return
-    with worktrees(kind) as both:
+    with interrupted_once(), worktrees(kind) as both:
         while done < gates and time.monotonic() < until:
             kept: list[Pair] = []
             start, cpu = time.monotonic(), cpu_seconds()
@@ -196,7 +198,10 @@ def main() -> None:
     if asked.what == "show":
         show(entries_of(asked.to))
     else:
-        measure(asked.what, asked.gates, asked.to, seconds=asked.seconds, minutes=asked.minutes)
+        try:
+            measure(asked.what, asked.gates, asked.to, seconds=asked.seconds, minutes=asked.minutes)
+        except KeyboardInterrupt:
+            sys.exit("stopped; the same call goes on")
 
 
 if __name__ == "__main__":

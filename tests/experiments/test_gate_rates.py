@@ -1,6 +1,10 @@
 """The experiment on the gate's real rates: what it plants, what it goes on from, what it says."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import gate_rates
@@ -41,3 +45,42 @@ def test_gates_of_the_file_are_not_measured_again(tmp_path) -> None:
     lines: list[str] = []
     gate_rates.show(gate_rates.entries_of(file), lines.append)
     assert lines == ["identical: 2 of 2 pass, 34% to 100%", "  a gate, in the middle: 30 CPU s, 60 s (longest 60), load 2.0"]
+
+
+WAITING = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+import gate_rates
+
+def environment(tree, top, folder):
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+gate_rates.worktree.environment = environment
+sys.argv = ["gate_rates.py", "slower"]
+gate_rates.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_measurement_that_is_stopped_leaves_no_worktree_and_no_folder(number: signal.Signals, tmp_path: Path) -> None:
+    repository, scratch = tmp_path / "repository", tmp_path / "scratch"
+    scratch.mkdir()
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=repository, check=True, capture_output=True, text=True).stdout
+
+    repository.mkdir()
+    git("init", "--quiet")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "-m", "one")
+    words = [sys.executable, "-c", WAITING, str(ROOT / "experiments")]
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    with subprocess.Popen(words, cwd=repository, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline()
+        assert len(git("worktree", "list").splitlines()) == 2
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert said == b"stopped; the same call goes on\n"
+    assert len(git("worktree", "list").splitlines()) == 1
+    assert list(scratch.iterdir()) == []
