@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.board.statistics import holm, interval, mean, sample_std, t_tail
+from compbench.board.statistics import holm, interval, mean, p_value, sample_std
 from compbench.interfaces import PRESETS
 from compbench.schemas import Record
 from compbench.store.records import read_published
@@ -145,10 +145,10 @@ def verdicts(found: Sequence[Found]) -> list[str]:
     p_values = [two_sided(each.gains) for each in found]
     fallen = holm(p_values)
     said = []
-    for each, p_value, falls in zip(found, p_values, fallen, strict=True):
+    for each, alone, falls in zip(found, p_values, fallen, strict=True):
         verdict = ("**holds**" if mean(each.gains) > 0 else "**reversed**") if falls else "open"
-        if not falls and p_value <= 0.05:
-            verdict += f" (p {p_value:.2g} alone)"
+        if not falls and alone <= 0.05:
+            verdict += f" (p {alone:.2g} alone)"
         if each.seen is not None and each.seen < LEARNT:
             verdict += f"; not learnt: {each.seen:.2f} of the ceiling on seen"
         said.append(verdict)
@@ -156,13 +156,9 @@ def verdicts(found: Sequence[Found]) -> list[str]:
 
 
 def two_sided(gains: Sequence[float]) -> float:
-    """Student's t of paired differences against zero; 1 for one seed."""
-    spread = sample_std(gains)
-    if len(gains) < 2:
-        return 1.0
-    if spread == 0:
-        return 1.0 if mean(gains) == 0 else 0.0
-    return min(1.0, 2 * t_tail(abs(mean(gains)) / (spread / math.sqrt(len(gains))), len(gains) - 1))
+    """The p-value of paired differences against zero; 1 for one seed."""
+    n = len(gains)
+    return p_value(mean(gains), sample_std(gains) ** 2, n, n - 1) if n > 1 else 1.0
 
 
 def table(found: Sequence[Found]) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from compbench.board.statistics import digamma, holm, mean, sample_std, t_tail, trigamma
+from compbench.board.statistics import digamma, holm, mean, p_value, sample_std, trigamma
 
 SAME = 1e-9
 """Means that differ by less than this share of themselves are equal: float noise makes no rank."""
@@ -135,9 +135,7 @@ def _p_value(pair: Pair, prior: Prior) -> float:
     degrees = own + prior.degrees
     variance = pair.variance if not prior.degrees else (own * pair.variance + prior.degrees * prior.variance) / degrees
     variance = max(variance, pair.least)
-    if variance == 0:
-        return 1.0 if pair.difference == 0 else 0.0
-    return 2 * t_tail(abs(pair.difference) / math.sqrt(variance / pair.num_seeds), degrees)
+    return p_value(pair.difference, variance, pair.num_seeds, degrees)
 
 
 def _prior(pairs: Sequence[Pair], rows: Sequence[BySeed]) -> Prior:

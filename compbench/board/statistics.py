@@ -82,6 +82,20 @@ def t_tail(t: float, degrees: float) -> float:
     return float(_special().stdtr(degrees, -t))
 
 
+def p_value(difference: float, variance: float, n: int, degrees: float) -> float:
+    """Two-sided, of "the differences are zero in the mean", by Student's t: T = |d| / sqrt(s^2 / n).
+
+    Args:
+        difference: d, the mean of n paired differences.
+        variance: s^2 of one difference; without any, d is certain.
+        n: number of differences.
+        degrees: of freedom that the variance is known with.
+    """
+    if variance == 0:
+        return 1.0 if difference == 0 else 0.0
+    return 2 * t_tail(abs(difference) / math.sqrt(variance / n), degrees)
+
+
 @cache
 def t_quantile(degrees: float, probability: float) -> float:
     """t with P(T <= t) = probability of Student's t."""

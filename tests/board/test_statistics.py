@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from compbench.board import statistics
-from compbench.board.statistics import f_quantile, holm, interval, t_quantile, t_tail, wilson
+from compbench.board.statistics import f_quantile, holm, interval, p_value, t_quantile, t_tail, wilson
 from compbench.errors import CompbenchError
 
 
@@ -17,6 +17,15 @@ def test_quantiles_are_those_of_printed_tables() -> None:
     )
     assert f_quantile(3, 6, 0.975) == pytest.approx(6.5988, rel=1e-4)
     assert t_tail(1.0, 1) == pytest.approx(0.25)  # Cauchy: 1/2 - arctan(1) / pi
+
+
+def test_the_p_value_of_paired_differences_is_scipys() -> None:
+    scipy = pytest.importorskip("scipy.stats")
+    gains = [0.3, -0.1, 0.4, 0.25]
+    own = p_value(sum(gains) / 4, statistics.sample_std(gains) ** 2, 4, 3)
+    assert own == pytest.approx(scipy.ttest_1samp(gains, 0.0).pvalue)
+    assert p_value(-sum(gains) / 4, statistics.sample_std(gains) ** 2, 4, 3) == own
+    assert (p_value(0.0, 0.0, 3, 2), p_value(0.1, 0.0, 3, 2), p_value(0.0, 1.0, 3, 2)) == (1.0, 0.0, 1.0)
 
 
 def test_an_interval_of_three_runs_is_students() -> None:
