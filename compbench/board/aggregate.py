@@ -146,10 +146,10 @@ def aggregate(
             for row in _competing(made, defaults)
         ]
         made = [_with_parts(row) for row in made]
-        told = _discriminability(made)
-        if told is not None:
-            found[section] = told
-        rows += sorted(made if told and not told.ranks else _ranked(made), key=_place)
+        discriminability = _discriminability(made)
+        if discriminability is not None:
+            found[section] = discriminability
+        rows += sorted(made if discriminability and not discriminability.ranks else _ranked(made), key=_place)
     return Board(tuple(rows), found)
 
 

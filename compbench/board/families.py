@@ -124,9 +124,9 @@ def _family(
             aside.append((task, "no method ran it"))
             continue
         section, rows = tasks[task]
-        told, scale = board.discriminability.get(section), scale_of(rows)
-        if told is not None and not told.ranks:
-            aside.append((task, f"does not rank at this preset: {told.share:.2f} of the variance is between methods"))
+        discriminability, scale = board.discriminability.get(section), scale_of(rows)
+        if discriminability is not None and not discriminability.ranks:
+            aside.append((task, f"does not rank at this preset: {discriminability.share:.2f} of the variance is between methods"))
         elif scale is None:
             aside.append((task, "its score has no scale; experiments/board_scales.py measures one"))
         else:

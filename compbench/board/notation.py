@@ -135,13 +135,13 @@ def standing_words(found: Standing, num_tasks: int) -> str:
     return f"{text} ({found.interval.low:.2f} to {found.interval.high:.2f})"
 
 
-def discriminability_words(told: Discriminability | None) -> str:
+def discriminability_words(found: Discriminability | None) -> str:
     """How well a task tells methods apart, as a sentence."""
-    if told is None:
+    if found is None:
         return "Not known yet how well this task tells methods apart: it takes two methods at two seeds."
-    share = f"{told.share:.2f} ({told.low:.2f} to {told.high:.2f})"
-    of = f"of the variance is between methods ({told.num_methods} methods, {told.num_seeds} seeds)"
-    return f"{share} {of}." if told.ranks else f"Does not rank at this preset: {share} {of}."
+    share = f"{found.share:.2f} ({found.low:.2f} to {found.high:.2f})"
+    of = f"of the variance is between methods ({found.num_methods} methods, {found.num_seeds} seeds)"
+    return f"{share} {of}." if found.ranks else f"Does not rank at this preset: {share} {of}."
 
 
 def failure(entry: Failure) -> str:

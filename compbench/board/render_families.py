@@ -60,11 +60,15 @@ def tasks_csv(board: Board) -> str:
     """One line a section: whether it ranks, and the scale of its shares."""
     lines = []
     for section, rows in by_section(board.rows).items():
-        told, scale = board.discriminability.get(section), scale_of(rows)
+        discriminability, scale = board.discriminability.get(section), scale_of(rows)
         known: dict[str, Json] = {"changed": text(", ".join(section.changed)), "primary": rows[0].primary}
-        if told is not None:
-            known |= dict(zip(("discriminability", "low", "high"), map(exact, told[:3]), strict=True))
-            known |= {"num_methods": told.num_methods, "num_seeds": told.num_seeds, "ranks": "yes" if told.ranks else "no"}
+        if discriminability is not None:
+            known |= dict(zip(("discriminability", "low", "high"), map(exact, discriminability[:3]), strict=True))
+            known |= {
+                "num_methods": discriminability.num_methods,
+                "num_seeds": discriminability.num_seeds,
+                "ranks": "yes" if discriminability.ranks else "no",
+            }
         if scale is not None:
             known |= {"chance": exact(scale.chance), "real": exact(scale.real)}
         where = dict(zip(TASKS, section[:5], strict=False))

@@ -113,9 +113,13 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
     sections = by_section(board.rows)
     boards = []
     for index, (section, own) in enumerate(sections.items()):
-        told = board.discriminability.get(section)
+        discriminability = board.discriminability.get(section)
         made = _board(section, own, list(sections), tuple(figures), pictures)
-        made |= {"id": str(index), "told": discriminability_words(told), "ranks": told.ranks if told else None}
+        made |= {
+            "id": str(index),
+            "told": discriminability_words(discriminability),
+            "ranks": discriminability.ranks if discriminability else None,
+        }
         boards.append(made | {"facts": _facts(surroundings.catalogue.get(section.task), section.changed)})
     data = {
         "boards": boards,

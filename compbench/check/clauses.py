@@ -282,5 +282,5 @@ def applies(method: Method, tiny: Tiny, device: torch.device) -> bool:
 
 
 def _brief(reports: list[tuple[int, int]]) -> str:
-    told = [f"{done}/{total}" for done, total in reports]
-    return ", ".join(told if len(told) <= 6 else [*told[:3], "...", *told[-2:]])
+    listed = [f"{done}/{total}" for done, total in reports]
+    return ", ".join(listed if len(listed) <= 6 else [*listed[:3], "...", *listed[-2:]])

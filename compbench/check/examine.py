@@ -57,7 +57,7 @@ def examine(
         try:
             method.settings()
         except Exception as error:
-            yield failed("settings", "", f"the settings cannot be made: {_told(error, method)}")
+            yield failed("settings", "", f"the settings cannot be made: {_worded(error, method)}")
             return
     history = History()
     for place in _devices(device):
@@ -65,14 +65,14 @@ def examine(
         history.known = {name.removesuffix(KNOWN_NAME) for name, _ in chosen if name.endswith(KNOWN_NAME)}
         for _, subject_of in chosen:
             with tempfile.TemporaryDirectory(prefix="compbench-check-") as room:
-                yield from history.told_once(_examine_one(subject_of(Path(room)), wanted, begin, history))
+                yield from history.said_once(_examine_one(subject_of(Path(room)), wanted, begin, history))
     if "kinds" in wanted and not problems:
         begin("kinds", "")
         yield _attempt("kinds", "", lambda: _kinds(method, history))
 
 
 class History:
-    """What was found so far: kinds that were accepted or refused, and causes that need not be told twice.
+    """What was found so far: kinds that were accepted or refused, and causes that need not be said twice.
 
     `known` are the tiny problems to which there will be one with known answers.
     """
@@ -84,7 +84,7 @@ class History:
         self.known: set[str] = set()
         self._causes: dict[tuple[str, str], str] = {}
 
-    def told_once(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+    def said_once(self, findings: Iterator[Finding]) -> Iterator[Finding]:
         """The findings, but for failures that have the same cause as an earlier one: these are skipped, and say where it is."""
         for finding in findings:
             cause = (finding.check, re.sub(r"[-+]?\d[\d.e+-]*", "#", finding.found))
@@ -185,7 +185,7 @@ KNOWN_ASKS = {"mixed": ("vector", "image", "trajectory"), "precision": ("image",
 
 def _unfitted(subject: Subject, name: str, error: BaseException) -> Finding:
     """What a fit that raised is a finding of: a leak of a silo's data, a training that diverged, a precision, or itself."""
-    text = _told(error, subject.method)
+    text = _worded(error, subject.method)
     if isinstance(error, Refused) and len(subject.fitted_on.federation) > 1:
         return failed("silos", name, text)
     if isinstance(error, CompbenchError) and "not finite" in str(error):
@@ -209,7 +209,7 @@ def _attempt(check: str, problem: str, act: Callable[[], str | None], method: Me
         return failed(broken.clause or check, problem, broken.found, fix=broken.fix, seconds=time.perf_counter() - start)
     except BaseException as error:
         _reraise(error)
-        return failed(check, problem, _told(error, method), seconds=time.perf_counter() - start)
+        return failed(check, problem, _worded(error, method), seconds=time.perf_counter() - start)
 
 
 def _kinds(method: Method, history: History) -> str | None:
@@ -238,7 +238,7 @@ def _reraise(error: BaseException) -> None:
         raise error
 
 
-def _told(error: BaseException, method: Method | None) -> str:
+def _worded(error: BaseException, method: Method | None) -> str:
     """An exception in a line: its type, its text, and the innermost line of the plugin that it went through."""
     text = " ".join(str(error).split())[:600]
     frames = traceback.extract_tb(error.__traceback__)

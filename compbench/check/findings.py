@@ -234,8 +234,8 @@ class Report(NamedTuple):
                 elif finding.found:
                     yield f"          {finding.found}"
         counts = {status: sum(one.status == status for one in self.findings) for status in ("ok", "failed", "skipped")}
-        told = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "nothing was checked"
-        yield f"{self.method}: {told} in {self.seconds:.1f} s"
+        listed = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "nothing was checked"
+        yield f"{self.method}: {listed} in {self.seconds:.1f} s"
 
     def as_json(self) -> dict[str, object]:
         return {

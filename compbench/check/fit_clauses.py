@@ -144,8 +144,8 @@ def imports(subject: Subject) -> None:
     subject.first  # noqa: B018 - fits, and samples
     late = subject.imports.late
     if late:
-        told = ", ".join(f"{name} (by {who})" for name, who in late[:5])
-        raise Broken(f"imported late: {told}" + (f" and {len(late) - 5} more" if len(late) > 5 else ""))
+        listed = ", ".join(f"{name} (by {who})" for name, who in late[:5])
+        raise Broken(f"imported late: {listed}" + (f" and {len(late) - 5} more" if len(late) > 5 else ""))
 
 
 def weights(model: object) -> dict[str, Tensor]:

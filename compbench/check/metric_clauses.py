@@ -117,13 +117,13 @@ def repeatable(subject: MetricSubject) -> None:
 
 def monotone(subject: MetricSubject) -> str:
     """Some corruption makes it worse at every step."""
-    told = []
+    found = []
     for name, corrupt in CORRUPTIONS.items():
         values = [subject.value(corrupt(subject.other, subject.noise, level)).value for level in LEVELS]
         if all(subject.worse(later, earlier) for earlier, later in pairwise(values)):
             return f"under {name}: {', '.join(f'{value:.4g}' for value in values)}"
-        told.append(f"{name} {', '.join(f'{value:.3g}' for value in values)}")
-    raise Broken(f"no corruption makes it worse at every step: {'; '.join(told)}")
+        found.append(f"{name} {', '.join(f'{value:.3g}' for value in values)}")
+    raise Broken(f"no corruption makes it worse at every step: {'; '.join(found)}")
 
 
 CHECKS: dict[str, Callable[[MetricSubject], str | None]] = {"floor": floor, "repeatable": repeatable, "monotone": monotone}

@@ -47,16 +47,16 @@ def global_state() -> dict[str, Any]:
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """What differs, as text: short values are shown."""
-    told = []
+    found = []
     for name, value in before.items():
         if after[name] != value:
             if isinstance(value, dict):
                 names = sorted(key for key, _ in value.items() ^ after[name].items())
-                told.append(f"{name} of {', '.join(dict.fromkeys(names))}")
+                found.append(f"{name} of {', '.join(dict.fromkeys(names))}")
                 continue
             short = isinstance(value, bool | int | float | str | torch.dtype) and "(" not in name.replace("()", "")
-            told.append(f"{name} went from {value} to {after[name]}" if short else name)
-    return told
+            found.append(f"{name} went from {value} to {after[name]}" if short else name)
+    return found
 
 
 def restore(before: dict[str, Any]) -> None:

@@ -126,15 +126,15 @@ def primary(subject: TaskSubject) -> str:
 
 def ceiling(subject: TaskSubject) -> str:
     """Ceilings and floors are better than what noise gets."""
-    told = []
+    found = []
     for name, score in subject.of_noise.items():
         for what, bound in (("ceiling", score.ceiling), ("floor", score.floor)):
             if bound is None or score.value is None or not (score.primary or score.metric == _ranked(subject).metric):
                 continue
             if not _worse(score, score.value, bound):
                 raise Broken(f"noise gets {score.value:.4g} in '{name}', whose {what} on real data is {bound:.4g}")
-            told.append(f"{name}: noise {score.value:.4g}, {what} {bound:.4g}")
-    return "; ".join(told)
+            found.append(f"{name}: noise {score.value:.4g}, {what} {bound:.4g}")
+    return "; ".join(found)
 
 
 def collapse(subject: TaskSubject) -> str:
@@ -145,7 +145,7 @@ def collapse(subject: TaskSubject) -> str:
     twins = [score for score in subject.of_real.values() if score.metric == ranked.metric and score.split in ("seen", "all")]
     if not twins:
         raise Skipped(f"no score of the seen combinations is of '{ranked.metric}'")
-    told = []
+    found = []
     for score in twins:
         other = subject.of_collapsed[score.name]
         if score.value is None or other.value is None:
@@ -154,8 +154,8 @@ def collapse(subject: TaskSubject) -> str:
         best = score.value if bound is None or _worse(score, bound, score.value) else bound
         if _worse(score, best, other.value):
             raise Broken(f"one example a combination gets {other.value:.4g} in '{score.name}', real data {score.value:.4g}")
-        told.append(f"{score.name}: real data {score.value:.4g}, one example a combination {other.value:.4g}")
-    return "; ".join(told)
+        found.append(f"{score.name}: real data {score.value:.4g}, one example a combination {other.value:.4g}")
+    return "; ".join(found)
 
 
 def _ranked(subject: TaskSubject) -> Score:

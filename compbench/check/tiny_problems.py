@@ -53,7 +53,10 @@ STEPS = 8
 
 
 class Drawn:
-    """A silo that makes examples of conditions; `cells` are the seen combinations that it has, `told` the factors it tells."""
+    """A silo that makes examples of conditions; `cells` are the seen combinations that it has.
+
+    Its conditions hold the factors `labelled`; all of them if that is None.
+    """
 
     def __init__(
         self,
@@ -61,17 +64,17 @@ class Drawn:
         make: Callable[[Tensor, Generator], Tensor],
         cells: Tensor,
         *,
-        told: tuple[int, ...] | None = None,
+        labelled: tuple[int, ...] | None = None,
         size: int = 60,
     ) -> None:
         self.name, self.size = name, size
-        self._make, self._cells, self._told = make, cells, told
+        self._make, self._cells, self._labelled = make, cells, labelled
 
     def batch(self, size: int, generator: Generator) -> Batch:
         rows = torch.randint(len(self._cells), (size,), generator=generator)
         condition = self._cells[rows]
         x1 = self._make(condition, generator)
-        return Batch(x1, condition if self._told is None else condition[:, list(self._told)])
+        return Batch(x1, condition if self._labelled is None else condition[:, list(self._labelled)])
 
 
 class OnDevice:
@@ -154,11 +157,11 @@ def _lattice(event: Event, make: Callable[[Tensor, Generator], Tensor]) -> Calla
 
 
 def _without_first(event: Event, make: Callable[[Tensor, Generator], Tensor]) -> Callable[[torch.device], Problem]:
-    """The lattice's problem of which only b is told: a is whatever it is."""
+    """The lattice's problem of which only b is labelled: a is whatever it is."""
 
     def problem(device: torch.device) -> Problem:
         space = SPACE.without("a")
-        federation = Federation([OnDevice(Drawn("all", make, _seen(HOLDOUT), told=(1,)), device)])
+        federation = Federation([OnDevice(Drawn("all", make, _seen(HOLDOUT), labelled=(1,)), device)])
         larger = _lattice(event, make)(device)
         return Problem(space, event, federation, BUDGET, Holdout.empty(space), extension=Extension("a", larger))
 

@@ -82,7 +82,7 @@ def train(
     Args:
         net: the network, anywhere; it is moved to the context's device.
         loss: (net, batch, generator) -> scalar.
-        silo: where batches come from, of any kind that the loss understands.  One with a method `seek(step)` is told the
+        silo: where batches come from, of any kind that the loss understands.  One with a method `seek(step)` is given the
             step that a resumed fit goes on from.
         budget: steps, batch size, learning rates, EMA decay, clip.
         ctx: device, precision, generator, checkpoints, progress, cancellation.

@@ -46,11 +46,11 @@ def terminal(rows: Sequence[Row]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in SHOWN:
         table.add_column(name, justify="right" if name in ("base", "head") else "left", overflow="fold")
-    for row in _told(rows):
+    for row in _reported(rows):
         cells = [row.cell, row.what or row.gate, row.against, _number(row.base), _number(row.head), row.change]
         table.add_row(*(Text(cell) for cell in cells), Text(row.verdict, style=COLOURS[row.verdict]), Text(row.note))
     console.print(table)
-    silent = len(rows) - len(_told(rows))
+    silent = len(rows) - len(_reported(rows))
     if silent:
         console.print(f"and {silent} exact facts that are the same", style="dim")
     console.print(Text(sentence(rows), style=f"bold {COLOURS[answer(rows)]}"))
@@ -73,7 +73,7 @@ def as_json(rows: Sequence[Row], facts: dict[str, Json]) -> str:
     return json.dumps(found, sort_keys=True, allow_nan=False)
 
 
-def _told(rows: Sequence[Row]) -> list[Row]:
+def _reported(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if not (row.gate == "exact" and row.verdict == "pass" and not row.note)]
 
 

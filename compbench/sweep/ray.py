@@ -86,13 +86,13 @@ class _Tasks:
     def _take(self, reference: object) -> None:
         share = self._shares[reference]
         try:
-            told = [RunResult(*row) for row in self._ray.get(reference)]
+            found = [RunResult(*row) for row in self._ray.get(reference)]
         except self._ray.exceptions.TaskCancelledError:
             return
         except self._ray.exceptions.RayError as error:
             reason = f"its Ray task was lost: {' '.join(str(error).split())[:300]}"
-            told = [left(self._requests[index], reason) for index in share]
-        for index, result in zip(share, told, strict=True):
+            found = [left(self._requests[index], reason) for index in share]
+        for index, result in zip(share, found, strict=True):
             self._results[index] = result
             self._listener(0, self._requests[index], "done", 1, 1)
 

@@ -138,7 +138,7 @@ class _Array:
     def __init__(self, settings: SlurmSettings, requests: Sequence[RunRequest], how: SweepOptions, folder: Path) -> None:
         self._settings, self._requests, self._how, self._folder = settings, requests, how, folder
         self._count = min(settings.members, len(requests))
-        self._told: dict[int, RunResult] = {}
+        self._reported: dict[int, RunResult] = {}
         self._jobs: list[Any] = []
         self._looked = time.monotonic()
 
@@ -192,8 +192,8 @@ class _Array:
         for number in range(self._count):
             own = [index for index in range(len(self._requests)) if self.member_of(index) == number]
             for position, result in read_ledger(self._ledger(number)).items():
-                if self._told.get(own[position]) != result:
-                    self._told[own[position]] = result
+                if self._reported.get(own[position]) != result:
+                    self._reported[own[position]] = result
                     listener(number, self._requests[own[position]], "done", 1, 1)
 
     def cancel(self) -> None:
@@ -209,7 +209,7 @@ class _Array:
         for index, request in enumerate(self._requests):
             job = self._jobs[self.member_of(index)]
             how = f"member {job.job_id} ended as {job.watcher.get_state(job.job_id, mode='cache')}; its log: {job.paths.stderr}"
-            found.append(self._told.get(index) or left(request, STOPPED if stopped else how))
+            found.append(self._reported.get(index) or left(request, STOPPED if stopped else how))
         return found
 
     def _ledger(self, number: int) -> Path:
@@ -237,13 +237,13 @@ def read_ledger(path: Path) -> dict[int, RunResult]:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError:
         return {}
-    told = {}
+    found = {}
     for line in lines:
         if line.endswith("\n"):
             facts = json.loads(line)
             index = facts.pop("index")
-            told[index] = RunResult(**facts)
-    return told
+            found[index] = RunResult(**facts)
+    return found
 
 
 @hookimpl

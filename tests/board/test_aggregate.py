@@ -154,8 +154,8 @@ def seeds(method: str, *values: float, **facts) -> list[Record]:
 
 
 def test_one_seed_is_shown_and_not_ranked() -> None:
-    board = rows([*seeds("twice", 0.5, 0.6), *seeds("thrice", 0.7, 0.71, 0.72), *seeds("once", 0.99)])
-    assert {row.method: row.rank and row.rank.rank for row in board} == {"thrice": 1, "twice": 2, "once": None}
+    board = rows([*seeds("twice", 0.5, 0.6), *seeds("three", 0.7, 0.71, 0.72), *seeds("once", 0.99)])
+    assert {row.method: row.rank and row.rank.rank for row in board} == {"three": 1, "twice": 2, "once": None}
 
 
 def test_two_rows_of_one_mean_share_a_rank() -> None:

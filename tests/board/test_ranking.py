@@ -69,17 +69,17 @@ def test_discriminability_is_the_share_of_variance_between_methods() -> None:
     rng = numpy.random.default_rng(0)
     methods, seeds = 200, 5
     values = 100 + 2 * rng.normal(size=(methods, 1)) + 5 * rng.normal(size=(1, seeds)) + rng.normal(size=(methods, seeds))
-    told = discriminability(table(*values.tolist()))
-    assert told.share == pytest.approx(4 / 5, abs=0.04)
-    assert told.low < 0.8 < told.high
-    assert told.ranks
+    found = discriminability(table(*values.tolist()))
+    assert found.share == pytest.approx(4 / 5, abs=0.04)
+    assert found.low < 0.8 < found.high
+    assert found.ranks
 
 
 def test_equal_methods_have_no_discriminability() -> None:
     rng = numpy.random.default_rng(1)
-    told = discriminability(table(*(10 + rng.normal(size=(30, 4))).tolist()))
-    assert told.share < 0.2
-    assert not told.ranks
+    found = discriminability(table(*(10 + rng.normal(size=(30, 4))).tolist()))
+    assert found.share < 0.2
+    assert not found.ranks
 
 
 def test_discriminability_of_one_method_or_one_seed_is_not_known() -> None:

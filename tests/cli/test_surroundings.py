@@ -74,8 +74,8 @@ def test_a_signal_at_the_start_leaves_no_traceback(wait: float, tmp_path: Path) 
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env) as process:
         time.sleep(wait)
         process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=30)
-    assert (process.returncode, told) in {(-signal.SIGTERM, ""), (130, "compbench: stopped.\n"), (0, "")}
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) in {(-signal.SIGTERM, ""), (130, "compbench: stopped.\n"), (0, "")}
 
 
 def test_few_descriptors_are_one_line(tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ def behave(item: object) -> object:
 
 @pytest.fixture(scope="module")
 def found() -> list[object]:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     with Workers(behave, 2) as workers:
-        results = workers.map([1, "die", 2, "raise", "threads", 3], progress=lambda done, total: told.append((done, total)))
+        results = workers.map([1, "die", 2, "raise", "threads", 3], progress=lambda done, total: reported.append((done, total)))
         again = workers.map([4, 5])
-    assert told[-1] == (6, 6)
+    assert reported[-1] == (6, 6)
     return [*results, *again]
 
 

@@ -69,7 +69,7 @@ def test_an_h5_of_coarse_chunks_is_unpacked_once_and_mapped(coarse: Path) -> Non
     assert not heard
 
 
-def test_an_h5_that_changes_is_unpacked_anew(coarse: Path) -> None:
+def test_an_h5_that_changes_is_unpacked_again(coarse: Path) -> None:
     Shapes3DFile(coarse, SIZES).images(numpy.array([0]))
     write_h5(coarse, pictures()[::-1], chunks=(5, 16, 16, 1))
     os.utime(coarse, ns=(0, 10**18))
@@ -112,7 +112,7 @@ def test_mpi3d_is_mapped_whether_stored_or_compressed_flat_or_by_factor(tmp_path
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_compressed_npz_that_changes_is_unpacked_anew(tmp_path: Path) -> None:
+def test_a_compressed_npz_that_changes_is_unpacked_again(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     numpy.savez_compressed(path, images=pictures())
     MPI3DFile(path, SIZES)

@@ -72,7 +72,7 @@ def test_a_file_of_unknown_hash_that_is_not_the_first_one_is_refused(path: Path,
     assert noted_sha256(path) == first
 
 
-def test_a_changed_file_of_known_hash_is_measured_anew(path: Path) -> None:
+def test_a_changed_file_of_known_hash_is_measured_again(path: Path) -> None:
     first = recorded_sha256(path, KNOWN)
     path.write_bytes(b"abd")
     age(path, 60)
@@ -80,7 +80,7 @@ def test_a_changed_file_of_known_hash_is_measured_anew(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff\xfe"])
-def test_a_damaged_note_is_written_anew(path: Path, content: bytes) -> None:
+def test_a_damaged_note_is_written_again(path: Path, content: bytes) -> None:
     note = path.with_name("thing.bin.sha256")
     note.write_bytes(content)
     assert recorded_sha256(path, UNKNOWN) == file_hash(path)

@@ -22,7 +22,7 @@ from compbench.interfaces import Batch
 
 
 class Table(nn.Module):
-    """v(x, t | c) = bias + sum of a number for each told value + cross where both are told; the same at every x."""
+    """v(x, t | c) = bias + sum of a number for each given value + cross where both are given; the same at every x."""
 
     def __init__(self, bias: float = 0.0, cross: float = 0.0, scale: float = 1.0) -> None:
         super().__init__()
@@ -30,8 +30,10 @@ class Table(nn.Module):
         self.scale = nn.Parameter(torch.tensor(scale))
 
     def forward(self, x: Tensor, t: Tensor, condition: Tensor) -> Tensor:
-        told = (condition != NULL).float()
-        value = self.bias + self.scale * (told * torch.tensor([1.0, 10.0]) * (1 + condition)).sum(-1) + self.cross * told.prod(-1)
+        given = (condition != NULL).float()
+        value = (
+            self.bias + self.scale * (given * torch.tensor([1.0, 10.0]) * (1 + condition)).sum(-1) + self.cross * given.prod(-1)
+        )
         return value[:, None].expand_as(x)
 
     def stacked(self, x: Tensor, t: Tensor, conditions: Tensor) -> Tensor:

@@ -164,6 +164,6 @@ def test_a_compiler_makes_of_each_fit_what_a_fit_without_one_makes(monkeypatch: 
     plain = [fitted(20, **changes) for changes in variants]
     monkeypatch.setattr(decoders, "FUSED_FROM", 1)
     for changes, (expected, notes) in zip(variants, plain, strict=True):
-        found, told = fitted(20, **changes)
-        assert (notes, told) == ({}, {"compiled": 1.0})
+        found, noted = fitted(20, **changes)
+        assert (notes, noted) == ({}, {"compiled": 1.0})
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)

@@ -240,15 +240,15 @@ def test_train_leaves_frozen_parameters_alone() -> None:
 
 
 def test_train_reports_every_step() -> None:
-    told = []
+    reported = []
     train(
         vector_net(),
         flow_matching_loss,
         TwoGaussians(),
         budget(),
-        context(progress=lambda done, total: told.append((done, total))),
+        context(progress=lambda done, total: reported.append((done, total))),
     )
-    assert told == [(step, 12) for step in range(1, 13)]
+    assert reported == [(step, 12) for step in range(1, 13)]
 
 
 def test_train_returns_averaged_weights_in_eval_mode() -> None:

@@ -1,4 +1,4 @@
-"""A planted fault of each kind is found, named and told from the others; a sound store has none."""
+"""A planted fault of each kind is found, named and distinguished from the others; a sound store has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Right samples by cell: counted once, checked in records, added over seeds, told by distance."""
+"""Right samples by cell: counted once, checked in records, added over seeds, split by distance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two sprites: the support, the pictures, R2, and that a decoder of one sprite at a time can be told from one of the whole."""
+"""Two sprites: the support, the pictures, R2, and that a decoder of one sprite at a time is another than one of the whole."""
 
 from pathlib import Path
 

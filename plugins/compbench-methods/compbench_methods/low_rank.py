@@ -34,7 +34,7 @@ class Settings(RankSettings, RateSettings):
 
 
 class RenderedVelocityNet(nn.Module):
-    """A UNet that is told the condition as maps beside x_t, and in no other way.
+    """A UNet that is given the condition as maps beside x_t, and in no other way.
 
     Args:
         maps: conditions (B, F) -> (B, F, H, W), of an image's sides, or of a trajectory's channels and frames.

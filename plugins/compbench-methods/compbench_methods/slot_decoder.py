@@ -3,7 +3,7 @@
     x = 2 (a_1 g(c_1) + (1 - a_1) (a_2 g(c_2) + (1 - a_2) ground)) - 1,    (g, a) = decoder of one object's code
 
 Wiedemer et al. 2023 (Compositional generalization from first principles): such a decoder extrapolates to pairs of objects that
-it never saw together.  Objects are told by the first word of the factors' names ("front x", "back x"), front first.
+it never saw together.  Objects are named by the first word of the factors' names ("front x", "back x"), front first.
 """
 
 from __future__ import annotations

@@ -17,17 +17,17 @@ MPI3D = FactorSpace(Factor(name, size) for name, size in zip("abcdefg", (6, 6, 2
 
 
 class Corners:
-    """x1 near (+-1, +-1), a corner for each combination; `seen` factors of the condition are told."""
+    """x1 near (+-1, +-1), a corner for each combination; `seen` factors of the condition are labelled."""
 
     name, size = "corners", 1000
 
-    def __init__(self, holdout: Holdout, told: tuple[int, ...] = (0, 1)) -> None:
-        self.holdout, self.told = holdout, list(told)
+    def __init__(self, holdout: Holdout, labelled: tuple[int, ...] = (0, 1)) -> None:
+        self.holdout, self.labelled = holdout, list(labelled)
 
     def batch(self, size: int, generator: Generator) -> Batch:
         condition = self.holdout.draw(size, generator, heldout=False)
         x1 = 2.0 * condition - 1 + 0.1 * torch.randn(size, 2, generator=generator)
-        return Batch(x1, condition[:, self.told])
+        return Batch(x1, condition[:, self.labelled])
 
 
 class Shades:
@@ -93,8 +93,8 @@ def perturbed_images(*, train_steps: int = 3) -> Problem:
 
 
 def one_factor_problem() -> Problem:
-    """The extension's base: all of the corners, but only left or right is told."""
+    """The extension's base: all of the corners, but only left or right is labelled."""
     whole = vector_problem()
     smaller = SPACE.without("top-bottom")
-    silo = Corners(NOTHING_HELD_OUT, told=(0,))
+    silo = Corners(NOTHING_HELD_OUT, labelled=(0,))
     return Problem(smaller, whole.event, Federation([silo]), whole.budget, Holdout.empty(smaller))

@@ -34,10 +34,12 @@ def test_samples_go_on_from_the_weak_network_beyond_the_good_one(weight, reach) 
 
 
 def test_the_weak_network_has_its_share_of_the_steps_and_fits_worse() -> None:
-    problem, told = vector_problem(train_steps=400), []
+    problem, reported = vector_problem(train_steps=400), []
     torch.manual_seed(0)
-    nets = autoguidance.fit(autoguidance.Settings(), problem, context(progress=lambda done, total: told.append((done, total))))
-    assert told[-1] == (400, 400)
+    nets = autoguidance.fit(
+        autoguidance.Settings(), problem, context(progress=lambda done, total: reported.append((done, total)))
+    )
+    assert reported[-1] == (400, 400)
     asked = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]).repeat(100, 1)
     request = Request(asked, torch.randn(400, 2, generator=torch.Generator().manual_seed(1)))
     off = {

@@ -173,7 +173,7 @@ def test_extension_follows_the_order_of_the_larger_space() -> None:
     whole = vector_problem()
     smaller = SPACE.without("left-right")
     base_problem = Problem(
-        smaller, whole.event, Federation([Corners(NOTHING_HELD_OUT, told=(1,))]), whole.budget, Holdout.empty(smaller)
+        smaller, whole.event, Federation([Corners(NOTHING_HELD_OUT, labelled=(1,))]), whole.budget, Holdout.empty(smaller)
     )
     base = factored.fit(factored.Settings(), base_problem, context())
     extended = factored.extend(factored.Settings(), base, "left-right", whole, context())

@@ -50,8 +50,8 @@ BUGS = {
     "a factor is ignored": Bug(
         "conditions",
         "vector",
-        "told = one_hots(condition, self.sizes)",
-        "told = one_hots(condition * torch.tensor([0, 1]), self.sizes)",
+        "codes = one_hots(condition, self.sizes)",
+        "codes = one_hots(condition * torch.tensor([0, 1]), self.sizes)",
     ),
     "NULL is taken for the first value": Bug("null", "vector", "one_hots(condition,", "one_hots(condition.clamp(min=0),"),
     "NULL is used as an index": Bug(
@@ -100,7 +100,7 @@ BUGS = {
     "the global seed is set": Bug("globals", "vector", FIT, "    torch.manual_seed(0)\n" + FIT),
     "the default dtype is changed": Bug("globals", "vector", RETURN, "    torch.set_default_dtype(torch.float64)\n" + RETURN),
     "the number of threads is changed": Bug("globals", "vector", FIT, "    torch.set_num_threads(3)\n" + FIT),
-    "cuDNN is told to benchmark": Bug("globals", "vector", FIT, "    torch.backends.cudnn.benchmark = True\n" + FIT),
+    "cuDNN is set to benchmark": Bug("globals", "vector", FIT, "    torch.backends.cudnn.benchmark = True\n" + FIT),
     "the environment is changed": Bug("globals", "vector", FIT, "    __import__('os').environ['OMP_NUM_THREADS'] = '7'\n" + FIT),
     "SIGTERM is caught": Bug(
         "globals", "vector", FIT, "    import signal\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FIT

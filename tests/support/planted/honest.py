@@ -34,8 +34,8 @@ class Net(nn.Module):
         self.last = nn.Linear(2 * problem.budget.width, entries)
 
     def forward(self, x, t, condition):
-        told = one_hots(condition, self.sizes)
-        return self.last(torch.relu(self.hidden(torch.cat([x.flatten(1), t[:, None], told], dim=1)))).view_as(x)
+        codes = one_hots(condition, self.sizes)
+        return self.last(torch.relu(self.hidden(torch.cat([x.flatten(1), t[:, None], codes], dim=1)))).view_as(x)
 
 
 def build(settings, problem):
@@ -105,8 +105,8 @@ def sample(settings, net, request, ctx):
     x, null = request.x0, torch.full_like(request.condition, NULL)
     for step in range(net.num_steps):
         t = torch.full((len(x),), step / net.num_steps, device=x.device)
-        v_null, v_told = net(x, t, null), net(x, t, request.condition)
-        x = x + (v_null + settings.guidance_weight * (v_told - v_null)) / net.num_steps
+        v_null, v_codes = net(x, t, null), net(x, t, request.condition)
+        x = x + (v_null + settings.guidance_weight * (v_codes - v_null)) / net.num_steps
         if request.known is not None:
             x = torch.where(request.known_mask, torch.lerp(request.x0, request.known, (step + 1) / net.num_steps), x)
     return x
