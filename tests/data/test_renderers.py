@@ -113,6 +113,7 @@ def test_mpi3d_poses_differ_and_move_smoothly(mpi3d: MPI3DRenderer) -> None:
             assert steps.min() > 0
 
 
+@pytest.mark.slow
 def test_mpi3d_has_hardly_two_combinations_with_one_picture(mpi3d: MPI3DRenderer) -> None:
     """Of a cube's and a cylinder's 9,600 poses at most ten look like another: where the arm stands upright."""
     axes = torch.cartesian_prod(torch.arange(40), torch.arange(40))

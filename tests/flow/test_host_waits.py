@@ -21,7 +21,7 @@ WAITS: dict[str, tuple[float, float]] = {}
 """Method -> waits of the host in one step of a fit and of sampling; methods that are not here wait in neither.  These numbers
 only fall: who makes a loop wait finds the line in the failure, and who spares a wait takes it out here."""
 
-TRAIN_STEPS, SAMPLE_STEPS = 4, 2
+TRAIN_STEPS, SAMPLE_STEPS = 2, 1
 FITS: dict[tuple[object, ...], tuple[object, stand_in.Log]] = {}
 """Model and waits of each fit: methods that say that they share one are looked at once while they fit."""
 
@@ -48,7 +48,7 @@ SHORT = [(name, problem) for name, problem in CASES if problem == problems(name,
 def logs_of(name: str, problem_name: str, times: int) -> dict[str, stand_in.Log]:
     """A fit and a request with so many times the steps, and what each made the host wait for."""
     method, logs = METHODS[name], {}
-    own = {"num_levels": SAMPLE_STEPS * times} if name.startswith("mcmc") else {}  # where the budget has no say
+    own = {"num_levels": 1 + SAMPLE_STEPS * times} if name.startswith("mcmc") else {}  # where the budget has no say
     rounds = {"rounds": 2} if "rounds" in method.settings.model_fields else {}
     settings = method.settings(**own, **rounds)
 

@@ -179,7 +179,7 @@ def test_what_of_a_spec_is_not_so_here_is_named() -> None:
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_stopped_run_leaves_a_killed_record_and_resume_gives_the_undisturbed_result(home: Path, number: int) -> None:
-    steps = {"budget.train_steps": 1000 + number, "budget.checkpoint_seconds": 0.2}
+    steps = {"budget.train_steps": 700 + number, "budget.checkpoint_seconds": 0.05}
     own = request(home, task="gauss2d-fact-id", seed=7, overrides=steps)
     whole = run(own).record
     command = TEMPLATE.compbench("run", "--method", "factored", "--task", "gauss2d-fact-id")
@@ -188,10 +188,10 @@ def test_a_stopped_run_leaves_a_killed_record_and_resume_gives_the_undisturbed_r
     env = {**os.environ, "COMPBENCH_HOME": str(home)}
     running = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     checkpoint = home / "runs" / whole.identity / "checkpoint.safetensors"
-    for _ in range(600):
+    for _ in range(3000):
         if checkpoint.is_file() or running.poll() is not None:
             break
-        time.sleep(0.05)
+        time.sleep(0.01)
     running.send_signal(number)
     output, _ = running.communicate(timeout=60)
     assert running.returncode == 130

@@ -14,6 +14,11 @@ import sys
 import time
 from pathlib import Path
 
+try:
+    from support import template
+except ImportError:  # a command of the cluster: the folder of this file is on the path
+    import template
+
 COMMANDS = ("sbatch", "srun", "sacct", "scancel", "scontrol")
 
 
@@ -78,9 +83,11 @@ def supervise(script: str, name: str) -> None:
 
 def srun(*words: str) -> None:
     """Run the command after srun's own options, with its process number noted: signals go to steps, not to the script."""
-    first = next(position for position, word in enumerate(words) if word == sys.executable)
+    command = words[next(position for position, word in enumerate(words) if word == sys.executable) :]
     Path(os.environ["FAKE_SLURM"], f"{os.environ['SLURM_JOB_ID']}.step").write_text(str(os.getpid()))
-    os.execv(words[first], words[first:])
+    if place := os.environ.get(template.PLACE):
+        command = (command[0], "-P", template.__file__, "module", place, *command[command.index("-m") + 1 :])
+    os.execv(command[0], command)
 
 
 def sacct(*words: str) -> None:

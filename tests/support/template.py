@@ -33,7 +33,7 @@ from types import SimpleNamespace
 from typing import Any
 
 PLACE = "COMPBENCH_TEMPLATE"
-"""Of the environment of a command line: the socket of the template that its children fork from."""
+"""Of the environment of a job on the cluster of tests: the socket of the template that its children fork from."""
 OURS = ("compbench", "compbench-methods")
 """Distributions that are loaded before a fork: no test edits them."""
 READ_AT_START = ("PYTHON", "MALLOC_", "LD_", "TORCH_", "KMP_")
@@ -280,21 +280,31 @@ def load() -> None:
 
 
 def main(verb: str, *words: str) -> None:
-    if verb == "compbench":
+    """`compbench PLACE ...` is a command line with someone's template, `alone ...` one with its own; `module PLACE NAME ...` is
+    `python -m NAME ...` with someone's template; `serve` is a template."""
+    if verb == "module":
+        import runpy
+
+        install(partial(Forked, words[0]))
+        sys.argv[1:] = words[2:]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        return
+    if verb != "serve":
         from compbench.cli import start
 
         start.open_missing_streams()
-        install(partial(Forked, words[0]))
-        sys.argv[1:] = words[1:]
+        own = words if verb == "alone" else words[1:]
+        install(*([] if verb == "alone" else [partial(Forked, words[0])]))
+        sys.argv[1:] = own
         start.main()
     import torch
 
     load()
-    own = Server(*(socket.socket(fileno=int(word)) for word in words)).serve()
+    order = Server(*(socket.socket(fileno=int(word)) for word in words)).serve()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     from compbench.run import supervisor
 
-    supervisor.main(int(own[0]), *own[1:])
+    supervisor.main(int(order[0]), *order[1:])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import fake_slurm
+from support import fake_slurm, template
 from support.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers_of
 
 from compbench.store.records import Store
@@ -34,7 +34,7 @@ def home_of(cluster: dict[str, str]) -> Path:
 
 def test_an_array_does_each_run_once_with_what_was_asked_of_the_cluster(cluster: dict[str, str]) -> None:
     words = ("--executor-set", "members=2", "--executor-set", "partition=short", "--executor-set", "minutes=7", "--json")
-    going = sweep(cluster, *CHEAP, "--seed", "0-4", *words)
+    going = sweep({**cluster, template.PLACE: template.TEMPLATE.place()}, *CHEAP, "--seed", "0-4", *words)
     output, error = going.communicate(timeout=300)
     assert (going.returncode, error) == (0, "")
     results = json.loads(output)
