@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from compbench.errors import CompbenchError, suggest
 
@@ -18,6 +18,20 @@ if TYPE_CHECKING:  # torch is imported where a tensor is made: listing tasks nee
 
 NULL = -1
 """The value of a factor that a condition leaves open."""
+
+Value = TypeVar("Value", int, "Tensor")
+
+
+def excluding(value: Value) -> Value:
+    """What a condition has for "any value but this one": -2 - value, which lies below NULL.  It is its own inverse.
+
+    Args:
+        value: a value, or such a code, or a tensor of either; NULL has no code.
+
+    Returns:
+        the code of the value, or the value of the code.
+    """
+    return -2 - value
 
 
 class Factor(NamedTuple):

@@ -83,7 +83,8 @@ class Request(NamedTuple):
     """What the referee asks: one sample for each row.
 
     Attributes:
-        condition: requested conditions, (B, F) long; NULL (-1) leaves a factor open.
+        condition: requested conditions, (B, F) long; NULL (-1) leaves a factor open, and `factors.excluding(v)`, -2 - v, asks for
+            any value but v.  Only tasks that negate ask so, and only of methods that can.
         x0: initial noise, (B, *D), drawn by the harness so that methods are paired on it.
         known: entries that are given (inpainting), (B, *D), or None.
         known_mask: which entries of `known` count, bool (B, *D), or None.
@@ -171,6 +172,7 @@ class Method:
         pools_silos: whether it pools the silos' data, which a decentralised method may not.
         regresses: whether it has one sample for each condition, so that the noise does not matter.
         needs: what a task must offer it (`NEEDS`), or no run starts; oracles need "scores", and who needs "symmetry" is one.
+        negates: whether it answers conditions that exclude a value (`factors.excluding`).
         couples_rows: whether rows of one request share something (pilots, an adapted step): a row alone is another draw.
     """
 
@@ -189,6 +191,7 @@ class Method:
     regresses: bool = False
     needs: tuple[Need, ...] = ()
     couples_rows: bool = False
+    negates: bool = False
 
 
 class SamplePair(NamedTuple):
@@ -359,6 +362,7 @@ class Task:
         metrics: names of the registered metrics that it scores by: part of a run's identity.  None: all of its event's kind.
         paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
         offers: "scores" (an oracle), "singles" (examples of single factors), "objects" (factors like "front x", "back x").
+        negates: whether its conditions exclude values (`factors.excluding`), which few methods answer.
         truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
     """
 
@@ -384,6 +388,7 @@ class Task:
     paper_notes: Sequence[str] = ()
     offers: tuple[Literal["scores", "singles", "objects"], ...] = ()
     truth: Callable[[Tensor], Tensor] | None = None
+    negates: bool = False
 
     def lacks(self, need: Need) -> bool:
         """Whether a method that has this need cannot work here."""

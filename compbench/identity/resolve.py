@@ -58,6 +58,8 @@ def why_not(method: Method, task: Task) -> str:
     """Why a method cannot work on a task, in one sentence; "" where it can.  Nothing is trained or opened to know it."""
     needs: tuple[Need, ...] = (*method.needs, "scores") if method.oracle else method.needs
     lacking = next((NEEDS[need] for need in needs if task.lacks(need)), "")
+    if task.negates and not method.negates:
+        lacking = "the task asks for any value but one, and the method has no such NOT"
     if task.event.kind not in method.kinds:
         lacking = f"it makes {' and '.join(method.kinds)} samples, asked for is the kind {task.event.kind}"
     return f"method '{method.name}' cannot work on task '{task.name}': {lacking}." if lacking else ""

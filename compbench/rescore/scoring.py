@@ -253,7 +253,7 @@ class ReplayPair:
     def describe(self) -> tuple[ContestantDescribed, RefereeDescribed]:
         found = self._referee.describe()
         task = self._referee.task
-        self._pool = read_pool(self._samples, task.space, task.event)
+        self._pool = read_pool(self._samples, task.space, task.event, negates=task.negates)
         own: dict[str, Json] = {"settings": {"samples_sha256": self._pool.sha256}, "method_version": 1, "file_sha256": ""}
         if self._source is not None:
             spec = self._source.spec

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from compbench.errors import CompbenchError
-from compbench.factors import FactorSpace
+from compbench.factors import NULL, FactorSpace, excluding
 from compbench.files import read_limited, write_atomically
 from compbench.interfaces import Event, Request
 
@@ -77,19 +77,20 @@ class SamplePool:
         )
 
 
-def read_pool(path: Path, space: FactorSpace, event: Event) -> SamplePool:
+def read_pool(path: Path, space: FactorSpace, event: Event, *, negates: bool = False) -> SamplePool:
     """Samples from a file or a folder, checked.
 
     Args:
         path: an npz file, or a folder with conditions.csv.
         space, event: of the task.
+        negates: whether the task's conditions exclude values, which a label then may, too.
 
     Raises:
         CompbenchError: what is wrong with them, in one line.
     """
     try:
         conditions, samples = _of_folder(path, space) if path.is_dir() else _of_npz(path)
-        return SamplePool(_labels(conditions, space), _values(samples, event, len(conditions)), space)
+        return SamplePool(_labels(conditions, space, negates=negates), _values(samples, event, len(conditions)), space)
     except CompbenchError as error:
         raise CompbenchError(f"{path}: {error}") from error
 
@@ -155,8 +156,8 @@ def _pictures(files: list[Path]) -> numpy.ndarray:
     return numpy.stack(pictures)
 
 
-def _labels(found: Any, space: FactorSpace) -> numpy.ndarray:
-    """Conditions (N, F) as int64, each a combination of the space."""
+def _labels(found: Any, space: FactorSpace, *, negates: bool) -> numpy.ndarray:
+    """Conditions (N, F) as int64, each a combination of the space; some values excluded (-2 - v) where a task negates."""
     import numpy
 
     if found.ndim != 2 or found.shape[1] != len(space) or not len(found):
@@ -165,7 +166,9 @@ def _labels(found: Any, space: FactorSpace) -> numpy.ndarray:
         raise CompbenchError(f"conditions are whole numbers, got {found.dtype}.")
     labels: numpy.ndarray = found.astype(numpy.int64)
     for place, (name, size) in enumerate(zip(space.names, space.sizes, strict=True)):
-        outside = numpy.flatnonzero((labels[:, place] < 0) | (labels[:, place] >= size))
+        values = labels[:, place]
+        values = numpy.where(values < NULL, excluding(values), values) if negates else values
+        outside = numpy.flatnonzero((values < 0) | (values >= size))
         if len(outside):
             row = int(outside[0])
             raise CompbenchError(

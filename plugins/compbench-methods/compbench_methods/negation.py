@@ -1,0 +1,93 @@
+"""Slices with AND and NOT: a value that is asked for attracts, a value that is excluded repels.
+
+slice-not  Slices of one network with NOT: v(NULL) + sum_k s_k (v(c_k) - v(NULL)), s_k negative where a value is excluded.
+coind-not  The same slices, of a network trained with the penalty that makes them independent (CoInD).
+
+Where nothing is excluded both compose as slice-cfg and coind do.  Composable Diffusion (Liu et al. 2022, arXiv 2206.01714)
+and CoInD (Gaudi et al. 2025, arXiv 2503.01145); the first shares the fit of naive-ode, naive-sde and fkc.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from compbench.errors import Refused
+from compbench.flow import score_models, silos
+from compbench.flow.compose import GuidanceWeight
+from compbench.flow.independence import pairwise_loss
+from compbench.flow.negation import SignedSlices
+from compbench.flow.nets import VelocityNet
+from compbench.flow.solver import answer
+from compbench.flow.train import train
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Context, Method, Problem, Request
+
+REPELS = partial(Field, description="gamma of an excluded value; 'task': the weight of a value that is asked for")
+
+
+class SliceSettings(score_models.ModelSettings):
+    negative_weight: GuidanceWeight = REPELS("task")
+
+
+class IndependentSettings(silos.DecentralisedSettings):
+    negative_weight: GuidanceWeight = REPELS("task")
+
+
+def fit_independent(settings: IndependentSettings, problem: Problem, ctx: Context) -> VelocityNet:
+    """Flow matching with masks and CoInD's penalty, on all training data."""
+    if settings.inference != "composed":
+        raise Refused("NOT is had by composition alone; leave inference=composed.")
+    net = silos.network(settings, problem)
+    train(net, pairwise_loss(settings.masking, settings.ci_weight), problem.federation.pooled(), problem.budget, ctx)
+    return net
+
+
+@torch.no_grad()
+def sample(settings: SliceSettings | IndependentSettings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:
+    """Euler's steps along the slices, attracting and repelling: (B, *D)."""
+    assert net.guidance is not None  # every network of a problem has its task's
+    weights = net.guidance.weights(settings.weight, notes=ctx.notes)
+    gamma = max(weights) if settings.negative_weight == "task" else settings.negative_weight
+    slices = SignedSlices.of(request.condition, weights, gamma)
+
+    def velocity(x: Tensor, t: Tensor) -> Tensor:
+        with ctx.autocast():
+            return slices.velocity(net, x, t)
+
+    return answer(velocity, request, num_steps=net.sample_steps)
+
+
+def evaluations(settings: score_models.ModelSettings, problem: Problem) -> int:
+    """NULL and one slice a factor, each step."""
+    return problem.budget.sample_steps * score_models.num_members(problem)
+
+
+@hookimpl
+def compbench_methods() -> tuple[Method, ...]:
+    return (
+        Method(
+            name="slice-not",
+            settings=SliceSettings,
+            fit=score_models.fit,
+            sample=sample,
+            build=score_models.build,
+            evaluations=evaluations,
+            shared_fit=score_models.fit_facts,
+            needs=("null",),
+            negates=True,
+        ),
+        Method(
+            name="coind-not",
+            settings=IndependentSettings,
+            fit=fit_independent,
+            sample=sample,
+            build=silos.network,
+            evaluations=silos.evaluations_of_network,
+            needs=("null", "pairs"),
+            negates=True,
+        ),
+    )
