@@ -9,24 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from compbench.errors import CompbenchError, suggest
 
 if TYPE_CHECKING:  # torch is imported where a tensor is made: listing tasks needs none
+    from numpy import ndarray
     from torch import Generator, Tensor
 
 NULL = -1
 """The value of a factor that a condition leaves open."""
 
-Value = TypeVar("Value", int, "Tensor")
+Value = TypeVar("Value", int, "Tensor", "ndarray[Any, Any]")
 
 
 def excluding(value: Value) -> Value:
     """What a condition has for "any value but this one": -2 - value, which lies below NULL.  It is its own inverse.
 
     Args:
-        value: a value, or such a code, or a tensor of either; NULL has no code.
+        value: a value, or such a code, or a tensor or array of either; NULL has no code.
 
     Returns:
         the code of the value, or the value of the code.

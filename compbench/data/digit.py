@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
 import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from compbench.errors import CompbenchError
 
 DIGIT, SIDE = 4, 28
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+MOST_BYTES = 1 << 30
+"""Of one file's content; MNIST's largest has 47 million."""
 
 
 def mnist_files(data: Path, names: Sequence[str] = (IMAGES, LABELS)) -> tuple[Path, ...] | None:
@@ -41,9 +45,13 @@ def first_digit(data: Path, *, official: bool) -> Tensor:
         files = mnist_files(data)
         if files is None:
             raise CompbenchError(f"no {IMAGES}[.gz] in {data} or {data / 'mnist'}; put it there or use --source embedded.")
-        labels = read_idx(files[1])
-        place = int((labels == DIGIT).nonzero()[0])
-        return read_idx(files[0], first=place)[0].float() / 255
+        places = (read_idx(files[1]) == DIGIT).nonzero()
+        if not len(places):
+            raise CompbenchError(f"{files[1]} has no label {DIGIT}; fetch MNIST's files again or use --source embedded.")
+        image = read_idx(files[0], first=int(places[0, 0]))[0]
+        if image.shape != (SIDE, SIDE):
+            raise CompbenchError(f"{files[0]} has no images of {SIDE} x {SIDE} pixels; fetch it again or use --source embedded.")
+        return image.float() / 255
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -69,14 +77,16 @@ def read_idx(path: Path, *, first: int | None = None) -> Tensor:
                 raise ValueError("the header is not that of unsigned bytes")
             shape = list(struct.unpack(f">{axes}I", file.read(4 * axes)))
             if first is not None:
-                item = int(torch.tensor(shape[1:]).prod())
-                file.seek(first * item, 1)
+                file.seek(first * math.prod(shape[1:]), 1)
                 shape[0] = 1
-            count = int(torch.tensor(shape).prod())
+            count = math.prod(shape)
+            if not 0 < count <= MOST_BYTES:
+                raise ValueError(f"its header says {' x '.join(map(str, shape))}")
             content = file.read(count)
-        if len(content) != count:
-            raise ValueError("the file is cut off")
-    except (OSError, EOFError, ValueError, struct.error) as error:
+            beyond = first is None and file.read(1)  # the end of a gzip file has its checksum
+        if len(content) != count or beyond:
+            raise ValueError("the file is cut off" if len(content) < count else "more follows than its header says")
+    except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
         raise CompbenchError(f"{path} is not an IDX file of MNIST: {error}; fetch it again.") from error
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(shape)
 

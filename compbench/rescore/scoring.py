@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from safetensors import SafetensorError, safe_open
+
 from compbench.errors import CompbenchError
 from compbench.files import Json, file_sha256, publish
 from compbench.home import Home, scratch_folder
@@ -111,6 +113,11 @@ def score_weights(request: RunRequest, weights: Path, *, listener: Listener = la
     home = Home(Path(request.home))
     if not weights.is_file():
         raise CompbenchError(f"--weights {weights}: there is no such file.")
+    try:
+        with safe_open(weights, framework="numpy"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise CompbenchError(f"--weights {weights}: is no safetensors file, or is damaged ({str(error)[:100]}).") from error
     with processes_of(home) as processes:
         return _Weights(request, home, ProcessPair(request, processes, listener, lambda: None), kept=weights).run()
 

@@ -155,13 +155,16 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
 
 
 def choose(folder: Path, asked: str) -> Source:
-    """MNIST where its four files lie in the data folder, else scikit-learn's digits."""
-    from compbench.data.coloured_digits import FILES, official_files
+    """MNIST where its four files lie in the data folder, else scikit-learn's digits.
+
+    Raises:
+        CompbenchError: a file is asked for and missing, or damaged.
+    """
+    from compbench.data.coloured_digits import FILES, official_digits
     from compbench.data.digit import mnist_files
 
-    if asked == "official":
-        official_files(folder)
     if asked == "official" or (asked == "auto" and mnist_files(folder, tuple(FILES))):
+        official_digits(folder)
         return Source("official", "MNIST", "mnist-coloured-1")
     return Source("embedded", "scikit-learn digits", "digits-coloured-1")
 

@@ -236,3 +236,11 @@ def test_samples_that_do_not_answer_the_requests_are_one_line_and_2(kept, tmp_pa
 def test_wrong_usage_of_score_is_one_line_and_2(kept, words) -> None:
     done = score(*words)
     assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
+
+
+def test_weights_that_are_no_safetensors_file_are_named(kept, tmp_path) -> None:
+    file = tmp_path / "weights.safetensors"
+    file.write_bytes(b"no weights")
+    done = score("--weights", str(file), "--method", "mono")
+    assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
+    assert f"--weights {file}: is no safetensors file" in done.output

@@ -101,6 +101,14 @@ def test_official_files_are_taken_where_they_are_and_asking_for_them_elsewhere_i
     assert choose(tmp_path, "embedded").kind == "embedded"
 
 
+def test_damaged_files_are_one_line_before_any_run(tmp_path) -> None:
+    for name in FILES:
+        (tmp_path / name).write_bytes(b"hello")
+    with pytest.raises(CompbenchError, match="is not an IDX file of MNIST") as error:
+        choose(tmp_path, "auto")
+    assert "\n" not in str(error.value)
+
+
 def test_a_value_that_no_silo_has_is_named(tmp_path, ctx) -> None:
     shapes = [(3, 28, 28), (3,), (2, 28, 28), (2,)]
     for name, shape in zip(FILES, shapes, strict=True):

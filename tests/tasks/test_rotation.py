@@ -1,4 +1,5 @@
 import gzip
+import random
 import struct
 
 import pytest
@@ -50,6 +51,28 @@ def test_a_damaged_idx_file_is_one_line(tmp_path, spoil) -> None:
     path.write_bytes(spoil(idx(torch.zeros(2, 3, 3, dtype=torch.long))))
     with pytest.raises(CompbenchError, match="is not an IDX file of MNIST"):
         read_idx(path)
+
+
+@pytest.mark.parametrize("shape", [(0, 28, 28), (2**32 - 1,) * 3, (1, 28, 28)], ids=["none", "huge", "gzip"])
+def test_a_header_of_nothing_or_too_much_and_damaged_gzip_are_one_line(tmp_path, shape) -> None:
+    header = struct.pack(">HBB3I", 0, 8, 3, *shape)
+    content = bytearray(gzip.compress(header + random.Random(0).randbytes(784)))
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    if shape[0] == 1:
+        content[40:80] = bytes(byte ^ 0x5A for byte in content[40:80])
+    path.write_bytes(bytes(content))
+    with pytest.raises(CompbenchError, match="is not an IDX file of MNIST"):
+        read_idx(path)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "said"), [((3, 28, 28), [1, 1, 1], "has no label 4"), ((3, 28), [1, 4, 1], "has no images of 28 x 28")]
+)
+def test_files_without_a_four_are_one_line(tmp_path, images, labels, said) -> None:
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(torch.zeros(images, dtype=torch.long)))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(torch.tensor(labels)))
+    with pytest.raises(CompbenchError, match=said):
+        choose(tmp_path, "auto")
 
 
 def test_true_images_score_full_marks_and_the_blend_one(tmp_path) -> None:
