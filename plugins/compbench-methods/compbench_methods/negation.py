@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from compbench.errors import Refused
 from compbench.flow import score_models, silos
@@ -35,6 +35,13 @@ class SliceSettings(score_models.ModelSettings):
 
 class IndependentSettings(silos.DecentralisedSettings):
     negative_weight: GuidanceWeight = REPELS("task")
+
+
+def fit(settings: SliceSettings, problem: Problem, ctx: Context) -> nn.Module:
+    """The fit of score-composing methods; refused where compositions stand around a base, which has no NULL."""
+    if score_models.composes_around_base(problem):
+        raise Refused("NOT needs a model of NULL, and this task's compositions stand around a base combination.")
+    return score_models.fit(settings, problem, ctx)
 
 
 def fit_independent(settings: IndependentSettings, problem: Problem, ctx: Context) -> VelocityNet:
@@ -72,7 +79,7 @@ def compbench_methods() -> tuple[Method, ...]:
         Method(
             name="slice-not",
             settings=SliceSettings,
-            fit=score_models.fit,
+            fit=fit,
             sample=sample,
             build=score_models.build,
             evaluations=evaluations,
