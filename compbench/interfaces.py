@@ -83,8 +83,7 @@ class Request(NamedTuple):
     """What the referee asks: one sample for each row.
 
     Attributes:
-        condition: requested conditions, (B, F) long; NULL (-1) leaves a factor open, and `factors.excluding(v)`, -2 - v, asks for
-            any value but v.  Only tasks that negate ask so, and only of methods that can.
+        condition: requested conditions, (B, F) long; NULL (-1) leaves a factor open, `factors.excluding(v)` is any value but v.
         x0: initial noise, (B, *D), drawn by the harness so that methods are paired on it.
         known: entries that are given (inpainting), (B, *D), or None.
         known_mask: which entries of `known` count, bool (B, *D), or None.
@@ -331,15 +330,12 @@ class OpenTask(Protocol):
 
     def problem(self, budget: Budget) -> Problem:
         """What a method may know: seen data only."""
-        ...
 
     def prepare(self) -> None:
         """Render, train and keep judges and references, before any fit."""
-        ...
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         """Ask for samples and score them."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -354,7 +350,7 @@ class Task:
         source: (data folder, "auto" / "official" / "embedded") -> which data it will use.
         open: ctx -> the task with its data open, once a process.
         primary: name of the score that the board ranks by.
-        silos, extends: number of silos (1 is centralised), and the factor that an extension task adds; "" if none.
+        silos, extends, negates: number of silos (1 is centralised); the factor that an extension adds, or ""; if it asks NOT.
         settings: the task's own settings (`--set task.NAME=VALUE`), and `configure` the task under others.
         citation: the paper and table that it comes from.
         guidance_weights: `Problem.guidance_weight` of each preset; 1 where there is none.
@@ -362,7 +358,6 @@ class Task:
         metrics: names of the registered metrics that it scores by: part of a run's identity.  None: all of its event's kind.
         paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
         offers: "scores" (an oracle), "singles" (examples of single factors), "objects" (factors like "front x", "back x").
-        negates: whether its conditions exclude values (`factors.excluding`), which few methods answer.
         truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
     """
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 FAMILIES = {
     "compbench.tasks.image_holdout": "images",
+    "compbench.tasks.shapes3d_composition": "images",
     "compbench.tasks.dsprites": "images",
     "compbench.tasks.concept_space": "images",
     "compbench.tasks.two_sprites": "bumps",
@@ -19,6 +20,7 @@ FAMILIES = {
     "compbench.tasks.cmnist": "silos",
     "compbench.tasks.chest": "silos",
     "compbench.tasks.cmnist_diagonal": "images",
+    "compbench.tasks.cmnist_not": "images",
     "compbench.tasks.planning": "planning",
 }
 """Module of a task -> its family; a task of a plugin is in none."""
