@@ -200,6 +200,7 @@ def test_a_stopped_run_leaves_a_killed_record_and_resume_gives_the_undisturbed_r
     resumed = run(own, force=True, resume=True).record
     assert resumed.resumed
     assert [score.value for score in resumed.scores] == [score.value for score in whole.scores]
+    assert [(curve.name, curve.steps) for curve in resumed.losses] == [(curve.name, curve.steps) for curve in whole.losses]
 
 
 @pytest.mark.parametrize("method", ["factored", "mono"])
@@ -213,6 +214,7 @@ def test_an_extension_task_says_what_the_second_stage_cost(home: Path, method: s
     else:
         assert (extension.mode, extension.new_parameters) == ("retrained", record.profile.parameters)
     assert record.score("all_accuracy_floor_hue").primary
+    assert [curve.name for curve in record.losses] == ["extend", "fit"]
     assert record.score("all_accuracy_floor_hue").n == record.score("all_accuracy").n
 
 
