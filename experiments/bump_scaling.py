@@ -52,7 +52,7 @@ def accuracy(asked: argparse.Namespace, size: int, draws: int, seed: int) -> flo
         method=asked.method,
         overrides=overrides,
         seed=seed,
-        device="cpu",
+        device=asked.device,
         home=str(Home.of_user().root),
     )
     record = run(request, in_process=True).record
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--target", type=float, default=0.9)
     parser.add_argument("--score", default="heldout_accuracy")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--draw", default="", metavar="FILES", help="draw these curves, separated by commas, instead")
     parser.add_argument("--output", type=Path, help="write the curve's JSON, or the figure, here")
     asked = parser.parse_args()

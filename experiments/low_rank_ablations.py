@@ -46,7 +46,7 @@ def heldout_errors(task_name: str, seeds: range, steps: int, weights: tuple[floa
             penalised_loss,
             [silo] * len(nets),
             budget,
-            Context(device, "fp32", Generator(), NoCheckpoints()),
+            Context(device, "fp32", Generator(), NoCheckpoints(), compile=device.type == "cuda"),
             generators=generators,
             weights=torch.tensor([weights] * len(nets)),
         )

@@ -16,6 +16,8 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from compbench.errors import CompbenchError
+from compbench.flow.compilation import compiles, note
+from compbench.flow.stacked_step import Losses, StackedStep, along, shortening
 from compbench.flow.train import LOSS_WINDOW, ema_decay, learning_rate
 from compbench.flow.transfer import send
 from compbench.interfaces import Batch
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 ManyLoss = Callable[[nn.Module, Batch, Tensor], Tensor]
 """(one network, its batch, its row of `weights`) -> scalar; vectorised by `vmap`, so it draws nothing and has no branches
 on values."""
-SMALLEST_NORM = 1e-6
-"""Added to the gradient's norm, as `clip_grad_norm_` does."""
 
 
 class _Losses(nn.Module):
@@ -54,7 +54,8 @@ def train_many(
 ) -> None:
     """Fit K networks in place and leave the moving averages of their weights in them, in eval mode.
 
-    There are no checkpoints: it is for experiments, a run of the harness fits one model.
+    There are no checkpoints: it is for experiments, a run of the harness fits one model.  Where the context asks for compilation,
+    each step is one compiled function (`stacked_step`), on a GPU one CUDA graph; the context's notes say whether it was.
 
     Args:
         nets: K networks of one architecture, whose parameters all learn.
@@ -75,35 +76,65 @@ def train_many(
     shell = _Losses(nets[0], loss)
     parameters = list(stacked.values())
     average = [parameter.detach().clone() for parameter in parameters]
-    optimiser = torch.optim.AdamW(parameters, lr=budget.learning_rate, weight_decay=weight_decay, fused=True)
     weights = weights.to(ctx.device)
 
     def one(own: dict[str, Tensor], fixed: dict[str, Tensor], x1: Tensor, condition: Tensor, row: Tensor) -> Tensor:
         return functional_call(shell, (own, fixed), (x1, condition, row))
 
+    def all_of(state: dict[str, Tensor], x1: Tensor, condition: Tensor) -> Tensor:
+        return vmap(one)(state, buffers, x1, condition, weights)  # (K,)
+
+    take: StackedStep | _PlainStep
+    if ctx.compile and (ctx.device.type == "cpu" or compiles(ctx.device.type)):
+        take = StackedStep(all_of, stacked, average, budget, ctx, weight_decay=weight_decay)
+    else:
+        take = _PlainStep(all_of, stacked, average, budget, ctx, weight_decay=weight_decay)
     losses = torch.zeros(LOSS_WINDOW, len(nets), device=ctx.device)
     batches = _from_one_table(silos, budget, generators, ctx.device) or _from_each(silos, budget, generators)
     for step, (x1, condition) in enumerate(batches):  # (K, B, ...)
-        with ctx.autocast():
-            value = vmap(one)(stacked, buffers, x1, condition, weights)  # (K,)
-        value.sum().backward()
-        clip_each(parameters, budget.gradient_clip)
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate(step, budget)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        with torch.no_grad():
-            torch._foreach_lerp_(average, parameters, 1 - ema_decay(step, budget))
-        losses[step % LOSS_WINDOW] = value.detach()
+        losses[step % LOSS_WINDOW] = take(step, x1, condition)
         if (step + 1) % LOSS_WINDOW == 0 or step + 1 == budget.train_steps:
             _check_finite(losses[: step % LOSS_WINDOW + 1], step)
         ctx.progress(step + 1, budget.train_steps)
+    note(ctx, take.compiled)
     with torch.no_grad():
         for name, mean in zip(stacked, average, strict=True):
             for net, own in zip(nets, mean.unbind(), strict=True):
                 net.get_parameter(name.removeprefix("net.")).copy_(own)
     for net in nets:
         net.eval()
+
+
+class _PlainStep:
+    """`StackedStep` by torch's own optimiser, one operation after the other: its reference, and what runs uncompiled."""
+
+    def __init__(
+        self,
+        losses: Losses,
+        parameters: dict[str, Tensor],
+        average: list[Tensor],
+        budget: Budget,
+        ctx: Context,
+        *,
+        weight_decay: float,
+    ) -> None:
+        self._losses, self._state, self._average, self._budget, self._ctx = losses, parameters, average, budget, ctx
+        self.compiled = losses  # is none: what a note says
+        self._parameters = list(parameters.values())
+        self._optimiser = torch.optim.AdamW(self._parameters, lr=budget.learning_rate, weight_decay=weight_decay, fused=True)
+
+    def __call__(self, step: int, x1: Tensor, condition: Tensor) -> Tensor:
+        with self._ctx.autocast():
+            value = self._losses(self._state, x1, condition)
+        value.sum().backward()
+        clip_each(self._parameters, self._budget.gradient_clip)
+        for group in self._optimiser.param_groups:
+            group["lr"] = learning_rate(step, self._budget)
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            torch._foreach_lerp_(self._average, self._parameters, 1 - ema_decay(step, self._budget))
+        return value.detach()
 
 
 def _from_each(silos: Sequence[Silo], budget: Budget, generators: Sequence[Generator]) -> Iterator[Batch]:
@@ -136,10 +167,9 @@ def _from_one_table(
 def clip_each(parameters: Sequence[Tensor], largest: float) -> None:
     """Shorten the gradients (K, ...) of those of K networks whose norm over all parameters is above `largest`."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    square = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0)  # (K,)
-    factor = (largest / (square.sqrt() + SMALLEST_NORM)).clamp(max=1)
+    shorter = shortening(gradients, largest)
     for gradient in gradients:
-        gradient.mul_(factor.view(-1, *[1] * (gradient.ndim - 1)))
+        gradient.mul_(along(shorter, gradient))
 
 
 def _check_finite(losses: Tensor, step: int) -> None:

@@ -1,16 +1,20 @@
+import warnings
+
 import pytest
 import torch
 from support import stand_in
 from torch import Generator
+from torch._dynamo.utils import counters
 
 from compbench.context import NoCheckpoints
 from compbench.data.bumps import TableSilo, as_samples, bumps
 from compbench.errors import CompbenchError
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.decoders import ConditionDecoder, MLPDecoder, regression_loss
-from compbench.flow.low_rank import LowRankDecoder, RankSettings, penalised_loss
+from compbench.flow.low_rank import LowRankDecoder, RankSettings, band_of, banded_convolution, penalised_loss
 from compbench.flow.many import clip_each, train_many
-from compbench.flow.train import train
+from compbench.flow.stacked_step import schedule
+from compbench.flow.train import ema_decay, learning_rate, train
 from compbench.interfaces import Budget, Context
 
 N = 6
@@ -25,8 +29,8 @@ def silo() -> TableSilo:
     return TableSilo("bumps", as_samples(bumps(PLACES, size=N, sigma=1.0)), PLACES)
 
 
-def context(seed: int) -> Context:
-    return Context(torch.device("cpu"), "fp32", Generator().manual_seed(seed), NoCheckpoints())
+def context(seed: int, *, compile: bool = False) -> Context:
+    return Context(torch.device("cpu"), "fp32", Generator().manual_seed(seed), NoCheckpoints(), compile=compile)
 
 
 def low_rank(seed: int, weights: tuple[float, float]) -> LowRankDecoder:
@@ -39,9 +43,9 @@ def mlp(seed: int) -> ConditionDecoder:
     return ConditionDecoder(Encoding((N, N), CodeSettings()), MLPDecoder(2 * N, (1, N, N), width=8, depth=2))
 
 
-def together(nets, loss, weights) -> None:
-    generators = [Generator().manual_seed(seed) for seed in range(len(nets))]
-    train_many(nets, loss, [silo()] * len(nets), BUDGET, context(99), generators=generators, weights=torch.tensor(weights))
+def together(nets, loss, weights, ctx: Context | None = None) -> None:
+    generators, ctx = [Generator().manual_seed(seed) for seed in range(len(nets))], ctx or context(99)
+    train_many(nets, loss, [silo()] * len(nets), BUDGET, ctx, generators=generators, weights=torch.tensor(weights))
 
 
 def test_low_rank_of_many_seeds_and_penalties_at_once_is_each_alone() -> None:
@@ -103,3 +107,72 @@ def test_no_step_of_many_networks_waits_for_the_device() -> None:
             train_many(nets, penalised_loss, [table] * 2, budget, ctx, generators=generators, weights=torch.ones(2, 2))
         waits.append(log.waits.total())
     assert waits[0] == waits[1]
+
+
+@pytest.fixture
+def forgotten():
+    torch.compiler.reset()
+    counters.clear()
+    yield
+    torch.compiler.reset()
+
+
+def regression(net, batch, row) -> torch.Tensor:
+    return regression_loss(net, batch, None)  # it draws nothing
+
+
+def as_on_a_gpu(images: torch.Tensor, weight: torch.Tensor, shifts: torch.Tensor) -> torch.Tensor:
+    """What `low_rank.convolution` does there; on a CPU it gives a compiler loops of its own."""
+    return banded_convolution(images, band_of(weight, shifts))
+
+
+@pytest.mark.parametrize("kind", ["mlp", "low-rank"])
+def test_a_step_of_many_networks_is_one_graph_that_learns_what_torch_s_optimiser_does(
+    kind: str, forgotten: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compbench.flow.low_rank.convolution", as_on_a_gpu)
+    found = []
+    for compile in (False, True):
+        ctx = context(99, compile=compile)
+        if kind == "mlp":
+            nets = [mlp(seed) for seed in range(3)]
+            together(nets, regression, [(0.0,)] * 3, ctx)
+        else:
+            nets = [low_rank(seed, weights) for seed, weights in enumerate(WEIGHTS)]
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                together(nets, penalised_loss, WEIGHTS, ctx)
+        found.append([net(PLACES) for net in nets])
+        assert ctx.notes == ({"compiled": 1.0} if compile else {})
+        assert counters["stats"]["unique_graphs"] == compile
+    assert not counters["graph_break"]
+    for plain, compiled in zip(*found, strict=True):
+        torch.testing.assert_close(compiled, plain, rtol=0, atol=1e-5)
+
+
+def test_many_networks_that_cannot_be_compiled_are_trained_as_they_are_and_the_note_says_so(forgotten: None) -> None:
+    def looks(net, batch, row) -> torch.Tensor:
+        return regression(net, batch, row) + 0 * len(str(batch.x1.sum()))  # no compiler can follow it
+
+    nets, plain, ctx = [mlp(0), mlp(1)], [mlp(0), mlp(1)], context(99, compile=True)
+    with pytest.warns(UserWarning, match="without compilation"):
+        together(nets, looks, [(0.0,)] * 2, ctx)
+    together(plain, regression, [(0.0,)] * 2)
+    assert ctx.notes == {"compiled": 0.0}
+    for one, other in zip(nets, plain, strict=True):
+        torch.testing.assert_close(one(PLACES), other(PLACES), rtol=0, atol=1e-5)
+
+
+def test_the_schedule_is_adamw_s_and_the_budget_s() -> None:
+    """One number, gradient 1 at every step: torch's own optimiser takes the same way."""
+    number, table = torch.nn.Parameter(torch.tensor([2.0])), schedule(BUDGET, 0.1)
+    optimiser = torch.optim.AdamW([number], lr=1.0, weight_decay=0.1)
+    own, first, second = torch.tensor([2.0]), torch.zeros(1), torch.zeros(1)
+    for step, (keep, rate, correction, moved) in enumerate(table):
+        optimiser.param_groups[0]["lr"] = learning_rate(step, BUDGET)
+        number.grad = torch.ones(1)
+        optimiser.step()
+        first, second = 0.9 * first + 0.1, 0.999 * second + 0.001
+        own = keep * own - rate * first / (second.sqrt() / correction + 1e-8)
+        assert moved == pytest.approx(1 - ema_decay(step, BUDGET))
+    torch.testing.assert_close(own, number.detach(), rtol=1e-6, atol=0)

@@ -1,0 +1,114 @@
+"""The whole training step of K stacked networks as one function of tensors, which compiles to one CUDA graph.
+
+    g_k = clip(grad loss_k),    m <- b1 m + (1 - b1) g,    v <- b2 v + (1 - b2) g^2
+    theta <- (1 - lr wd) theta - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps),    mean <- mean + w (theta - mean)
+
+AdamW (Loshchilov & Hutter 2019) as torch's own computes it.  All that changes from step to step stands in a table on the device,
+so that the host sends nothing; where nothing compiles, `many.train_many` has torch's optimiser.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value
+
+from compbench.flow.compilation import HOW, Compiled, step_begins
+from compbench.flow.train import ema_decay, learning_rate
+from compbench.flow.transfer import send
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Budget, Context
+
+State = dict[str, Tensor]
+"""Weights by name, (K, ...) each."""
+Losses = Callable[[State, Tensor, Tensor], Tensor]
+"""(weights, x1 (K, B, *D), conditions (K, B, F)) -> losses (K,)."""
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+"""AdamW's, as torch has them."""
+SMALLEST_NORM = 1e-6
+"""Added to the gradient's norm, as `clip_grad_norm_` does."""
+
+
+class StackedStep:
+    """Steps of K networks by a compiled function; `used` says whether compiled code ran, and nothing but it.
+
+    Args:
+        losses: of all networks; without branches on values.
+        parameters: weights by name, (K, ...) each, which learn in place.
+        average: their moving averages, in the same order, updated in place.
+        budget: steps, learning rates, EMA decay and clip of each network.
+        ctx: device and precision.
+        weight_decay: AdamW's.
+    """
+
+    def __init__(
+        self,
+        losses: Losses,
+        parameters: Mapping[str, Tensor],
+        average: list[Tensor],
+        budget: Budget,
+        ctx: Context,
+        *,
+        weight_decay: float,
+    ) -> None:
+        self._losses, self._ctx, self._clip = losses, ctx, budget.gradient_clip
+        self._state = {name: parameter.detach() for name, parameter in parameters.items()}
+        self._moments = [[torch.zeros_like(parameter) for parameter in self._state.values()] for _ in range(2)]
+        self._average = average
+        self._schedule = send(schedule(budget, weight_decay), ctx.device)
+        for tensor in (*self._state.values(), *self._moments[0], *self._moments[1], *average):
+            torch._dynamo.mark_static_address(tensor)  # a CUDA graph writes to them in place
+        self.compiled = Compiled(self._advance, HOW[ctx.device.type])
+
+    def __call__(self, step: int, x1: Tensor, condition: Tensor) -> Tensor:
+        """Take a step on a batch (K, B, ...); the losses before it, (K,), until the next one."""
+        step_begins(self.compiled)
+        with torch.no_grad():
+            found: Tensor = self.compiled(x1, condition, self._schedule[step])
+        return found
+
+    def _advance(self, x1: Tensor, condition: Tensor, row: Tensor) -> Tensor:
+        keep, rate, correction, moved = row.unbind()
+
+        def total(state: State) -> tuple[Tensor, Tensor]:
+            with self._ctx.autocast():
+                found = self._losses(state, x1, condition)
+            return found.sum(), found.detach()
+
+        gradients, (_, losses) = grad_and_value(total, has_aux=True)(self._state)
+        shorter = shortening(list(gradients.values()), self._clip)
+        for weight, whole, first, second, mean in zip(
+            self._state.values(), gradients.values(), *self._moments, self._average, strict=True
+        ):
+            gradient = whole * along(shorter, whole)
+            first.lerp_(gradient, 1 - BETAS[0])
+            second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+            weight.mul_(keep).sub_(rate * first / (second.sqrt() / correction + EPSILON))
+            mean.lerp_(weight, moved)
+        return losses
+
+
+def schedule(budget: Budget, weight_decay: float) -> Tensor:
+    """What changes from step to step, (steps, 4): 1 - lr wd, lr / (1 - b1^t), sqrt(1 - b2^t), and 1 - EMA decay."""
+    rows = []
+    for step in range(budget.train_steps):
+        rate = learning_rate(step, budget)
+        first, second = (1 - beta ** (step + 1) for beta in BETAS)
+        rows.append((1 - rate * weight_decay, rate / first, math.sqrt(second), 1 - ema_decay(step, budget)))
+    return torch.tensor(rows)
+
+
+def shortening(gradients: Sequence[Tensor], largest: float) -> Tensor:
+    """By what gradients (K, ...) of K networks are multiplied, (K,): less than 1 where the norm over all is above `largest`."""
+    square = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0)  # (K,)
+    return (largest / (square.sqrt() + SMALLEST_NORM)).clamp(max=1)
+
+
+def along(factor: Tensor, gradient: Tensor) -> Tensor:
+    """A factor a network, (K,), in the shape (K, 1, ...) of a gradient."""
+    return factor.view(-1, *[1] * (gradient.ndim - 1))
