@@ -25,9 +25,9 @@ from compbench.interfaces import Batch
 if TYPE_CHECKING:
     from compbench.interfaces import Budget, Context, Silo
 
-ManyLoss = Callable[[nn.Module, Batch, Tensor], Tensor]
+ManyLoss = Callable[[nn.Module, Any, Tensor], Tensor]
 """(one network, its batch, its row of `weights`) -> scalar; vectorised by `vmap`, so it draws nothing and has no branches
-on values."""
+on values.  What is drawn comes with the batch."""
 
 
 class _Losses(nn.Module):
@@ -37,14 +37,14 @@ class _Losses(nn.Module):
         super().__init__()
         self.net, self.loss = net, loss
 
-    def forward(self, x1: Tensor, condition: Tensor, weights: Tensor) -> Tensor:
-        return self.loss(self.net, Batch(x1, condition), weights)
+    def forward(self, batch: Any, weights: Tensor) -> Tensor:
+        return self.loss(self.net, batch, weights)
 
 
 def train_many(
     nets: Sequence[nn.Module],
     loss: ManyLoss,
-    silos: Sequence[Silo],
+    silos: Sequence[Any],
     budget: Budget,
     ctx: Context,
     *,
@@ -60,7 +60,7 @@ def train_many(
     Args:
         nets: K networks of one architecture, whose parameters all learn.
         loss: of one of them.
-        silos: where the batches of each come from, K.
+        silos: where the batches of each come from, K; named tuples of tensors, all of one kind.
         budget: steps, batch size, learning rates, EMA decay and clip of each.
         ctx: device, precision and progress; its generator is not used.
         generators: draw the batches of each, K, on the CPU.
@@ -78,11 +78,11 @@ def train_many(
     average = [parameter.detach().clone() for parameter in parameters]
     weights = weights.to(ctx.device)
 
-    def one(own: dict[str, Tensor], fixed: dict[str, Tensor], x1: Tensor, condition: Tensor, row: Tensor) -> Tensor:
-        return functional_call(shell, (own, fixed), (x1, condition, row))
+    def one(own: dict[str, Tensor], fixed: dict[str, Tensor], batch: Any, row: Tensor) -> Tensor:
+        return functional_call(shell, (own, fixed), (batch, row))
 
-    def all_of(state: dict[str, Tensor], x1: Tensor, condition: Tensor) -> Tensor:
-        return vmap(one)(state, buffers, x1, condition, weights)  # (K,)
+    def all_of(state: dict[str, Tensor], batch: Any) -> Tensor:
+        return vmap(one)(state, buffers, batch, weights)  # (K,)
 
     take: StackedStep | _PlainStep
     if ctx.compile and (ctx.device.type == "cpu" or compiles(ctx.device.type)):
@@ -91,8 +91,8 @@ def train_many(
         take = _PlainStep(all_of, stacked, average, budget, ctx, weight_decay=weight_decay)
     losses = torch.zeros(LOSS_WINDOW, len(nets), device=ctx.device)
     batches = _from_one_table(silos, budget, generators, ctx.device) or _from_each(silos, budget, generators)
-    for step, (x1, condition) in enumerate(batches):  # (K, B, ...)
-        losses[step % LOSS_WINDOW] = take(step, x1, condition)
+    for step, batch in enumerate(batches):  # of tensors (K, B, ...)
+        losses[step % LOSS_WINDOW] = take(step, batch)
         if (step + 1) % LOSS_WINDOW == 0 or step + 1 == budget.train_steps:
             _check_finite(losses[: step % LOSS_WINDOW + 1], step)
         ctx.progress(step + 1, budget.train_steps)
@@ -123,9 +123,9 @@ class _PlainStep:
         self._parameters = list(parameters.values())
         self._optimiser = torch.optim.AdamW(self._parameters, lr=budget.learning_rate, weight_decay=weight_decay, fused=True)
 
-    def __call__(self, step: int, x1: Tensor, condition: Tensor) -> Tensor:
+    def __call__(self, step: int, batch: Any) -> Tensor:
         with self._ctx.autocast():
-            value = self._losses(self._state, x1, condition)
+            value = self._losses(self._state, batch)
         value.sum().backward()
         clip_each(self._parameters, self._budget.gradient_clip)
         for group in self._optimiser.param_groups:
@@ -137,12 +137,11 @@ class _PlainStep:
         return value.detach()
 
 
-def _from_each(silos: Sequence[Silo], budget: Budget, generators: Sequence[Generator]) -> Iterator[Batch]:
+def _from_each(silos: Sequence[Silo], budget: Budget, generators: Sequence[Generator]) -> Iterator[Any]:
     """Batches (K, B, ...) of silos of any kind, asked one after the other at each step."""
     for _ in range(budget.train_steps):
         drawn = [silo.batch(budget.batch_size, generator) for silo, generator in zip(silos, generators, strict=True)]
-        x1, condition = (torch.stack(parts) for parts in zip(*drawn, strict=True))
-        yield Batch(x1, condition)
+        yield type(drawn[0])(*(torch.stack(parts) for parts in zip(*drawn, strict=True)))
 
 
 def _from_one_table(

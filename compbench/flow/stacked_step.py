@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 State = dict[str, Tensor]
 """Weights by name, (K, ...) each."""
-Losses = Callable[[State, Tensor, Tensor], Tensor]
-"""(weights, x1 (K, B, *D), conditions (K, B, F)) -> losses (K,)."""
+Losses = Callable[[State, Any], Tensor]
+"""(weights, a batch whose tensors are (K, B, ...)) -> losses (K,)."""
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """AdamW's, as torch has them."""
 SMALLEST_NORM = 1e-6
@@ -65,19 +65,19 @@ class StackedStep:
             torch._dynamo.mark_static_address(tensor)  # a CUDA graph writes to them in place
         self.compiled = Compiled(self._advance, HOW[ctx.device.type])
 
-    def __call__(self, step: int, x1: Tensor, condition: Tensor) -> Tensor:
-        """Take a step on a batch (K, B, ...); the losses before it, (K,), until the next one."""
+    def __call__(self, step: int, batch: Any) -> Tensor:
+        """Take a step on a batch of tensors (K, B, ...); the losses before it, (K,), until the next one."""
         step_begins(self.compiled)
         with torch.no_grad():
-            found: Tensor = self.compiled(x1, condition, self._schedule[step])
+            found: Tensor = self.compiled(batch, self._schedule[step])
         return found
 
-    def _advance(self, x1: Tensor, condition: Tensor, row: Tensor) -> Tensor:
+    def _advance(self, batch: Any, row: Tensor) -> Tensor:
         keep, rate, correction, moved = row.unbind()
 
         def total(state: State) -> tuple[Tensor, Tensor]:
             with self._ctx.autocast():
-                found = self._losses(state, x1, condition)
+                found = self._losses(state, batch)
             return found.sum(), found.detach()
 
         gradients, (_, losses) = grad_and_value(total, has_aux=True)(self._state)

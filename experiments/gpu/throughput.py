@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,16 +26,26 @@ import torch
 from compbench import devices, profiling
 from compbench.context import NoCheckpoints
 from compbench.errors import Cancelled
+from compbench.flow.low_rank import penalised_loss
+from compbench.flow.many import train_many
+from compbench.flow.silos import network
+from compbench.flow.stacked_silos import train_silos
 from compbench.interfaces import Context, Problem, Request, TaskContext
 from compbench.registry import Registry
+from compbench.run.compiled_sampling import COMPILE_FROM, compiled_sampling
 
 REGISTRY = Registry()
+STEPS = {"train": 10**6, "many": 3000, "silos": 3000, "sample": 1}
+"""Steps of a fit; where many networks are trained at once, all rows of their batches are drawn before the first."""
+
 WINDOW = 10
 """Steps between looks at the clock, at each of which the device is waited for."""
 
 
 class Row(NamedTuple):
-    """What is measured: `kind` is train or sample; `goal_ms` a step is what an H100 should reach."""
+    """What is measured: `kind` is train, sample, many (networks at once) or silos (at once); `goal_ms` a step is what an H100
+    should reach.  `rows` are those of a request; networks or silos, where many are trained at once.
+    """
 
     name: str
     kind: str
@@ -52,7 +63,13 @@ ROWS = [
     Row("factored tf32", "train", "factored", "shapes3d-heavy", "tf32"),
     Row("factored fp32", "train", "factored", "shapes3d-heavy", "fp32"),
     Row("factored samples", "sample", "factored", "shapes3d-heavy"),
+    Row("factored samples eager", "sample", "factored", "shapes3d-heavy", compile=False),
     Row("swarms of vectors", "sample", "fkc", "gauss2d-fact-id", rows=5000, goal_ms=0.7),
+    Row("swarms of vectors eager", "sample", "fkc", "gauss2d-fact-id", rows=5000, compile=False),
+    Row("200 networks", "many", "low-rank", "bump-center", rows=200, goal_ms=0.3),
+    Row("200 networks eager", "many", "low-rank", "bump-center", rows=200, compile=False),
+    Row("20 networks", "many", "low-rank", "bump-center", rows=20, goal_ms=0.3),
+    Row("1 network", "many", "low-rank", "bump-center", rows=1, goal_ms=0.3),
     Row("swarms of the oracle", "sample", "fkc-oracle", "gauss2d-fact-id", rows=5000),
     Row("noise network", "train", "fkc", "gauss2d-fact-id"),
     Row("noise network eager", "train", "fkc", "gauss2d-fact-id", compile=False),
@@ -60,6 +77,8 @@ ROWS = [
     Row("experts", "train", "ddm", "cmnist-noniid"),
     Row("mixture of experts", "sample", "ddm", "cmnist-noniid"),
     Row("silos of vectors", "train", "ddm", "blobs-noniid"),
+    Row("10 silos of vectors at once", "silos", "ddm", "blobs-noniid", rows=10, goal_ms=3),
+    Row("10 silos of vectors at once, eager", "silos", "ddm", "blobs-noniid", rows=10, compile=False),
     Row("maps", "train", "low-rank", "bump-center"),
     Row("slices", "sample", "slice-cfg", "shapes3d-heavy"),
     Row("swarms of images", "sample", "fkc", "shapes3d-heavy", rows=32),
@@ -69,7 +88,7 @@ ROWS = [
 def problem_of(row: Row, device: torch.device, home: Path, *, tiny: bool) -> Problem:
     task = REGISTRY.load("tasks", row.task)
     budget = task.budgets["smoke" if tiny else "paper"]
-    budget = budget.model_copy(update={"checkpoint_seconds": 1e9, "train_steps": 10**6 if row.kind == "train" else 1})
+    budget = budget.model_copy(update={"checkpoint_seconds": 1e9, "train_steps": STEPS[row.kind]})
     precision = "bf16" if row.precision == "bf16" else "fp32"
     source = task.source(home / "data", "embedded")
     ctx = TaskContext(device, precision, 0, home / "cache", home / "data", source, preset="smoke" if tiny else "paper")
@@ -86,18 +105,47 @@ def context(row: Row, device: torch.device) -> Context:
 
 def train(row: Row, problem: Problem, device: torch.device, seconds: float) -> dict[str, Any]:
     """Median seconds of a step in windows, and of the first, which compiles."""
-    method, ctx = REGISTRY.load("methods", row.method), context(row, device)
+    method = REGISTRY.load("methods", row.method)
+    return watched(row, problem, device, seconds, lambda ctx: method.fit(method.settings(), problem, ctx))
+
+
+def train_together(row: Row, problem: Problem, device: torch.device, seconds: float) -> dict[str, Any]:
+    """The same of many networks of one task, each with all of its data, in one step."""
+    silos, generators = [problem.federation.pooled()] * row.rows, [torch.Generator().manual_seed(k) for k in range(row.rows)]
+    method = REGISTRY.load("methods", row.method)
+
+    settings = method.settings()
+
+    def work(ctx: Context) -> None:
+        build = network if row.kind == "silos" else method.build
+        nets = [build(settings, problem) for _ in range(row.rows)]
+        if row.kind == "silos":
+            ways = {"masking": settings.masking, "independence": settings.ci_weight}
+            train_silos(nets, silos, problem.budget, ctx, generators=generators, **ways)
+        else:
+            weights = torch.tensor([[0.1, 0.01]] * row.rows)
+            train_many(nets, penalised_loss, silos, problem.budget, ctx, generators=generators, weights=weights)
+
+    return watched(row, problem, device, seconds, work)
+
+
+def watched(
+    row: Row, problem: Problem, device: torch.device, seconds: float, work: Callable[[Context], object]
+) -> dict[str, Any]:
+    """Median seconds of a step of some work that tells its progress, in windows, and of the first step."""
+    ctx = context(row, device)
     begin, marks = time.perf_counter(), []
 
     def progress(done: int, total: int) -> None:
         if not marks or done - marks[-1][0] >= WINDOW:
             profiling.synchronise(device)
             marks.append((done, time.perf_counter()))
+            if len(marks) > 3 and marks[-1][1] - marks[0][1] > seconds:
+                raise Cancelled("watched long enough")
 
     ctx.progress = progress
-    ctx.cancelled = lambda: len(marks) > 3 and marks[-1][1] - marks[0][1] > seconds
     with contextlib.suppress(Cancelled):
-        method.fit(method.settings(), problem, ctx)
+        work(ctx)
     windows = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(marks[1:])]
     step = statistics.median(windows)
     facts = {"ms_a_step": 1000 * step, "samples_per_second": problem.budget.batch_size / step, "steps": marks[-1][0]}
@@ -111,13 +159,24 @@ def sample(row: Row, problem: Problem, device: torch.device, seconds: float) -> 
     model = method.fit(settings, problem, ctx) if method.oracle else method.build(settings, problem).to(device).eval()
     condition = torch.zeros(row.rows, len(problem.space), dtype=torch.long, device=device)
     request = Request(condition, torch.randn(row.rows, *problem.event.shape).to(device))
+
+    def answer() -> torch.Tensor:
+        return method.sample(settings, model, request, context(row, device))
+
+    compiled = compiled_sampling(model, device) if row.compile else None
+    if compiled is not None:
+        compiled.warmed_up(answer, COMPILE_FROM)
     times: list[float] = []
     while len(times) < 4 or sum(times[1:]) < seconds:
         with profiling.timed(device) as clock:
-            method.sample(settings, model, request, context(row, device))
+            answer()
         times.append(clock.wall[0])
     took = statistics.median(times[1:])
-    return {"seconds": took, "ms_a_step": 1000 * took / problem.budget.sample_steps, "samples_per_second": row.rows / took}
+    facts = {"seconds": took, "ms_a_step": 1000 * took / problem.budget.sample_steps, "samples_per_second": row.rows / took}
+    return {**facts, "compiled": compiled.note.get("compiled") if compiled else None}
+
+
+MEASURES = {"train": train, "sample": sample, "many": train_together, "silos": train_together}
 
 
 def kernels(problem: Problem, device: torch.device, path: Path) -> None:
@@ -154,7 +213,7 @@ def main() -> None:
                 torch.cuda.reset_peak_memory_stats(device)
             try:
                 problem = problem_of(row, device, Path(folder), tiny=asked.tiny)
-                facts |= (train if row.kind == "train" else sample)(row, problem, device, asked.each)
+                facts |= MEASURES[row.kind](row, problem, device, asked.each)
                 facts["peak_memory_bytes"] = profiling.peak_memory(device)
                 if row is ROWS[0] and asked.out and device.type == "cuda":
                     kernels(problem, device, asked.out.with_suffix(".kernels.txt"))

@@ -17,12 +17,12 @@ GOALS = [row for row in throughput.ROWS if row.goal_ms is not None]
 def measured(row: throughput.Row, device: torch.device, folder: Path, *, tiny: bool, seconds: float) -> dict:
     throughput.devices.set_up(device, row.precision)
     problem = throughput.problem_of(row, device, folder, tiny=tiny)
-    return (throughput.train if row.kind == "train" else throughput.sample)(row, problem, device, seconds)
+    return throughput.MEASURES[row.kind](row, problem, device, seconds)
 
 
-@pytest.mark.parametrize("name", ["noise network", "swarms of vectors"])
+@pytest.mark.parametrize("name", ["noise network", "swarms of vectors", "20 networks", "10 silos of vectors at once"])
 def test_a_row_of_each_kind_runs_at_tiny_sizes(name: str, tmp_path: Path) -> None:
-    row = next(row for row in throughput.ROWS if row.name == name)._replace(rows=8, precision="fp32")
+    row = next(row for row in throughput.ROWS if row.name == name)._replace(rows=4, precision="fp32")
     found = measured(row, torch.device("cpu"), tmp_path, tiny=True, seconds=0.1)
     assert found["ms_a_step"] > 0
     assert found["samples_per_second"] > 0

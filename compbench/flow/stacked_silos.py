@@ -1,0 +1,103 @@
+"""Local experts of silos of one shape, trained side by side: all silos in one vectorised step.
+
+    theta_a <- AdamW(theta_a, grad (L_FM + lambda L_CI)(theta_a, batch_a)),   a = 1 ... n
+
+`silos.first_stage` trains the same weights, up to the order of sums, one silo after the other.  No method uses this: it needs the
+batches of all silos at one place, and a federation lends one silo at a time.  `experiments/gpu/throughput.py` measures both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+
+from compbench.flow.compose import stacked
+from compbench.flow.independence import Masking, composed, draw_masks, sub_conditions
+from compbench.flow.many import train_many
+from compbench.flow.path import LinearPath, point, target_velocity
+from compbench.flow.score_models import on_device
+
+if TYPE_CHECKING:
+    from compbench.interfaces import Budget, Context, Silo
+
+
+class PathBatch(NamedTuple):
+    """Points x_t (B, *D) of the linear path at times t (B,), the path's velocity there, and which of the `sub_conditions` of its
+    condition (B, F) each row is trained on, (B,)."""
+
+    x_t: Tensor
+    t: Tensor
+    condition: Tensor
+    velocity: Tensor
+    kind: Tensor
+
+
+class PathSilo:
+    """A silo whose batches come with all that the loss of equations 8 and 6 draws, in the order in which it draws it.
+
+    Args:
+        silo: where the examples come from.
+        masking: p(m) of equation 7.
+        generator: draws noise, times and masks, on the batches' device.
+    """
+
+    def __init__(self, silo: Silo, masking: Masking, generator: Generator) -> None:
+        self.name, self.size = silo.name, silo.size
+        self._silo, self._masking, self._generator = silo, masking, generator
+
+    def batch(self, size: int, generator: Generator) -> PathBatch:
+        """`size` examples, drawn by `generator`, somewhere on their paths."""
+        (x1, condition), own = self._silo.batch(size, generator), self._generator
+        x0 = torch.randn(x1.shape, generator=own, device=x1.device)
+        t = torch.rand(len(x1), generator=own, device=x1.device)
+        kind = draw_masks(len(t), condition.shape[1], self._masking, own)
+        path = LinearPath()
+        return PathBatch(point(path, x0, x1, t), t, condition, target_velocity(path, x0, x1, t), kind)
+
+
+def path_loss(net: nn.Module, batch: PathBatch, weights: Tensor) -> Tensor:
+    """L_FM of what each row is trained on: equation 8."""
+    chosen = _chosen(sub_conditions(batch.condition), batch.kind)
+    return (net(batch.x_t, batch.t, chosen).float() - batch.velocity).square().mean()
+
+
+def independent_path_loss(net: nn.Module, batch: PathBatch, weights: Tensor) -> Tensor:
+    """L_FM + lambda L_CI, lambda = weights[0]: equations 8, 6 and 10."""
+    velocities = stacked(net, batch.x_t, batch.t, sub_conditions(batch.condition)).float()  # (F + 2, B, *D)
+    penalty = (velocities[0] - composed(velocities)).square().mean()
+    return (_chosen(velocities, batch.kind) - batch.velocity).square().mean() + weights[0] * penalty
+
+
+def train_silos(
+    nets: Sequence[nn.Module],
+    silos: Sequence[Silo],
+    budget: Budget,
+    ctx: Context,
+    *,
+    masking: Masking,
+    independence: float,
+    generators: Sequence[Generator],
+) -> None:
+    """Fit a network on each silo in place, all at once; each is left with its averaged weights, in eval mode.
+
+    Args:
+        nets: n networks of one architecture.
+        silos: n silos of one shape.
+        budget: of each.
+        ctx: device, precision, progress, and whether to compile.
+        masking: p(m).
+        independence: lambda; 0 leaves the penalty and its evaluations out.
+        generators: one a silo, on the CPU: rows, and on a CPU noise too; on a GPU each seeds one for the noise.
+    """
+    drawing = [PathSilo(silo, masking, on_device(own, ctx.device)) for silo, own in zip(silos, generators, strict=True)]
+    loss = independent_path_loss if independence else path_loss
+    weights = torch.full((len(nets), 1), independence)
+    train_many(nets, loss, drawing, budget, ctx, generators=generators, weights=weights)
+
+
+def _chosen(options: Tensor, kind: Tensor) -> Tensor:
+    """Row b of options[kind[b]]: (K, B, ...) and (B,) -> (B, ...)."""
+    return options[kind, torch.arange(len(kind), device=kind.device)]
