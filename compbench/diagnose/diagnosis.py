@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from compbench.diagnose.geometry import Factorisation, Metric, factorisation, that_move, volume
+from compbench.diagnose.kernels import distances, overlaps
 from compbench.diagnose.probes import probe_r2
 from compbench.diagnose.subject import Derivative, Subject
+from compbench.diagnose.units import most_varying
 from compbench.flow.low_rank import LowRankMaps, effective_rank
 from compbench.metrics.superposition import (
     KernelAlignments,
@@ -22,6 +24,8 @@ from compbench.metrics.superposition import (
 )
 
 SMALLEST_VOLUME = 1e-12
+NUM_UNITS = 3
+"""Units of each layer whose activations are drawn."""
 
 
 class Layer(NamedTuple):
@@ -54,6 +58,8 @@ class Diagnosis(NamedTuple):
         explained: by superposition, cosine by cell, (X, Y).
         scores: of the model, and of the ideal points where there is a truth.
         kernel, factorised: of the outputs and binary, seen cells first, (X Y, X Y).
+        distance, overlap: of the same outputs, in the same order.
+        units: by layer, activations over the grid of the units that vary most, (K, X, Y).
         ranks: effective rank of each value's rendered map, by factor; empty if the model renders none.
     """
 
@@ -64,6 +70,9 @@ class Diagnosis(NamedTuple):
     scores: dict[str, OutputScores]
     kernel: Tensor
     factorised: Tensor
+    distance: Tensor
+    overlap: Tensor
+    units: dict[str, Tensor]
     layers: tuple[Layer, ...]
     derivative: str
     ranks: dict[str, Tensor]
@@ -102,6 +111,9 @@ def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
         },
         kernel=cosine_kernel(ordered, ordered),
         factorised=binary_factorised_kernel(cells, cells),
+        distance=distances(ordered),
+        overlap=overlaps(ordered),
+        units={name: most_varying(inside.activations[name], sizes, NUM_UNITS) for name in metrics},
         layers=tuple(_layer(name, metric, inside.activations[name], heldout) for name, metric in metrics.items()),
         derivative=inside.derivative,
         ranks=_ranks(subject),

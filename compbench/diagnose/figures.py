@@ -1,4 +1,4 @@
-"""Figures of a diagnosis as PNG bytes: landscape, kernels, layers, samples, ranks."""
+"""Figures of a diagnosis as PNG bytes: landscape, kernels, layers, units, samples, ranks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from compbench.diagnose.units import tuning
 from compbench.errors import CompbenchError
 from compbench.metrics.superposition import superposition
 
@@ -42,6 +43,7 @@ def figures(found: Diagnosis, names: Sequence[str], heldout: Tensor) -> dict[str
         "landscape": _landscape(found, names, heldout),
         "kernels": _kernels(found, heldout),
         "layers": _layers(found, names),
+        "units": _units(found, names),
         "samples": _samples(found, heldout),
     }
     if found.ranks:
@@ -65,12 +67,19 @@ def _landscape(found: Diagnosis, names: Sequence[str], heldout: Tensor) -> bytes
 
 
 def _kernels(found: Diagnosis, heldout: Tensor) -> bytes:
-    """The outputs' cosine kernel and the binary factorised one, seen cells before the line, held-out ones after it."""
-    figure = _figure(9.2, 4.2)
+    """The outputs' kernels and the binary factorised one, seen cells before the line, held-out ones after it."""
+    figure = _figure(9.2, 8.4)
     border = int((~heldout).sum()) - 0.5
-    for place, (title, kernel) in enumerate((("outputs, cosine", found.kernel), ("binary factorised", found.factorised))):
-        axes = figure.add_subplot(1, 2, place + 1)
-        picture = axes.imshow(kernel.numpy(), vmin=0, vmax=1, cmap="magma", interpolation="nearest")
+    kernels = {
+        "outputs, cosine": found.kernel,
+        "binary factorised": found.factorised,
+        "outputs, distance": found.distance,
+        "outputs, overlap": found.overlap,
+    }
+    for place, (title, kernel) in enumerate(kernels.items()):
+        axes = figure.add_subplot(2, 2, place + 1)
+        most = None if title.endswith("distance") else 1
+        picture = axes.imshow(kernel.numpy(), vmin=0, vmax=most, cmap="magma", interpolation="nearest")
         axes.axhline(border, color="white", linewidth=0.8)
         axes.axvline(border, color="white", linewidth=0.8)
         axes.set(title=title, xlabel="cell (seen | held out)", ylabel="cell")
@@ -107,6 +116,26 @@ def _layers(found: Diagnosis, names: Sequence[str]) -> bytes:
         axes.set_xticks(list(ticks), [layer.name for layer in found.layers], rotation=60, ha="right", fontsize=7)
         axes.set_title(title)
         axes.legend(fontsize=8)
+    return _png(figure)
+
+
+def _units(found: Diagnosis, names: Sequence[str]) -> bytes:
+    """Layer by layer, the activations over the grid of the units that vary most, and beside each its tuning curves."""
+    across = 2 * max(len(maps) for maps in found.units.values())
+    figure = _figure(1.9 * across, 1.7 * len(found.units))
+    for down, (layer, maps) in enumerate(found.units.items()):
+        for unit, (grid, *curves) in enumerate(zip(maps, *tuning(maps), strict=True)):
+            axes = figure.add_subplot(len(found.units), across, down * across + 2 * unit + 1)
+            axes.imshow(grid.T.numpy(), origin="lower", aspect="auto", cmap="viridis")
+            axes.set_title(layer if unit == 0 else "", fontsize=8, loc="left")
+            beside = figure.add_subplot(len(found.units), across, down * across + 2 * unit + 2)
+            for name, curve, style in zip(names, curves, ("-", "--"), strict=True):
+                beside.plot(range(len(curve)), curve.numpy(), style, label=name)
+            for own in (axes, beside):
+                own.tick_params(labelsize=6)
+            if (down, unit) == (0, 0):
+                axes.set(xlabel=names[0], ylabel=names[1])
+                beside.legend(fontsize=6)
     return _png(figure)
 
 

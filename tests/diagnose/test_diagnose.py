@@ -39,7 +39,7 @@ def test_diagnose_writes_figures_numbers_and_a_page_beside_the_run(home, method:
     identity = json.loads(record(home, method).read_text())["identity"]
     folder = home / "runs" / identity / "diagnostics"
     page = (folder / "index.html").read_text()
-    for figure in ("landscape", "kernels", "layers", "samples"):
+    for figure in ("landscape", "kernels", "layers", "units", "samples"):
         assert (folder / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
         assert f'src="{figure}.png"' in page
     found = json.loads((folder / "diagnostics.json").read_text())
