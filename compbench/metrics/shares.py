@@ -1,7 +1,8 @@
 """Metrics of class shares, for tasks whose target is a mixture of classes with known shares.
 
 total_variation  distance between the classes' shares that a judge finds in samples and the exact ones
-class_share      share of samples that the judge takes for a class
+class_share      share of samples that the judge takes for a class which the target has much of
+rare_share       the same of a class which it has little of
 """
 
 from __future__ import annotations
@@ -29,4 +30,5 @@ def compbench_metrics() -> tuple[Metric, ...]:
     return (
         Metric("total_variation", "distance of the classes' shares from the exact ones", "", "lower", margin=0.02, kinds=()),
         Metric("class_share", "share of samples of a class", "", "higher", margin=0.02, kinds=()),
+        Metric("rare_share", "share of samples of a class that is rare in the target", "", "lower", margin=0.02, kinds=()),
     )

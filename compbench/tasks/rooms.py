@@ -92,7 +92,7 @@ def make_task(kind: str, where: str, settings: Settings | None = None) -> Task:
         settings=settings,
         configure=lambda changed: make_task(kind, where, changed),
         citation=CITATION + ", section 5.3 and figure 2",
-        metrics=("fid", "fd_judge", "kid", "precision", "recall", "total_variation", "class_share"),
+        metrics=("fid", "fd_judge", "kid", "precision", "recall", "total_variation", "class_share", "rare_share"),
         notes=_notes(where),
         paper_notes=_paper_notes(where),
     )

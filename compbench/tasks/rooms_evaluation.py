@@ -119,8 +119,8 @@ class RoomsEvaluation(ImageEvaluation):
 
     def _share(self, name: str, classes: tuple[int, ...], found: list[float], exact: Shares, n: int) -> Score:
         """A share beside the exact one, which is its ceiling where the target has much of it and its floor elsewhere."""
-        metric = self.ctx.metrics["class_share"]
         truth = sum(exact[index] for index in classes)
+        metric = self.ctx.metrics["class_share" if truth > 0.5 else "rare_share"]
         return Score(
             name=f"heldout_share_{name}",
             metric=metric.name,
@@ -128,7 +128,7 @@ class RoomsEvaluation(ImageEvaluation):
             split="heldout",
             value=sum(found[index] for index in classes),
             n=n,
-            direction="higher" if truth > 0.5 else "lower",
+            direction=metric.direction,
             ceiling=truth if truth > 0.5 else None,
             floor=None if truth > 0.5 else truth,
         )

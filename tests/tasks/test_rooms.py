@@ -100,6 +100,7 @@ def test_samples_are_scored_by_the_exact_shares(where: str, best: int, ctx, monk
     assert scores["heldout_total_variation"].floor < 0.25  # 36 exact draws
     assert scores["heldout_share_both"].value == 1
     assert scores["heldout_share_both"].direction == ("higher" if where == "id" else "lower")
+    assert all(score.direction == ctx.metrics[score.metric].direction for score in scores.values())  # or no board takes them
     assert max(range(4), key=exact_shares(where).__getitem__) == best
 
 
