@@ -223,6 +223,7 @@ def build(subject: Subject) -> None:
     if method.build is None:
         raise Skipped("the method has no build")
     rebuilt = method.build(subject.settings, problem).to(subject.device)
+    assert isinstance(subject.model, torch.nn.Module)
     rebuilt.load_state_dict(subject.model.state_dict())
     made = subject.sample(subject.condition, subject.x0, model=rebuilt.eval())
     if not torch.allclose(made, subject.first, rtol=0, atol=1e-3 * float(subject.first.abs().max())):

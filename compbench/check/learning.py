@@ -61,7 +61,7 @@ class Learner(Subject):
             self.fit_precision = ""
         return bool(made.isfinite().all())
 
-    def samples(self, *, model: Any = None, precision: str = "") -> Tensor:
+    def samples(self, *, model: object = None, precision: str = "") -> Tensor:
         """Samples of all combinations, in random order."""
         return self.sample(self.asked, self.noise(len(self.asked)), model=model, precision=precision)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -80,7 +79,7 @@ class MetricSubject:
         sets = {"real": self.real, "generated": generated, "floor": self.third}
         shown = {name: _as_bytes(x) if self.image else x for name, x in sets.items()}
 
-        def features(extractor: str, which: str) -> Any:
+        def features(extractor: str, which: str) -> numpy.ndarray:
             return (shown[which].flatten(1).float() / 128 @ self.weights / 16).relu().double().numpy()
 
         assert self.metric.compute is not None

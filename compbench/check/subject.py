@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -143,7 +143,7 @@ class Subject:
         return self.fitted_on.space
 
     @cached_property
-    def model(self) -> Any:
+    def model(self) -> object:
         """The fitted model.  Raises RefusedProblem where the method refuses, and whatever else the fit raises."""
         try:
             return self.fit(problem=self.fitted_on, progress=self.progress)
@@ -190,7 +190,7 @@ class Subject:
         checkpoints: Checkpoints | None = None,
         steps: int | None = None,
         checkpoint_seconds: float | None = None,
-    ) -> Any:
+    ) -> object:
         """A fit as the contestant starts it: torch's global generator and the context's are seeded."""
         given = problem = problem or self.fresh()
         changed: dict[str, object] = {"train_steps": steps} if steps else {}
@@ -202,7 +202,7 @@ class Subject:
         with self.watched("fit"), tally.counting_steps():
             return self.method.fit(self.settings, problem, ctx)
 
-    def extend(self, base: Any, problem: Problem) -> Any:
+    def extend(self, base: object, problem: Problem) -> object:
         """The second stage on `problem.extension`."""
         assert self.method.extend is not None
         assert problem.extension is not None
@@ -215,7 +215,7 @@ class Subject:
         condition: Tensor,
         x0: Tensor,
         *,
-        model: Any = None,
+        model: object = None,
         seed: int = SAMPLE_SEED,
         stray: int = 0,
         known: Tensor | None = None,

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -181,7 +180,7 @@ def of_task(task: Task, registry: Registry) -> Iterator[Finding]:
             yield _attempt(check, act, subject)
 
 
-def _attempt(check: str, act: Callable[[TaskSubject], Any], subject: TaskSubject) -> Finding:
+def _attempt(check: str, act: Callable[[TaskSubject], str | None], subject: TaskSubject) -> Finding:
     try:
         return Finding(check, "", "ok", (act(subject) or "")[:1000])
     except Skipped as reason:

@@ -6,13 +6,14 @@ import json
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from compbench.errors import CompbenchError
-from compbench.files import Json, write_atomically
+from compbench.files import write_atomically
 from compbench.home import Home
 from compbench.interfaces import Score
 from compbench.schemas import Record
@@ -30,22 +31,26 @@ BESIDE = ("scores", "losses")
 """Fields of a record that are no columns: scores have rows, and curves of losses are the trackers'."""
 
 
+Reader = Callable[[BaseModel], object]
+"""What stands in a column, of a record or of a score."""
+
+
 class Column(NamedTuple):
     """A column; `kind` is str, int, float or bool, and what is none of them stands as JSON in a str."""
 
     name: str
     kind: type
-    of: Callable[[Any], Any]
+    of: Reader
 
 
 def columns() -> tuple[tuple[Column, ...], tuple[Column, ...]]:
     """(of the record, of one of its scores): every field there is but `BESIDE`, so that none is forgotten when one is added."""
-    own = [Column("record", str, lambda record: record.name)]
+    own = [Column("record", str, attrgetter("name"))]
     own += [column for column in _columns(Record, "", lambda record: record) if column.name not in BESIDE]
     return tuple(own), tuple(_columns(Score, "score.", lambda score: score))
 
 
-def rows(records: Sequence[Record]) -> Iterator[list[Json]]:
+def rows(records: Sequence[Record]) -> Iterator[list[object]]:
     """One row a score, by record; a record without scores has one row, in which they are None."""
     own, scored = columns()
     for record in sorted(records, key=lambda record: record.name):
@@ -130,12 +135,12 @@ def export(found: Sequence[Record], destination: Path) -> int:
     return len(table)
 
 
-def _columns(model: type[BaseModel], prefix: str, of: Callable[[Any], Any]) -> Iterator[Column]:
+def _columns(model: type[BaseModel], prefix: str, of: Reader) -> Iterator[Column]:
     for name, field in model.model_fields.items():
         yield from _column(prefix + name, field.annotation, _getter(of, name))
 
 
-def _column(name: str, annotation: Any, of: Callable[[Any], Any]) -> Iterator[Column]:
+def _column(name: str, annotation: object, of: Reader) -> Iterator[Column]:
     options = [option for option in _options(annotation) if option is not type(None)]
     kind = options[0] if len(options) == 1 else None
     if get_origin(kind) is Literal:
@@ -152,7 +157,7 @@ def _options(annotation: object) -> tuple[object, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
-def _getter(of: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+def _getter(of: Reader, name: str) -> Reader:
     return lambda record: getattr(of(record), name)
 
 

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compbench.errors import CompbenchError
 from compbench.export.table import export
@@ -59,7 +59,7 @@ def points(record: Record) -> Iterator[Point]:
 def config(record: Record) -> dict[str, str | int | float | bool]:
     """What was run, flat: task, method, seed, preset, and each setting of method, budget and task."""
     spec = record.spec
-    flat: dict[str, Any] = {name: getattr(spec, name) for name in ("task", "method", "preset", "seed", "precision", "source")}
+    flat: dict[str, object] = {name: getattr(spec, name) for name in ("task", "method", "preset", "seed", "precision", "source")}
     flat |= {f"settings.{name}": value for name, value in spec.settings.items()}
     flat |= {f"budget.{name}": value for name, value in spec.budget.model_dump().items()}
     flat |= {f"task.{name}": value for name, value in spec.task_settings.items()}

@@ -373,7 +373,7 @@ def close_border(file: str, folder: str, closed: list[str], *, device: str) -> N
     runpy.run_path(file)["put_up"](forbidden=map(Path, closed), writable=[Path(folder)])
 
 
-def main(text: str) -> dict[str, Any]:
+def main(text: str) -> dict[str, object]:
     """Do what the order says; whatever goes wrong is the answer too."""
     order = json.loads(text)
     try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from compbench.context import Presets
 from compbench.errors import CompbenchError, first_of
+from compbench.files import Json
 from compbench.home import Home, scratch_folder
 from compbench.identity.resolve import refuse_infinite
 from compbench.interfaces import Method
@@ -30,8 +30,8 @@ def run(
     preset: Presets = "quick",
     in_process: bool = False,
     force: bool = False,
-    options: Mapping[str, Any] | None = None,
-    **settings: Any,
+    options: Mapping[str, Json] | None = None,
+    **settings: Json,
 ) -> Record:
     """Fit a method on a task, sample, score, and write the record, as the verb `run` does.
 
@@ -54,7 +54,7 @@ def run(
         CompbenchError: the request itself is wrong.
     """
     own = dict(options or {})
-    home = Path(own.pop("home", "") or Home.of_user().root)
+    home = Path(str(own.pop("home", "") or Home.of_user().root))
     name = method if isinstance(method, str) else method.name
     refuse_infinite(settings)
     facts = {"method": name, "task": task, "seed": seed, "preset": preset, "overrides": settings, "home": str(home), **own}

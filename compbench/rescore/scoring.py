@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 from safetensors import SafetensorError, safe_open
 
@@ -43,6 +43,11 @@ from compbench.run.runner import ProcessPair, processes_of
 from compbench.samples.pool import SAMPLES_FILE, Recorder, read_pool, write_pool
 from compbench.schemas import Plugin, Record, RunRequest, RunSpec
 from compbench.store.records import read_result
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from compbench.interfaces import Request
 
 WEIGHTS_FILE = "model.safetensors"
 MAY_DIFFER = frozenset({"metrics", "task"})
@@ -135,15 +140,17 @@ def write_requests(request: RunRequest, file: Path, *, listener: Listener = lamb
         referee = Referee(request, folder, progress=listener, note=recorder.note)
         referee.describe()
         referee.prepare()
-        referee.evaluate(lambda asked, stream: asked.x0 if asked.known is None else _filled(asked))
+        referee.evaluate(lambda asked, stream, follow=0: asked.x0 if asked.known is None else _filled(asked))
     arrays = recorder.arrays(*ASKED)
     write_pool(file, arrays)
     return len(arrays["conditions"])
 
 
-def _filled(asked: Any) -> Any:
+def _filled(asked: Request) -> Tensor:
     import torch
 
+    assert asked.known is not None
+    assert asked.known_mask is not None
     return torch.where(asked.known_mask, asked.known, asked.x0)
 
 

@@ -163,7 +163,7 @@ def _contradiction(said: Profile, watch: Watch, budget: Budget, fit_seconds: flo
     return ""
 
 
-def environment_of(facts: dict[str, Any], *, sandboxed: bool, **known: Any) -> Environment:
+def environment_of(facts: dict[str, Any], *, sandboxed: bool, **known: object) -> Environment:
     """Where a run took place, of what the contestant said (`facts`) and the parent knows: never a host name, a user or a path."""
     return Environment(
         compbench=compbench.__version__,

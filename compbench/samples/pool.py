@@ -95,7 +95,7 @@ def read_pool(path: Path, space: FactorSpace, event: Event, *, negates: bool = F
         raise CompbenchError(f"{path}: {error}") from error
 
 
-def _of_npz(path: Path) -> tuple[Any, Any]:
+def _of_npz(path: Path) -> tuple[numpy.ndarray, numpy.ndarray]:
     import numpy
 
     try:
@@ -113,7 +113,7 @@ def _of_npz(path: Path) -> tuple[Any, Any]:
         raise CompbenchError(f"is no npz file of arrays, or is damaged ({' '.join(str(error).split())[:100]}).") from error
 
 
-def _of_folder(path: Path, space: FactorSpace) -> tuple[Any, Any]:
+def _of_folder(path: Path, space: FactorSpace) -> tuple[numpy.ndarray, numpy.ndarray]:
     import numpy
 
     table = path / TABLE
@@ -156,7 +156,7 @@ def _pictures(files: list[Path]) -> numpy.ndarray:
     return numpy.stack(pictures)
 
 
-def _labels(found: Any, space: FactorSpace, *, negates: bool) -> numpy.ndarray:
+def _labels(found: numpy.ndarray, space: FactorSpace, *, negates: bool) -> numpy.ndarray:
     """Conditions (N, F) as int64, each a combination of the space; some values excluded (-2 - v) where a task negates."""
     import numpy
 
@@ -177,7 +177,7 @@ def _labels(found: Any, space: FactorSpace, *, negates: bool) -> numpy.ndarray:
     return labels
 
 
-def _values(found: Any, event: Event, count: int) -> numpy.ndarray:
+def _values(found: numpy.ndarray, event: Event, count: int) -> numpy.ndarray:
     """Samples (N, *D) as float32, finite; images in [-1, 1]."""
     import numpy
 
