@@ -28,6 +28,7 @@ from compbench.run.audit import Listener, Watch
 from compbench.run.fit_cache import FIT_FILE
 from compbench.run.messages import (
     OF_THE_REFEREE,
+    WARM_UP,
     ContestantDescribed,
     Fit,
     Fitted,
@@ -281,8 +282,12 @@ class ReplayPair:
         facts: dict[str, Json] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
         answers = (Opened(fit=None), Fitted(shared=True), Measured(profile={}, facts=facts))
         if isinstance(order, OF_THE_REFEREE):
-            return cast(M, self._referee.obey(order, self._pool.answer))
+            return cast(M, self._referee.obey(order, self._answer))
         return next(answer for answer in answers if isinstance(answer, kind))
+
+    def _answer(self, request: Request, stream: str, follow: int = 0) -> Tensor:
+        """The next samples of the pool; of a request that warms a GPU up nothing is scored, and no sample is used up."""
+        return request.x0 if stream == WARM_UP else self._pool.answer(request, stream)
 
     def stop(self, *, gracefully: bool = False) -> None: ...
 

@@ -192,6 +192,20 @@ def test_kept_samples_score_as_somebody_s_what_they_scored_as_a_run_s(kept, tmp_
     assert {score.name: score.value for score in found.scores} == {score.name: score.value for score in kept.record.scores}
 
 
+def test_warming_a_gpu_up_uses_up_no_sample(kept, monkeypatch) -> None:
+    class Warmed(referee.CheckedSampler):
+        """As on a GPU: before the first request and before every larger one."""
+
+        def __init__(self, *given, warm_up: bool, **options) -> None:
+            super().__init__(*given, warm_up=True, **options)
+
+    monkeypatch.setattr(referee, "CheckedSampler", Warmed)
+    done = score(str(folder_of(kept) / SAMPLES_FILE), "--name", "theirs")
+    assert done.exit_code == 0, done.output
+    (path,) = kept.path.parent.glob("*.theirs.*.json")
+    assert {one.name: one.value for one in read_record(path).scores} == {one.name: one.value for one in kept.record.scores}
+
+
 def test_somebody_s_weights_are_scored_through_the_method_s_build(kept) -> None:
     words = ["--weights", str(folder_of(kept) / WEIGHTS_FILE), "--method", "mono", "--set", "budget.sample_steps=2"]
     done = score(*words, "--set", "budget.train_steps=3")
