@@ -1,0 +1,63 @@
+"""What the judge of a task is right on, factor by factor, on real images that it was not trained on.
+
+    python experiments/judge_accuracy.py concept-space dsprites-light rooms-fc-id rooms-nfc-id
+    python experiments/judge_accuracy.py dsprites-light --preset standard
+
+The judge is the referee's own: trained by the preset's settings on all combinations, or taken from the user's home where a run
+has left it.  It is asked about images of combinations drawn uniformly from the whole lattice; below a rendered lattice, all of
+whose pictures it may have met, that is how well it knows them, not how well it generalises.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import torch
+from guidance_weights import context_of
+from torch import Generator, Tensor
+
+from compbench.devices import precision
+from compbench.home import Home
+from compbench.interfaces import OpenTask, Task
+from compbench.registry import Registry
+
+ENOUGH = 0.95
+
+
+def accuracies(judge: torch.nn.Module, images: Tensor, truth: Tensor) -> list[float]:
+    """Share of images (N, C, H, W) on whose value (N, F) of a factor the judge is right, for each factor."""
+    return (judge.predict(images).cpu() == truth).float().mean(0).tolist()
+
+
+def real_images(task: Task, opened: OpenTask, count: int) -> tuple[Tensor, Tensor]:
+    """Real images of combinations drawn uniformly, and these; a room's two objects take the place of its mixtures."""
+    generator = Generator().manual_seed(1)
+    condition = task.space.uniform(count, generator)
+    if task.name.startswith("rooms"):
+        return opened.pictures.reference(condition[:, 0] + 2 * condition[:, 1], generator), condition
+    return opened.evaluation.real.of(condition, generator), condition
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="+", metavar="TASK")
+    parser.add_argument("--preset", default="quick")
+    parser.add_argument("--images", type=int, default=2000)
+    asked = parser.parse_args()
+    registry = Registry()
+    found_precision = precision("auto", torch.device("cpu"))
+    for name in asked.tasks:
+        task = registry.load("tasks", name)
+        ctx = context_of(task, registry, asked.preset, 0, Home.of_user().references)
+        opened = task.open(replace(ctx, precision=found_precision))
+        images, truth = real_images(task, opened, asked.images)
+        found = accuracies(opened.evaluation._judge(seen_only=False), images, truth)
+        said = ", ".join(f"{factor} {share:.3f}" for factor, share in zip(task.space.names, found, strict=True))
+        print(
+            f"{name}, {asked.preset}, {len(images)} images: {said}" + ("" if min(found) >= ENOUGH else "  BELOW 0.95"), flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
