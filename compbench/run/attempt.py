@@ -24,6 +24,7 @@ from compbench.interfaces import Score
 from compbench.registry import Registry
 from compbench.run import messages
 from compbench.run.audit import Watch, environment_of, profile_of
+from compbench.run.compiled_code import KeptCode
 from compbench.run.fit_cache import FIT_FILE, SharedFit
 from compbench.run.messages import Evaluated, Failed, Fit, FitCost, Fitted, M, Message, Open, Opened
 from compbench.run.processes import Ended, last_line
@@ -204,6 +205,7 @@ class Attempt:
         for path in self._checkpoints(self.folder) if self.resume else ():
             with contextlib.suppress(CompbenchError):
                 publish(path, place / path.name)
+        self._kept_code.lend(place)
         self.home.share_data(self.pair.contestant_folder / "cache" / FROM_DATA)
 
     def _open(self) -> Opened:
@@ -244,8 +246,13 @@ class Attempt:
         scores = {score.name: score.value for score in found if score.name in ranks and score.value is not None}
         return CurvePoint(step=step, scores=scores)
 
+    @property
+    def _kept_code(self) -> KeptCode:
+        return KeptCode(self.home.cache, self.spec, self.plugin)
+
     def _publish(self) -> None:
-        """Take weights and trace into the run's folder.  What is no plain file ends the run as failed."""
+        """Take weights and trace into the run's folder, and compiled code to the cache; no plain file ends the run as failed."""
+        self._kept_code.keep(self.pair.contestant_folder / "run")
         for name in ("model.safetensors", "trace.json"):
             path = self.pair.contestant_folder / "run" / name
             if os.path.lexists(path):

@@ -25,6 +25,7 @@ from compbench.files import Json, load_tensors, save_tensors
 from compbench.identity.resolve import budget_of, settings_of, task_context, task_of, why_not
 from compbench.interfaces import Checkpoints, Context, Extension, Method, Problem, Request
 from compbench.registry import Registry
+from compbench.run import compiled_code
 from compbench.run.checkpoints import FileCheckpoints
 from compbench.run.fit_cache import FIT_FILE, facts_of_fit
 from compbench.run.messages import WARM_UP, ContestantDescribed, Fit, FitCost, Fitted, Measured, Message, Open, Opened
@@ -116,6 +117,7 @@ class Contestant:
         self.final = self.problem.extension.problem if self.problem.extension else self.problem
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
+            compiled_code.take_up(self.own)
         self.checkpoints = FileCheckpoints(self.folder / "checkpoint.safetensors", resume=order.resume, curves=self._losses)
         if self.method.shared_fit is None:
             return Opened(fit=None)
@@ -224,6 +226,8 @@ class Contestant:
         if self._compiled is not None:
             self._notes.add("sample", 1, self._compiled.note)
             self._compiled.undo()
+        if self.device.type == "cuda":
+            compiled_code.leave(self.own)
         return Measured(profile=self._profile(), facts=self.facts())
 
     def _profile(self) -> dict[str, Json]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from torch._dynamo.utils import counters
 from compbench.check.tiny_problems import BUDGET, PROBLEMS
 from compbench.context import NoCheckpoints
 from compbench.flow import compilation
+from compbench.flow.blocks import ResidualBlock
 from compbench.flow.train import train
 from compbench.interfaces import Batch, Context, Method
 from compbench.registry import Registry
@@ -172,3 +174,22 @@ def test_a_compiled_network_is_asked_for_everything_else_as_ever() -> None:
         torch.testing.assert_close(wrapped(x, t, c[0]), made(x, t, c[0]))
     assert not hasattr(compilation.compiled(layer(), context()), "stacked")
     assert counters["stats"]["unique_graphs"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not compilation.compiles("cpu"), reason="needs a C++ compiler")
+def test_a_compiled_block_takes_norm_modulation_and_activation_in_one_pass() -> None:
+    """What stands for fused kernels of our own: the compiler's, whose names are those of the operations that each fuses."""
+    from torch._inductor.utils import run_and_get_code
+
+    torch.manual_seed(0)
+    block = ResidualBlock(16, 16).eval().to(memory_format=torch.channels_last)
+    nn.init.normal_(block.conv2.weight)
+    h, film = torch.randn(2, 16, 8, 8).contiguous(memory_format=torch.channels_last), torch.randn(2, 32)
+    with torch.no_grad():
+        found, (code,) = run_and_get_code(torch.compile(block, fullgraph=True, dynamic=False), h, film)
+        torch.testing.assert_close(found, block(h, film), rtol=1e-4, atol=1e-4)
+    kernels = re.findall(r"^(cpp_fused\w*) = ", code, re.MULTILINE)
+    assert len(kernels) == 3, kernels  # before each convolution, and the sum
+    assert all("native_group_norm" in kernel and "silu" in kernel for kernel in kernels[:2]), kernels
+    assert "addcmul" in kernels[1]
