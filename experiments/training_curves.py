@@ -63,6 +63,8 @@ def figure(curves: list[Line], task: str, path: Path) -> None:
         low, high = ([pick(values) for values in line.points.values()] for pick in (min, max))
         axes.fill_between(steps, low, high, color=colour, alpha=0.12, linewidth=0)
     axes.set_xscale("log", base=2)
+    steps = sorted({step for line in curves for step in line.points})
+    axes.set_xticks(steps, [str(step) for step in steps])
     axes.set_xlabel("training steps")
     axes.set_ylabel("the score that ranks the board")
     axes.set_title(f"{task}: along training")

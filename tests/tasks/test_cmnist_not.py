@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from compbench.board.papers import read
 from compbench.errors import CompbenchError
 from compbench.factors import NULL, excluding
 from compbench.identity.resolve import why_not
@@ -19,6 +20,7 @@ from compbench.tasks.cmnist_not import make_task
 from compbench.tasks.cmnist_not_evaluation import NotEvaluation, outcomes
 from compbench.tasks.image_evaluation import Sizes
 
+PAPERS = Path(__file__).parents[2] / "leaderboards" / "papers.csv"
 PAIRS = torch.cartesian_prod(torch.arange(10), torch.arange(10))  # digit and excluded colour
 EXACT = [0.0, 0.0, *[0.1] * 10]
 
@@ -108,6 +110,11 @@ def test_it_differs_from_cmnist_diagonal_by_what_is_asked_alone() -> None:
     assert all(getattr(ours, name) == getattr(theirs, name) for name in same)
     assert ours.negates
     assert not theirs.negates
+
+
+def test_its_reference_rows_are_the_papers() -> None:
+    figures = {figure.method: figure.mean for figure in read(PAPERS) if figure.task == "cmnist-not"}
+    assert figures == {"lace": 0.0903, "composed-glide": 0.0509, "coind": 0.5328}
 
 
 def test_only_methods_with_not_are_run() -> None:
