@@ -238,7 +238,7 @@ class _Writer:
         imported = {name: chain for statement in body for name, chain in _imported(self.module, statement)}
         self._scopes.append((_locals(node) - imported.keys(), imported))
         self._reporting.append(isinstance(node.body, list) and _is_given(REPORTS[0], node))
-        inside = self.statements(body)
+        inside = self.statements(body) if isinstance(node.body, list) else [self.write(body[0])]
         self._reporting.pop()
         self._scopes.pop()
         return f"{type(node).__name__}({getattr(node, 'name', '')},{names},[{','.join(around)}],[{','.join(inside)}])"

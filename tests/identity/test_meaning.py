@@ -269,6 +269,12 @@ def test_only_what_a_function_is_given_reports(source: str) -> None:
     assert parse(source, "m").local(name)[0] != parse(other, "m").local(name)[0]
 
 
+def test_a_text_that_a_lambda_returns_is_no_docstring() -> None:
+    one, other = (parse(f"f = lambda: '{text}'", "m").local("f")[0] for text in ("seen", "heldout"))
+    assert one != other
+    assert parse("def f(): 'seen'", "m").local("f") == parse("def f(): 'heldout'", "m").local("f")
+
+
 def test_a_local_name_is_no_reference(tmp_path: Path) -> None:
     source = "def path():\n    return 1\n\n\ndef f(path):\n    return path\n\n\ndef g():\n    return path\n"
     module = parse(source, "m")
