@@ -206,8 +206,8 @@ def test_states_are_finite() -> None:
 
 
 def test_an_empty_silo_and_two_of_one_name_are_refused() -> None:
-    with pytest.raises(CompbenchError, match="silo 'nobody' is empty"):
-        Federation([silo(), silo("nobody", 0)])
+    with pytest.raises(CompbenchError, match="silo 'none' is empty"):
+        Federation([silo(), silo("none", 0)])
     with pytest.raises(CompbenchError, match="distinct names, got one, one"):
         Federation([silo(), silo()])
 

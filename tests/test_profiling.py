@@ -57,7 +57,7 @@ def test_processes_on_a_card_are_counted_by_nvml_and_none_where_it_is_missing(mo
     class NVML:
         nvmlInit = staticmethod(lambda: None)
         nvmlDeviceGetHandleByUUID = staticmethod(lambda uuid: uuid)
-        nvmlDeviceGetComputeRunningProcesses = staticmethod(lambda handle: ["ours", "referee's", "somebody's"])
+        nvmlDeviceGetComputeRunningProcesses = staticmethod(lambda handle: ["ours", "referee's", "someone's"])
 
     class Properties:
         uuid = "123"

@@ -53,7 +53,7 @@ def test_a_good_file_is_ok(plugin) -> None:
     [
         ("raise ValueError('no luck')", "broken", "ValueError: no luck"),
         ("import sys; sys.exit(3)", "broken", "SystemExit"),
-        ("import a_package_that_nobody_has", "incompatible", "pip install"),
+        ("import a_package_that_no_one_has", "incompatible", "pip install"),
         ("COMPBENCH_API = 99", "incompatible", "COMPBENCH_API 99"),
         ("@hookimpl\ndef compbench_method():\n    return ()", "broken", "misspelt hook"),
     ],

@@ -42,7 +42,7 @@ class Places(Dataset):
 
 
 class PlainLowRank(LowRankDecoder):
-    """Each example's vectors looked up by a one-hot product, its maps and all convolutions done anew."""
+    """Each example's vectors looked up by a one-hot product, its maps and all convolutions done again."""
 
     def forward(self, condition: torch.Tensor) -> torch.Tensor:
         maps = self.maps

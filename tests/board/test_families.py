@@ -51,7 +51,7 @@ def test_a_method_that_ran_all_of_a_family_is_ranked_and_others_stand_below() ->
     assert contest_of(*made).methods == (("factored", ""), ("mono", ""), ("part", ""))
 
 
-def test_what_nobody_ran_is_blank_and_not_nothing_attained() -> None:
+def test_what_no_one_ran_is_blank_and_not_nothing_attained() -> None:
     plane = [
         record(
             score("heldout_sw2", 0.5 + 0.01 * s + len(m) / 20, direction="lower", primary=True), task="gmm-id", method=m, seed=s
@@ -167,7 +167,7 @@ def test_the_csv_has_a_line_for_each_method_and_family_that_it_ran() -> None:
     ]
 
 
-def test_what_cannot_work_says_why_and_what_nobody_ran_does_not() -> None:
+def test_what_cannot_work_says_why_and_what_no_one_ran_does_not() -> None:
     reasons = {"mono": {TASKS[2]: "method 'mono' cannot work on task 'x': the task has no analytic scores."}}
     records = [*runs("factored", GOOD), *runs("mono", POOR, *TASKS[:2]), *runs("slice-cfg", POOR, *TASKS[:2])]
     (contest,) = contests(aggregate(records), reasons)

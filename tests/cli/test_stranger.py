@@ -19,7 +19,7 @@ PROJECTS = ("my-method", "my-task", "my-metric")
 
 
 class Stranger:
-    """Somebody with a fresh environment over the installed packages, a home and a copy of the leaderboards' layout."""
+    """Someone with a fresh environment over the installed packages, a home and a copy of the leaderboards' layout."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -18,7 +18,7 @@ def test_label_counts_are_side_by_side() -> None:
 
 
 def test_a_router_of_labels_follows_marginals_only() -> None:
-    # Silo 0 has 30 examples, silo 1 has 10; value a=1 is silo 1's alone, value b=2 is nobody's.
+    # Silo 0 has 30 examples, silo 1 has 10; value a=1 is silo 1's alone, value b=2 is no one's.
     counts = torch.tensor([[30.0, 0.0, 15.0, 15.0, 0.0], [5.0, 5.0, 0.0, 10.0, 0.0]])
     router = LabelRouter(counts, SIZES)
     asked = torch.tensor([[[0, NULL]], [[1, NULL]], [[NULL, 1]], [[NULL, NULL]], [[1, 1]], [[NULL, 2]]])

@@ -1,4 +1,4 @@
-"""What is kept of a run is scored again without training, and somebody's samples by the same evaluation."""
+"""What is kept of a run is scored again without training, and someone's samples by the same evaluation."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -182,7 +182,7 @@ def score(*words: str) -> object:
     return CliRunner().invoke(main, ["score", "--task", TASK, "--preset", "smoke", "--quiet", *words])
 
 
-def test_kept_samples_score_as_somebody_s_what_they_scored_as_a_run_s(kept, tmp_path) -> None:
+def test_kept_samples_score_as_someones_what_they_scored_as_a_run_s(kept, tmp_path) -> None:
     done = score(str(folder_of(kept) / SAMPLES_FILE), "--name", "theirs")
     assert done.exit_code == 0, done.output
     assert "samples only: no training was seen" in " ".join(done.output.split())
@@ -206,7 +206,7 @@ def test_warming_a_gpu_up_uses_up_no_sample(kept, monkeypatch) -> None:
     assert {one.name: one.value for one in read_record(path).scores} == {one.name: one.value for one in kept.record.scores}
 
 
-def test_somebody_s_weights_are_scored_through_the_method_s_build(kept) -> None:
+def test_someones_weights_are_scored_through_the_method_s_build(kept) -> None:
     words = ["--weights", str(folder_of(kept) / WEIGHTS_FILE), "--method", "mono", "--set", "budget.sample_steps=2"]
     done = score(*words, "--set", "budget.train_steps=3")
     assert done.exit_code == 0, done.output

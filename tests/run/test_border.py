@@ -108,7 +108,7 @@ def test_a_link_in_the_runs_folder_overwrites_nothing_and_is_not_followed(home: 
     assert not found.is_symlink()
 
 
-def test_a_pipe_in_place_of_weights_hangs_nobody(home: Path, plugin) -> None:
+def test_a_pipe_in_place_of_weights_hangs_no_one(home: Path, plugin) -> None:
     fit = f"p = {RUN}; p.mkdir(exist_ok=True); [(p / n).exists() or os.mkfifo(p / n) for n in {NAMES}]"
     record = attempt(home, plugin(head=HEAD, fit=fit), time_limit=60.0)
     assert record.status == "failed"
@@ -200,7 +200,7 @@ class Sly(Method):
     assert not record.oracle
 
 
-def test_a_module_of_a_standard_name_in_the_working_folder_is_nobodys(home: Path, tmp_path: Path) -> None:
+def test_a_module_of_a_standard_name_in_the_working_folder_is_no_ones(home: Path, tmp_path: Path) -> None:
     (tmp_path / "statistics.py").write_text("raise SystemExit('not the one you want')")
     command = [
         sys.executable,

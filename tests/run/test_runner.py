@@ -29,7 +29,7 @@ def request(home: Path, **more: object) -> RunRequest:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs; one that was killed may stay a zombie until somebody waits for it."""
+    """Whether a process runs; one that was killed may stay a zombie until someone waits for it."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Nothing of a child outlives its warden: orphans that left the process group are found and killed."""
+"""Nothing of a child outlives its supervisor: orphans that left the process group are found and killed."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ while not os.path.exists(sys.argv[1]):
 
 def start(tmp_path: Path, end: str) -> tuple[subprocess.Popen, int]:
     """A child that daemonises a process and then does `end`; the daemon's process id."""
-    warden = subprocess.Popen([sys.executable, "-c", DAEMON + end, str(tmp_path / "pid")], start_new_session=True)
+    supervisor = subprocess.Popen([sys.executable, "-c", DAEMON + end, str(tmp_path / "pid")], start_new_session=True)
     while not (tmp_path / "pid").exists():
         time.sleep(0.01)
-    return warden, int((tmp_path / "pid").read_text())
+    return supervisor, int((tmp_path / "pid").read_text())
 
 
 @pytest.mark.parametrize(
     ("end", "status"),
     [("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", -9), ("os.kill(os.getpid(), 11)", -11), ("raise MemoryError", 1)],
 )
-def test_a_warden_ends_as_its_child_did_and_leaves_no_orphan(tmp_path: Path, end: str, status: int) -> None:
-    warden, daemon = start(tmp_path, end)
-    assert warden.wait(timeout=20) == status
+def test_a_supervisor_ends_as_its_child_did_and_leaves_no_orphan(tmp_path: Path, end: str, status: int) -> None:
+    supervisor, daemon = start(tmp_path, end)
+    assert supervisor.wait(timeout=20) == status
     assert not is_running(daemon)
 
 
-def test_a_warden_kills_everything_when_it_is_told_to(tmp_path: Path) -> None:
-    warden, daemon = start(tmp_path, "time.sleep(600)")
+def test_a_supervisor_kills_everything_when_it_is_asked_to(tmp_path: Path) -> None:
+    supervisor, daemon = start(tmp_path, "time.sleep(600)")
     assert is_running(daemon)
-    warden.send_signal(signal.SIGUSR1)
-    assert warden.wait(timeout=20) == -signal.SIGKILL
+    supervisor.send_signal(signal.SIGUSR1)
+    assert supervisor.wait(timeout=20) == -signal.SIGKILL
     assert not is_running(daemon)
 
 
-def test_a_warden_kills_everything_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_supervisor_kills_everything_when_its_parent_is_killed(tmp_path: Path) -> None:
     script = (
         f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {DAEMON + 'time.sleep(600)'!r}, sys.argv[1]]).wait()"
     )

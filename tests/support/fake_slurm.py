@@ -58,7 +58,7 @@ def sbatch(script: str) -> None:
 
 
 def supervise(script: str, name: str) -> None:
-    """Run one member until it ends and nobody wants it queued again."""
+    """Run one member until it ends and no one wants it queued again."""
     folder = Path(os.environ["FAKE_SLURM"])
     state = folder / f"{name}.state"
     job, index = name.split("_")

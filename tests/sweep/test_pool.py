@@ -56,7 +56,7 @@ def test_chained_runs_score_as_runs_with_processes_of_their_own(tmp_path: Path) 
 
 
 def test_a_failure_in_a_chain_takes_its_processes_with_it(home: Path, plugin) -> None:
-    """The next run of the method starts afresh."""
+    """The next run of the method starts again."""
     file = plugin(fit="if ctx.generator.initial_seed() % 3 == 1: raise ValueError('no luck')")
     facts = {"task": "gauss2d-fact-id", "method": "naughty", "preset": "smoke", "device": "cpu", "threads": 1, "home": str(home)}
     asked = [RunRequest(seed=seed, plugins=(str(file),), **facts) for seed in range(4)]

@@ -74,7 +74,7 @@ def test_a_silos_pixels_have_the_colour_of_their_condition(ctx) -> None:
     assert (ratio - expected / expected.amax(1, keepdim=True)).abs().max() < 0.02
 
 
-def test_real_images_have_what_was_asked_and_nobody_trained_on_them(ctx) -> None:
+def test_real_images_have_what_was_asked_and_no_one_trained_on_them(ctx) -> None:
     family = OpenDigits("iid", Settings(), holdout_of(Settings()), ctx)
     real = _ColouredDigits(family.train, family.reference, family.holdout, ctx.device)
     conditions = torch.tensor(family.holdout.cells).repeat(2, 1)
