@@ -47,12 +47,13 @@ def steps_of(stage: str, device: str, out: Path) -> list[Step]:
         return Step(seconds, compbench + words)
 
     if stage == "first":
-        tests = ("tests/flow/test_smc_gpu.py", "tests/benchmarks/test_training_speed.py", "tests/benchmarks/test_gpu_speed.py")
+        tests = ("tests/flow/test_smc_gpu.py", "tests/flow/test_many.py", "tests/run/test_compiled_sampling.py")
+        tests += ("tests/benchmarks/test_training_speed.py", "tests/benchmarks/test_gpu_speed.py")
         return [
             Step(120, (*compbench, "doctor", "--device", device)),
             Step(30, ("nvidia-smi",)),
             sweep(60, "smoke", "factored", "gauss2d-fact-id"),
-            Step(120, (*python, "-m", "pytest", "-q", "-m", "gpu", *tests)),
+            Step(150, (*python, "-m", "pytest", "-q", "-n", "0", "-m", "gpu", *tests)),
             sweep(150, "smoke", FLOWS, "gauss2d-fact-id,shapes3d-light", "--slots", "6"),
             sweep(60, "smoke", "*-oracle", "gmm-id", "--slots", "4"),
             sweep(100, "smoke", SILOS, "blobs-noniid,cmnist-noniid", "--slots", "6"),

@@ -17,6 +17,7 @@ from compbench.flow.stacked_step import schedule
 from compbench.flow.train import ema_decay, learning_rate, train
 from compbench.interfaces import Budget, Context
 
+CPU = torch.device("cpu")
 N = 6
 PLACES = torch.cartesian_prod(torch.arange(N), torch.arange(N))
 BUDGET = Budget(
@@ -25,12 +26,12 @@ BUDGET = Budget(
 WEIGHTS = ((0.0, 0.0), (0.1, 0.0), (0.0, 0.01), (0.1, 0.01))
 
 
-def silo() -> TableSilo:
-    return TableSilo("bumps", as_samples(bumps(PLACES, size=N, sigma=1.0)), PLACES)
+def silo(device: torch.device = CPU) -> TableSilo:
+    return TableSilo("bumps", as_samples(bumps(PLACES, size=N, sigma=1.0)).to(device), PLACES.to(device))
 
 
-def context(seed: int, *, compile: bool = False) -> Context:
-    return Context(torch.device("cpu"), "fp32", Generator().manual_seed(seed), NoCheckpoints(), compile=compile)
+def context(seed: int, *, compile: bool = False, device: torch.device = CPU) -> Context:
+    return Context(device, "fp32", Generator().manual_seed(seed), NoCheckpoints(), compile=compile)
 
 
 def low_rank(seed: int, weights: tuple[float, float]) -> LowRankDecoder:
@@ -45,7 +46,7 @@ def mlp(seed: int) -> ConditionDecoder:
 
 def together(nets, loss, weights, ctx: Context | None = None) -> None:
     generators, ctx = [Generator().manual_seed(seed) for seed in range(len(nets))], ctx or context(99)
-    train_many(nets, loss, [silo()] * len(nets), BUDGET, ctx, generators=generators, weights=torch.tensor(weights))
+    train_many(nets, loss, [silo(ctx.device)] * len(nets), BUDGET, ctx, generators=generators, weights=torch.tensor(weights))
 
 
 def test_low_rank_of_many_seeds_and_penalties_at_once_is_each_alone() -> None:
@@ -176,3 +177,17 @@ def test_the_schedule_is_adamw_s_and_the_budget_s() -> None:
         own = keep * own - rate * first / (second.sqrt() / correction + 1e-8)
         assert moved == pytest.approx(1 - ema_decay(step, BUDGET))
     torch.testing.assert_close(own, number.detach(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_cuda_graph_of_many_networks_learns_what_torch_s_optimiser_does(forgotten: None) -> None:
+    found = []
+    for compile in (False, True):
+        ctx = context(99, compile=compile, device=torch.device("cuda", 0))
+        nets = [low_rank(seed, weights) for seed, weights in enumerate(WEIGHTS)]
+        together(nets, penalised_loss, WEIGHTS, ctx)
+        found.append([net.cpu()(PLACES) for net in nets])
+        assert ctx.notes["compiled"] == float(compile)
+    for plain, compiled in zip(*found, strict=True):
+        torch.testing.assert_close(compiled, plain, rtol=0, atol=1e-3)

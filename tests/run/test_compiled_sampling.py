@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
+from compbench import devices
 from compbench.check.tiny_problems import OBJECTS, PROBLEMS, ROWS
 from compbench.context import NoCheckpoints
 from compbench.flow.compilation import HOW
@@ -59,30 +60,31 @@ def on_a_cpu() -> Mapping[str, Any]:
     return HOW["cpu"]
 
 
-def untrained(name: str, kind: str) -> tuple[object, Any]:
+def untrained(name: str, kind: str, device: torch.device) -> tuple[object, Any]:
     """A model with random weights, and () -> its samples."""
     method: Method = METHODS[name]
-    problem, settings = replace(TINY[kind].make(CPU), oracle=None), method.settings()
+    problem, settings = replace(TINY[kind].make(device), oracle=None), method.settings()
     assert method.build is not None
     torch.manual_seed(0)
     model = method.build(settings, problem).eval()
     for parameter in model.parameters():
         parameter.data = 0.1 * torch.randn_like(parameter)
-    condition = torch.zeros(ROWS, len(problem.space), dtype=torch.long)
-    request = Request(condition, torch.randn(ROWS, *problem.event.shape))
+    model.to(device)
+    condition = torch.zeros(ROWS, len(problem.space), dtype=torch.long, device=device)
+    request = Request(condition, torch.randn(ROWS, *problem.event.shape).to(device))
 
     def samples() -> Tensor:
         torch.manual_seed(0)
-        ctx = Context(CPU, "fp32", torch.Generator().manual_seed(0), NoCheckpoints())
+        ctx = Context(device, "fp32", torch.Generator().manual_seed(0), NoCheckpoints())
         return method.sample(settings, model, request, ctx)
 
     return model, samples
 
 
-def check(name: str, kind: str) -> None:
-    model, samples = untrained(name, kind)
+def check(name: str, kind: str, device: torch.device = CPU) -> None:
+    model, samples = untrained(name, kind, device)
     plain = samples()
-    sampling = CompiledSampling(model, on_a_cpu, least=2)
+    sampling = CompiledSampling(model, lambda: HOW[device.type], least=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         torch.testing.assert_close(sampling.warmed_up(samples, 1), plain, rtol=1e-3, atol=1e-4)
@@ -98,6 +100,14 @@ def check(name: str, kind: str) -> None:
 @pytest.mark.parametrize(("name", "kind"), QUICK.items())
 def test_samples_of_compiled_networks_are_those_of_plain_ones(name: str, kind: str) -> None:
     check(name, kind)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("name", "kind"), QUICK.items())
+def test_samples_of_cuda_graphs_are_those_of_plain_networks(name: str, kind: str) -> None:
+    devices.set_up(torch.device("cuda", 0), "fp32")
+    check(name, kind, torch.device("cuda", 0))
 
 
 @pytest.mark.slow
