@@ -1,7 +1,7 @@
 """The coverage ladder: share attained on held-out cells against the share of cells seen, from records.
 
     compbench sweep --file coverage-ladder --preset quick
-    python experiments/coverage_ladder.py --task bump-center --out docs/coverage_ladder.png
+    python experiments/coverage_ladder.py --task bump-center --sizes 8,8 --out docs/coverage_ladder.png
 
 A line a method: full for orthotopic designs, dashed for random ones of the same size; C_min is marked.  A share is of the way
 from chance (a random cell of the lattice) to the judge's ceiling, a point the mean over seeds, its bar their range.  The
@@ -11,16 +11,22 @@ board's front page draws the same (`compbench.board.coverage`).
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from compbench.board.aggregate import aggregate
 from compbench.board.catalogue import catalogue, lattices
 from compbench.board.coverage import Curve, Ladder, Line, ladders
 from compbench.home import Home
 from compbench.store.records import Store
+from compbench.tasks.coverage import CoverageSettings, seen_cells
 
-DESIGNS = {"orthotopic": "-", "random": "--"}
+Design = Literal["orthotopic", "random"]
+DESIGNS: dict[Design, str] = {"orthotopic": "-", "random": "--"}
 
 
 def read(folder: Path, task: str, preset: str) -> Ladder | None:
@@ -75,9 +81,17 @@ def draw(ladder: Ladder, out: Path) -> None:
 
 def _bars(curve: Curve) -> tuple[list[float], list[list[float]]]:
     means = [fmean(points.values()) for points in curve.values()]
-    below = [mean - min(points.values()) for mean, points in zip(means, curve.values(), strict=True)]
-    above = [max(points.values()) - mean for mean, points in zip(means, curve.values(), strict=True)]
+    ranges = [(min(points.values()), max(points.values())) for points in curve.values()]
+    below = [max(0.0, mean - low) for mean, (low, _) in zip(means, ranges, strict=True)]  # a mean of equals may be off a bit
+    above = [max(0.0, high - mean) for mean, (_, high) in zip(means, ranges, strict=True)]
     return means, [below, above]
+
+
+def gap(sizes: Sequence[int], coverage: float, design: Design) -> float:
+    """Mean Euclidean distance of a held-out cell to the nearest seen one, a value's step being 1."""
+    seen = seen_cells(sizes, CoverageSettings(coverage=coverage, design=design))
+    held = set(product(*map(range, sizes))) - set(seen)
+    return fmean(min(math.dist(cell, other) for other in seen) for cell in held)
 
 
 def _label(line: Line) -> str:
@@ -89,6 +103,7 @@ def main() -> None:
     parser.add_argument("--records", type=Path, default=Home.of_user().records)
     parser.add_argument("--task", default="bump-center")
     parser.add_argument("--preset", default="quick")
+    parser.add_argument("--sizes", default="", help="of the lattice, 8,8: how far held-out cells lie from seen ones, too")
     parser.add_argument("--out", type=Path, help="picture")
     asked = parser.parse_args()
     ladder = read(asked.records, asked.task, asked.preset)
@@ -97,6 +112,10 @@ def main() -> None:
             f"no finished records of {asked.task} under a coverage at {asked.preset} in {asked.records}; run the sweep first."
         )
     print(table(ladder))
+    coverages = sorted({coverage for curve in ladder.lines.values() for coverage in curve})
+    for design in DESIGNS if asked.sizes else ():
+        gaps = [gap([int(size) for size in asked.sizes.split(",")], coverage, design) for coverage in coverages]
+        print(f"held-out cell to the nearest seen one, mean, {design}: {', '.join(f'{each:.2f}' for each in gaps)}")
     if asked.out:
         draw(ladder, asked.out)
 

@@ -18,7 +18,7 @@ from compbench.errors import CompbenchError
 from compbench.interfaces import Presets
 from compbench.registry import Registry
 from compbench.schemas import Record
-from compbench.store.records import read_published
+from compbench.store.records import Store
 
 ROOT = Path(__file__).parent.parent
 TWO_CORES = 1.7
@@ -93,7 +93,7 @@ def main() -> None:
     asked = parser.parse_args()
     registry = Registry()
     steps = {name: registry.load("tasks", name).budgets[PRESET].train_steps for name in asked.tasks}
-    found = rows(read_published(asked.records.expanduser())[0], steps)
+    found = rows(Store(asked.records.expanduser()).read()[0], steps)
     if not found:
         raise CompbenchError(f"no finished record of {', '.join(asked.tasks)} at {PRESET} in {asked.records}.")
     print(table(found))

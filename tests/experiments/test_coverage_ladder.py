@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from coverage_ladder import draw, read, table
+from coverage_ladder import _bars, draw, gap, read, table
 from support.sample_records import record, score
 
 from compbench.registry import Registry
@@ -29,6 +29,18 @@ def test_the_table_and_the_picture_show_every_line_of_the_tasks_records(tmp_path
     assert lines[2:] == ["| mono | orthotopic | 0.10 (1) | 0.43 (1) |", "| mono | random |  | 0.32 (1) |"]
     draw(ladder, tmp_path / "ladder.png")
     assert (tmp_path / "ladder.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bars_of_equal_values_are_nothing_and_not_less() -> None:
+    values = {(0, seed): 0.1 + 0.2 for seed in range(3)}
+    assert _bars({0.5: values, 0.7: {**values, (0, 3): 0.0}})[1][0][0] == 0.0
+    assert min(map(min, _bars({0.5: values, 0.7: {(0, 0): 0.7, (0, 1): 0.7, (0, 2): 0.7}})[1])) >= 0.0
+
+
+def test_held_out_cells_of_an_orthotopic_design_lie_farther_from_the_seen_ones() -> None:
+    """3 x 3 at C_min: (1, 1), (1, 2), (2, 1) and (2, 2) lie 1, 1, 1 and 2 from the two lines."""
+    assert gap((3, 3), 5 / 9, "orthotopic") == pytest.approx(5 / 4)
+    assert gap((8, 8), 15 / 64, "random") < gap((8, 8), 15 / 64, "orthotopic") / 2
 
 
 def test_a_folder_without_a_coverage_has_no_ladder(tmp_path: Path) -> None:
