@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import Field
 
@@ -38,6 +38,13 @@ if TYPE_CHECKING:
 
     from compbench.data.lattices import Images
     from compbench.tasks.image_evaluation import ImageEvaluation
+
+    class JudgeSettings(Protocol):
+        """Settings that name the judges' architecture."""
+
+        @property
+        def judge(self) -> Literal["plain", "pooled"]: ...
+
 
 CITATION = "Compositional Flow Matching with Factored Velocity Fields"
 SHAPES = ("cube", "cylinder", "sphere", "capsule")
@@ -214,7 +221,7 @@ class OpenImages:
     """A task with its data opened."""
 
     def __init__(
-        self, lattice: Lattice, pattern: str, settings: Settings, space: FactorSpace, holdout: Holdout, ctx: TaskContext
+        self, lattice: Lattice, pattern: str, settings: JudgeSettings, space: FactorSpace, holdout: Holdout, ctx: TaskContext
     ) -> None:
         self.lattice, self.pattern, self.settings, self.ctx = lattice, pattern, settings, ctx
         self.space, self.holdout = space, holdout
