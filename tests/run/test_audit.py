@@ -8,6 +8,7 @@ from compbench.identity.checkout import plugin_of
 from compbench.interfaces import Budget
 from compbench.profiling import StepMeter
 from compbench.registry import Registry
+from compbench.run import audit
 from compbench.run.audit import Watch, profile_of
 from compbench.run.messages import Evaluated, FitCost
 from compbench.run.supervisor import cpu_seconds_below
@@ -125,6 +126,18 @@ def test_work_outside_of_every_stage_is_shown_and_distrusted(cpu: tuple[float, .
     assert outside == [pytest.approx(idle)]
     assert profile.distrust == ("" if idle < 1 else f"it used {idle:g} CPU seconds while it had nothing to do")
     assert (profile.train_steps_per_second is None) is (idle > 1)
+
+
+def test_compilers_that_work_while_a_request_warms_up_are_not_work_outside_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "num_cores", lambda: 4)
+    stages = (Stage(name="warm_up", seconds=5.0), *REFEREED.stages)
+    said = measured()
+    said["stages"] = [*said["stages"], {"name": "warm_up", "seconds": 3.0, "cpu_seconds": 2.5}]
+    for used, distrusted in ((66.5 + 19, False), (66.5 + 35, True)):
+        profile = audited(said, watch(cpu=(2.0, 2.0, 60.0, used)), refereed=REFEREED.model_copy(update={"stages": stages}))
+        assert [(s.seconds, s.cpu_seconds) for s in profile.stages if s.name == "warm_up"] == [(5.0, 2.5)]
+        assert bool(profile.distrust) is distrusted
+    assert "warm_up" not in {stage.name for stage in audited(said).stages}  # the referee saw none
 
 
 def test_sampling_has_the_contestants_cpu_time_and_the_referees_wall_clock() -> None:

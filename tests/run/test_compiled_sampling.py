@@ -42,9 +42,9 @@ OTHERS = {
     for name, method in METHODS.items()
     if method.build is not None and not method.oracle and name not in QUICK
 }
-DECODERS = {name for name in METHODS if name.endswith("-decoder")}
+DECODERS = {"stripes", *(name for name in METHODS if name.endswith("-decoder"))}
 """They are called once a request, at a condition: nothing to compile."""
-GRAPHS = {"ddm": 2, "dfd": 2, "dcfm-a": 2, "mcmc": 2, "mcmc-hmc": 2, "mcmc-uhmc": 2, "mcmc-ula": 2, "mcmc-mala": 2}
+GRAPHS = {"ddm": 2, "dfd": 2, "dcfm-a": 2, "mcmc": 2}
 """Experts and a router are two, and so are points and proposals of Markov chains; all others have one graph."""
 
 
