@@ -50,6 +50,7 @@ def test_every_kind_of_child_has_its_threads_and_lets_them_sleep_while_they_wait
     with Workers(variable, 1) as workers:
         assert workers.map(["OMP_WAIT_POLICY", "OMP_NUM_THREADS"]) == ["PASSIVE", "1"]
     assert (run["OMP_WAIT_POLICY"], run["OMP_NUM_THREADS"]) == ("PASSIVE", "2")
+    assert run["TORCHINDUCTOR_COMPILE_THREADS"] == "2"
 
 
 def test_cuda_is_not_loaded_where_no_gpu_has_a_device_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

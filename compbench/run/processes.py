@@ -225,6 +225,7 @@ class Processes:
 def environment(threads: int, card: Card | None = None) -> dict[str, str]:
     """The children's environment: threads, allocator, no stray caches, and the one GPU that they see where one was chosen."""
     own = dict.fromkeys(("PYTHONUNBUFFERED", "PYTHONNOUSERSITE", "PYTHONSAFEPATH"), "1")
+    own["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)  # or a compiler has a process a core, in each slot
     seen = {} if card is None else {"CUDA_VISIBLE_DEVICES": card.entry}
     return {**os.environ, **MALLOC, **thread_variables(threads), **own, **seen}
 
