@@ -1,4 +1,4 @@
-"""CoInD's Shapes3D setting: every value is seen, and no object with two of its values above a half."""
+"""CoInD's Shapes3D setting: every value is seen, and no two of three factors in their upper halves."""
 
 from pathlib import Path
 
@@ -7,23 +7,24 @@ import torch
 from compbench.board.papers import read
 from compbench.factors import identifiability
 from compbench.interfaces import TaskContext
-from compbench.tasks.shapes3d_composition import Settings, make_task
+from compbench.tasks.image_holdout import Settings
+from compbench.tasks.shapes3d_composition import make_task
 
 PAPERS = Path(__file__).parents[2] / "leaderboards" / "papers.csv"
 
 
-def test_half_of_the_objects_are_seen_and_each_value_is() -> None:
+def test_half_of_the_cells_are_seen_and_each_value_is() -> None:
     holdout = make_task().holdout
-    assert holdout.pattern_space.names == ("object hue", "scale", "shape")
+    assert holdout.pattern_space.names == ("wall hue", "object hue", "shape")
     found = identifiability(holdout.pattern_space.sizes, holdout.seen_cells)
-    assert (found.num_seen, found.num_cells, found.marginal_coverage) == (160, 320, (1.0, 1.0, 1.0))
+    assert (found.num_seen, found.num_cells, found.marginal_coverage) == (200, 400, (1.0, 1.0, 1.0))
     assert found.feasible
 
 
 def test_held_out_is_what_changes_two_halves_or_more() -> None:
     seen = set(make_task().holdout.seen_cells)
-    assert {(4, 3, 1), (9, 0, 0), (0, 7, 0), (0, 0, 3)} <= seen
-    assert not {(5, 4, 0), (5, 0, 2), (0, 4, 2), (9, 7, 3)} & seen
+    assert {(4, 4, 1), (9, 0, 0), (0, 9, 0), (0, 0, 3)} <= seen
+    assert not {(5, 5, 0), (5, 0, 2), (0, 5, 2), (9, 9, 3)} & seen
 
 
 def test_training_images_are_never_of_a_held_out_object(tmp_path: Path) -> None:
