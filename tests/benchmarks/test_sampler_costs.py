@@ -28,6 +28,7 @@ ROWS, STEPS, PARTICLES = 8, 6, 4
 SAMPLERS: dict[str, dict[str, Any]] = {
     "naive-ode": {},
     "slice-cfg": {},
+    "slice-not": {},
     "interval-cfg": {},
     "cfg-plus": {},
     "autoguidance": {},
