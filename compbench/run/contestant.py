@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from compbench.run.compiled_sampling import CompiledSampling
+    from compbench.flow.compiled_sampling import CompiledSampling
 
 COMPILE_FROM = 1_000
 """Steps of a fit from which compiling its network on a GPU pays: it takes a minute for a UNet that is not in the cache."""
@@ -178,7 +178,7 @@ class Contestant:
         return Fitted(shared=True)
 
     def _begin_sampling(self) -> None:
-        from compbench.run.compiled_sampling import compiled_sampling
+        from compbench.flow.compiled_sampling import compiled_sampling
 
         self._compiled = compiled_sampling(self.model, self.device)
 

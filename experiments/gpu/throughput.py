@@ -26,13 +26,13 @@ import torch
 from compbench import devices, profiling
 from compbench.context import NoCheckpoints
 from compbench.errors import Cancelled
+from compbench.flow.compiled_sampling import COMPILE_FROM, compiled_sampling
 from compbench.flow.low_rank import penalised_loss
 from compbench.flow.many import train_many
 from compbench.flow.silos import network
 from compbench.flow.stacked_silos import train_silos
 from compbench.interfaces import Context, Problem, Request, TaskContext
 from compbench.registry import Registry
-from compbench.run.compiled_sampling import COMPILE_FROM, compiled_sampling
 
 REGISTRY = Registry()
 STEPS = {"train": 10**6, "many": 3000, "silos": 3000, "sample": 1}

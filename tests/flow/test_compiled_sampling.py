@@ -17,11 +17,12 @@ from torch._dynamo.utils import counters
 from compbench import devices
 from compbench.check.tiny_problems import OBJECTS, PROBLEMS, ROWS
 from compbench.context import NoCheckpoints
+from compbench.flow import compiled_sampling
 from compbench.flow.compilation import HOW
+from compbench.flow.compiled_sampling import COMPILE_FROM, CompiledSampling, networks
 from compbench.interfaces import Context, Event, Method, Request
 from compbench.registry import Registry
-from compbench.run import compiled_sampling, referee
-from compbench.run.compiled_sampling import COMPILE_FROM, CompiledSampling, networks
+from compbench.run import referee
 from compbench.run.messages import WARM_UP
 from compbench.run.referee import CheckedSampler
 from compbench.run.runner import run
