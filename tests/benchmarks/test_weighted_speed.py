@@ -5,6 +5,7 @@ CPU time on one thread, as the issue's figures are; `extra_info` has the ratios.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -186,7 +187,9 @@ def test_cost_is_linear_in_particles_and_memory_is_bounded(benchmark) -> None:
 
     def probe(num_particles: int) -> tuple[float, float]:
         command = [sys.executable, "-c", PROBE, str(num_particles)]
-        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        here = Path(__file__).parent
+        env = {**os.environ, "PYTHONPATH": str(here.parent)}
+        found = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=True)
         seconds, mebibytes = map(float, found.stdout.split())
         return seconds / num_particles, mebibytes
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-from compbench.check.tiny_problems import BUDGET, PROBLEMS
+from compbench.check.tiny_problems import BUDGET, OBJECTS, PROBLEMS
 from compbench.context import NoCheckpoints
 from compbench.flow import compilation
 from compbench.flow.blocks import ResidualBlock
@@ -22,10 +22,10 @@ from compbench.registry import Registry
 CPU = torch.device("cpu")
 REGISTRY = Registry()
 METHODS = {entry.name: REGISTRY.load("methods", entry.name) for entry in REGISTRY.entries("methods")}
-TINY = {tiny.name: tiny for tiny in PROBLEMS}
+TINY = {tiny.name: tiny for tiny in (*PROBLEMS, OBJECTS)}
 CASES = [
     *((name, "silos", {}) for name, method in METHODS.items() if "vector" in method.kinds),
-    *((name, "bumps", {}) for name, method in METHODS.items() if method.kinds == ("image",)),
+    *((name, "objects" if "objects" in m.needs else "bumps", {}) for name, m in METHODS.items() if m.kinds == ("image",)),
     *(("low-rank", "bumps", {}), ("driftlite", "perturbation", {}), ("driftlite", "silos", {"experts": True})),
     *((name, "silos", {"local_ci": True}) for name in ("ddm", "fedflow", "dfd")),
 ]
@@ -42,9 +42,16 @@ SLOW = [
         for name, method in METHODS.items()
         if name in FIRST.values()
         for kind in ("image", "trajectory")
-        if kind in method.kinds and not method.oracle and name != "stripes"
+        if kind in method.kinds
+        and not method.oracle
+        and name not in ("stripes", "equivariant-decoder")
+        and "objects" not in method.needs
     ),
 ]
+
+MOSTLY = 0.995
+"""Share of the weights that end alike.  Not all: Adam divides a gradient by its own size, so a bias before a norm, whose
+gradient is rounding alone, goes its own way."""
 
 
 @pytest.fixture(autouse=True)
@@ -76,8 +83,9 @@ def check(name: str, kind: str, changes: dict[str, object]) -> None:
     assert ctx.notes["compiled"] == 1.0
     plain, ctx = fitted(METHODS[name], kind, changes, compile=False)
     assert ctx.notes.get("compiled") is None
-    for one, other in zip(found.state_dict().values(), plain.state_dict().values(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
+    pairs = list(zip(found.state_dict().values(), plain.state_dict().values(), strict=True))
+    close = torch.cat([torch.isclose(one, other, rtol=1e-2, atol=1e-3).flatten() for one, other in pairs])
+    assert close.float().mean() > MOSTLY
 
 
 @pytest.mark.parametrize(("name", "kind", "changes"), QUICK)

@@ -71,7 +71,9 @@ STRANGER_BUGS = {
     "time runs backwards while sampling": Bug("learns", KNOWN, STEP, STEP.replace("step /", "1 - step /")),
     "the path is followed against the velocity": Bug("learns", KNOWN, "x = x + (v_null", "x = x - (v_null"),
     "the path ends one step early": Bug("learns", KNOWN, LOOP, LOOP.replace("num_steps)", "num_steps - 1)")),
-    "steps are too short": Bug("learns", KNOWN, "(v_told - v_null)) / net.num_steps", "(v_told - v_null)) / (net.num_steps + 2)"),
+    "steps are too short": Bug(
+        "learns", KNOWN, "(v_codes - v_null)) / net.num_steps", "(v_codes - v_null)) / (net.num_steps + 2)"
+    ),
     "time is told in steps": Bug("learns", KNOWN, STEP, STEP.replace(" / net.num_steps,", " / 1.0,")),
     "noise and data are swapped on the path": Bug(
         "learns", KNOWN, "net((1 - at) * x0 + at * batch.x1", "net(at * x0 + (1 - at) * batch.x1"
