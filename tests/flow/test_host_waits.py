@@ -11,6 +11,7 @@ from support import stand_in
 from compbench.check.tiny_problems import BUDGET, OBJECTS, PROBLEMS, ROWS
 from compbench.context import NoCheckpoints
 from compbench.cost.loss_curves import LossCurves
+from compbench.errors import Refused
 from compbench.flow.independence import draw_one
 from compbench.flow.train import LOSS_WINDOW, train
 from compbench.flow.transfer import numbers, send
@@ -99,7 +100,11 @@ def test_no_step_of_a_method_waits_for_the_device(name: str, problem: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "problem"), [case for case in CASES if case not in SHORT])
 def test_no_step_of_a_method_waits_on_any_problem(name: str, problem: str) -> None:
-    assert waits_a_step(name, problem) == WAITS.get(name, (0, 0))
+    try:
+        found = waits_a_step(name, problem)
+    except Refused as error:
+        pytest.skip(f"the method refuses this problem: {error}")
+    assert found == WAITS.get(name, (0, 0))
 
 
 def test_curves_of_losses_are_read_where_the_loop_looks_at_them_and_nowhere_else() -> None:
