@@ -76,7 +76,7 @@ class CompiledSampling:
             return False
         torch.compiler.reset()  # of a network torch keeps eight shapes, the fit's among them
         # Constants lie on the device; in the graph they would be copied there at each call.
-        torch._dynamo.assume_constant_result(transfer.numbers.__wrapped__)  # type: ignore[no-untyped-call]
+        torch._dynamo.assume_constant_result(transfer.numbers.__wrapped__)
         how = self._how()
         for function, shapes in zip(self.functions, found, strict=True):
             function.choose(shapes, how)
