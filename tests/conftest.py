@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,15 @@ def played(shared: Path):
         if not kept.exists():
             kept.write_bytes(pickle.dumps(generate(range(2), 0, num_workers=2)))
     return pickle.loads(kept.read_bytes())
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """torch's compiler as in a new process: nothing compiled, nothing counted."""
+    import torch
+    from torch._dynamo.utils import counters
+
+    torch.compiler.reset()
+    counters.clear()
+    yield
+    torch.compiler.reset()

@@ -19,6 +19,8 @@ from compbench.flow.train import train
 from compbench.interfaces import Batch, Context, Method
 from compbench.registry import Registry
 
+pytestmark = pytest.mark.usefixtures("forgotten")
+
 CPU = torch.device("cpu")
 REGISTRY = Registry()
 METHODS = {entry.name: REGISTRY.load("methods", entry.name) for entry in REGISTRY.entries("methods")}
@@ -52,14 +54,6 @@ SLOW = [
 MOSTLY = 0.995
 """Share of the weights that end alike.  Not all: Adam divides a gradient by its own size, so a bias before a norm, whose
 gradient is rounding alone, goes its own way."""
-
-
-@pytest.fixture(autouse=True)
-def forgotten():
-    torch.compiler.reset()
-    counters.clear()
-    yield
-    torch.compiler.reset()
 
 
 def context(*, compile: bool = True, device: torch.device = CPU) -> Context:

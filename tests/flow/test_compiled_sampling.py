@@ -28,6 +28,8 @@ from compbench.run.referee import CheckedSampler
 from compbench.run.runner import run
 from compbench.schemas import RunRequest
 
+pytestmark = pytest.mark.usefixtures("forgotten")
+
 CPU = torch.device("cpu")
 REGISTRY = Registry()
 METHODS = {entry.name: REGISTRY.load("methods", entry.name) for entry in REGISTRY.entries("methods")}
@@ -47,14 +49,6 @@ DECODERS = {"stripes", *(name for name in METHODS if name.endswith("-decoder"))}
 """They are called once a request, at a condition: nothing to compile."""
 GRAPHS = {"ddm": 2, "dfd": 2, "dcfm-a": 2, "mcmc": 2}
 """Experts and a router are two, and so are points and proposals of Markov chains; all others have one graph."""
-
-
-@pytest.fixture(autouse=True)
-def forgotten():
-    torch.compiler.reset()
-    counters.clear()
-    yield
-    torch.compiler.reset()
 
 
 def on_a_cpu() -> Mapping[str, Any]:
