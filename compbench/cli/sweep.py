@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--method", "methods", default="", help="Names or patterns: factored,mono or 'f*'.")
+@click.option("--method", "methods", default="", help="Names or patterns: factored,mono or 'f*'; '*,!example' leaves one out.")
 @click.option("--task", "tasks", default="", help="Names or patterns: 'shapes3d-*'.")
 @click.option("--file", default="", metavar="NAME", help="Grids of a sweep file instead: FILE.toml, or one that is shipped.")
 @click.option("--chain", is_flag=True, help="Runs of a method follow each other in the same processes: start-up is paid once.")

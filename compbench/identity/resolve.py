@@ -56,8 +56,11 @@ def settings_of(request: RunRequest, method: Method) -> MethodSettings:
 
 def why_not(method: Method, task: Task) -> str:
     """Why a method cannot work on a task, in one sentence; "" where it can.  Nothing is trained or opened to know it."""
-    needs: tuple[Need, ...] = (*method.needs, "scores") if method.oracle else method.needs
+    implied: dict[Need, bool] = {"scores": method.oracle, "silos": not method.pools_silos}
+    needs = (*method.needs, *(need for need, implies in implied.items() if implies))
     lacking = next((NEEDS[need] for need in needs if task.lacks(need)), "")
+    if method.negates and not task.negates:
+        lacking = "the task excludes no value, and without a NOT the method is its plain form"
     if task.negates and not method.negates:
         lacking = "the task asks for any value but one, and the method has no such NOT"
     if task.event.kind not in method.kinds:

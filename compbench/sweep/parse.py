@@ -68,11 +68,17 @@ def parse_lists(words: Sequence[str]) -> dict[str, list[Json]]:
 
 
 def names(kind: Kind, words: str, files: Sequence[Path]) -> list[str]:
-    """Names of a kind that a comma-separated list of names and shell patterns means, in the registry's order."""
+    """Names of a kind that a comma-separated list of names and shell patterns means, in the registry's order.
+
+    A name or pattern after "!" leaves out what it matches, of all that stands before it.
+    """
     registry = Registry(tuple(files))
     known = registry.names(kind)
     chosen: list[str] = []
     for word in words.split(","):
+        if word.startswith("!"):
+            chosen = [name for name in chosen if not fnmatch.fnmatchcase(name, word[1:])]
+            continue
         if any(mark in word for mark in "*?["):
             matching = fnmatch.filter(known, word)
             if not matching:

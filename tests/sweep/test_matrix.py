@@ -24,6 +24,8 @@ def why(method: str, task: str) -> str:
         ("cfg-plus", "blobs-noniid", "gmm-id", "null"),
         ("coind", "bump-corner", "rotation", "pairs"),
         ("soup", "blobs-noniid", "gmm-id", "silos"),
+        ("dcfm-b", "cmnist-iid", "bump-corner", "silos"),  # does not pool, so it is for silos without saying so
+        ("centralised", "planning-iid", "shapes3d-heavy", "silos"),
         ("anchored", "gmm-id", "shapes3d-heavy", "anchors"),
     ],
 )
@@ -34,6 +36,12 @@ def test_a_method_works_where_its_need_is_met(method: str, good: str, bad: str, 
 
 def test_the_kind_of_samples_is_told_first() -> None:
     assert why("stripes", "blobs-iid").endswith("it makes image samples, asked for is the kind vector.")
+
+
+def test_a_not_that_no_one_asks_for_adds_no_row() -> None:
+    assert why("slice-not", "cmnist-not") == ""
+    assert why("slice-not", "cmnist-iid").endswith("excludes no value, and without a NOT the method is its plain form.")
+    assert why("slice-cfg", "cmnist-not").endswith("the method has no such NOT.")
 
 
 def test_the_matrix_has_every_pair_and_only_real_reasons() -> None:

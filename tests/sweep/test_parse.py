@@ -29,6 +29,14 @@ def test_lists_are_axes_and_brackets_stay_together() -> None:
             parse_lists(wrong)
 
 
+def test_names_after_a_mark_are_left_out_of_those_before() -> None:
+    every = names("methods", "*", ())
+    assert names("methods", "*,!example", ()) == [name for name in every if name != "example"]
+    assert names("methods", "dcfm-*,!*-a", ()) == ["dcfm-b"]
+    assert names("methods", "!mono,mono", ()) == ["mono"]
+    assert names("methods", "mono,!not-installed", ()) == ["mono"]
+
+
 def test_names_follow_patterns_and_refuse_what_matches_nothing() -> None:
     assert names("tasks", "shapes3d-*", ()) == [
         "shapes3d-composition",

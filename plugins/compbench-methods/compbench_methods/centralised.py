@@ -38,5 +38,6 @@ def compbench_methods() -> tuple[Method, ...]:
             sample=sample_network,
             build=network,
             evaluations=evaluations_of_network,
+            needs=("silos",),
         ),
     )
