@@ -32,6 +32,7 @@ def older_code(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
 
 
 def _place(record: Record, part: str) -> tuple[str, ...]:
-    """Within what a part must be the same.  Which parts of ours a method uses may depend on the task (`core`)."""
+    """Within what a part must be the same: which parts of ours a method uses may depend on the task (`core`), and what only
+    GPUs run is no part of a CPU's record."""
     own = () if part in OF_THE_TASK else (record.spec.method, record.plugin.distribution)
-    return part, record.spec.task, *own
+    return part, record.spec.task, "cpu" if record.spec.device_class == "cpu" else "gpu", *own

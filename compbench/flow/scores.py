@@ -6,11 +6,13 @@ From noise networks of a few sources, from velocity networks on the linear path,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from compbench.devices import on_gpu
 from compbench.factors import NULL, Weighted
 from compbench.flow.compose import around_null, stacked
 from compbench.flow.noise import NoiseNet
@@ -153,10 +155,22 @@ def of_noise_net(net: NoiseNet, path: GaussianPath, members: Sequence[Weighted])
     sources = [net.position(tuple(member.condition[0].tolist())) for member in members]
 
     def scores(x: Tensor, t: float) -> Tensor:
+        if on_gpu(x.device):
+            return net.at_sources(x.flatten(1), t, sources).view(len(sources), *x.shape) / -sigma_at(path, t)
         sigma = float(path.at(torch.tensor(t, dtype=torch.float64)).sigma)
         return net.at_sources(x.flatten(1), t, sources).view(len(sources), *x.shape) / -sigma
 
     return Members.of(scores, [member.weight for member in members])
+
+
+def sigma_at(path: GaussianPath, t: float) -> float:
+    """sigma_t, in float64, from a table of the times that were asked for: a GPU's kernels would wait for it at each step."""
+    return _sigma(type(path), tuple(sorted(vars(path).items())), t)
+
+
+@lru_cache(maxsize=4096)
+def _sigma(kind: type[GaussianPath], arguments: tuple[tuple[str, float], ...], t: float) -> float:
+    return float(kind(**dict(arguments)).at(torch.tensor(t, dtype=torch.float64)).sigma)
 
 
 def of_velocity_net(net: Callable[..., Tensor], members: Sequence[Weighted]) -> Members:

@@ -133,6 +133,6 @@ def _children_cpu() -> float:
 def _spec(cell: Cell, first: dict[str, Any], side: Side) -> tuple[RunSpec, str]:
     """The spec of the runs that this is the cost of, of seed 0 and without metrics; and the commit of our code."""
     request = RunRequest(task=cell.task, method=cell.method, plugins=tuple(map(str, side.plugins)), home=str(side.home))
-    digest, code = origin_of(request, Registry(side.plugins), first["metrics"])
+    digest, code = origin_of(request, Registry(side.plugins), first["metrics"], first["spec"]["device_class"])
     spec = RunSpec(task=cell.task, method=cell.method, preset=cell.preset, code=digest, seed=0, **first["spec"])
     return spec, code.compbench.commit

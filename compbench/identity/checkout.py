@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 import compbench
 from compbench.errors import CompbenchError
-from compbench.identity.meaning import code_of, meaning
+from compbench.identity.meaning import CPU, code_of, meaning
 from compbench.registry import Registry
 from compbench.schemas import Checkout, Code, Plugin, RunRequest
 
@@ -38,21 +38,21 @@ def checkout_of(file: Path) -> Checkout:
     return Checkout(commit=commit, clean=all(line.startswith("#") for line in said))
 
 
-def origin_of(request: RunRequest, registry: Registry, metrics: Iterable[str]) -> tuple[str, Code]:
-    """(hash of all code that a request runs, its parts and commits), as this process finds it.
+def origin_of(request: RunRequest, registry: Registry, metrics: Iterable[str], device_class: str) -> tuple[str, Code]:
+    """(hash of all code that a request runs on a class of devices, its parts and commits), as this process finds it.
 
     Raises:
         CompbenchError: a source file that cannot be read or parsed.
     """
-    code = code_of(registry, method=request.method, task=request.task, metrics=metrics)
+    code = code_of(registry, method=request.method, task=request.task, metrics=metrics, device_class=device_class)
     file = registry.entry("methods", request.method).file
     own, plugin = checkout_of(Path(compbench.__file__)), checkout_of(file) if file else Checkout()
     return code.digest, Code(parts=code.parts, compbench=own, plugin=plugin)
 
 
-def task_origin(request: RunRequest, registry: Registry, metrics: Iterable[str]) -> tuple[str, Code]:
+def task_origin(request: RunRequest, registry: Registry, metrics: Iterable[str], device_class: str) -> tuple[str, Code]:
     """The same of a task and its metrics alone: there is no method."""
-    code = code_of(registry, method="", task=request.task, metrics=metrics)
+    code = code_of(registry, method="", task=request.task, metrics=metrics, device_class=device_class)
     return code.digest, Code(parts=code.parts, compbench=checkout_of(Path(compbench.__file__)))
 
 
@@ -70,15 +70,15 @@ def plugin_of(request: RunRequest, registry: Registry) -> Plugin:
         raise CompbenchError(f"the plugin of '{request.method}' cannot be read: {str(error)[:300]}.") from error
 
 
-def scope_of(request: RunRequest, registry: Registry) -> str:
-    """Hash of the code that a shared fit may run: the task's, and that of all methods of the request's distribution.
+def scope_of(request: RunRequest, registry: Registry, device_class: str) -> str:
+    """Hash of the code that a shared fit may run there: the task's, and that of all methods of the request's distribution.
 
     Fits are shared among these methods and with no one else.
     """
     own = registry.entry("methods", request.method)
     siblings = [entry for entry in registry.entries("methods") if entry.distribution == own.distribution and not entry.problem]
     task = registry.entry("tasks", request.task)
-    code = meaning(("task", task), *(("method", entry) for entry in siblings))
+    code = meaning(("task", task), *(("method", entry) for entry in siblings), gpu=device_class != CPU)
     return hashlib.sha256(f"{own.distribution} {code.digest}".encode()).hexdigest()
 
 

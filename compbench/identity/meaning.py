@@ -13,6 +13,9 @@ What only reports counts for nothing either: the statement `ctx.watch(...)` wher
 arguments are names, attributes, constants and arithmetic of these.  With a call or an assignment in its arguments it counts,
 and so does any use of its value.
 
+What only a GPU runs counts in records of GPUs alone: the statement `if on_gpu(device): ...` without an else, where `on_gpu` is
+that of `compbench.devices`.
+
 Sources are only parsed, never imported, so the parent process can do it.
 """
 
@@ -46,6 +49,9 @@ RUNNERS = ("compbench.run.worker", "compbench.run.runner", "compbench.context", 
 PARTS = {"flow": "flow", "tasks": "task", "data": "data", "metrics": "metrics"}
 """Folder below `compbench` -> the part of the code that it is reported as; what lies elsewhere is "core"."""
 
+CPU = "cpu"
+"""The device class of all CPUs (`compbench.devices.device_class`)."""
+
 SCHEME = "meaning 1"
 """Goes up when the same code gets another hash."""
 
@@ -76,8 +82,13 @@ class DefinitionHashes(NamedTuple):
     onwards: tuple[Target, ...]
 
 
-def code_of(registry: Registry, *, method: str, task: str, metrics: Iterable[str]) -> Code:
+def code_of(registry: Registry, *, method: str, task: str, metrics: Iterable[str], device_class: str = CPU) -> Code:
     """The code of a method on a task that scores by some metrics; without a method ("") that of the task and the metrics.
+
+    Args:
+        registry: finds the source files.
+        method, task, metrics: names.
+        device_class: what the run is on, as its spec says it ("cpu", or a GPU's name).
 
     Raises:
         CompbenchError: an unknown name, or a file that cannot be read or parsed.
@@ -86,15 +97,17 @@ def code_of(registry: Registry, *, method: str, task: str, metrics: Iterable[str
     scoring = [registry.entry("metrics", name) for name in sorted(set(metrics) & known)]
     roots = [("method", registry.entry("methods", method))] if method else []
     roots.append(("task", registry.entry("tasks", task)))
-    return meaning(*roots, *(("metrics", entry) for entry in scoring))
+    return meaning(*roots, *(("metrics", entry) for entry in scoring), gpu=device_class != CPU)
 
 
-def meaning(*roots: tuple[str, Entry]) -> Code:
+def meaning(*roots: tuple[str, Entry], gpu: bool = True) -> Code:
     """The code that some entries' files depend on; each comes with the part that its own package is reported as.
+
+    Without `gpu`, what a CPU runs of it.
 
     All of a method's file counts.  Of tasks and metrics, many of which share a file, what their hook leads to does.
     """
-    sources = _Sources([entry for _, entry in roots])
+    sources = _Sources([entry for _, entry in roots], gpu=gpu)
     linked: set[str] = set()
     own: dict[str, set[str]] = {}
     for part, entry in roots:
@@ -151,7 +164,8 @@ def differing(record: Record, registry: Registry) -> tuple[str, ...]:
     """
     spec = record.spec
     method = "" if record.samples_only and not record.plugin.distribution else spec.method
-    return differing_from(record, code_of(registry, method=method, task=spec.task, metrics=spec.metrics))
+    today = code_of(registry, method=method, task=spec.task, metrics=spec.metrics, device_class=spec.device_class)
+    return differing_from(record, today)
 
 
 def differing_from(record: Record, today: Code) -> tuple[str, ...]:
@@ -180,8 +194,8 @@ def _digest(hashes: Iterable[str], *, in_order: bool = False) -> str:
 class _Sources:
     """The source files of compbench and of some plugins' packages, by dotted module name."""
 
-    def __init__(self, entries: Iterable[Entry], left_out: frozenset[str] = HARNESS) -> None:
-        self._left_out = left_out
+    def __init__(self, entries: Iterable[Entry], left_out: frozenset[str] = HARNESS, *, gpu: bool = True) -> None:
+        self._left_out, self._gpu = left_out, gpu
         self._roots = {"compbench": Path(compbench.__file__).parents[1]}
         self._files: dict[str, Path] = {}
         for entry in entries:
@@ -234,7 +248,7 @@ class _Sources:
     def _local(self, target: Target) -> tuple[str, tuple[Chain, ...]]:
         module = self._module(target.module)
         assert module is not None
-        return module.local(target.name)
+        return module.local(target.name, gpu=self._gpu)
 
     def _resolved(self, chain: Chain) -> tuple[list[Target], str]:
         """The definitions of ours that a dotted name stands for, and what is left of it: all, of another's library."""

@@ -21,6 +21,9 @@ REPORTS = ("ctx", "watch")
 """A function's argument, and its method that only reports: as a statement with plain arguments it computes nothing."""
 PLAIN = (ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
 
+GPU_ONLY: Chain = ("compbench.devices", ("on_gpu",))
+"""The function whose answer is no on a CPU: `if on_gpu(device): ...` is left out of what a CPU runs."""
+
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -46,15 +49,15 @@ class Module:
         self.name, self.package = name, package
         self.definitions: dict[str, list[ast.stmt]] = {}
         self.imports: dict[str, Chain] = {}
-        self._local: dict[str, tuple[str, tuple[Chain, ...]]] = {}
+        self._local: dict[tuple[str, bool], tuple[str, tuple[Chain, ...]]] = {}
 
-    def local(self, name: str) -> tuple[str, tuple[Chain, ...]]:
-        """(hash of a definition's own text, what it refers to in order of appearance)."""
-        if name not in self._local:
-            writer = _Writer(self)
+    def local(self, name: str, *, gpu: bool = True) -> tuple[str, tuple[Chain, ...]]:
+        """(hash of a definition's own text, what it refers to in order of appearance), with what only a GPU runs or without."""
+        if (name, gpu) not in self._local:
+            writer = _Writer(self, gpu=gpu)
             text = "\n".join(writer.statements(self.definitions.get(name, [])))
-            self._local[name] = hashlib.sha256(text.encode()).hexdigest(), tuple(writer.chains)
-        return self._local[name]
+            self._local[name, gpu] = hashlib.sha256(text.encode()).hexdigest(), tuple(writer.chains)
+        return self._local[name, gpu]
 
     def absolute(self, node: ast.ImportFrom) -> str:
         """The module that an import names; relative ones begin at the package."""
@@ -179,8 +182,8 @@ class _Writer:
     A name that comes from elsewhere is written as a number, wherever it comes from; what it stands for, `chains` says.
     """
 
-    def __init__(self, module: Module) -> None:
-        self.module = module
+    def __init__(self, module: Module, *, gpu: bool) -> None:
+        self.module, self.gpu = module, gpu
         self.chains: list[Chain] = []
         self._scopes: list[tuple[set[str], Mapping[str, Chain]]] = []
         self._reporting = [False]  # whether the function around was given what reports, and no other under its name
@@ -191,6 +194,8 @@ class _Writer:
             if _is_text(statement) or isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass | ast.Global):
                 continue
             if self._reporting[-1] and _only_reports(statement):
+                continue
+            if not self.gpu and self._is_for_gpus(statement):
                 continue
             if isinstance(statement, ast.AnnAssign) and self._scopes:  # in a function, an annotation does nothing
                 if statement.value is not None:
@@ -243,22 +248,38 @@ class _Writer:
         self._scopes.pop()
         return f"{type(node).__name__}({getattr(node, 'name', '')},{names},[{','.join(around)}],[{','.join(inside)}])"
 
+    def _is_for_gpus(self, node: ast.stmt) -> bool:
+        """Whether a statement is `if on_gpu(device): ...` without an else, of a name or an attribute."""
+        test = node.test if isinstance(node, ast.If) and not node.orelse else None
+        if not isinstance(test, ast.Call) or len(test.args) != 1 or test.keywords or not _dotted(test.args[0]):
+            return False
+        return self._stands_for(_dotted(test.func)) == GPU_ONLY
+
     def _name(self, parts: list[str]) -> str:
+        chain = self._stands_for(parts)
+        if chain is None:
+            return ".".join(parts)
+        self.chains.append(chain)
+        return f"@{len(self.chains)}"
+
+    def _stands_for(self, parts: list[str]) -> Chain | None:
+        """What a dotted name comes from, if it is of this module's top or imported; None for a function's own and builtins."""
+        if not parts:
+            return None
         for own, imported in reversed(self._scopes):
             if parts[0] in imported:
-                return self._reference(imported[parts[0]], parts)
+                return self._further(imported[parts[0]], parts)
             if parts[0] in own:
-                return ".".join(parts)
+                return None
         if parts[0] in self.module.definitions:
-            return self._reference((self.module.name, (parts[0],)), parts)
+            return self.module.name, tuple(parts)
         if parts[0] in self.module.imports:
-            return self._reference(self.module.imports[parts[0]], parts)
-        return ".".join(parts)
+            return self._further(self.module.imports[parts[0]], parts)
+        return None
 
-    def _reference(self, origin: Chain, parts: list[str]) -> str:
+    def _further(self, origin: Chain, parts: list[str]) -> Chain:
         start, further = origin
-        self.chains.append((start, (*further, *parts[1:])))
-        return f"@{len(self.chains)}"
+        return start, (*further, *parts[1:])
 
 
 def _dotted(node: ast.AST) -> list[str]:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compbench.devices import on_gpu
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Metric, SamplePair, Value
 
 if TYPE_CHECKING:
     import numpy
+    from torch import Tensor
 
     from compbench.metrics.manifold import PrecisionRecall
 
@@ -49,6 +51,21 @@ def kid(pair: SamplePair, generator: numpy.random.Generator) -> Value:
 
     real = pair.features("judge", "real")
     scale = float((real**2).mean()) ** 0.5  # a judge's features have any scale, and the kernel is cubic
+    if on_gpu(pair.real.device):
+        from compbench.metrics import device_distances
+
+        return Value(
+            *(
+                device_distances.kid(
+                    _on_device(pair, "real") / scale,
+                    _on_device(pair, which) / scale,
+                    num_subsets=KID_SUBSETS,
+                    subset_size=KID_SIZE,
+                    generator=generator,
+                ).mean
+                for which in ("generated", "floor")
+            )
+        )
     return Value(
         *(
             kernel_distance(
@@ -76,7 +93,18 @@ def recall(pair: SamplePair, generator: numpy.random.Generator) -> Value:
 def _near(pair: SamplePair, which: str) -> PrecisionRecall:
     from compbench.metrics.manifold import precision_recall
 
+    if on_gpu(pair.real.device):
+        from compbench.metrics import device_distances
+
+        return device_distances.precision_recall(_on_device(pair, "real"), _on_device(pair, which))
     return precision_recall(pair.features("judge", "real"), pair.features("judge", which))
+
+
+def _on_device(pair: SamplePair, which: str) -> Tensor:
+    """The judge's features, where the real images are."""
+    import torch
+
+    return torch.from_numpy(pair.features("judge", which)).to(pair.real.device)
 
 
 @hookimpl

@@ -218,7 +218,9 @@ class Attempt:
         if stops or opened.fit is None:
             self.pair.ask(Fit(stops=stops), Fitted)
             return None
-        place = SharedFit(self.home.cache, opened.fit, scope_of(self.request, self.registry), self.pair.alarm)
+        place = SharedFit(
+            self.home.cache, opened.fit, scope_of(self.request, self.registry, self.spec.device_class), self.pair.alarm
+        )
         with place.lock:
             cost, start = place.cost(), time.monotonic()
             fitted = self.pair.ask(Fit(shared=str(place.path) if cost else "", cost=cost), Fitted)
@@ -330,7 +332,7 @@ class Attempt:
             )
         if (contestant.budget, contestant.task_settings) != (referee.budget, referee.task_settings):
             raise CompbenchError(f"'{request.method}' resolves the task or its budget otherwise than the referee does.")
-        digest, self.code = self.origin_of(request, self.registry, referee.metrics)
+        digest, self.code = self.origin_of(request, self.registry, referee.metrics, referee.device_class)
         asked = {name: getattr(request, name) for name in ("task", "method", "preset", "seed")}
         names = ("task_version", "task_settings", "budget", "budget_changed", "device_class", "precision", "metrics")
         found = {name: getattr(referee, name) for name in names}

@@ -11,12 +11,12 @@ from compbench.board.render_csv import to_csv
 from compbench.schemas import Code, Environment, Record
 
 
-def made(day: int, seed: int, *, threads: int = 2, method: str = "factored", **parts: str) -> Record:
+def made(day: int, seed: int, *, threads: int = 2, method: str = "factored", device_class: str = "cpu", **parts: str) -> Record:
     hashed = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in parts.items()}
     code = hashlib.sha256(repr(parts).encode()).hexdigest()
     environment = Environment(compbench="0.2", python="3.12", threads=threads)
     more = {"code": Code(parts=hashed), "started": f"2026-01-{day:02d}", "environment": environment}
-    return record(score(value=0.5), seed=seed, method=method, code=code, more=more)
+    return record(score(value=0.5), seed=seed, method=method, device_class=device_class, code=code, more=more)
 
 
 def test_the_newest_code_is_not_older_and_what_changed_since_is_named() -> None:
@@ -30,6 +30,13 @@ def test_the_tasks_parts_are_compared_across_methods_and_the_others_within() -> 
     old = made(1, 0, flow="a", task="a")
     other = made(2, 0, method="mono", flow="b", task="b")
     assert older_code([old, other]) == {old.name: ("task",)}
+
+
+def test_what_gpus_run_is_not_compared_with_what_cpus_run() -> None:
+    old, new = made(1, 0, flow="a", task="a"), made(2, 0, flow="b", task="b", device_class="NVIDIA H100 80GB HBM3")
+    assert older_code([old, new]) == {}
+    newer = made(3, 1, flow="c", task="b", device_class="NVIDIA H200")
+    assert older_code([old, new, newer]) == {new.name: ("flow",)}
 
 
 def test_a_record_that_says_no_parts_is_older() -> None:

@@ -1,7 +1,10 @@
+import pytest
 import torch
 
 from compbench.factors import NULL
-from compbench.flow.path import LinearPath, velocity_to_score
+from compbench.flow import scores
+from compbench.flow.noise import NoiseNet
+from compbench.flow.path import LinearPath, VariancePreservingPath, velocity_to_score
 from compbench.flow.scores import around_base, composition, like_conditions, of_velocity_net
 
 
@@ -30,6 +33,28 @@ def test_weights_of_any_perturbation_sum_to_one() -> None:
 def test_without_a_base_composition_is_around_null() -> None:
     found = as_lists(composition(torch.tensor([[2, 1]]), (), (1.0, 1.0)))
     assert found == [(-1.0, [[NULL, NULL]]), (1.0, [[2, NULL]]), (1.0, [[NULL, 1]])]
+
+
+def test_sigma_comes_from_a_table_of_each_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [0.25, 0.5, 1 / 3]
+    for path in (LinearPath(), VariancePreservingPath(), VariancePreservingPath(0.2, 10.0)):
+        expected = [float(path.at(torch.tensor(t, dtype=torch.float64)).sigma) for t in times]
+        assert [scores.sigma_at(path, t) for t in times] == expected
+    with monkeypatch.context() as patch:
+        patch.setattr(VariancePreservingPath, "at", lambda self, t: pytest.fail("worked out twice"))
+        assert scores.sigma_at(VariancePreservingPath(0.2, 10.0), 0.5) != scores.sigma_at(VariancePreservingPath(), 0.5)
+
+
+def test_scores_of_a_noise_network_are_the_same_by_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = NoiseNet(2, ((0, 0), (1, 0), (0, 1)), width=8, experts=False, sample_steps=4)
+    members = scores.of_noise_net(net, VariancePreservingPath(), composition(torch.tensor([[1, 1]]), (0, 0), (1.0, 1.0)))
+    x = torch.randn(1, 5, 2)
+    with torch.no_grad():
+        plain = members.composed(x, 0.3)
+        monkeypatch.setattr(scores, "on_gpu", lambda device: True)
+        by_table = members.composed(x, 0.3)
+    assert torch.equal(plain.score, by_table.score)
+    assert torch.equal(plain.gap, by_table.gap)
 
 
 def test_like_conditions_are_found_wherever_they_stand() -> None:

@@ -269,6 +269,87 @@ def test_only_what_a_function_is_given_reports(source: str) -> None:
     assert parse(source, "m").local(name)[0] != parse(other, "m").local(name)[0]
 
 
+DISTANCE = """from compbench.devices import on_gpu
+
+
+def fast(x):
+    return FAST
+
+
+def distance(x):
+    total = 0
+    TEST
+        from torch import cdist
+
+        return fast(cdist(x, x))
+    return total
+"""
+
+
+def distance(test: str, *, gpu: bool, fast: str = "x", source: str = DISTANCE) -> tuple[str, object]:
+    return parse(source.replace("TEST", test).replace("FAST", fast), "m").local("distance", gpu=gpu)
+
+
+@pytest.mark.parametrize("test", ["if on_gpu(x):", "if on_gpu(x.device):"])
+def test_what_only_a_gpu_runs_counts_on_gpus_alone(test: str) -> None:
+    plain = parse("def distance(x):\n    total = 0\n    return total\n", "m").local("distance")
+    assert distance(test, gpu=False) == plain
+    assert distance(test, gpu=True) != plain
+    assert ("m", ("fast",)) in distance(test, gpu=True)[1]
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "if not on_gpu(x):",
+        "if on_gpu(x) or total:",
+        "if on_gpu(x) == total:",
+        "if on_gpu(x, x):",
+        "if on_gpu(device=x):",
+        "if on_gpu(fast(x)):",
+        "if on_gpu(x[0]):",
+        "if fast(x):",
+        "while on_gpu(x):",
+        "if on_gpu(x):\n        total = 1\n    else:",
+        "if on_gpu(x):\n        total = 1\n    elif total:",
+    ],
+)
+def test_what_a_cpu_may_run_counts_on_cpus_too(test: str) -> None:
+    plain = parse("def distance(x):\n    total = 0\n    return total\n", "m").local("distance")
+    assert distance(test, gpu=False) == distance(test, gpu=True) != plain
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "from other.devices import on_gpu",
+        "def on_gpu(x):\n    return True",
+        "from compbench.devices import on_gpu\n\non_gpu = bool",
+        "from compbench.devices import device_class as on_gpu",
+    ],
+)
+def test_another_function_of_that_name_is_no_question_about_gpus(head: str) -> None:
+    source = DISTANCE.replace("from compbench.devices import on_gpu", head)
+    plain = parse("def distance(x):\n    total = 0\n    return total\n", "m").local("distance")
+    assert distance("if on_gpu(x):", gpu=False, source=source) != plain
+    bound = DISTANCE.replace("    total = 0", "    on_gpu = total = 0")
+    assert distance("if on_gpu(x):", gpu=False, source=bound)[0] == distance("if on_gpu(x):", gpu=True, source=bound)[0]
+
+
+def test_a_way_for_gpus_is_no_part_of_a_cpus_record(house: House, original: Code) -> None:
+    def code(device_class: str) -> Code:
+        registry = SimpleNamespace(entry=house.entry, names=lambda kind: METRICS)
+        return code_of(registry, method="mono", task="gauss2d-fact-id", metrics=METRICS, device_class=device_class)
+
+    before = code("NVIDIA H100 80GB HBM3")
+    way = "from compbench.devices import on_gpu\n\n    if on_gpu(x.device):\n        return 0.0\n    total = 0.0\n"
+    house.edit("compbench/metrics/transport.py", lambda source: source.replace("total = 0.0\n", way))
+    assert code("cpu") == original
+    after = code("NVIDIA H100 80GB HBM3")
+    assert {name for name in before.parts if after.parts[name] != before.parts[name]} == {"metrics"}
+    assert after.digest != before.digest
+
+
 def test_a_text_that_a_lambda_returns_is_no_docstring() -> None:
     one, other = (parse(f"f = lambda: '{text}'", "m").local("f")[0] for text in ("seen", "heldout"))
     assert one != other
