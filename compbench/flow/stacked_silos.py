@@ -2,8 +2,9 @@
 
     theta_a <- AdamW(theta_a, grad (L_FM + lambda L_CI)(theta_a, batch_a)),   a = 1 ... n
 
-`silos.first_stage` trains the same weights, up to the order of sums, one silo after the other.  No method uses this: it needs the
-batches of all silos at one place, and a federation lends one silo at a time.  `experiments/gpu/throughput.py` measures both.
+`silos.first_stage` trains the same weights, up to the order of sums, one silo after the other.  No method uses this: it keeps no
+checkpoints, it needs the batches of all silos at one place, and that it pays is not known: two silos gain nothing on a CPU.
+`experiments/gpu/throughput.py` measures both.
 """
 
 from __future__ import annotations

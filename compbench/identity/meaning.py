@@ -13,8 +13,8 @@ What only reports counts for nothing either: the statement `ctx.watch(...)` wher
 arguments are names, attributes, constants and arithmetic of these.  With a call or an assignment in its arguments it counts,
 and so does any use of its value.
 
-What only a GPU runs counts in records of GPUs alone: the statement `if on_gpu(device): ...` without an else, where `on_gpu` is
-that of `compbench.devices`.
+What only a GPU runs counts in records of GPUs alone: the statement `if on_gpu(device): ...`, or `if on_gpu(device) and ...:`,
+without an else, where `on_gpu` is that of `compbench.devices`.
 
 Sources are only parsed, never imported, so the parent process can do it.
 """

@@ -249,8 +249,10 @@ class _Writer:
         return f"{type(node).__name__}({getattr(node, 'name', '')},{names},[{','.join(around)}],[{','.join(inside)}])"
 
     def _is_for_gpus(self, node: ast.stmt) -> bool:
-        """Whether a statement is `if on_gpu(device): ...` without an else, of a name or an attribute."""
+        """Whether a statement is `if on_gpu(device): ...` without an else, of a name or an attribute; `and` may follow."""
         test = node.test if isinstance(node, ast.If) and not node.orelse else None
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            test = test.values[0]
         if not isinstance(test, ast.Call) or len(test.args) != 1 or test.keywords or not _dotted(test.args[0]):
             return False
         return self._stands_for(_dotted(test.func)) == GPU_ONLY

@@ -290,7 +290,7 @@ def distance(test: str, *, gpu: bool, fast: str = "x", source: str = DISTANCE) -
     return parse(source.replace("TEST", test).replace("FAST", fast), "m").local("distance", gpu=gpu)
 
 
-@pytest.mark.parametrize("test", ["if on_gpu(x):", "if on_gpu(x.device):"])
+@pytest.mark.parametrize("test", ["if on_gpu(x):", "if on_gpu(x.device):", "if on_gpu(x) and fast(x) > total:"])
 def test_what_only_a_gpu_runs_counts_on_gpus_alone(test: str) -> None:
     plain = parse("def distance(x):\n    total = 0\n    return total\n", "m").local("distance")
     assert distance(test, gpu=False) == plain
@@ -303,6 +303,8 @@ def test_what_only_a_gpu_runs_counts_on_gpus_alone(test: str) -> None:
     [
         "if not on_gpu(x):",
         "if on_gpu(x) or total:",
+        "if total and on_gpu(x):",
+        "if on_gpu(x) and total or total:",
         "if on_gpu(x) == total:",
         "if on_gpu(x, x):",
         "if on_gpu(device=x):",
