@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 
 from compbench import devices, profiling
@@ -31,20 +32,25 @@ from compbench.flow.low_rank import penalised_loss
 from compbench.flow.many import train_many
 from compbench.flow.silos import network
 from compbench.flow.stacked_silos import train_silos
-from compbench.interfaces import Context, Problem, Request, TaskContext
+from compbench.interfaces import Context, Problem, Request, SamplePair, TaskContext
+from compbench.metrics.image import kid, precision, recall
 from compbench.registry import Registry
 
 REGISTRY = Registry()
-STEPS = {"train": 10**6, "many": 3000, "silos": 3000, "sample": 1}
+STEPS = {"train": 10**6, "many": 3000, "silos": 3000, "sample": 1, "distances": 1, "host distances": 1}
 """Steps of a fit; where many networks are trained at once, all rows of their batches are drawn before the first."""
+
+FEATURES = 256
+"""Numbers of a judge's features, of which distances are taken."""
 
 WINDOW = 10
 """Steps between looks at the clock, at each of which the device is waited for."""
 
 
 class Row(NamedTuple):
-    """What is measured: `kind` is train, sample, many (networks at once) or silos (at once); `goal_ms` a step is what an H100
-    should reach.  `rows` are those of a request; networks or silos, where many are trained at once.
+    """What is measured: `kind` is train, sample, many (networks at once), silos (at once), or distances of samples, on the device
+    or the host; `goal_ms` a step is what an H100 should reach.  `rows` are those of a request; samples of each side of
+    distances; networks or silos, where many are trained at once.
     """
 
     name: str
@@ -80,6 +86,8 @@ ROWS = [
     Row("noise network eager", "train", "fkc", "gauss2d-fact-id", compile=False),
     Row("factored tf32", "train", "factored", "shapes3d-heavy", "tf32"),
     Row("factored fp32", "train", "factored", "shapes3d-heavy", "fp32"),
+    Row("distances of 5,000 images", "distances", "mono", "blobs-noniid", rows=5000),
+    Row("distances of 5,000 images, on the host", "host distances", "mono", "blobs-noniid", rows=5000),
     Row("maps", "train", "low-rank", "bump-center"),
     Row("slices", "sample", "slice-cfg", "shapes3d-heavy"),
     Row("swarms of images", "sample", "fkc", "shapes3d-heavy", rows=32),
@@ -177,7 +185,28 @@ def sample(row: Row, problem: Problem, device: torch.device, seconds: float) -> 
     return {**facts, "compiled": compiled.note.get("compiled") if compiled else None}
 
 
-MEASURES = {"train": train, "sample": sample, "many": train_together, "silos": train_together}
+def distances(row: Row, problem: Problem, device: torch.device, seconds: float) -> dict[str, Any]:
+    """Median seconds of precision, recall and KID of random features, real pictures where the referee has them."""
+    place = device if row.kind == "distances" else torch.device("cpu")
+    rng = numpy.random.default_rng(0)
+    known = {which: rng.normal(size=(row.rows, FEATURES)).astype(numpy.float32) for which in ("real", "generated", "floor")}
+    picture = torch.zeros(1, 3, 8, 8, dtype=torch.uint8, device=place)
+    pair = SamplePair(picture, picture, picture, lambda extractor, which: known[which])
+    times: list[float] = []
+    while len(times) < 3 or sum(times[1:]) < seconds:
+        with profiling.timed(device) as clock:
+            values = [metric(pair, numpy.random.default_rng(0)).value for metric in (precision, recall, kid)]
+        times.append(clock.wall[0])
+    took = statistics.median(times[1:])
+    return {"seconds": took, "ms_a_step": 1000 * took, "samples_per_second": row.rows / took, "values": values}
+
+
+MEASURES = {"distances": distances, "host distances": distances} | {
+    "train": train,
+    "sample": sample,
+    "many": train_together,
+    "silos": train_together,
+}
 
 
 def kernels(problem: Problem, device: torch.device, path: Path) -> None:

@@ -20,7 +20,9 @@ def measured(row: throughput.Row, device: torch.device, folder: Path, *, tiny: b
     return throughput.MEASURES[row.kind](row, problem, device, seconds)
 
 
-@pytest.mark.parametrize("name", ["noise network", "swarms of vectors", "20 networks", "10 silos of vectors at once"])
+@pytest.mark.parametrize(
+    "name", ["noise network", "swarms of vectors", "20 networks", "10 silos of vectors at once", "distances of 5,000 images"]
+)
 def test_a_row_of_each_kind_runs_at_tiny_sizes(name: str, tmp_path: Path) -> None:
     row = next(row for row in throughput.ROWS if row.name == name)._replace(rows=4, precision="fp32")
     found = measured(row, torch.device("cpu"), tmp_path, tiny=True, seconds=0.1)
