@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy
-import ot
 import pytest
 import torch
 from reference.smc import feynman_kac_plainly
@@ -160,6 +159,8 @@ def test_the_training_step_beats_the_plain_one(precision: str, benchmark) -> Non
 
 def test_sliced_wasserstein_is_at_least_twenty_times_pot(benchmark) -> None:
     """2,000 projections of 5,000 + 5,000 points, the same value to 1e-6."""
+    import ot  # a second of imports, and every worker collects this file
+
     generator = numpy.random.default_rng(0)
     x, y = generator.standard_normal((2, 5000, 2))
     along = directions(2, 2000, generator)

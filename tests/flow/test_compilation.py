@@ -179,8 +179,7 @@ def test_a_compiled_network_is_asked_for_everything_else_as_ever() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not compilation.compiles("cpu"), reason="needs a C++ compiler")
-def test_a_compiled_block_takes_norm_modulation_and_activation_in_one_pass() -> None:
+def test_a_compiled_block_takes_norm_modulation_and_activation_in_one_pass(compiler: None) -> None:
     """What stands for fused kernels of our own: the compiler's, whose names are those of the operations that each fuses."""
     from torch._inductor.utils import run_and_get_code
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import compbench
 from compbench.errors import CompbenchError
 from compbench.identity import meaning
 from compbench.identity.meaning import Code, code_of, of_definitions
-from compbench.identity.syntax import parse
+from compbench.identity.syntax import Module, parse
 from compbench.registry import Entry, Registry
 
 ROOT = Path(compbench.__file__).parents[1]
@@ -60,9 +61,21 @@ def executed() -> str:
     return meaning.executed(Registry(), method="mono", task="gmm-id", metrics=METRICS)
 
 
+@pytest.fixture(scope="module")
+def parsed() -> Callable[..., Module]:
+    """As `meaning._parse`, but a file that is copied and not changed is parsed once."""
+    by_content = lru_cache(maxsize=None)(parse)
+
+    def parsed(file: Path, name: str, *_: int) -> Module:
+        return by_content(file.read_text(), name, is_package=file.name == "__init__.py")
+
+    return parsed
+
+
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parsed: Callable[..., Module]) -> House:
     found = House(tmp_path)
+    monkeypatch.setattr(meaning, "_parse", parsed)
     monkeypatch.setattr(meaning, "compbench", SimpleNamespace(__file__=str(tmp_path / "compbench" / "__init__.py")))
     return found
 

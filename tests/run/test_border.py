@@ -172,7 +172,7 @@ def test_a_message_of_one_byte_at_a_time_does_not_stretch_the_time_limit(home: P
     fit = "say(b'{', 1000); [(time.sleep(0.2), control.sendall(b' ')) for _ in range(900)]"
     record = attempt(home, plugin(head=CONTROL, fit=fit), time_limit=6.0)
     assert record.status == "timeout"
-    assert record.seconds < 6 + 2 + 10
+    assert record.seconds < 6 + 2 + 40  # the bytes last 180
 
 
 @pytest.mark.parametrize("end", ["raise ValueError(wild)", "print(wild, flush=True); os._exit(7)"])

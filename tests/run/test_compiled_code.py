@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from compbench.flow import compilation
 from compbench.run import attempt
 from compbench.run.compiled_code import CODE_FILE, KeptCode, take_up
 from compbench.run.runner import run
@@ -93,8 +92,7 @@ print(found, counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fx
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not compilation.compiles("cpu"), reason="needs a C++ compiler")
-def test_another_process_with_empty_caches_compiles_nothing_again(tmp_path: Path) -> None:
+def test_another_process_with_empty_caches_compiles_nothing_again(tmp_path: Path, compiler: None) -> None:
     said = []
     for number in range(2):
         own = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache{number}"), "TMPDIR": str(tmp_path)}

@@ -20,6 +20,7 @@ import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -133,8 +134,18 @@ class Template:
         self.fresh = False
         self._python = str(python or sys.executable)
         self._lock = threading.Lock()
-        self._life: socket.socket | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._kept: list[object] = []  # what the template's life or folder hangs on
+        self._place = ""
+        self._run, self._above = "", 0
+
+    def share(self, run: str, above: int) -> None:
+        """From now on this is the template of all workers of a run of pytest-xdist, gone with the process above them.
+
+        Args:
+            run: identifier of the run.
+            above: process id.
+        """
+        self._run, self._above = run, above
 
     def popen(self, words: Sequence[str], **options: Any) -> Forked:
         """As `subprocess.Popen`; a fork where the words are those of a supervised child and its environment allows it."""
@@ -147,25 +158,44 @@ class Template:
 
     def place(self) -> str:
         """The path of the socket; starts the process."""
-        from compbench.run.processes import environment
-
         with self._lock:
-            if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="template-", dir="/tmp", ignore_cleanup_errors=True)
-                self._life, theirs = socket.socketpair()
-                listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                listening.bind(self._place)
-                listening.listen(64)
-                given = [theirs.fileno(), listening.fileno()]
-                words = [self._python, "-P", __file__, "serve", *map(str, given)]
-                with theirs, listening:
-                    subprocess.Popen(words, env=environment(1), pass_fds=given, start_new_session=True)
+            if not self._place:
+                self._place = self._shared() if self._run else self._own()
             return self._place
 
-    @property
-    def _place(self) -> str:
-        assert self._folder is not None
-        return str(Path(self._folder.name) / "socket")
+    def _own(self) -> str:
+        folder = tempfile.TemporaryDirectory(prefix="template-", dir="/tmp", ignore_cleanup_errors=True)
+        life, theirs = socket.socketpair()
+        self._kept += [folder, life]
+        with theirs:
+            return self._start(Path(folder.name), theirs.fileno())
+
+    def _shared(self) -> str:
+        from filelock import FileLock
+
+        folder = Path("/tmp", f"template-{self._run}")  # not where TMPDIR is: a socket's path is short
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with FileLock(folder / "lock"):
+            if (folder / "socket").exists():
+                return str(folder / "socket")
+            life = os.pidfd_open(self._above)
+            try:
+                return self._start(folder, life)
+            finally:
+                os.close(life)
+
+    def _start(self, folder: Path, life: int) -> str:
+        """A template that listens in a folder, and ends and removes it once `life` can be read."""
+        from compbench.run.processes import environment
+
+        place = str(folder / "socket")
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with listening:
+            listening.bind(place)
+            listening.listen(64)
+            words = [self._python, "-P", __file__, "serve", str(life), str(listening.fileno())]
+            subprocess.Popen(words, env=environment(1), pass_fds=[life, listening.fileno()], start_new_session=True)
+        return place
 
 
 TEMPLATE = Template()
@@ -183,7 +213,7 @@ def install(popen: Any = TEMPLATE.popen) -> None:
 class Server:
     """The template's side: forks for each order; stops what a client ordered when the client is gone."""
 
-    def __init__(self, life: socket.socket, listening: socket.socket) -> None:
+    def __init__(self, life: int, listening: socket.socket) -> None:
         self._life, self._listening = life, listening
         self._clients: list[socket.socket] = []
         self._children: dict[int, tuple[socket.socket, socket.socket]] = {}  # process id -> who ordered it, its status
@@ -198,6 +228,7 @@ class Server:
         while True:
             ready = select.select([self._life, self._listening, self._woken, *self._clients], [], [])[0]
             if self._life in ready:
+                shutil.rmtree(Path(self._listening.getsockname()).parent, ignore_errors=True)
                 os._exit(0)
             if self._woken in ready:
                 with contextlib.suppress(BlockingIOError):
@@ -227,7 +258,7 @@ class Server:
         else:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            mine = [self._life, self._listening, self._woken, self._wakes, *self._clients]
+            mine = [self._listening, self._woken, self._wakes, *self._clients]
             for end in [*mine, *(status for _, status in self._children.values()), status]:
                 end.detach()  # or it would close what soon has its number
             return _become(order, descriptors)
@@ -300,7 +331,7 @@ def main(verb: str, *words: str) -> None:
     import torch
 
     load()
-    order = Server(*(socket.socket(fileno=int(word)) for word in words)).serve()
+    order = Server(int(words[0]), socket.socket(fileno=int(words[1]))).serve()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     from compbench.run import supervisor
 
