@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import pickle
@@ -48,6 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     _keep_what_lives()
+    atexit.register(gc.unfreeze)  # or libraries complain of what is left
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -158,6 +158,25 @@ def show_sweep(results: Sequence[RunResult], pages: Sequence[Path]) -> None:
     show_pages(pages)
 
 
+def show_missing(requests: Sequence[RunRequest], there: Sequence[bool]) -> None:
+    """One line a task: of how many methods, settings and seeds its runs are, and how many runs are there and missing."""
+    tasks: dict[str, list[tuple[RunRequest, bool]]] = {}
+    for request, done in zip(requests, there, strict=True):
+        tasks.setdefault(request.task, []).append((request, done))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("task", no_wrap=True)
+    table.add_column("preset")
+    for name in ("methods", "settings", "seeds", "there", "missing"):
+        table.add_column(name, justify="right")
+    for task, runs in tasks.items():
+        asked = [request for request, _ in runs]
+        settings = {json.dumps(request.overrides, sort_keys=True) for request in asked}
+        sizes = len({one.method for one in asked}), len(settings), len({one.seed for one in asked})
+        count = sum(done for _, done in runs)
+        table.add_row(task, asked[0].preset, *map(str, (*sizes, count, len(runs) - count)))
+    console().print(table)
+
+
 def show_pages(pages: Sequence[Path]) -> None:
     """Where the rebuilt board is."""
     for page in pages:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 @click.option("--slots", default=0, type=click.IntRange(0), help="Runs side by side; 0 is one a GPU, or one on a CPU.")
 @click.option("--executor", default="local", show_default=True, metavar="NAME", help="local, slurm, ray or a plugin's.")
 @click.option("--executor-set", "executor_words", multiple=True, metavar="NAME=VALUE", help="As `compbench info slurm` lists.")
-@click.option("--dry-run", is_flag=True, help="Only say which runs are there and which are missing.")
-@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
+@click.option("--dry-run", is_flag=True, help="Only say how many runs of each task are there and missing.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON; with --dry-run each run.")
 def sweep(
     methods: str,
     tasks: str,
@@ -79,7 +79,7 @@ def sweep(
     )
     chain = chain or all(grid.chain for grid in grids)
     if dry_run:
-        _foretell(requests)
+        _foretell(requests, as_json=as_json)
         return
     with output.sweep_listener(len(requests), quiet=options["quiet"] or as_json) as listener:
         how = SweepOptions(slots, options["force"], options["resume"], chain)
@@ -100,22 +100,28 @@ def _applicable(grids: Sequence[Grid], options: Options) -> Matrix:
     return matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
 
 
-def _foretell(requests: Sequence[RunRequest]) -> None:
-    """A line a run that is missing, and how many are there."""
+def _foretell(requests: Sequence[RunRequest], *, as_json: bool) -> None:
+    """Which runs are there and which are missing: a line a task, or as JSON each run."""
+    from compbench.cli import output
     from compbench.home import Home
     from compbench.run.processes import Ended
     from compbench.store.records import Store
     from compbench.sweep.matrix import identities
 
-    store, missing = Store(Home(Path(requests[0].home)).records), 0
+    store = Store(Home(Path(requests[0].home)).records)
     try:
-        for request, identity in zip(requests, identities(requests), strict=True):
-            if store.finished(identity) is None:
-                missing += 1
-                click.echo(f"{request.method} {request.task} seed={request.seed} {request.preset} {request.overrides or ''}")
+        known = list(identities(requests))
     except Ended as end:
         raise CompbenchError(end.reason) from end
-    click.echo(f"{len(requests) - missing} of {len(requests)} runs are there, {missing} are missing.", err=True)
+    there = [store.finished(identity) is not None for identity in known]
+    if as_json:
+        names = {"method", "task", "seed", "preset", "overrides"}
+        rows = [request.model_dump(mode="json", include=names) for request in requests]
+        found = [{**row, "identity": one, "there": done} for row, one, done in zip(rows, known, there, strict=True)]
+        click.echo(json.dumps(found, sort_keys=True))
+    else:
+        output.show_missing(requests, there)
+    click.echo(f"{sum(there)} of {len(requests)} runs are there, {len(requests) - sum(there)} are missing.", err=True)
 
 
 def _say_what_is_left(results: Sequence[RunResult]) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -82,13 +82,16 @@ class DefinitionHashes(NamedTuple):
     onwards: tuple[Target, ...]
 
 
-def code_of(registry: Registry, *, method: str, task: str, metrics: Iterable[str], device_class: str = CPU) -> Code:
+def code_of(
+    registry: Registry, *, method: str, task: str, metrics: Iterable[str], device_class: str = CPU, kept: Kept | None = None
+) -> Code:
     """The code of a method on a task that scores by some metrics; without a method ("") that of the task and the metrics.
 
     Args:
         registry: finds the source files.
         method, task, metrics: names.
         device_class: what the run is on, as its spec says it ("cpu", or a GPU's name).
+        kept: what several calls share, for as long as no source file changes.
 
     Raises:
         CompbenchError: an unknown name, or a file that cannot be read or parsed.
@@ -97,17 +100,19 @@ def code_of(registry: Registry, *, method: str, task: str, metrics: Iterable[str
     scoring = [registry.entry("metrics", name) for name in sorted(set(metrics) & known)]
     roots = [("method", registry.entry("methods", method))] if method else []
     roots.append(("task", registry.entry("tasks", task)))
-    return meaning(*roots, *(("metrics", entry) for entry in scoring), gpu=device_class != CPU)
+    return meaning(*roots, *(("metrics", entry) for entry in scoring), gpu=device_class != CPU, kept=kept)
 
 
-def meaning(*roots: tuple[str, Entry], gpu: bool = True) -> Code:
+def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = None) -> Code:
     """The code that some entries' files depend on; each comes with the part that its own package is reported as.
 
-    Without `gpu`, what a CPU runs of it.
+    Without `gpu`, what a CPU runs of it.  `kept` is as in `code_of`.
 
     All of a method's file counts.  Of tasks and metrics, many of which share a file, what their hook leads to does.
     """
     sources = _Sources([entry for _, entry in roots], gpu=gpu)
+    if kept is not None:
+        sources = kept.setdefault(sources.scope, sources)
     linked: set[str] = set()
     own: dict[str, set[str]] = {}
     for part, entry in roots:
@@ -209,6 +214,12 @@ class _Sources:
         self._modules: dict[str, Module | None] = {}
         self._hashed: dict[Target, DefinitionHashes] = {}
 
+    @property
+    def scope(self) -> Hashable:
+        """All that a definition's hash depends on beside the files: sources of one scope are the same."""
+        apart = {(name, file) for name, file in self._files.items() if self._below_a_root(name) != file}
+        return self._gpu, self._left_out, frozenset(self._roots.items()), frozenset(apart)
+
     def name_of(self, entry: Entry) -> str:
         """The module's dotted name; a file given by --plugin is a package of its own."""
         return entry.module if entry.version != "file" else f"plugin {entry.module}"
@@ -281,13 +292,18 @@ class _Sources:
         return any(name == own or name.startswith(f"{own}.") for own in self._left_out)
 
     def _file(self, name: str) -> Path | None:
-        if name in self._files:
-            return self._files[name]
+        return self._files.get(name) or self._below_a_root(name)
+
+    def _below_a_root(self, name: str) -> Path | None:
         package, _, rest = name.partition(".")
         if package not in self._roots or (package == "compbench" and (not rest or self._is_left_out(rest))):
             return None
         path = self._roots[package].joinpath(*name.split("."))
         return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+Kept = dict[Hashable, _Sources]
+"""Parsed and hashed sources by their scope."""
 
 
 def _parsed(file: Path, name: str) -> Module:

@@ -25,7 +25,7 @@ class InProcessPair:
         self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
         self.watch = Watch(listener)
         self.contestant = Contestant(request, self.contestant_folder, progress=self.watch, registry=registry)
-        self.referee = Referee(request, self.referee_folder, progress=listener)
+        self.referee = Referee(request, self.referee_folder, progress=listener, registry=registry)
 
     def describe(self) -> tuple[ContestantDescribed, RefereeDescribed]:
         try:

@@ -55,9 +55,10 @@ class Referee:
         *,
         progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
         note: Note = lambda request, stream, samples: None,
+        registry: Registry | None = None,
     ) -> None:
         self.request, self.folder, self.progress, self._note = request, folder, progress, note
-        self.registry = Registry(tuple(Path(file) for file in request.plugins))
+        self.registry = registry or Registry(tuple(Path(file) for file in request.plugins))
         self.stages: list[Stage] = []
         self._joules: float | None = None
 

@@ -6,21 +6,22 @@ Methods are loaded in one process behind a contestant's border (`isolated`); thi
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from compbench.home import Home
+from compbench.identity.meaning import Kept, code_of
 from compbench.identity.resolve import why_not
 from compbench.registry import Kind, LoadResult, Registry
 from compbench.run.isolated import answer_of, scratch, values_of
 from compbench.run.messages import LineOfText
-from compbench.schemas import RunRequest
+from compbench.schemas import Code, RunRequest, RunSpec
 
 Matrix = dict[str, dict[str, LineOfText]]
 """Of each method and task why the method cannot work there; "" where it can."""
 
 HOURS = 3600.0 * 4
-"""Identities of some thousand requests take minutes."""
+"""Longest for identities: those of two thousand requests take seconds, and a plugin's import may take minutes."""
 
 
 def matrix(plugins: Sequence[Path] = ()) -> Matrix:
@@ -55,13 +56,48 @@ def identities(requests: Sequence[RunRequest]) -> Iterator[str]:
 
 def resolved(progress: object, *, requests: Sequence[dict[str, object]]) -> Iterator[str]:
     """The identities.  For a process of its own."""
-    from compbench.run.attempt import Attempt
-    from compbench.run.in_process import InProcessPair
-
     with tempfile.TemporaryDirectory() as folder:
+        resolver = Resolver(Path(folder))
         for facts in requests:
-            request = RunRequest.model_validate(facts)
-            pair = InProcessPair(request, Path(folder), lambda stage, done, total: None)
-            attempt = Attempt(request, Home(Path(request.home)), pair, force=True)
-            attempt.find()
-            yield attempt.spec.identity
+            yield resolver.spec(RunRequest.model_validate(facts)).identity
+
+
+class Resolver:
+    """Specs of many requests, while no source file changes: installed plugins are looked up once, a definition is hashed once,
+    and requests that differ in nothing but their seed are resolved once.
+
+    Args:
+        folder: for contestants, which write nothing there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._registries: dict[tuple[str, ...], Registry] = {}
+        self._hashed: Kept = {}
+        self._specs: dict[str, RunSpec] = {}
+
+    def spec(self, request: RunRequest) -> RunSpec:
+        """What a run of the request would be.  Raises CompbenchError as a run would."""
+        alike = request.model_copy(update={"seed": 0})
+        key = alike.model_dump_json()
+        if key not in self._specs:
+            self._specs[key] = self._resolved(alike)
+        return self._specs[key].model_copy(update={"seed": request.seed})
+
+    def _resolved(self, request: RunRequest) -> RunSpec:
+        from compbench.run.attempt import Attempt
+        from compbench.run.in_process import InProcessPair
+
+        registry = self._registries.setdefault(request.plugins, Registry(tuple(map(Path, request.plugins))))
+        pair = InProcessPair(request, self._folder, lambda stage, done, total: None, registry)
+        attempt = Attempt(request, Home(Path(request.home)), pair, force=True, registry=registry)
+        attempt.origin_of = self._origin_of
+        attempt.find()
+        return attempt.spec
+
+    def _origin_of(self, request: RunRequest, registry: Registry, metrics: Iterable[str], device_class: str) -> tuple[str, Code]:
+        """The hash alone: commits are no part of an identity."""
+        code = code_of(
+            registry, method=request.method, task=request.task, metrics=metrics, device_class=device_class, kept=self._hashed
+        )
+        return code.digest, Code(parts=code.parts)

@@ -66,28 +66,45 @@ def test_list_as_json_names_everything(cli) -> None:
     assert "factored" in {row["name"] for row in found["methods"]}
 
 
-def test_a_dry_sweep_prints_the_grid_in_order(cli) -> None:
-    output = cli(
-        "sweep",
-        "--method",
-        "mono,factored",
-        "--task",
-        "shapes3d-m*",
-        "--seed",
-        "0-1",
-        "--set",
-        "head_width=1,2",
-        "--dry-run",
+GRID = ("--method", "mono,factored", "--task", "shapes3d-m*,gmm-id", "--seed", "0-2", "--set", "budget.train_steps=10,20")
+
+
+def test_a_dry_sweep_counts_the_runs_of_each_task(cli) -> None:
+    lines = cli("sweep", *GRID, "--dry-run").output.splitlines()
+    assert [line.split() for line in lines[:-1]] == [
+        ["task", "preset", "methods", "settings", "seeds", "there", "missing"],
+        ["shapes3d-medium", "quick", "2", "2", "3", "0", "12"],
+        ["gmm-id", "quick", "2", "2", "3", "0", "12"],
+    ]
+    assert lines[-1] == "0 of 24 runs are there, 24 are missing."
+
+
+def test_a_dry_sweep_as_json_is_each_run_in_order_and_says_which_is_there(cli, tmp_path: Path, monkeypatch) -> None:
+    done = record(seed=1)
+    Store(tmp_path / "records").write(done)
+    known = iter(["0" * 64, done.identity])
+    monkeypatch.setattr("compbench.sweep.matrix.identities", lambda requests: known)
+    said = cli(
+        "sweep", "--method", "mono", "--task", "gmm-id", "--seed", "0-1", "--preset", "smoke", "--dry-run", "--json"
     ).output
-    assert len(output.splitlines()) == 9
-    assert output.splitlines()[-1] == "0 of 8 runs are there, 8 are missing."
-    assert output.splitlines()[0] == "mono shapes3d-medium seed=0 quick {'head_width': 1}"
+    rows = json.loads(said.splitlines()[0])
+    assert rows[0] == {
+        "method": "mono",
+        "task": "gmm-id",
+        "seed": 0,
+        "preset": "smoke",
+        "overrides": {},
+        "identity": "0" * 64,
+        "there": False,
+    }
+    assert [(row["seed"], row["there"]) for row in rows] == [(0, False), (1, True)]
+    assert said.splitlines()[-1] == "1 of 2 runs are there, 1 are missing."
 
 
 def test_a_dry_sweep_of_a_file_is_of_the_one_preset_that_it_has(cli, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("".join(f'[[{preset}]]\nmethods = "mono"\ntasks = "gmm-id"\n' for preset in ("smoke", "standard")))
-    assert cli("sweep", "--file", str(path), "--dry-run").output.splitlines()[0].rstrip() == "mono gmm-id seed=0 standard"
+    assert cli("sweep", "--file", str(path), "--dry-run").output.splitlines()[1].split()[:2] == ["gmm-id", "standard"]
 
 
 def test_show_lists_shows_and_names_a_bad_record(cli, tmp_path: Path) -> None:

@@ -1,11 +1,17 @@
+from pathlib import Path
+
 import pytest
 
+from compbench.home import Home
+from compbench.identity.meaning import code_of
 from compbench.identity.resolve import why_not
 from compbench.interfaces import NEEDS
 from compbench.registry import Registry
+from compbench.run.attempt import Attempt
+from compbench.run.in_process import InProcessPair
 from compbench.schemas import RunRequest, name_of
 from compbench.sweep.grid import grids
-from compbench.sweep.matrix import identities, matrix, reasons
+from compbench.sweep.matrix import Resolver, identities, matrix, reasons
 from compbench.sweep.parse import names
 
 REGISTRY = Registry()
@@ -65,7 +71,6 @@ def test_identities_are_those_of_the_runs(tmp_path) -> None:
     first, second = identities(asked)
     assert first != second
     assert len(first) == 64
-    from compbench.home import Home
     from compbench.run.runner import look_up, processes_of
 
     with processes_of(Home(tmp_path)) as processes:
@@ -73,6 +78,38 @@ def test_identities_are_those_of_the_runs(tmp_path) -> None:
     assert spec.identity == first
     assert finished is None
     assert name_of(spec, first, 1).startswith("blobs-iid.mono.smoke.s0.")
+
+
+def test_what_is_shared_between_requests_changes_no_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against attempts that share nothing: over seeds, settings, presets, metrics of several kinds, and a plugin's file."""
+    own = tmp_path / "own.py"
+    own.write_text(Path(REGISTRY.entry("methods", "mono").file).read_text().replace('"mono"', '"own"'))
+    facts = {"preset": "smoke", "home": str(tmp_path), "device": "cpu"}
+    asked = [
+        RunRequest(**{**facts, "method": method, "task": task, "seed": seed, **more})
+        for method, task, more in (
+            ("mono", "blobs-iid", {}),
+            ("mono", "blobs-iid", {"overrides": {"budget.train_steps": 7}}),
+            ("mono", "blobs-iid", {"preset": "quick"}),
+            ("own", "blobs-iid", {"plugins": (str(own),)}),
+            ("low-rank", "bump-center", {}),
+            ("slice-cfg", "shapes3d-heavy", {"overrides": {"task.judge": "pooled"}}),
+        )
+        for seed in (0, 3)
+    ]
+
+    def alone(request: RunRequest) -> str:
+        attempt = Attempt(request, Home(tmp_path), InProcessPair(request, tmp_path, lambda *_: None), force=True)
+        attempt.find()
+        return attempt.spec.identity
+
+    expected = [alone(request) for request in asked]
+    hashed = []
+    monkeypatch.setattr("compbench.sweep.matrix.code_of", lambda *given, **named: hashed.append(1) or code_of(*given, **named))
+    resolver = Resolver(tmp_path)
+    assert [resolver.spec(request).identity for request in asked] == expected
+    assert len(set(expected)) == len(asked)
+    assert len(hashed) == len(asked) / 2  # once for both seeds
 
 
 def test_all_of_it_behind_the_border() -> None:
