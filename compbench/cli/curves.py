@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -31,10 +32,15 @@ def lines(curves: Sequence[LossCurve], *, whole: bool = False) -> Iterator[str]:
 
 
 def sparkline(values: Sequence[float], width: int = WIDEST) -> str:
-    """Values as bars of eight heights, the lowest to the highest; of more values than `width`, means of neighbours."""
+    """Values as bars of eight heights, the lowest to the highest; of more values than `width`, means of neighbours.
+
+    Heights are logarithms where all values are positive: a loss falls by factors, and most of it at once.
+    """
     count = min(width, len(values))
     edges = [round(k * len(values) / count) for k in range(count + 1)]
     means = [statistics.fmean(values[start:end]) for start, end in pairwise(edges)]
+    if min(means) > 0:
+        means = [math.log(value) for value in means]
     low, high = min(means), max(means)
     top = len(BARS) - 1
     return "".join(BARS[round(top * (value - low) / (high - low)) if high > low else 0] for value in means)

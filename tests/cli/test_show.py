@@ -75,11 +75,11 @@ def test_what_was_counted_is_one_line_and_the_rest_is_for_who_asks(show, tmp_pat
 
 
 def test_a_loss_curve_is_one_line_and_of_many_four_are_shown(show, tmp_path: Path) -> None:
-    facts = {"steps": (50, 100, 120), "loss": (8.0, 4.5, 1.0), "examples_per_second": (10.0, 2000.0, 3000.0)}
+    facts = {"steps": (50, 100, 120), "loss": (8.0, 4.0, 1.0), "examples_per_second": (10.0, 2000.0, 3000.0)}
     many = tuple(LossCurve(name=f"fit.{k}", **facts) for k in range(6))
     Store(tmp_path / "records").write(one := record(more={"losses": many}))
     short, long = (show(one.identity[:12], *words).output for words in ((), ("--verbose",)))
-    line = "loss     fit.0  █▅▁  8 at step 50, 1 at step 120; 2000 examples/s\n"
+    line = "loss     fit.0  █▆▁  8 at step 50, 1 at step 120; 2000 examples/s\n"
     assert line in short
     assert "loss     and 2 more (--verbose)\n" in short
     assert "fit.4" not in short
@@ -87,7 +87,14 @@ def test_a_loss_curve_is_one_line_and_of_many_four_are_shown(show, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("values", "bars"), [([1, 2, 3, 4, 5, 6, 7, 8], "▁▂▃▄▅▆▇█"), ([2.0, 2.0], "▁▁"), ([0, 0, 8, 8], "▁█"), ([7.0], "▁")]
+    ("values", "bars"),
+    [
+        ([2**k for k in range(8)], "▁▂▃▄▅▆▇█"),
+        (list(range(8)), "▁▂▃▄▅▆▇█"),
+        ([2.0, 2.0], "▁▁"),
+        ([0, 0, 8, 8], "▁█"),
+        ([7.0], "▁"),
+    ],
 )
 def test_a_sparkline_goes_from_the_lowest_to_the_highest(values, bars: str) -> None:
     assert sparkline(values, width=2 if len(values) == 4 else 8) == bars
