@@ -23,6 +23,17 @@ def test_list_and_help_import_no_torch_numpy_or_pandas() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_tasks_and_metrics_are_loaded_without_torch_or_numpy() -> None:
+    """The parent of runs, the board and `info` load them in a process that needs neither."""
+    code = (
+        "import sys\nfrom compbench.registry import Registry\nregistry = Registry()\n"
+        "print([registry.load(kind, name).name for kind in ('tasks', 'metrics') for name in registry.names(kind)"
+        " if {'torch', 'numpy', 'scipy'} & sys.modules.keys()])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_names_hold_the_first_party_methods_tasks_and_metrics() -> None:
     registry = Registry()
     assert {"mono", "factored", "slice-cfg"} <= set(registry.names("methods"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # tasks import this module, and the parent process, which knows tasks, has no torch
+    import torch
+    from torch import Tensor
 
 
 def send(x: Tensor, device: torch.device) -> Tensor:
@@ -18,5 +20,7 @@ def send(x: Tensor, device: torch.device) -> Tensor:
 @lru_cache(maxsize=4096)
 def numbers(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
     """`torch.tensor(values)` on a device: copied there the first time, and the same tensor ever after.  Not to be written to."""
+    import torch
+
     with torch.inference_mode(False):
         return torch.tensor(values, dtype=dtype, device=device)
