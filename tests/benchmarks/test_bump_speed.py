@@ -174,9 +174,9 @@ def test_batched_derivatives_beat_a_loop_over_points() -> None:
         seconds = []
         for measure in (metrics_by_loop, metrics_by_jvp):
             measure(layers, code, tangents)
-            start = time.perf_counter()
+            start = time.process_time()
             measure(layers, code, tangents)
-            seconds.append(time.perf_counter() - start)
+            seconds.append(time.process_time() - start)
     ratio = seconds[0] / seconds[1]
     print(f"metric tensors of 64 points: {ratio:.1f} times as fast as a loop over points")
     assert ratio > 3
