@@ -124,14 +124,14 @@ def plugin(tmp_path: Path):
 
 @pytest.fixture(scope="session")
 def played(shared: Path):
-    """Two episodes of OGBench's oracle, each from a process of its own; played once a session."""
+    """Two episodes of OGBench's oracle, one after the other in another process; played once a session."""
     pytest.importorskip("ogbench")
     from compbench.data.cube_trajectories import generate
 
     kept = shared / "played.pickle"
     with FileLock(shared / "played.lock"):
         if not kept.exists():
-            kept.write_bytes(pickle.dumps(generate(range(2), 0, num_workers=2)))
+            kept.write_bytes(pickle.dumps(generate(range(2), 0, num_workers=1)))
     return pickle.loads(kept.read_bytes())
 
 

@@ -178,11 +178,19 @@ def test_what_of_a_spec_is_not_so_here_is_named() -> None:
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
-def test_a_stopped_run_leaves_a_killed_record_and_resume_gives_the_undisturbed_result(home: Path, number: int) -> None:
-    steps = {"budget.train_steps": 700 + number, "budget.checkpoint_seconds": 0.05}
-    own = request(home, task="gauss2d-fact-id", seed=7, overrides=steps)
+def test_a_stopped_run_leaves_a_killed_record_and_resume_gives_the_undisturbed_result(home: Path, plugin, number: int) -> None:
+    head = """
+from compbench.flow.train import train
+def unhurried(net, batch, generator):
+    time.sleep(0.008)
+    return (batch.x1 - net(torch.ones(1, 1))).square().mean()
+"""
+    fit = "return train(torch.nn.Linear(1, 2), unhurried, problem.federation.pooled(), problem.budget, ctx)"
+    file = plugin(head=head, fit=fit, sample="return request.x0 + model(torch.ones(1, 1)).detach()")
+    steps = {"budget.train_steps": 300 + number, "budget.checkpoint_seconds": 0.05}
+    own = request(home, task="gauss2d-fact-id", method="naughty", plugins=(str(file),), seed=7, overrides=steps)
     whole = run(own).record
-    command = TEMPLATE.compbench("run", "--method", "factored", "--task", "gauss2d-fact-id")
+    command = TEMPLATE.compbench("run", "--plugin", file, "--method", "naughty", "--task", "gauss2d-fact-id")
     command += ["--preset", "smoke", "--seed", "7", "--device", "cpu", "--threads", "1", "--json", "--force"]
     command += [word for name, value in steps.items() for word in ("--set", f"{name}={value}")]
     env = {**os.environ, "COMPBENCH_HOME": str(home)}

@@ -165,14 +165,23 @@ def fake(order: Trial) -> object:
     return Outcome(0.01, True, True, order.plan[CUBE].T)
 
 
-class OneProcess:
-    def __init__(self, function, count) -> None: ...
+class Here:
+    """As `Workers`, in this process."""
+
+    def __init__(self, function, count) -> None:
+        self.function = function
+
     def __enter__(self):
         return self
 
     def __exit__(self, *_) -> None: ...
     def map(self, items, *, progress=lambda done, total: None):
-        return [fake(item) for item in items]
+        return [self.function(item) for item in items]
+
+
+class OneProcess(Here):
+    def __init__(self, function, count) -> None:
+        self.function = fake
 
 
 def test_the_referee_counts_what_is_feasible_and_what_succeeds(tmp_path: Path, monkeypatch) -> None:
@@ -280,6 +289,7 @@ def remembered(played: Trajectories, tmp_path_factory) -> dict[str, object]:
     referee.cells = {"seen": memory.cells(HOLDOUT.seen_cells + HOLDOUT.cells)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning_evaluation, "NUM_GROUPS", 2)
+        patch.setattr(planning_evaluation, "Workers", Here)
         return {score.name: score for score in referee.evaluate(memory).scores}
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from compbench.board.papers import read
@@ -27,9 +28,10 @@ def test_held_out_is_what_changes_two_halves_or_more() -> None:
     assert not {(5, 5, 0), (5, 0, 2), (0, 5, 2), (9, 9, 3)} & seen
 
 
-def test_training_images_are_never_of_a_held_out_object(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("shapes3d")  # traced once, in `shared`
+def test_training_images_are_never_of_a_held_out_object(shared: Path, tmp_path: Path) -> None:
     task = make_task()
-    ctx = TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, task.source(tmp_path, "embedded"), "smoke")
+    ctx = TaskContext(torch.device("cpu"), "fp32", 0, shared, tmp_path, task.source(tmp_path, "embedded"), "smoke")
     problem = task.open(ctx).problem(task.budgets["smoke"])
     batch = problem.federation.pooled().batch(300, torch.Generator().manual_seed(0))
     assert not task.holdout.contains(batch.condition).any()
