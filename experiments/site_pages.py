@@ -13,16 +13,17 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import compbench
 from compbench.cli import task_groups
-from compbench.cli.info import loaded_facts, task_facts
+from compbench.cli.info import of_method, task_facts, usable_tasks
 from compbench.interfaces import Task
 from compbench.new.starter import render
-from compbench.registry import Entry, Registry, docstring
+from compbench.registry import Entry, LoadResult, Registry, docstring
 
 ROOT = Path(__file__).parents[1]
 BOARD = ROOT / "leaderboards" / "site" / "board.csv"
@@ -179,7 +180,7 @@ def best_rows(rows: Sequence[Row]) -> str:
             (f"[{row['method']}](../methods/{row['method']}.md)" + (" (reference)" if row["kind"] == "reference" else ""),
              row["variant"] or "default", row["mean"], row["std"] or "-", row["num_seeds"])
             for row in own[:MOST_ROWS]
-            if known_method(row["method"])
+            if row["method"] in methods()
         ]  # fmt: skip
         head = f"`{preset}`, {source} data, {own[0]['score']} ({own[0]['direction']} is better)"
         parts.append(head + "\n\n" + table(("method", "settings", "mean", "std", "seeds"), lines))
@@ -190,8 +191,16 @@ def board_key(row: Row) -> tuple[str, str]:
     return row["preset"], row["source"]
 
 
-def known_method(name: str) -> bool:
-    return name in Registry().names("methods")
+@lru_cache
+def tasks() -> tuple[LoadResult, ...]:
+    """All tasks, loaded once."""
+    return tuple(usable_tasks(Registry()))
+
+
+@lru_cache
+def methods() -> frozenset[str]:
+    """Names of what is installed, looked up once."""
+    return frozenset(Registry().names("methods"))
 
 
 def budget_rows(task: Task) -> list[tuple[str, ...]]:
@@ -220,7 +229,7 @@ def methods_table() -> str:
 
 def method_page(entry: Entry, rows: Sequence[Row]) -> str:
     """A method's idea and equation, its settings, the paper's figures beside ours, and where it stands."""
-    own = next(loaded_facts(None, name=entry.name, plugins=()))
+    own = of_method(Registry().attempt(entry).value, tasks())
     text = docstring(entry.file) if entry.file else ""
     about = [row for row in rows if row["method"] == entry.name and row["kind"] == "run"]
     settings = [(f"`{name.removeprefix('--set ')}`", cell(value)) for name, value in own.settings.items()]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from compbench.cli.loaded_method import OfMethod
     from compbench.interfaces import Method, Metric, Task
-    from compbench.registry import Entry, Kind, Registry
+    from compbench.registry import Entry, Kind, LoadResult, Registry
     from compbench.sweep.executor import Executor
 
 ENOUGH_SEEDS = 3
@@ -165,11 +165,23 @@ def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) ->
 
 def loaded_facts(progress: object, *, name: str, plugins: Sequence[str]) -> Iterator[OfMethod]:
     """The facts of a method, for a process of its own."""
-    from compbench.cli.loaded_method import OfMethod
     from compbench.registry import Registry
 
-    method = Registry(tuple(map(Path, plugins))).load("methods", name)
-    yield OfMethod(method.version, _tasks_of(method), method.extend is not None, _setting_facts(method.settings, "--set"))
+    registry = Registry(tuple(map(Path, plugins)))
+    yield of_method(registry.load("methods", name), usable_tasks(registry))
+
+
+def usable_tasks(registry: Registry) -> list[LoadResult]:
+    """All tasks that load."""
+    return [found for found in map(registry.attempt, registry.entries("tasks")) if found.state == "ok"]
+
+
+def of_method(method: Method, tasks: Sequence[LoadResult]) -> OfMethod:
+    """The facts of a method, which works on some of the tasks."""
+    from compbench.cli.loaded_method import OfMethod
+
+    settings = _setting_facts(method.settings, "--set")
+    return OfMethod(method.version, _works_on(method, tasks), method.extend is not None, settings)
 
 
 def _setting_facts(settings: type[BaseModel], option: str) -> dict[str, str]:
@@ -243,17 +255,14 @@ def paper(entry: Entry) -> str:
     return " ".join(text.split()) or entry.summary
 
 
-def _tasks_of(method: Method) -> str:
+def _works_on(method: Method, tasks: Sequence[LoadResult]) -> str:
     """Tasks whose samples are of a kind that the method makes, and which offer what it needs."""
     from compbench.identity.resolve import why_not
-    from compbench.registry import Registry
 
-    registry = Registry()
     families: dict[str, list[str]] = {}
-    for entry in registry.entries("tasks"):
-        loaded = registry.attempt(entry)
-        if loaded.state == "ok" and not why_not(method, loaded.value):
-            families.setdefault(task_groups.family(entry.module), []).append(entry.name)
+    for task in tasks:
+        if not why_not(method, task.value):
+            families.setdefault(task_groups.family(task.entry.module), []).append(task.entry.name)
     return "; ".join(f"{name}: {' '.join(families[name])}" for name in task_groups.ORDER if name in families) or "none here"
 
 
