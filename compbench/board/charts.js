@@ -32,8 +32,8 @@ function paretoChart(family, points) {
   let best = -1;
   const front = competing.filter(p => p.mean > best && (best = p.mean, true));
   if (front.length > 1) svg.append(draw("polyline", {class: "front", points: front.map((p, i) => (i ? `${X(p.flops)},${Y(front[i - 1].mean)} ` : "") + `${X(p.flops)},${Y(p.mean)}`).join(" ")}));
-  const placed = [];
-  for (const p of [...points].sort((a, b) => b.mean - a.mean)) {
+  const placed = [], unnamed = [];
+  for (const p of [...points].sort((a, b) => (a.state === "reference") - (b.state === "reference") || b.mean - a.mean)) {
     const x = X(p.flops), y = Y(p.mean), aside = p.state === "reference";
     if (p.low !== null && p.low !== undefined) svg.append(draw("line", {x1: x, x2: x, y1: Y(p.low), y2: Y(p.high), class: aside ? "aside" : "mark", "stroke-width": 1.5}));
     const dot = aside ? draw("rect", {x: x - 4, y: y - 4, width: 8, height: 8, class: "aside", transform: `rotate(45 ${x} ${y})`}) : draw("circle", {cx: x, cy: y, r: 4.5, class: p.whole ? "mark" : "part"});
@@ -43,11 +43,12 @@ function paretoChart(family, points) {
     const from = end ? x - 9 - width : x + 9;
     let at = y + 4;
     for (let tries = 0; tries < 60 && placed.some(o => Math.abs(o.at - at) < 12 && o.from < from + width && from < o.from + o.width); tries++) at += 4;
+    if (at > H - B - 3 || at > y + 52) { unnamed.push(p.method); continue; }
     placed.push({at, from, width});
     if (at > y + 10) svg.append(draw("line", {x1: x, x2: end ? x - 8 : x + 8, y1: y, y2: at - 4, class: "rule"}));
     svg.append(draw("text", {x: end ? x - 9 : x + 9, y: at, "text-anchor": end ? "end" : "start", class: "name"}, name));
   }
-  const legend = make("ul", {class: "legend"}, make("li", {}, "● ran all tasks"), make("li", {}, "○ ran some"), make("li", {}, "◇ reference"), make("li", {}, "— Pareto front: nothing better for less"));
+  const legend = make("ul", {class: "legend"}, make("li", {}, "● ran all tasks"), make("li", {}, "○ ran some"), make("li", {}, "◇ reference"), make("li", {}, "— Pareto front: nothing better for less"), unnamed.length ? make("li", {}, `without room for their names: ${unnamed.join(", ")}`) : null);
   return make("figure", {class: "plot"}, svg, legend);
 }
 

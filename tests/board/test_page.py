@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -209,6 +211,24 @@ def test_the_address_is_the_state_also_when_it_changes(page: Browser) -> None:
     page.run("location.hash = '#task=shapes3d-light'; return new Promise(done => setTimeout(done, 100))")
     assert texts(page, "#tasks summary b") == ["shapes3d-light"]
     assert page.run("return document.getElementById('filter-task').value") == "shapes3d-light"
+
+
+def test_names_of_a_crowded_cost_chart_stay_apart_and_within_it(page: Browser) -> None:
+    crowd = (
+        "const points = [...Array(24)].map((_, k) => ({method: `method-${k}`, mean: .4 + k / 500, low: null, flops: 1e9,"
+        "  cost: 'x', text: '', words: '', whole: true, state: k < 20 ? 'reference' : ''}));"
+        "const figure = paretoChart('silos', points); document.body.append(figure);"
+        "const box = node => { const b = node.getBBox(); return [b.x, b.y, b.x + b.width, b.y + b.height, node.textContent]; };"
+        "const found = [[...figure.querySelectorAll('text.name')].map(box), figure.querySelector('ul').innerText];"
+        "figure.remove(); return found;"
+    )
+    boxes, legend = page.run(crowd)
+    shown = [name for *_, name in boxes]
+    assert {f"method-{k}" for k in range(20, 24)} <= set(shown)  # those that compete come first
+    assert {f"method-{k}" for k in range(24)} - set(shown) == set(re.findall(r"method-\d+", legend))
+    assert max(bottom for _, _, _, bottom, _ in boxes) <= 300 - 44
+    for (_, top, _, bottom, one), (_, other_top, _, other_bottom, other) in itertools.combinations(boxes, 2):
+        assert bottom <= other_top + 4 or other_bottom <= top + 4, (one, other)
 
 
 def test_tables_and_charts_have_names_for_those_who_do_not_see_them(page: Browser) -> None:
