@@ -168,7 +168,7 @@ class Method:
         oracle: whether it uses the task's analytic truth; shown as a reference row.
         shared_fit: (settings, problem) -> JSON of all that the fit depends on beside problem, seed and precision.  Methods
             of one distribution that answer alike get one model, fitted once and kept in the cache; None: a fit of one's own.
-        pools_silos: whether it pools the silos' data, which a decentralised method may not.
+        pools_silos, one_silo: whether it pools the silos' data; if not, whether it is more than plain training on one silo.
         regresses: whether it has one sample for each condition, so that the noise does not matter.
         needs: what a task must offer it (`NEEDS`), or no run starts; oracles need "scores", and who needs "symmetry" is one.
         negates: whether it answers conditions that exclude a value (`factors.excluding`).
@@ -187,6 +187,7 @@ class Method:
     oracle: bool = False
     shared_fit: Callable[..., dict[str, Json]] | None = None
     pools_silos: bool = True
+    one_silo: bool = False
     regresses: bool = False
     needs: tuple[Need, ...] = ()
     couples_rows: bool = False
@@ -220,8 +221,7 @@ class Metric:
     """A number that can be trusted: what it is called, which way is better, and how it is computed.
 
     Attributes:
-        compute: (pair, generator) -> Value; raises `MetricUnavailable(reason)` where it cannot be had.
-            None for metrics that a task computes itself (an accuracy under the task's judge).
+        compute: (pair, generator) -> Value, or raises `MetricUnavailable(reason)`; None for what a task computes (accuracies).
         margin: the smallest difference that matters, for the regression gate.
     """
 

@@ -56,7 +56,7 @@ def settings_of(request: RunRequest, method: Method) -> MethodSettings:
 
 def why_not(method: Method, task: Task) -> str:
     """Why a method cannot work on a task, in one sentence; "" where it can.  Nothing is trained or opened to know it."""
-    implied: dict[Need, bool] = {"scores": method.oracle, "silos": not method.pools_silos}
+    implied: dict[Need, bool] = {"scores": method.oracle, "silos": not (method.pools_silos or method.one_silo)}
     needs = (*method.needs, *(need for need, implies in implied.items() if implies))
     lacking = next((NEEDS[need] for need in needs if task.lacks(need)), "")
     if method.negates and not task.negates:

@@ -91,7 +91,6 @@ def test_a_run_that_trains_and_samples_more_than_it_says_is_marked_in_its_record
     text = (Path(__file__).parents[1] / "support" / "planted" / "honest.py").read_text()
     for bug in ("two optimiser steps are reported as one", "evaluations are understated"):
         text = text.replace(STRANGER_BUGS[bug].old, STRANGER_BUGS[bug].new)
-    text = text.replace("        pools_silos=False,\n", "")  # or it is for several silos alone, and each has the budget
     (file := tmp_path / "planted.py").write_text(text)
     facts = {"task": "gauss2d-fact-id", "method": "planted", "preset": "smoke", "device": "cpu", "threads": 1}
     record = run(RunRequest(**facts, home=str(home), plugins=(str(file),))).record

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,12 @@ def test_a_method_works_where_its_need_is_met(method: str, good: str, bad: str, 
 
 def test_the_kind_of_samples_is_told_first() -> None:
     assert why("stripes", "blobs-iid").endswith("it makes image samples, asked for is the kind vector.")
+
+
+def test_a_decentralised_method_may_say_that_it_is_for_one_silo_too() -> None:
+    method, task = REGISTRY.load("methods", "ddm"), REGISTRY.load("tasks", "gmm-id")
+    assert why_not(method, task)
+    assert why_not(replace(method, one_silo=True), task) == ""
 
 
 def test_a_not_that_no_one_asks_for_adds_no_row() -> None:

@@ -127,5 +127,6 @@ def compbench_methods():
         evaluations=evaluations,
         kinds=("vector", "trajectory"),
         pools_silos=False,
+        one_silo=True,
     )
     return (method,)
