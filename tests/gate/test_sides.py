@@ -101,6 +101,7 @@ def worktrees(folder: Path) -> int:
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout.count("\n")
 
 
+@pytest.mark.slow  # `.ci/run` itself gates each commit against the one before it in this way
 @pytest.mark.usefixtures("installed")
 def test_a_commit_is_compared_with_the_one_before_in_an_environment_of_its_own(repository) -> None:
     commit(repository, "More evaluations", evaluations=2)
