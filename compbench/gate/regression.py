@@ -116,15 +116,18 @@ def _attempt(call: Callable[..., T], *arguments: object) -> T | Unable:
 def _facts(plan: Plan, side: Side, listener: Listener) -> Measured[Facts]:
     """Exact facts of all cells; nothing is timed, so as many processes run side by side as there are cores."""
     cells = plan.cells("exact")
-    if cells:
-        listener(f"{side.label}: exact facts of {len(cells)} cells")
-    with ThreadPoolExecutor(num_cores()) as pool:
+    if not cells:
+        return {}
+    listener(f"{side.label}: exact facts of {len(cells)} cells")
+    shares = [share for share in (cells[k :: num_cores()] for k in range(num_cores())) if share]
+    with ThreadPoolExecutor(len(shares)) as pool:
         try:
-            found = list(pool.map(lambda cell: _attempt(sides.facts, side, cell, plan.asked), cells))
+            found = list(pool.map(lambda share: sides.facts(side, share, plan.asked), shares))
         except BaseException:  # Ctrl-C or SIGTERM reach this thread only
             side.stopping.set()
             raise
-    return {cell.name: each for cell, each in zip(cells, found, strict=True)}
+    named = {cell.name: one for share, ones in zip(shares, found, strict=True) for cell, one in zip(share, ones, strict=True)}
+    return {cell.name: named[cell.name] for cell in cells}
 
 
 def _scores(plan: Plan, side: Side, listener: Listener) -> Measured[Scores]:

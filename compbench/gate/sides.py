@@ -35,7 +35,8 @@ from compbench.sweep.parse import parse_seeds
 SUPERVISOR = Path(supervisor.__file__)
 """Run as a file: a base may be older than it."""
 PROBE = Path(__file__).with_name("probe.py")
-PROBE_SECONDS = 900.0
+FORKED_PROBE = Path(__file__).with_name("forked_probe.py")
+PROBE_SECONDS = 900
 RUN_SECONDS = 3600.0
 """A process that takes longer hangs."""
 LOOK_SECONDS = 0.5
@@ -175,10 +176,19 @@ class Scores(NamedTuple):
     task_version: int
 
 
-def facts(side: Side, cell: Cell, asked: CellOptions) -> Facts:
-    """Exact facts of a cell, on the CPU with one thread."""
-    answer = _probe(side, cell, asked._replace(device="cpu"), "facts")
-    return Facts(answer["facts"], f"torch {answer['torch']}, {answer['cpu']}")
+def facts(side: Side, cells: Sequence[Cell], asked: CellOptions) -> list[Facts | Unable]:
+    """Exact facts of cells, on the CPU with one thread, each in a process that is forked from one; or why there are none."""
+    asked = asked._replace(device="cpu", threads=1)
+    orders = [{**order_of(side, cell, asked, "facts"), "limit": PROBE_SECONDS, "places": places_of(side, cell)} for cell in cells]
+    words = [str(FORKED_PROBE), str(PROBE), json.dumps(orders)]
+    try:
+        answers = side.run(words, seconds=PROBE_SECONDS * (len(cells) + 1))
+    except Unable as error:
+        return [error for _ in cells]
+    return [
+        Unable(answer["error"]) if "error" in answer else Facts(answer["facts"], f"torch {answer['torch']}, {answer['cpu']}")
+        for answer in answers
+    ]
 
 
 def code(side: Side, cells: Sequence[Cell]) -> dict[str, str]:
@@ -205,11 +215,21 @@ class Command(NamedTuple):
 
 
 def command_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> Command:
-    """How a probe is started.  It works behind a contestant's border: in a folder for its method and nowhere else."""
-    folder = side.home / "scratch" / hashlib.sha256(cell.method.encode()).hexdigest()[:12]
-    own = side.environment(asked.threads) | own_places(folder)
-    order = {
-        "border": {"file": sandbox.__file__, "folder": str(folder), "closed": [str(path) for path in side.closed]},
+    """How a probe is started."""
+    own = side.environment(asked.threads) | places_of(side, cell)
+    return Command([str(PROBE), json.dumps(order_of(side, cell, asked, kind))], own)
+
+
+def places_of(side: Side, cell: Cell) -> dict[str, str]:
+    """Variables that keep temporary files and compiled code in the folder of a cell's method."""
+    return own_places(_folder(side, cell))
+
+
+def order_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Any]:
+    """A probe's order.  It works behind a contestant's border: in a folder for its method and nowhere else."""
+    border = {"file": sandbox.__file__, "folder": str(_folder(side, cell)), "closed": [str(path) for path in side.closed]}
+    return {
+        "border": border,
         "kind": kind,
         "method": cell.method,
         "task": cell.task,
@@ -220,7 +240,10 @@ def command_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> Command
         "home": str(side.home),
         **asked._asdict(),
     }
-    return Command([str(PROBE), json.dumps(order)], own)
+
+
+def _folder(side: Side, cell: Cell) -> Path:
+    return side.home / "scratch" / hashlib.sha256(cell.method.encode()).hexdigest()[:12]
 
 
 def _probe(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Any]:

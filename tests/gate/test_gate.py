@@ -33,6 +33,9 @@ class World:
             raise sides.Unable(self.unable[side.label])
         return found
 
+    def facts_of(self, side):
+        return sides.Unable(self.unable[side.label]) if side.label in self.unable else sides.Facts(self.facts[side.label], "here")
+
     def race(self):
         self.races += 1
         found = {label: sides.Unable(self.unable[label]) if label in self.unable else None for label in ("base", "head")}
@@ -51,7 +54,7 @@ def world(monkeypatch, tmp_path) -> World:
         found = sides.ScoreBySeed(metric="sw2", metric_version=1, direction="lower", values=values)
         return own.ask(side, sides.Scores({"heldout_sw2": found}, 1))
 
-    monkeypatch.setattr(sides, "facts", lambda side, cell, asked: own.ask(side, sides.Facts(own.facts[side.label], "here")))
+    monkeypatch.setattr(sides, "facts", lambda side, cells, asked: [own.facts_of(side) for _ in cells])
     monkeypatch.setattr(sides, "scores", scores)
     monkeypatch.setattr(sides, "code", lambda side, cells: {"mono/gmm-id": own.code[side.label]})
     monkeypatch.setattr(turns, "run_pair", lambda racers, asked, begins="base": own.race())

@@ -1,8 +1,11 @@
 """Real processes of a side: the probe's facts, and the environment of a commit."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,8 +15,8 @@ from support.template import TEMPLATE
 from support.toy_method import TOY, toy
 
 from compbench.cli.main import main
-from compbench.gate import sides, worktree
-from compbench.gate.sides import CellOptions, Side, Unable
+from compbench.gate import forked_probe, sides, worktree
+from compbench.gate.sides import CellOptions, Side
 
 
 def head(tmp_path: Path, *plugins: Path) -> Side:
@@ -22,10 +25,11 @@ def head(tmp_path: Path, *plugins: Path) -> Side:
 
 def test_facts_are_the_same_twice_and_are_what_the_method_does(tmp_path) -> None:
     side = head(tmp_path, toy(tmp_path))
-    first = sides.facts(side, TOY, CellOptions())
+    [first] = sides.facts(side, [TOY], CellOptions())
     TEMPLATE.fresh = True
-    second = sides.facts(side, TOY, CellOptions())
-    assert first == second
+    again = sides.facts(side, [TOY, TOY], CellOptions())
+    assert again == [first, first]
+    assert isinstance(first, sides.Facts)
     product = 2 * 128**3
     assert first.values["parameters"] == 6
     assert first.values["flops_per_fit"] == 10 * product
@@ -37,10 +41,27 @@ def test_facts_are_the_same_twice_and_are_what_the_method_does(tmp_path) -> None
 def test_a_side_that_cannot_says_why(tmp_path) -> None:
     path = tmp_path / "toy.py"
     path.write_text("raise RuntimeError('planted')")
-    with pytest.raises(Unable, match="planted"):
-        sides.facts(head(tmp_path, path), TOY, CellOptions())
-    with pytest.raises(Unable, match="no-python"):
-        sides.facts(Side("base", tmp_path / "no-python", tmp_path / "home"), TOY, CellOptions())
+    assert "planted" in str(sides.facts(head(tmp_path, path), [TOY], CellOptions())[0])
+    assert "no-python" in str(sides.facts(Side("base", tmp_path / "no-python", tmp_path / "home"), [TOY], CellOptions())[0])
+
+
+def test_an_order_that_ends_or_hangs_its_process_leaves_the_others() -> None:
+    def act(text: str) -> dict[str, object]:
+        order = json.loads(text)
+        if order["end"]:
+            os.kill(os.getpid(), order["end"])
+        if order["limit"] == 1:
+            time.sleep(60)
+        return {"place": tempfile.gettempdir(), "pid": os.getpid()}
+
+    def asked(place: Path | str, *, end: int = 0, limit: int = 60) -> dict[str, object]:
+        return {"end": end, "limit": limit, "places": {"TMPDIR": str(place)}}
+
+    orders = [asked("/", end=signal.SIGKILL), asked("/", limit=1), asked("/")]
+    killed, hung, well = (forked_probe.answered(order, act) for order in orders)
+    assert (killed, hung) == ({"error": "exit status -9"}, {"error": "not done after 1 s"})
+    assert (well["place"], well["pid"] == os.getpid()) == ("/", False)
+    assert "TMPDIR" not in os.environ or os.environ["TMPDIR"] != "/"
 
 
 def test_the_base_never_sees_the_callers_path(tmp_path, monkeypatch) -> None:

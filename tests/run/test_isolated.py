@@ -74,7 +74,9 @@ def test_check_runs_a_method_behind_the_border(thief: Path) -> None:
 def test_the_gates_probe_runs_a_method_behind_the_border(thief: Path, tmp_path: Path) -> None:
     side = Side("head", Path(sys.executable), tmp_path / "side", (thief,))
     cell = Cell(method="naughty", task="gauss2d-fact-id", seeds="0")
-    assert sides.facts(side, cell, CellOptions()).values["parameters"] is None
+    [found] = sides.facts(side, [cell], CellOptions())
+    assert isinstance(found, sides.Facts), found
+    assert found.values["parameters"] is None
 
 
 def test_diagnose_loads_a_method_behind_the_border(thief: Path, tmp_path: Path) -> None:

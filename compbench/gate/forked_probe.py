@@ -1,0 +1,67 @@
+"""Several orders of the probe, each in a process of its own that is forked from one with torch in it: imports are paid once.
+
+    python -P forked_probe.py PROBE ORDERS      prints the answers to a JSON list of orders, as a list, on its last line
+
+Orders are of the CPU: a process that has started CUDA cannot be forked.  Base and head both run this file, as the probe.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+MOST_BYTES = 65536
+"""An answer fits in a pipe, so a process can end before anyone reads."""
+
+
+def answered(order: dict[str, Any], act: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """What `act` answers to the order's text in a process of its own; how that ended, where there is no answer.
+
+    The process works in the places that the order names, and ends after the order's `limit` in seconds.
+    """
+    receive, send = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            signal.alarm(int(order["limit"]))
+            os.environ.update(order["places"])
+            tempfile.tempdir = None
+            os.write(send, json.dumps(act(json.dumps(order))).encode())
+            sys.stdout.flush()
+        finally:
+            os._exit(1)
+    os.close(send)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.set_blocking(receive, False)  # what the child left behind may hold the other end
+    try:
+        said = os.read(receive, MOST_BYTES)
+    except BlockingIOError:
+        said = b""
+    os.close(receive)
+    if said:
+        found: dict[str, Any] = json.loads(said)
+        return found
+    return {"error": f"not done after {order['limit']} s" if ended == -signal.SIGALRM else f"exit status {ended}"}
+
+
+def main(probe: str, text: str) -> list[dict[str, Any]]:
+    """Import what every order needs, and answer one after the other."""
+    import torch
+
+    from compbench.registry import Registry  # noqa: F401
+
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # the first of a process imports torch's compiler
+    act = runpy.run_path(probe)["main"]
+    gc.freeze()
+    return [answered(order, act) for order in json.loads(text)]
+
+
+if __name__ == "__main__":
+    print(f"\n{json.dumps(main(*sys.argv[1:]))}", flush=True)
