@@ -68,7 +68,7 @@ def sweep(
     settings = updated(chosen.settings(), parse_overrides(executor_words, option), f"executor '{executor}'", "", option=option)
     if file and not _given("preset"):
         options["preset"] = default_preset(file)
-    grids = _grids(methods, tasks, file, options)
+    grids = _here(_grids(methods, tasks, file, options), executor, options)
     not_on = _applicable(grids, options)
     requests = _distinct(
         request
@@ -91,6 +91,20 @@ def sweep(
         output.show_sweep(results, pages)
     _say_what_is_left(results)
     sys.exit(_exit_status(results))
+
+
+def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:
+    """The grids but for those that need a GPU where there is none; a line on standard error says which."""
+    from compbench.sweep.pool import cards_of
+
+    elsewhere = executor != "local" and options["device"] != "cpu"
+    if not any(grid.gpu for grid in grids) or elsewhere or options["device"].startswith("cuda") or cards_of(options["device"]):
+        return list(grids)
+    left, rest = ", ".join(grid.tasks for grid in grids if grid.gpu), [grid for grid in grids if not grid.gpu]
+    if not rest:
+        raise CompbenchError(f"every grid needs a GPU ({left}), and there is none here.")
+    click.echo(f"compbench: no GPU here, and what needs one at --preset {options['preset']} is left out: {left}.", err=True)
+    return rest
 
 
 def _applicable(grids: Sequence[Grid], options: Options) -> Matrix:

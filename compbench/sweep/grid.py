@@ -38,6 +38,7 @@ class Grid(BaseModel):
     seeds: str = Field("0", description="0-29 or 0,1,2")
     set: dict[str, Json] = Field(default_factory=dict, description="settings; a list is one grid axis")
     applicable: bool = Field(False, description="leave out pairs that cannot work; `list --matrix` says which")
+    gpu: bool = Field(False, description="left out where there is no GPU: a CPU's budget does not master the tasks")
     chain: bool = Field(False, description="runs of one method follow each other in the same processes")
 
     def overrides(self) -> list[dict[str, Json]]:

@@ -107,6 +107,37 @@ def test_a_dry_sweep_of_a_file_is_of_the_one_preset_that_it_has(cli, tmp_path: P
     assert cli("sweep", "--file", str(path), "--dry-run").output.splitlines()[1].split()[:2] == ["gmm-id", "standard"]
 
 
+@pytest.mark.parametrize(
+    ("cards", "words", "asked"),
+    [
+        (0, (), ["gmm-id"]),
+        (1, (), ["gmm-id", "mpi3d-medium"]),
+        (1, ("--device", "cpu"), ["gmm-id"]),
+        (0, ("--executor", "slurm"), ["gmm-id", "mpi3d-medium"]),
+        (0, ("--executor", "slurm", "--device", "cpu"), ["gmm-id"]),
+    ],
+)
+def test_a_grid_that_needs_a_gpu_is_left_out_where_there_is_none(cli, tmp_path: Path, monkeypatch, cards, words, asked) -> None:
+    monkeypatch.setattr("compbench.sweep.pool._num_cards", lambda: cards)
+    monkeypatch.setattr("compbench.sweep.matrix.identities", lambda requests: ["0" * 64 for _ in requests])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[[standard]]\nmethods = "mono"\ntasks = "gmm-id"\n[[standard]]\nmethods = "mono"\ntasks = "mpi3d-medium"\ngpu = true\n'
+    )
+    said = cli("sweep", "--file", str(path), "--dry-run", *words).output.splitlines()
+    assert sorted(line.split()[0] for line in said if " standard " in line and "compbench:" not in line) == asked
+    left_out = "compbench: no GPU here, and what needs one at --preset standard is left out: mpi3d-medium."
+    assert (left_out in said) == (len(asked) == 1)
+
+
+def test_a_sweep_of_what_needs_a_gpu_alone_is_refused_without_one(cli, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[[standard]]\nmethods = "mono"\ntasks = "mpi3d-medium"\ngpu = true\n')
+    done = cli("sweep", "--file", str(path), "--device", "cpu")
+    assert (done.exit_code, done.output) == (2, "compbench: every grid needs a GPU (mpi3d-medium), and there is none here.\n")
+
+
 def test_show_lists_shows_and_names_a_bad_record(cli, tmp_path: Path) -> None:
     store = Store(tmp_path / "records")
     path = store.write(record())
