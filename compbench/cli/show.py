@@ -87,6 +87,8 @@ def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = Fal
         console.print(f"{name:<8} {escape(clean(value))}", soft_wrap=not sys.stdout.isatty())
     if record.scores:
         console.print(_score_table(record.scores))
+        for name, value in _on_scores(record.scores):
+            console.print(f"{name:<8} {escape(clean(value))}", soft_wrap=not sys.stdout.isatty())
         for line in lattice.lines(record.scores):
             console.print(line, soft_wrap=True, highlight=False)
     for point in record.curve:
@@ -113,13 +115,18 @@ def _score_table(scores: Sequence[Score]) -> Table:
     table.add_column("score", min_width=max(len(score.name) for score in scores))
     for name in ("value", "ceiling", "floor", "n"):
         table.add_column(name, justify="right")
-    table.add_column("")
     for score in scores:
         style = "bold green" if score.primary else ""
         value = "unavailable" if score.value is None else f"{score.value:.4g}"
-        note = score.reason or ("ranks the board" if score.primary else "")
-        table.add_row(score.name, value, _figure(score.ceiling), _figure(score.floor), str(score.n), escape(note), style=style)
+        table.add_row(score.name, value, _figure(score.ceiling), _figure(score.floor), str(score.n), style=style)
     return table
+
+
+def _on_scores(scores: Sequence[Score]) -> Iterator[tuple[str, str]]:
+    """Which score ranks on the board, and why some have no value: each reason once."""
+    yield from (("ranks", score.name) for score in scores if score.primary)
+    for reason in dict.fromkeys(score.reason for score in scores if score.reason):
+        yield "missing", f"{', '.join(score.name for score in scores if score.reason == reason)}: {reason}"
 
 
 def _figure(value: float | None) -> str:

@@ -48,6 +48,21 @@ def test_lines_have_no_trailing_blanks(show, tmp_path: Path) -> None:
     assert [line for line in lines if line != line.rstrip()] == []
 
 
+def test_what_ranks_and_what_has_no_value_stand_below_the_scores(show, tmp_path: Path) -> None:
+    one = record()
+    [first, *rest] = one.scores
+    reason = "no Inception weights: bring a file that is not here by a command that is longer than a terminal's line is wide"
+    gone = [
+        first.model_copy(update={"name": name, "primary": False, "value": None, "reason": reason}) for name in ("a_fid", "b_fid")
+    ]
+    one = one.model_copy(update={"scores": (first, *rest, *gone)})
+    Store(tmp_path / "records").write(one)
+    output = show(one.identity[:12]).output
+    assert f"missing  a_fid, b_fid: {reason}\n" in output
+    assert output.count(reason) == 1
+    assert f"ranks    {next(score.name for score in one.scores if score.primary)}\n" in output
+
+
 COUNTS = {
     "optimiser_steps": 1000.0,
     "granted_steps": 1000.0,
