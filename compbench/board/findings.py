@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compbench.board.families import Contest, Family, Standing
+from compbench.board.families import NOT_RUN, Contest, Family, Standing
 from compbench.board.notation import count
 from compbench.board.statistics import mean
 
@@ -64,7 +64,7 @@ def _savings(contest: Contest) -> str:
 
 def _open(contest: Contest) -> str:
     unranked = [task for family in contest.families for task, why in family.aside if why.startswith("does not rank")]
-    missing = [task for family in contest.families for task, why in family.aside if why == "no method ran it"]
+    missing = [task for family in contest.families for task, why in family.aside if why == NOT_RUN]
     states = [found.state for family in contest.families for found in family.standings.values()]
     parts = []
     if unranked:

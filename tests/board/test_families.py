@@ -12,12 +12,14 @@ import pytest
 from support.sample_records import record, score
 
 from compbench.board.aggregate import aggregate
-from compbench.board.families import FAMILIES, Contest, Standing, contests
+from compbench.board.families import FAMILIES, NEED_A_GPU, NOT_RUN, Contest, Standing, contests
 from compbench.board.page_families import default_contest
 from compbench.board.render_families import families_csv, families_markdown, tasks_csv
 from compbench.board.scale import Scale, scale_of, scales
 from compbench.registry import Registry
 from compbench.schemas import Record
+from compbench.sweep.grid import grids
+from compbench.sweep.parse import names
 
 TASKS = ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy")
 GOOD, POOR = (0.80, 0.82, 0.81), (0.40, 0.41, 0.43)
@@ -49,6 +51,14 @@ def test_a_method_that_ran_all_of_a_family_is_ranked_and_others_stand_below() ->
     assert found["part"].left_out == ("shapes3d-medium (not run)",)
     assert found["part"].num_tasks == 2
     assert contest_of(*made).methods == (("factored", ""), ("mono", ""), ("part", ""))
+
+
+def test_a_task_that_needs_a_gpu_says_so_where_no_one_ran_it() -> None:
+    asked = [name for grid in grids("core", "standard") if grid.gpu for name in names("tasks", grid.tasks, ())]
+    assert set(asked) == NEED_A_GPU
+    for preset, expected in {"standard": "needs a GPU", "paper": NOT_RUN}.items():
+        (family,) = contest_of(*runs("factored", GOOD, preset=preset), *runs("mono", POOR, preset=preset)).families
+        assert dict(family.aside) == {"mpi3d-medium": expected, "dsprites-light": NOT_RUN}
 
 
 def test_what_no_one_ran_is_blank_and_not_nothing_attained() -> None:
