@@ -19,7 +19,6 @@ from compbench.home import FROM_DATA
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 LONG = {
-    "test_stranger.py",
     "test_sides.py",
     "test_faults.py",
     "test_slurm.py",

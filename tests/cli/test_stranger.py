@@ -53,6 +53,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Stranger:
     return Stranger(tmp_path_factory.mktemp("stranger"))
 
 
+@pytest.mark.slow
 def test_a_stranger_gets_from_new_to_the_board(stranger: Stranger) -> None:
     for name in PROJECTS:
         stranger.compbench("new", name, "--kind", name.removeprefix("my-"))
