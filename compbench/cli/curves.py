@@ -23,10 +23,10 @@ def lines(curves: Sequence[LossCurve], *, whole: bool = False) -> Iterator[str]:
     """A line a curve: its name, bars from the lowest loss to the highest, first and last loss, and examples a second."""
     shown = curves if whole else curves[:MOST_LINES]
     for curve in shown:
-        bars = f"{sparkline(curve.loss)}  " if len(curve.loss) > 1 and _has_bars() else ""
+        bars = f"{sparkline(curve.loss)} " if len(curve.loss) > 1 and _has_bars() else ""
         first, last = (f"{curve.loss[k]:.4g} at step {curve.steps[k]}" for k in (0, -1))
         course = f"{first}, {last}" if len(curve.loss) > 1 else first
-        yield f"{curve.name}  {bars}{course}; {statistics.median(curve.examples_per_second):.0f} examples/s"
+        yield f"{curve.name}: {bars}{course}; {statistics.median(curve.examples_per_second):.0f} examples/s"
     if len(curves) > len(shown):
         yield f"and {len(curves) - len(shown)} more (--verbose)"
 

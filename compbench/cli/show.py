@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ from compbench.errors import CompbenchError
 from compbench.store.text import clean
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from compbench.interfaces import Score
     from compbench.schemas import Record
     from compbench.store.records import Store
@@ -83,12 +85,10 @@ def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = Fal
         console.print(f"[bold red]{record.status}[/bold red]: {escape(record.reason)}")
         if record.traceback:
             console.print(escape(record.traceback[-1500:]), style="dim")
-    for name, value in _circumstances(record, path):
-        console.print(f"{name:<8} {escape(clean(value))}", soft_wrap=not sys.stdout.isatty())
+    _print_named(console, _circumstances(record, path))
     if record.scores:
         console.print(_score_table(record.scores))
-        for name, value in _on_scores(record.scores):
-            console.print(f"{name:<8} {escape(clean(value))}", soft_wrap=not sys.stdout.isatty())
+        _print_named(console, _on_scores(record.scores))
         for line in lattice.lines(record.scores):
             console.print(line, soft_wrap=True, highlight=False)
     for point in record.curve:
@@ -96,11 +96,15 @@ def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = Fal
     if record.status == "ok":
         for line in _profile_lines(record):
             console.print(line)
-        for name, value in _counts(record, verbose=verbose):
-            console.print(f"{name:<8} {escape(value)}", soft_wrap=not sys.stdout.isatty(), highlight=False)
+        _print_named(console, _counts(record, verbose=verbose))
     console.print(f"record  {escape(str(path))}", soft_wrap=True)
     for artifact in record.artifacts:
         console.print(f"picture {escape(str(path.with_name(artifact.name)))}", soft_wrap=True)
+
+
+def _print_named(console: Console, lines: Iterable[tuple[str, str]]) -> None:
+    for name, value in lines:
+        console.print(f"{name:<8} {escape(clean(value))}", soft_wrap=not sys.stdout.isatty(), highlight=False)
 
 
 def _source(record: Record) -> str:

@@ -94,7 +94,7 @@ def test_a_loss_curve_is_one_line_and_of_many_four_are_shown(show, tmp_path: Pat
     many = tuple(LossCurve(name=f"fit.{k}", **facts) for k in range(6))
     Store(tmp_path / "records").write(one := record(more={"losses": many}))
     short, long = (show(one.identity[:12], *words).output for words in ((), ("--verbose",)))
-    line = "loss     fit.0  █▆▁  8 at step 50, 1 at step 120; 2000 examples/s\n"
+    line = "loss     fit.0: █▆▁ 8 at step 50, 1 at step 120; 2000 examples/s\n"
     assert line in short
     assert "loss     and 2 more (--verbose)\n" in short
     assert "fit.4" not in short
@@ -118,7 +118,7 @@ def test_a_sparkline_goes_from_the_lowest_to_the_highest(values, bars: str) -> N
 def test_a_terminal_without_bars_gets_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     curve = LossCurve(name="fit", steps=(50, 100), loss=(8.0, 4.5), examples_per_second=(10.0, 20.0))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
-    assert list(lines([curve])) == ["fit  8 at step 50, 4.5 at step 100; 15 examples/s"]
+    assert list(lines([curve])) == ["fit: 8 at step 50, 4.5 at step 100; 15 examples/s"]
 
 
 def test_an_ambiguous_name_lists_its_matches(show, tmp_path: Path) -> None:
