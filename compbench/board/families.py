@@ -104,7 +104,7 @@ def _contest(preset: str, tasks: Mapping[str, Mapping[Section, list[BoardRow]]],
     newest = {task: min(sections.items(), key=_seniority) for task, sections in tasks.items()}
     unrun = dict.fromkeys(NEED_A_GPU, "needs a GPU") if preset == "standard" else {}
     made = [
-        _family(name, [(task, unrun.get(task, NOT_RUN)) for task in names], newest, board, reasons)
+        _family(name, {task: unrun.get(task, NOT_RUN) for task in names}, newest, board, reasons)
         for name, names in FAMILIES.items()
     ]
     families = tuple(family for family in made if family.sections or family.aside)
@@ -121,17 +121,17 @@ def _seniority(item: tuple[Section, list[BoardRow]]) -> tuple[object, ...]:
 
 def _family(
     name: str,
-    names: Sequence[tuple[str, str]],
+    unrun: Mapping[str, str],
     tasks: Mapping[str, tuple[Section, list[BoardRow]]],
     board: Board,
     reasons: Reasons,
 ) -> Family:
-    """The family of some tasks; beside each name what is said of a task that no method ran."""
+    """The family of the tasks named in `unrun`, which holds what is said of each if no method ran it."""
     counted: list[tuple[Section, Scale, list[BoardRow]]] = []
     aside = []
-    for task, unrun in names:
+    for task, why_unrun in unrun.items():
         if task not in tasks or not any(row.kind == "run" and row.seeds for row in tasks[task][1]):
-            aside.append((task, unrun))
+            aside.append((task, why_unrun))
             continue
         section, rows = tasks[task]
         discriminability, scale = board.discriminability.get(section), scale_of(rows)
@@ -141,7 +141,7 @@ def _family(
             aside.append((task, "its score has no scale; experiments/board_scales.py measures one"))
         else:
             counted.append((section, scale, rows))
-    if not counted and {why for _, why in aside} <= {why for _, why in names}:
+    if not counted and {why for _, why in aside} <= set(unrun.values()):
         aside = []
     methods = {(row.method, row.group.distribution) for _, _, rows in counted for row in rows if row.kind != "ablation"}
     standings = {
