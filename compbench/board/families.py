@@ -1,7 +1,8 @@
 """Methods by families of tasks: who may be ranked over a family, and what each attained there.
 
 A method is ranked over a family if it ran all of the family's tasks at default settings; a failed run counts, as nothing
-attained.  What no one ran is blank.  A task that does not tell methods apart is no part of it, nor is one that no method ran.
+attained.  What no one ran is blank.  A task that does not tell methods apart is no part of it, nor is one that no method ran,
+or fewer than half of the family's methods that can: a sweep's first rows would unrank all others.
 """
 
 from __future__ import annotations
@@ -141,6 +142,8 @@ def _family(
             aside.append((task, "its score has no scale; experiments/board_scales.py measures one"))
         else:
             counted.append((section, scale, rows))
+    counted, thin = _widely_run(counted, reasons)
+    aside += thin
     if not counted and {why for _, why in aside} <= set(unrun.values()):
         aside = []
     methods = {(row.method, row.group.distribution) for _, _, rows in counted for row in rows if row.kind != "ablation"}
@@ -150,6 +153,26 @@ def _family(
         if (found := _standing(method, counted, reasons.get(method[0], {}))) is not None
     }
     return Family(name, tuple((section, scale) for section, scale, _ in counted), tuple(aside), _ranked(standings))
+
+
+def _widely_run(
+    tasks: Sequence[tuple[Section, Scale, list[BoardRow]]], reasons: Reasons
+) -> tuple[list[tuple[Section, Scale, list[BoardRow]]], list[tuple[str, str]]]:
+    """The tasks that half of the competing methods ran, of those that can; and what is said of the others."""
+    ran = [
+        {(row.method, row.group.distribution) for row in rows if row.kind == "run" and _shares(row, scale)}
+        for _, scale, rows in tasks
+    ]
+    methods = set().union(*ran)
+    kept, thin = [], []
+    for task, own in zip(tasks, ran, strict=True):
+        name = task[0].task
+        able = {method for method in methods if name not in reasons.get(method[0], {})}
+        if 2 * len(own) >= len(able):
+            kept.append(task)
+        else:
+            thin.append((name, f"run by only {len(own)} of {len(able)} methods"))
+    return kept, thin
 
 
 def _standing(

@@ -77,6 +77,17 @@ def test_what_no_one_ran_is_blank_and_not_nothing_attained() -> None:
     assert text.endswith("|  |")
 
 
+def test_a_task_that_few_methods_ran_unranks_no_one() -> None:
+    every = [*runs("factored", GOOD), *runs("mono", POOR), *runs("slice-cfg", POOR)]
+    first = runs("factored", GOOD, "dsprites-light")
+    (family,) = contest_of(*every, *first).families
+    assert dict(family.aside)["dsprites-light"] == "run by only 1 of 3 methods"
+    assert {found.state for found in family.standings.values()} == {"ranked"}
+    half = contest_of(*every, *first, *runs("mono", POOR, "dsprites-light")).families[0]
+    assert "dsprites-light" not in dict(half.aside)
+    assert half.standings["slice-cfg", ""].state == "incomplete"
+
+
 def test_a_failed_run_counts_as_nothing_attained_and_a_refused_task_as_not_run() -> None:
     failed = [*runs("weak", GOOD, *TASKS[:2]), *runs("weak", GOOD[:2], TASKS[2])]
     failed.append(record(status="oom", method="weak", task=TASKS[2], seed=2))
