@@ -35,7 +35,7 @@ class Timing(NamedTuple):
         same_code: whether the profile is of the code of the row's runs.
         num_runs: runs that `seconds` is the mean of: those of the machine type with the most runs.
         latency_p50_ms: of one request, of as many samples as the profile says.
-        seconds: a whole run, with the whole cost of a fit that it shared with others.
+        seconds: a whole run, with the whole cost of a fit that it shared with others; None where all were resumed.
         shared: whether some of these runs loaded such a fit.
         train_flops, sample_flops: of the whole fit, over all silos, and of one sample.
         silos: what the silos sent, received and computed.
@@ -49,7 +49,7 @@ class Timing(NamedTuple):
     sample_samples_per_second: float | None
     latency_p50_ms: float | None
     peak_memory_bytes: float | None
-    seconds: float
+    seconds: float | None
     shared: bool
     train_flops: float | None
     sample_flops: float | None
@@ -79,7 +79,7 @@ def timing(ok: Sequence[Record], profiles: Mapping[str, CostProfile] = NONE) -> 
         sample_samples_per_second=found.samples_per_second if found else None,
         latency_p50_ms=found.latency_ms if found else None,
         peak_memory_bytes=found.peak_memory_bytes.median if found else None,
-        seconds=mean([charged_seconds(run) for run in runs]),
+        seconds=known_mean(map(charged_seconds, runs)),
         shared=any(map(loaded_shared_fit, runs)),
         train_flops=known_mean(map(train_flops, ok)),
         sample_flops=known_mean(run.profile.flops_per_sample for run in ok),
@@ -92,8 +92,13 @@ def loaded_shared_fit(record: Record) -> bool:
     return record.notes.get("fit shared") == 1.0
 
 
-def charged_seconds(record: Record) -> float:
-    """Seconds of a whole run; one that loaded a shared fit is charged what that fit took when it was made."""
+def charged_seconds(record: Record) -> float | None:
+    """Seconds of a whole run; one that loaded a shared fit is charged what that fit took when it was made.
+
+    None for a run that was resumed: its record has the seconds of the last process alone.
+    """
+    if record.resumed:
+        return None
     return record.seconds + (record.profile.seconds("fit") if loaded_shared_fit(record) else 0.0)
 
 

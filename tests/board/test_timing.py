@@ -42,6 +42,11 @@ def test_a_run_that_loaded_a_shared_fit_is_charged_all_of_it() -> None:
     assert (timing([loaded]).seconds, timing([loaded]).shared, timing([fitted]).shared) == (200.0, True, False)
 
 
+def test_a_resumed_run_whose_earlier_seconds_no_one_knows_is_left_out_of_the_mean() -> None:
+    resumed, whole = record(more={"resumed": True, "seconds": 20.0}), record(seed=1)
+    assert (timing([resumed, whole]).seconds, timing([resumed]).seconds) == (120.0, None)
+
+
 @pytest.mark.parametrize(("silos", "total"), [(0, 1000 * 7.0), (3, 3 * 400 * 7.0)])
 def test_training_flops_are_those_of_all_silos(silos: int, total: float) -> None:
     accounts = tuple(SiloProfile(name=f"silo {k}", size=10, steps=400) for k in range(silos))

@@ -162,6 +162,16 @@ def test_a_folder_that_is_not_there_is_an_error_of_its_own(tmp_path: Path) -> No
 FIT = (Stage(name="fit", seconds=20.0),)
 
 
+@pytest.mark.parametrize(("taken", "sound"), [(200.0, True), (None, True), (4000.0, False)])
+def test_of_a_resumed_run_the_seconds_are_those_of_the_steps_that_were_left(
+    tmp_path: Path, taken: float | None, sound: bool
+) -> None:
+    notes = {"counted optimiser_steps": taken} if taken else {}
+    change = {"resumed": True, "profile": Profile(train_steps_per_second=10.0, stages=FIT), "notes": notes}
+    Store(tmp_path / "records").write(record(speed=None).model_copy(update=change))
+    assert (not verify(tmp_path / "records").findings) is sound
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
