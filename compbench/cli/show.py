@@ -191,6 +191,8 @@ def _circumstances(record: Record, path: Path) -> Iterator[tuple[str, str]]:
     if over := beyond_budget(record):
         yield "budget", f"the run went beyond its budget: {'; '.join(over)}"
     yield "level", _level(record, path)
+    if record.resumed:
+        yield "resumed", "from a checkpoint: seconds and what was counted are of the last process alone"
     if record.rescored:
         yield "scored", f"again, from what was kept of {record.rescored}"
     shared = f", shared by {where.slots} runs" if where.slots > 1 else ""
