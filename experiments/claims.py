@@ -143,9 +143,11 @@ def learnt(record: Record) -> float | None:
 def verdicts(found: Sequence[Found]) -> list[str]:
     """`holds`, `reversed` or `open` for each, with Holm's correction over all that have two seeds or more."""
     p_values = [two_sided(each.gains) for each in found]
-    fallen = holm(p_values)
+    tested = [index for index, each in enumerate(found) if len(each.gains) > 1]
+    fallen = dict(zip(tested, holm([p_values[index] for index in tested]), strict=True))
     said = []
-    for each, alone, falls in zip(found, p_values, fallen, strict=True):
+    for index, (each, alone) in enumerate(zip(found, p_values, strict=True)):
+        falls = fallen.get(index, False)
         verdict = ("**holds**" if mean(each.gains) > 0 else "**reversed**") if falls else "open"
         if not falls and alone <= 0.05:
             verdict += f" (p {alone:.2g} alone)"

@@ -44,6 +44,13 @@ def test_noise_and_one_seed_are_open() -> None:
     assert verdicts(*runs("factored", (0.8,)), *runs("mono", (0.1,)))["factored", "mono"] == "open"
 
 
+def test_a_claim_that_one_seed_cannot_test_does_not_weaken_the_others() -> None:
+    two = [*runs("factored", (0.80, 0.65, 0.72)), *runs("mono", (0.50, 0.50, 0.50))]
+    assert verdicts(*two)["factored", "mono"] == "**holds**"
+    found = verdicts(*two, *runs("slice-cfg", (0.40,)))
+    assert found == {("factored", "mono"): "**holds**", ("mono", "slice-cfg"): "open"}
+
+
 def test_what_has_not_learnt_is_said() -> None:
     found = verdicts(*runs("factored", (0.80, 0.82, 0.81), seen=0.2), *runs("mono", (0.50, 0.51, 0.52)))
     assert found["factored", "mono"] == "**holds**; not learnt: 0.20 of the ceiling on seen"
