@@ -10,6 +10,8 @@ from compbench.board.statistics import mean
 
 NEARLY = 0.9
 """A cheaper method is worth a sentence if it attains so much of the best one's share."""
+WORTH_SAYING = 1.5
+"""So many times the training FLOPs are a saving, and less is not."""
 
 
 def train_flops(found: Standing) -> float | None:
@@ -47,18 +49,20 @@ def _leaders(contest: Contest) -> str:
 
 
 def _savings(contest: Contest) -> str:
-    """The largest saving: the method that attains nearly as much as the best with the smallest part of its training FLOPs."""
+    """The largest saving: of the methods that attain nearly as much as a family's best, the cheapest to train and the dearest."""
     best: tuple[float, str] | None = None
     for family in contest.families:
         ranked = [(method, found, flops) for method, found in _ranked(family) if (flops := train_flops(found))]
-        if len(ranked) < 2:
+        top = max((found.mean for _, found, _ in ranked), default=0.0)
+        near = [(flops, found.mean, method) for method, found, flops in ranked if found.mean >= NEARLY * top > 0]
+        if not near:
             continue
-        first, top, most = ranked[0]
-        for method, found, flops in ranked[1:]:
-            if found.mean >= NEARLY * top.mean and flops < most and (best is None or most / flops > best[0]):
-                share = f"{found.mean / top.mean:.0%}".replace("%", " %") if top.mean else "as much"
-                cost = f"{count(flops)}FLOP instead of {count(most)}FLOP"
-                best = most / flops, f"on {family.name} {method} attains {share} of {first}'s share with {cost} of training"
+        least, share, cheap = min(near, key=lambda one: (one[0], -one[1], one[2]))
+        most, other, dear = max(near)
+        if most >= WORTH_SAYING * least and (best is None or most / least > best[0]):
+            said = f"{share / other:.0%}".replace("%", " %")
+            cost = f"{count(least)}FLOP instead of {count(most)}FLOP"
+            best = most / least, f"on {family.name} {cheap} attains {said} of {dear}'s share with {cost} of training"
     return _sentence(best[1]) if best else ""
 
 

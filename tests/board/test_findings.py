@@ -1,0 +1,43 @@
+"""The sentences over the matrix: what a cheap method saves, and when that is worth saying."""
+
+from __future__ import annotations
+
+import pytest
+from support.sample_records import record, score
+
+from compbench.board.aggregate import aggregate
+from compbench.board.families import contests
+from compbench.board.findings import findings
+from compbench.schemas import Profile, Record
+
+TASKS = ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy")
+
+
+def runs(method: str, value: float, flops: float) -> list[Record]:
+    profile = Profile(flops_per_train_step=flops, train_steps=1)
+    return [
+        record(score(value=value + 0.01 * seed, ceiling=1.0), method=method, task=task, seed=seed, more={"profile": profile})
+        for task in TASKS
+        for seed in range(3)
+    ]
+
+
+def said(*records: Record) -> str:
+    (contest,) = contests(aggregate(records))
+    return " ".join(findings(contest))
+
+
+@pytest.mark.parametrize(
+    ("best", "other", "sentence"),
+    [
+        ((0.80, 8e12), (0.76, 2e12), "On images other attains 95 % of best's share with 2.00 TFLOP instead of 8.00 TFLOP"),
+        ((0.80, 2e12), (0.76, 8e12), "On images best attains 105 % of other's share with 2.00 TFLOP instead of 8.00 TFLOP"),
+        ((0.80, 8e12), (0.60, 2e12), ""),  # not nearly as much
+        ((0.80, 8e12), (0.76, 7e12), ""),  # hardly a saving
+    ],
+)
+def test_the_cheapest_of_the_good_is_set_beside_the_dearest(
+    best: tuple[float, float], other: tuple[float, float], sentence: str
+) -> None:
+    found = said(*runs("best", *best), *runs("other", *other), *runs("poor", 0.2, 1e9))
+    assert (sentence in found) if sentence else ("attains" not in found)
