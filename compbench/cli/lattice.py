@@ -49,7 +49,12 @@ def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount]) -> Iterator[s
 
 
 def product_of_factors(joint: Score, scores: Sequence[Score]) -> float | None:
-    """The product of the accuracies of the joint one's factors: what it would be if their errors were independent."""
+    """The product of the accuracies of the joint one's factors: what it would be if their errors were independent.
+
+    None for a score that is no accuracy: what is named after a rate is the same rate taken in another way.
+    """
+    if not joint.metric.endswith("accuracy"):
+        return None
     each = [score.value for score in scores if score.name.startswith(f"{joint.name}_") and "seen_judge" not in score.name]
     known = [value for value in each if value is not None]
     if len(known) < 2:

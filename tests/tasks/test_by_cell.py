@@ -49,6 +49,12 @@ def test_a_record_shows_its_lattice() -> None:
     assert list(lines((score(),))) == []
 
 
+def test_other_ways_of_a_rate_are_no_factors_of_it() -> None:
+    ways = ("", "_direct", "_whole_state")
+    rates = [score(f"heldout_success_rate{way}", 50.0, metric="success_rate", unit="%") for way in ways]
+    assert product_of_factors(rates[0], rates) is None
+
+
 @pytest.mark.parametrize(
     "by_cell",
     [
