@@ -73,7 +73,14 @@ BUDGETS = {
     ),
 }
 BUDGETS["standard"] = BUDGETS["quick"].model_copy(
-    update={"train_steps": 6000, "warmup_steps": 100, "ema_decay": 0.997, "sample_steps": 40}
+    update={
+        "train_steps": 6000,
+        "width": 32,
+        "learning_rate": 7e-4,
+        "warmup_steps": 100,
+        "ema_decay": 0.997,
+        "sample_steps": 40,
+    }
 )
 """Steps are those of each silo, in all its stages together; the paper states no budget."""
 
