@@ -127,10 +127,11 @@ def _score_table(scores: Sequence[Score]) -> Table:
 
 
 def _on_scores(scores: Sequence[Score]) -> Iterator[tuple[str, str]]:
-    """Which score ranks on the board, and why some have no value: each reason once."""
+    """Which score ranks on the board, why some have no value, and what is to be known of others: each reason once."""
     yield from (("ranks", score.name) for score in scores if score.primary)
-    for reason in dict.fromkeys(score.reason for score in scores if score.reason):
-        yield "missing", f"{', '.join(score.name for score in scores if score.reason == reason)}: {reason}"
+    for gone, reason in dict.fromkeys((score.value is None, score.reason) for score in scores if score.reason):
+        names = [score.name for score in scores if (score.value is None, score.reason) == (gone, reason)]
+        yield "missing" if gone else "noted", f"{', '.join(names)}: {reason}"
 
 
 def _figure(value: float | None) -> str:

@@ -182,6 +182,9 @@ class CheckedSampler:
     ) -> Tensor:
         """Samples (B, *D) float32 on the CPU for conditions (B, F), around the `known` entries if there are any.
 
+        Around known entries, a sample that is not finite is all NaN, as long as others are finite: its trial fails, and
+        not the run, for which one plan of a hundred may not decide.
+
         Raises CompbenchError: wrong shape or type, values that are not finite, known entries that were not kept; and how many.
         """
         import torch
@@ -207,6 +210,8 @@ class CheckedSampler:
             self.note(request, stream, parts[-1])
             self._progress(f"sample {stream}", first + len(rows), len(condition))
         made, seconds = torch.cat(parts), time.perf_counter() - start
+        if len(made) and bool(made.isnan().all()):
+            raise self._not_finite(1.0)
         self.seconds += seconds
         self.num_bytes += 2 * made.numel() * made.element_size()  # noise one way, samples the other
         return made
@@ -226,14 +231,20 @@ class CheckedSampler:
             raise self._wrong(f"be floating point, got {samples.dtype}.")
         samples = samples.float()
         finite = samples.abs() <= MOST_VALUE  # False for NaN too
-        if not bool(finite.all()):
-            share = 1 - finite.float().mean().item()
-            raise self._wrong(f"be finite, {share:.1%} of the values are NaN, infinite or beyond {MOST_VALUE:g}.")
-        if known is not None and mask is not None and bool((changed := (samples != known)[mask]).any()):
+        sound = finite.flatten(1).all(1)
+        if not bool(sound.all()):
+            if known is None:
+                raise self._not_finite(1 - finite.float().mean().item())
+            samples = samples.clone()
+            samples[~sound] = float("nan")
+        if known is not None and mask is not None and bool((changed := (samples != known)[sound][mask[sound]]).any()):
             share = changed.float().mean().item()
             what = f"keep the request's known entries, {share:.1%} of them were changed"
             raise self._wrong(f"{what}; compbench.flow.solver.answer keeps them.")
         return samples
+
+    def _not_finite(self, share: float) -> CompbenchError:
+        return self._wrong(f"be finite, {share:.1%} of the values are NaN, infinite or beyond {MOST_VALUE:g}.")
 
     def _wrong(self, what: str) -> CompbenchError:
         return CompbenchError(f"samples of '{self._request.method}' must {what}")

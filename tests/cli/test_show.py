@@ -63,9 +63,11 @@ def test_what_ranks_and_what_has_no_value_stand_below_the_scores(show, tmp_path:
     gone = [
         first.model_copy(update={"name": name, "primary": False, "value": None, "reason": reason}) for name in ("a_fid", "b_fid")
     ]
-    one = one.model_copy(update={"scores": (first, *rest, *gone)})
+    scored = first.model_copy(update={"reason": "one execution failed"})
+    one = one.model_copy(update={"scores": (scored, *rest, *gone)})
     Store(tmp_path / "records").write(one)
     output = show(one.identity[:12]).output
+    assert f"noted    {first.name}: one execution failed\n" in output
     assert f"missing  a_fid, b_fid: {reason}\n" in output
     assert output.count(reason) == 1
     assert f"ranks    {next(score.name for score in one.scores if score.primary)}\n" in output

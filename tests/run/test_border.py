@@ -168,11 +168,11 @@ def test_a_message_that_is_none_ends_the_run_as_failed(home: Path, plugin, text:
 
 
 def test_a_message_of_one_byte_at_a_time_does_not_stretch_the_time_limit(home: Path, plugin, monkeypatch) -> None:
-    monkeypatch.setattr(processes, "GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 1.0)
     fit = "say(b'{', 1000); [(time.sleep(0.2), control.sendall(b' ')) for _ in range(900)]"
-    record = attempt(home, plugin(head=CONTROL, fit=fit), time_limit=6.0)
+    record = attempt(home, plugin(head=CONTROL, fit=fit), time_limit=3.0)
     assert record.status == "timeout"
-    assert record.seconds < 6 + 2 + 40  # the bytes last 180
+    assert record.seconds < 3 + 1 + 40  # the bytes last 180
 
 
 @pytest.mark.parametrize("end", ["raise ValueError(wild)", "print(wild, flush=True); os._exit(7)"])

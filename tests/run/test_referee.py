@@ -48,6 +48,23 @@ def test_samples_that_no_score_could_be_made_of_are_refused_with_their_share(val
         sampler(diverged)(asked()[0], stream="s")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])
+def test_around_known_entries_a_diverged_sample_is_lost_alone(value: float) -> None:
+    condition, known, mask = asked()
+
+    def diverges(request: Request, stream: str) -> torch.Tensor:
+        samples = torch.where(request.known_mask, request.known, request.x0).double()
+        samples[-1, 1, 2] = value  # the last of each batch, and the fifth sample is a batch of its own
+        return samples
+
+    samples = sampler(diverges)(condition, stream="s", known=known, known_mask=mask)
+    lost = torch.tensor([False, True, False, True, True])
+    assert bool(samples[lost].isnan().all())
+    assert torch.equal(samples[~lost][mask[~lost]], known[~lost][mask[~lost]])
+    with pytest.raises(CompbenchError, match=r"must be finite, 100\.0%"):
+        sampler(diverges)(condition[-1:], stream="s", known=known[-1:], known_mask=mask[-1:])
+
+
 def test_samples_that_change_known_entries_are_refused_with_their_share() -> None:
     condition, known, mask = asked()
 
