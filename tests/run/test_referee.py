@@ -1,15 +1,18 @@
 """The sampler that checks what a contestant answers, where entries are given."""
 
+import io
 import time
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
+from PIL import Image
 
 from compbench import profiling
 from compbench.errors import CompbenchError
 from compbench.interfaces import Event, Request
-from compbench.run.referee import CheckedSampler, Referee
+from compbench.run.referee import CheckedSampler, Referee, _png
 from compbench.schemas import RunRequest
 
 SHAPE = (2, 4)
@@ -119,6 +122,25 @@ def test_a_gpu_s_first_request_is_asked_twice_and_timed_once() -> None:
     assert torch.equal(
         samples, CheckedSampler(lambda r, _: r.x0, Event("vector", SHAPE), request, **options)(condition, stream="s")
     )
+
+
+def decoded(png: bytes) -> numpy.ndarray:
+    return numpy.asarray(Image.open(io.BytesIO(png)).convert("RGB"), int)
+
+
+def test_a_drawing_keeps_its_colours_and_a_photograph_no_value_moves_far() -> None:
+    drawing = numpy.full((40, 60, 3), 255, numpy.uint8)
+    drawing[10:20, 5:50], drawing[25, :] = (17, 101, 203), (1, 2, 3)
+    assert numpy.array_equal(decoded(_png(drawing)), drawing)
+    shades = numpy.linspace(0, 250, 64)[:, None] + numpy.linspace(0, 5, 64)[:, None, None]
+    photograph = (shades + numpy.random.default_rng(0).uniform(-5, 5, (64, 64, 3))).clip(0, 255).astype(numpy.uint8)
+    photograph[0] = 255
+    found = decoded(_png(photograph))
+    assert numpy.abs(found - photograph).max() <= 2
+    assert found[0].min() == 255
+    plain = io.BytesIO()
+    Image.fromarray(photograph).save(plain, "PNG", optimize=True)
+    assert len(_png(photograph)) < 0.8 * plain.tell()
 
 
 @pytest.mark.parametrize(("slots", "processes", "known"), [(1, 2, True), (2, 2, False), (1, 3, False)])
