@@ -9,7 +9,7 @@ from compbench.board.notation import count
 from compbench.board.statistics import mean
 
 NEARLY = 0.9
-"""A cheaper method is worth a sentence if it attains so much of the best one's share."""
+"""A method that attains so much of the best one's share is nearly as good: it may be named beside it, or for being cheaper."""
 WORTH_SAYING = 1.5
 """So many times the training FLOPs are a saving, and less is not."""
 
@@ -37,14 +37,19 @@ def _leaders(contest: Contest) -> str:
         ranked = _ranked(family)
         if len(ranked) < 2:
             continue
-        first = [method for method, found in ranked if found.rank and found.rank.group == 1]
-        share = f"{ranked[0][1].mean:.2f} of what real data attain"
+        first = [(method, found.mean) for method, found in ranked if found.rank and found.rank.group == 1]
+        top = max(share for _, share in first)
+        best = [method for method, share in first if share >= NEARLY * top]
+        others = [method for method, share in first if share < NEARLY * top]
+        share = f"{top:.2f} of what real data attain"
         if len(first) == len(ranked):
             parts.append(f"on {family.name} nothing is told apart")
-        elif len(first) == 1:
-            parts.append(f"on {family.name} {first[0]} is best ({share})")
+        elif len(best) == 1:
+            parts.append(f"on {family.name} {best[0]} {'leads' if others else 'is best'} ({share})")
         else:
-            parts.append(f"on {family.name} {_listed(first)} are best and not told apart (up to {share})")
+            parts.append(f"on {family.name} {_listed(best)} are best and not told apart (up to {share})")
+        if others and len(first) < len(ranked):  # far behind by their means, with too few seeds to say so
+            parts[-1] += f", and {_listed(others)} {'is' if len(others) == 1 else 'are'} not shown to be worse"
     return _sentence("; ".join(parts))
 
 
