@@ -115,12 +115,14 @@ const valueOf = (row, key, all) => {
   const column = all.find(c => c.key === key), cell = column && (column.position !== undefined ? row.cells[column.position] : column.of(row));
   return cell && (column.position === undefined || cell.length > 1) ? cell[0] : null;
 };
+const OWN_PICTURES = {planning: "Plans: the path of the cube, from above", blobs: "Samples by the mode that was asked for; rings at three standard deviations"};
+const pictured = task => OWN_PICTURES[task.split("-")[0]] || "Samples: real above, generated for the same combination below";
 function scoreCell(column, row) {
   const cell = row.cells[column.position];
   if (!cell) return make("td");
   if (cell.length === 1) return make("td", {title: cell[0]}, "n/a", make("small", {}, "see below"));
   const [, text, spread, ceiling, floor, seeds] = cell, span = column.primary && row.span ? row.span : spread ? `± ${spread}` : "";
-  return make("td", {title: plural(seeds, "seed")}, make(column.primary ? "b" : "span", {}, text), make("small", {}, [span, ceiling !== null ? `of ${ceiling.toFixed(3)}` : floor ? `floor ${floor}` : ""].filter(Boolean).join(" · ")));
+  return make("td", {title: plural(seeds, "seed")}, make(column.primary ? "b" : "span", {}, text), make("small", {}, [span, ceiling !== null ? `of ${ceiling < 10 ? ceiling.toFixed(3) : ceiling.toPrecision(3)}` : floor ? `floor ${floor}` : ""].filter(Boolean).join(" · ")));
 }
 function costCell(column, row) {
   const cell = column.of(row), bound = column.rate && cell && cell[0] !== null && !row.timing.clean, timing = row.timing || {};
@@ -203,7 +205,7 @@ function taskBody(board, rows) {
   const missing = new Map();
   for (const [name, reason] of board.missing) missing.set(reason, [...(missing.get(reason) || []), name]);
   const note = missing.size ? make("p", {class: "note"}, "Not available: ", [...missing].map(([reason, names]) => `${names.join("; ")} (${reason})`).join(". ")) : "", shown = picturesOf(board).filter(p => rows.some(r => r.method === p.method));
-  return make("div", {class: "body"}, top, table(board, rows), note, shown.length ? make("h3", {}, "Samples: real above, generated for the same combination below") : "", shown.length ? grids(shown) : "");
+  return make("div", {class: "body"}, top, table(board, rows), note, shown.length ? make("h3", {}, pictured(board.task)) : "", shown.length ? grids(shown) : "");
 }
 function panel(key, summary, body, open) {
   const isOpen = opened.has(key) || (open && !closed.has(key)), node = make("details", {class: "panel card", open: isOpen ? "open" : null, "data-panel": key}, make("summary", {}, ...summary));

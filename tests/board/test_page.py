@@ -142,6 +142,24 @@ def test_the_lattice_shows_how_many_samples_of_a_cell_are_right_of_any_method(pa
     assert page.run(shares)[1] == "0, 1 held out: 22 % right"
 
 
+def test_a_picture_is_said_to_be_what_it_is(tmp_path: Path, chromium: Browser) -> None:
+    store = Store(tmp_path / "records")
+    for task, settings in (("planning-noniid", {}), ("shapes3d-light", {"axis_bins": 10, "judge": "plain"})):
+        plan = (
+            score("heldout_success_rate", 51.4, ceiling=91.0, unit="%", primary=True)
+            if task == "planning-noniid"
+            else score(value=0.5, ceiling=0.99)
+        )
+        store.write(record(plan, task=task, task_settings=settings), {"samples.png": png(40, 20)})
+    rebuild(store.folder, tmp_path / "site", link=True)
+    chromium.open(tmp_path / "site" / "index.html")
+    choose(chromium, "task", "planning-noniid")
+    assert texts(chromium, "#tasks h3") == ["Plans: the path of the cube, from above"]
+    assert "of 91.0" in texts(chromium, "#tasks table tbody td:nth-child(3) small")[0]
+    choose(chromium, "task", "shapes3d-light")
+    assert texts(chromium, "#tasks h3") == ["Samples: real above, generated for the same combination below"]
+
+
 def test_search_finds_methods_and_tasks_and_says_when_nothing_is_there(page: Browser) -> None:
     search(page, "slice")
     assert names(page, ".matrix") == ["slice-cfg"]
