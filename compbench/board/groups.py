@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from compbench.board.catalogue import Catalogue, TaskFacts
 from compbench.files import Json
-from compbench.interfaces import PRESETS
 from compbench.schemas import Record
 
+READING_ORDER = ("standard", "paper", "quick", "smoke")
+"""Of presets: the published one first, then those that rank ever less."""
 LONGEST, LONGEST_VARIANT = 120, 600
 """Characters of a setting in a row's variant, and of all of them."""
 
@@ -32,8 +33,9 @@ class Section(NamedTuple):
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Sorts sections: by task, the unchanged protocol first."""
-        return self.task, self.task_version, PRESETS.index(self.preset), self.source, self.fingerprint, self.changed
+        """Sorts sections: by task, then what a reader looks for first: `READING_ORDER`, the task as it is, its newest version."""
+        changed = bool(self.changed), self.changed
+        return self.task, READING_ORDER.index(self.preset), *changed, -self.task_version, self.source, self.fingerprint
 
 
 class Group(NamedTuple):

@@ -238,3 +238,19 @@ def test_read_records_reports_bad_files_and_keeps_the_good(tmp_path: Path) -> No
     assert found == [record()]
     assert [problem.path.name for problem in problems] == [*sorted(contents)[:-1], "missing.json"]
     assert all(problem.reason and "\n" not in problem.reason for problem in problems)
+
+
+def test_boards_of_a_task_begin_with_the_published_preset_and_its_own_protocol() -> None:
+    facts = [{"preset": preset} for preset in ("smoke", "quick", "paper", "standard")]
+    facts += [{"budget": {"train_steps": 2000}, "budget_changed": ("train_steps",)}, {"task_version": 2}]
+    found = [
+        (row.section.preset, row.section.task_version, bool(row.section.changed)) for row in rows(record(**one) for one in facts)
+    ]
+    assert found == [
+        ("standard", 1, False),
+        ("paper", 1, False),
+        ("quick", 2, False),
+        ("quick", 1, False),
+        ("quick", 1, True),
+        ("smoke", 1, False),
+    ]

@@ -59,9 +59,9 @@ def test_seeds_and_splits_gather_and_designs_and_methods_are_lines_of_their_own(
 def test_other_presets_and_settings_are_ladders_of_their_own() -> None:
     made = found(run(0.36, 0.4), run(0.36, 0.5, preset="paper"), run(0.36, 0.5, rule="parity"))
     assert [(ladder.section.preset, ladder.section.changed) for ladder in made] == [
+        ("paper", ()),
         ("quick", ()),
         ("quick", ("rule=parity",)),
-        ("paper", ()),
     ]
 
 
