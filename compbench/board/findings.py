@@ -43,13 +43,14 @@ def _leaders(contest: Contest) -> str:
         others = [method for method, share in first if share < NEARLY * top]
         share = f"{top:.2f} of what real data attain"
         if len(first) == len(ranked):
-            parts.append(f"on {family.name} nothing is told apart")
-        elif len(best) == 1:
-            parts.append(f"on {family.name} {best[0]} {'leads' if others else 'is best'} ({share})")
+            said = "nothing is told apart"
+        elif len(best) > 1:
+            said = f"{_listed(best)} are best and not told apart (up to {share})"
         else:
-            parts.append(f"on {family.name} {_listed(best)} are best and not told apart (up to {share})")
+            said = f"{best[0]} {'leads' if others else 'is best'} ({share})"
         if others and len(first) < len(ranked):  # far behind by their means, with too few seeds to say so
-            parts[-1] += f", and {_listed(others)} {'is' if len(others) == 1 else 'are'} not shown to be worse"
+            said += f", and {_listed(others)} {'is' if len(others) == 1 else 'are'} not shown to be worse"
+        parts.append(f"on {family.name} {said}")
     return _sentence("; ".join(parts))
 
 

@@ -129,9 +129,11 @@ def _score_table(scores: Sequence[Score]) -> Table:
 def _on_scores(scores: Sequence[Score]) -> Iterator[tuple[str, str]]:
     """Which score ranks on the board, why some have no value, and what is to be known of others: each reason once."""
     yield from (("ranks", score.name) for score in scores if score.primary)
-    for gone, reason in dict.fromkeys((score.value is None, score.reason) for score in scores if score.reason):
-        names = [score.name for score in scores if (score.value is None, score.reason) == (gone, reason)]
-        yield "missing" if gone else "noted", f"{', '.join(names)}: {reason}"
+    named: dict[tuple[str, str], list[str]] = {}
+    for score in scores:
+        if score.reason:
+            named.setdefault(("missing" if score.value is None else "noted", score.reason), []).append(score.name)
+    yield from ((what, f"{', '.join(names)}: {reason}") for (what, reason), names in named.items())
 
 
 def _figure(value: float | None) -> str:

@@ -212,7 +212,7 @@ class CheckedSampler:
             self.note(request, stream, parts[-1])
             self._progress(f"sample {stream}", first + len(rows), len(condition))
         made, seconds = torch.cat(parts), time.perf_counter() - start
-        if len(made) and bool(made.isnan().all()):
+        if known is not None and len(made) and bool(made.isnan().all()):  # others were refused at their first batch
             raise self._not_finite(1.0)
         self.seconds += seconds
         self.num_bytes += 2 * made.numel() * made.element_size()  # noise one way, samples the other
