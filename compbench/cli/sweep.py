@@ -74,7 +74,7 @@ def sweep(
         request
         for grid in grids
         for overrides in grid.overrides()
-        for request in run_requests(*_names(grid, options), overrides, options, seeds=grid.seeds)
+        for request in run_requests(*_names(grid, options), overrides, _of_grid(options, grid), seeds=grid.seeds)
         if not (grid.applicable and not_on.get(request.method, {}).get(request.task))
     )
     chain = chain or all(grid.chain for grid in grids)
@@ -170,6 +170,10 @@ def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
         raise CompbenchError("--file names its own methods and tasks; leave --method and --task out.")
     seeds = {"seeds": options["seeds"]} if _given("seeds") else {}
     return [grid.model_copy(update={**seeds, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
+
+
+def _of_grid(options: Options, grid: Grid) -> Options:
+    return options if _given("precision") else {**options, "precision": grid.precision}
 
 
 def _given(option: str) -> bool:

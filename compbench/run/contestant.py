@@ -98,7 +98,10 @@ class Contestant:
         """Do one of the parent's orders: `Open`, `Fit` or `Measure`."""
         if isinstance(order, Open):
             return self.open(order)
-        return self.fit(order) if isinstance(order, Fit) else self.measure()
+        from compbench.run.bf16 import arithmetic
+
+        with arithmetic(self.device, self.precision):
+            return self.fit(order) if isinstance(order, Fit) else self.measure()
 
     def open(self, order: Open) -> Opened:
         """Open the task's data; what a fit depends on, where others may share it."""
@@ -205,8 +208,7 @@ class Contestant:
         if stream not in self._streams:
             self._streams[stream] = self._generator(f"sample {stream}")
         context = self._context(self._streams[stream])
-        asked = _on(self.device, request)
-        answer = partial(self.method.sample, self.settings, self.model, asked, context)
+        answer = partial(self._answer, _on(self.device, request), context)
         if stream == WARM_UP:
             with self._stage("warm_up"):
                 samples = self._compiled.warmed_up(answer, follow) if self._compiled else answer()
@@ -220,6 +222,12 @@ class Contestant:
         if not hasattr(samples, "detach"):
             raise CompbenchError(f"'{self.method.name}' returned a {type(samples).__name__} as samples, not a tensor.")
         return samples.detach().to("cpu")
+
+    def _answer(self, asked: Request, context: Context) -> Tensor:
+        from compbench.run.bf16 import arithmetic
+
+        with arithmetic(self.device, self.precision):
+            return self.method.sample(self.settings, self.model, asked, context)
 
     def measure(self) -> Measured:
         """What only the contestant can count of the run's cost, and what the record says of its environment."""

@@ -90,9 +90,12 @@ class Referee:
 
     def obey(self, order: Message, answer: Answer) -> Message:
         """Do one of the parent's orders, `Prepare` or `Evaluate`."""
-        if isinstance(order, Evaluate):
-            return self.evaluate(answer)
-        self.prepare()
+        from compbench.run.bf16 import arithmetic
+
+        with arithmetic(self.device, self.precision):
+            if isinstance(order, Evaluate):
+                return self.evaluate(answer)
+            self.prepare()
         return Prepared()
 
     def prepare(self) -> None:

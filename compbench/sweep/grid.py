@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,6 +38,7 @@ class Grid(BaseModel):
     seeds: str = Field("0", description="0-29 or 0,1,2")
     set: dict[str, Json] = Field(default_factory=dict, description="settings; a list is one grid axis")
     applicable: bool = Field(False, description="leave out pairs that cannot work; `list --matrix` says which")
+    precision: Literal["auto", "fp32", "bf16", "tf32"] = Field("auto", description="on every machine, unless --precision says")
     gpu: bool = Field(False, description="left out where there is no GPU: a CPU's budget does not master the tasks")
     chain: bool = Field(False, description="runs of one method follow each other in the same processes")
 

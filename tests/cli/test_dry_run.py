@@ -1,5 +1,6 @@
 """`run --dry-run` says what would be run, and runs nothing."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,17 @@ def test_a_dry_run_says_identity_and_name_and_whether_it_is_there(tmp_path: Path
         f"{record(seed=2).identity} {record(seed=2).name} is not there",
     ]
     assert len(Store(tmp_path / "records").paths()) == 2
+
+
+def test_a_suite_of_one_board_has_the_same_precision_on_every_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+
+    def identities(*more: str) -> set[str]:
+        arguments = ["sweep", "--preset", "smoke", "--seed", "0", "--device", "cpu", "--dry-run", "--json", *more]
+        said = CliRunner().invoke(main, arguments)
+        assert said.exit_code == 0, said.output
+        return {found["identity"] for found in json.loads(said.stdout)}
+
+    suite = identities("--file", "core")
+    assert identities("--method", "mono", "--task", "blobs-noniid", "--precision", "bf16") < suite
+    assert not identities("--file", "core", "--precision", "fp32") & suite

@@ -31,6 +31,11 @@ def test_a_file_is_run_at_the_one_preset_that_it_has(tmp_path: Path) -> None:
 SHIPPED = [(name, preset) for name in shipped() for preset in PRESETS if getattr(read(name), preset)]
 
 
+@pytest.mark.parametrize("name", ["core", "extended"])
+def test_a_suite_of_one_board_leaves_its_precision_to_no_machine(name: str) -> None:
+    assert {grid.precision for own, preset in SHIPPED if own == name for grid in grids(name, preset)} == {"bf16"}
+
+
 def test_every_shipped_file_has_a_smoke_grid() -> None:
     assert {name for name, preset in SHIPPED if preset == "smoke"} == set(shipped())
 

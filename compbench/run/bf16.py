@@ -1,0 +1,65 @@
+"""bf16 on CPUs that have no such arithmetic, at about the speed of fp32.
+
+    y = bf16(fp32(a) @ fp32(b)),    and the same of convolutions and attention
+
+This is what processors with bf16 compute: factors of 8 significant bits, sums in fp32, one rounding of the result.  Samples
+differ from theirs by the order of the sums, as those of any two processors do; attention also keeps its weights in fp32.
+Torch's own kernels for other CPUs go through single numbers (`tests/benchmarks/test_bf16_speed.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from compbench import devices
+
+_ATEN = torch.ops.aten
+PRODUCTS = frozenset(
+    operator.default
+    for operator in (
+        _ATEN.mm,
+        _ATEN.addmm,
+        _ATEN.bmm,
+        _ATEN.baddbmm,
+        _ATEN.convolution,
+        _ATEN.convolution_backward,
+        _ATEN._scaled_dot_product_flash_attention_for_cpu_backward,
+    )
+)
+"""Operators all of whose results have the precision of their first argument."""
+ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
+"""Its second result, the logarithms of the weights' sums, is fp32 in any precision."""
+
+
+def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
+    """What a run in a precision is entered with: `WideProducts` for bf16 on a CPU without it, else nothing."""
+    wide = precision == "bf16" and device.type == "cpu" and not devices.has_native_bf16(device)
+    return WideProducts() if wide else contextlib.nullcontext()  # type: ignore[no-untyped-call]
+
+
+class WideProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is entered, products of bf16 tensors on this thread are computed in fp32 and rounded once."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if not (func in PRODUCTS or func is ATTENTION) or args[0].dtype is not torch.bfloat16:
+            return func(*args, **(kwargs or {}))
+        found = func(*map(_wide, args), **{name: _wide(value) for name, value in (kwargs or {}).items()})
+        if func is ATTENTION:
+            return _rounded(found[0]), found[1]
+        return tuple(map(_rounded, found)) if isinstance(found, tuple | list) else _rounded(found)
+
+
+def _wide(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) and value.dtype is torch.bfloat16 else value
+
+
+def _rounded(value: Tensor | None) -> Tensor | None:
+    return None if value is None else value.bfloat16()

@@ -1,0 +1,119 @@
+"""Products of bf16 on CPUs without it: against float64, against torch's own kernels, and where a run enters them."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from compbench import devices
+from compbench.run.bf16 import PRODUCTS, WideProducts, arithmetic
+from compbench.run.runner import run
+from compbench.schemas import RunRequest
+
+CPU = torch.device("cpu")
+HALF_STEP = 2.0**-8
+"""A number rounded to 8 significant bits is off by this part of it at most."""
+
+Products = Callable[..., Tensor]
+CASES: dict[str, tuple[Products, tuple[tuple[int, ...], ...]]] = {
+    "mm": (torch.mm, ((17, 33), (33, 9))),
+    "addmm": (torch.addmm, ((9,), (17, 33), (33, 9))),
+    "bmm": (torch.bmm, ((3, 17, 33), (3, 33, 9))),
+    "baddbmm": (torch.baddbmm, ((3, 17, 9), (3, 17, 33), (3, 33, 9))),
+    "linear": (F.linear, ((4, 5, 33), (9, 33), (9,))),
+    "convolution of signals": (F.conv1d, ((2, 5, 16), (7, 5, 3), (7,))),
+    "convolution of images": (F.conv2d, ((2, 5, 8, 8), (7, 5, 3, 3), (7,))),
+    "transposed convolution": (F.conv_transpose2d, ((2, 5, 8, 8), (5, 7, 2, 2))),
+    "convolution of a batch of networks": (torch.vmap(F.conv2d), ((3, 2, 5, 8, 8), (3, 7, 5, 3, 3))),
+}
+
+
+class Seen(TorchDispatchMode):
+    """Counts the products that reach torch's kernels, by precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: Counter[torch.dtype] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in PRODUCTS:
+            self.products[args[0].dtype] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def drawn(shapes: tuple[tuple[int, ...], ...]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator).bfloat16().requires_grad_() for shape in shapes]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_product_is_the_exact_one_rounded_once(name: str) -> None:
+    function, shapes = CASES[name]
+    given = drawn(shapes)
+    with WideProducts():
+        found = function(*given)
+    exact = function(*(tensor.detach().double() for tensor in given))
+    assert found.dtype is torch.bfloat16
+    assert torch.all((found.double() - exact).abs() <= HALF_STEP * exact.abs() * 1.001 + 1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_and_gradients_are_those_of_torch_to_a_rounding(name: str) -> None:
+    function, shapes = CASES[name]
+
+    def gradients() -> list[Tensor]:
+        given = drawn(shapes)
+        made = function(*given)
+        made.float().square().sum().backward()
+        return [made, *(tensor.grad for tensor in given)]
+
+    own = gradients()
+    with WideProducts():
+        wide = gradients()
+    for ours, theirs in zip(wide, own, strict=True):
+        assert ours.dtype is theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=4 * HALF_STEP, atol=0.02 * theirs.abs().max().item())
+
+
+def test_attention_keeps_its_precision_and_its_gradient() -> None:
+    given = drawn(((2, 3, 16, 8),) * 3)
+    with WideProducts():
+        made = F.scaled_dot_product_attention(*given)
+        made.float().sum().backward()
+    exact = F.scaled_dot_product_attention(*(tensor.detach().double() for tensor in given))
+    assert made.dtype is given[0].grad.dtype is torch.bfloat16
+    assert torch.all((made.double() - exact).abs() <= HALF_STEP * exact.abs() * 1.001 + 1e-5)
+
+
+def test_fp32_is_left_alone_and_nothing_stays_behind() -> None:
+    a, b = torch.randn(64, 64), torch.randn(64, 64)
+    plain = a @ b
+    with WideProducts():
+        assert torch.equal(a @ b, plain)
+    seen = Seen()
+    with seen:
+        torch.mm(*drawn(((4, 4), (4, 4))))
+    assert seen.products == {torch.bfloat16: 1}
+
+
+def test_only_bf16_on_a_cpu_without_it_is_widened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "has_native_bf16", lambda device: False)
+    assert isinstance(arithmetic(CPU, "bf16"), WideProducts)
+    assert not isinstance(arithmetic(CPU, "fp32"), WideProducts)
+    assert not isinstance(arithmetic(torch.device("cuda"), "bf16"), WideProducts)
+    monkeypatch.setattr(devices, "has_native_bf16", lambda device: True)
+    assert not isinstance(arithmetic(CPU, "bf16"), WideProducts)
+
+
+def test_a_run_in_bf16_leaves_no_product_to_torch_on_a_cpu_without_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"task": "shapes3d-heavy", "method": "factored", "preset": "smoke", "device": "cpu", "threads": 1}
+    monkeypatch.setattr(devices, "has_native_bf16", lambda device: False)
+    with Seen() as seen:  # below the run's own: it sees what they pass on
+        record = run(RunRequest(**facts, home=str(home), precision="bf16"), in_process=True).record
+    assert (record.status, record.spec.precision) == ("ok", "bf16")
+    assert seen.products.keys() == {torch.float32}
