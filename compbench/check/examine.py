@@ -193,7 +193,7 @@ def _unfitted(subject: Subject, name: str, error: BaseException) -> Finding:
     else:
         where, fix = "", ""
     if isinstance(subject, Learner) and subject.precision != "fp32" and subject.fits_in_fp32():
-        return failed("precision", name, f"in {subject.precision}, which runs take here, {where or 'fit raised'}: {text}")
+        return failed("precision", name, f"in {subject.precision}, which published runs take, {where or 'fit raised'}: {text}")
     return failed("fit", name, f"{where}: {text}" if where else text, fix=fix)
 
 

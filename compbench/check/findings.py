@@ -83,7 +83,7 @@ CLAUSES: dict[str, Clause] = {
         "train on each example's own condition; sample the law of each row's own condition",
     ),
     "precision": Clause(
-        "fit and sample work in the precision that `compbench run` takes on this device, and in fp32",
+        "fit and sample work in bf16, which published boards are made in, and in fp32",
         "compute under `with ctx.autocast():`, return float32, and keep in fp32 what bf16 cannot carry",
     ),
     "counted": Clause(

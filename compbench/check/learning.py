@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ PROBE_STEPS = 2
 
 
 class Learner(Subject):
-    """A method on a problem with known answers, in the precision that `run` takes on the device.
+    """A method on a problem with known answers, in the precision of published runs on the device.
 
     Attributes:
         known: the problem's answers.
@@ -47,7 +47,7 @@ class Learner(Subject):
         super().__init__(method, known.tiny, device, room)
         self.settings = method.settings()
         self.known = known
-        self.precision = "bf16" if devices.precision("auto", device) == "bf16" else "fp32"
+        self.precision = precision_of_runs(device)
         self.asked = known.conditions().to(device)
 
     def fits_in_fp32(self) -> bool:
@@ -109,21 +109,26 @@ def learns(learner: Learner) -> str | None:
     assert fault is not None
     if learner.precision == "fp32" or learner.judged(learner.longer(LONGER[-1], "fp32")):
         raise Broken(*fault)
-    raise Broken(f"in {learner.precision}, which runs take here, {fault.found}; in fp32 all is well", PRECISION, "precision")
+    raise Broken(f"in {learner.precision}, which published runs take, {fault.found}; in fp32 all is well", PRECISION, "precision")
+
+
+def precision_of_runs(device: torch.device) -> Literal["bf16", "fp32"]:
+    """bf16, which published boards are made in, on every CPU; on a GPU what `run` takes there."""
+    return "bf16" if device.type == "cpu" or devices.precision("auto", device) == "bf16" else "fp32"
 
 
 PRECISION = "keep in fp32 what bf16's three digits or its products cannot carry: `with torch.autocast(..., enabled=False)`"
 
 
 def precision(subject: Subject) -> str | None:
-    """The precision that `run` takes here, and fp32 from the same model."""
-    device, own = subject.device, devices.precision("auto", subject.device)
+    """The precision of published runs, and fp32 from the same model."""
+    device, own = subject.device, precision_of_runs(subject.device)
     if own == "fp32":
         raise Skipped("runs take fp32 on this device")
     if isinstance(subject, Learner):
         bad = int((~subject.first_samples.isfinite()).sum())
         if bad and subject.fits_in_fp32():
-            raise Broken(f"in {own}, which runs take here, {bad} entries are not finite; in fp32 all are", PRECISION)
+            raise Broken(f"in {own}, which published runs take, {bad} entries are not finite; in fp32 all are", PRECISION)
         few = slice(0, 9)
         condition, noise = subject.asked[few], subject.noise(len(subject.asked))[few]
         made = subject.sample(condition, noise, precision="fp32")
@@ -137,12 +142,12 @@ def precision(subject: Subject) -> str | None:
     except Broken:
         raise
     except Exception as error:
-        raise Broken(f"in {own}, which runs take on {device}: {type(error).__name__}: {error}", PRECISION) from error
+        raise Broken(f"in {own}, which published runs take, on {device}: {type(error).__name__}: {error}", PRECISION) from error
     finally:
         subject.fit_precision = ""
     if made.dtype != torch.float32 or not bool(made.isfinite().all()):
         bad = int((~made.isfinite()).sum())
-        raise Broken(f"in {own}, which runs take here: {made.dtype}, {bad} of {made.numel()} entries not finite", PRECISION)
+        raise Broken(f"in {own}, which published runs take: {made.dtype}, {bad} of {made.numel()} entries not finite", PRECISION)
     return None
 
 

@@ -18,6 +18,7 @@ from compbench.context import NoCheckpoints
 from compbench.cost import counted
 from compbench.errors import Cancelled, Refused
 from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
+from compbench.run.bf16 import arithmetic
 from compbench.run.checkpoints import FileCheckpoints
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ class Subject:
         problem = replace(problem, budget=problem.budget.model_copy(update=changed)) if changed else problem
         ctx = self.context(seed, progress or Progress(), checkpoints, self.fit_precision)
         tally = self.used if given is self.fitted_on else counted.Tally()
-        with self.watched("fit"), tally.counting_steps():
+        with self.watched("fit"), arithmetic(self.device, ctx.precision), tally.counting_steps():
             return self.method.fit(self.settings, problem, ctx)
 
     def extend(self, base: object, problem: Problem) -> object:
@@ -207,7 +208,7 @@ class Subject:
         assert self.method.extend is not None
         assert problem.extension is not None
         ctx = self.context(FIT_SEED, Progress(), None)
-        with self.watched("extend"):
+        with self.watched("extend"), arithmetic(self.device, ctx.precision):
             return self.method.extend(self.settings, base, problem.extension.factor, problem.extension.problem, ctx)
 
     def sample(
@@ -226,7 +227,7 @@ class Subject:
         ctx = self.context(seed, Progress(), None, precision)
         torch.manual_seed(seed + stray)
         request = Request(condition.clone(), x0.clone(), known, known_mask)
-        with self.watched("sample"):
+        with self.watched("sample"), arithmetic(self.device, ctx.precision):
             made = self.method.sample(self.settings, self.model if model is None else model, request, ctx)
         if not torch.equal(request.x0, x0) or not torch.equal(request.condition, condition):
             self.changes.append("sample wrote into its request")

@@ -10,7 +10,6 @@ import torch
 from support.planted.bugs import BUGS, Bug
 from support.planted.stranger_bugs import STRANGER_BUGS
 
-from compbench import devices
 from compbench.check import learning
 from compbench.check.examine import report_on
 from compbench.check.known_answers import KNOWN
@@ -89,7 +88,7 @@ def test_a_strangers_bug_is_one_finding_of_the_clause_that_it_is_for(name, longe
     bug = STRANGER_BUGS[name]
     if longer == "a little" and bug.check != "precision":
         monkeypatch.setattr(learning, "LONGER", FEW_TIMES)
-        monkeypatch.setattr(devices, "precision", lambda asked, device: "fp32")
+        monkeypatch.setattr(learning, "precision_of_runs", lambda device: "fp32")
     report = report_on(method_of(tmp_path, bug), only=(bug.check,), problems=(bug.problem,), device="cpu")
     assert [finding.check for finding in report.failures] == [bug.check]
     assert "docs/contract.md#" in report.failures[0].message
