@@ -1,5 +1,6 @@
 """Real processes of a side: the probe's facts, and the environment of a commit."""
 
+import contextlib
 import json
 import os
 import signal
@@ -154,9 +155,10 @@ def started(temporary: Path) -> list[int]:
     """Numbers of the processes that wrote themselves down in their own folder, once both of a probe have."""
     limit = time.monotonic() + 100
     while time.monotonic() < limit:
-        for marker in temporary.glob("*/*/scratch/*/tmp/processes"):
-            if len(found := marker.read_text().split()) >= 2:
-                return list(map(int, found))
+        with contextlib.suppress(FileNotFoundError):  # pip's folders go away while they are looked through
+            for marker in temporary.glob("*/*/scratch/*/tmp/processes"):
+                if len(found := marker.read_text().split()) >= 2:
+                    return list(map(int, found))
         time.sleep(0.1)
     raise AssertionError("no probe began")
 
