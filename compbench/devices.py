@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -153,8 +154,10 @@ def cores_busy(before: Ticks, after: Ticks) -> float:
     return sum(busy / (busy + idle) for busy, idle in passed if busy + idle > 0)
 
 
-def _cpu_flags() -> list[str]:
-    return (_cpuinfo("flags") or _cpuinfo("Features")).split()
+@cache
+def _cpu_flags() -> tuple[str, ...]:
+    """Read once: each request for samples in bf16 asks for them."""
+    return tuple((_cpuinfo("flags") or _cpuinfo("Features")).split())
 
 
 def _cpuinfo(key: str) -> str:

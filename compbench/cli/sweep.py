@@ -74,7 +74,7 @@ def sweep(
         request
         for grid in grids
         for overrides in grid.overrides()
-        for request in run_requests(*_names(grid, options), overrides, _of_grid(options, grid), seeds=grid.seeds)
+        for request in run_requests(*_names(grid, options), overrides, {**options, "precision": grid.precision}, seeds=grid.seeds)
         if not (grid.applicable and not_on.get(request.method, {}).get(request.task))
     )
     chain = chain or all(grid.chain for grid in grids)
@@ -157,7 +157,7 @@ def _exit_status(results: Sequence[RunResult]) -> int:
 
 
 def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
-    """The grids that were asked for: of a file, with --seed and --set on top, or the one of --method and --task."""
+    """The grids that were asked for: of a file, with --seed, --precision and --set on top, or the one of --method and --task."""
     from compbench.sweep.grid import Grid, grids
     from compbench.sweep.parse import parse_lists
 
@@ -165,15 +165,11 @@ def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
     if not file:
         if not methods or not tasks:
             raise CompbenchError("a sweep needs --method and --task, or --file; `compbench sweep --help` shows both.")
-        return [Grid(methods=methods, tasks=tasks, seeds=options["seeds"], set=own)]
+        return [Grid(methods=methods, tasks=tasks, seeds=options["seeds"], precision=options["precision"], set=own)]
     if methods or tasks:
         raise CompbenchError("--file names its own methods and tasks; leave --method and --task out.")
-    seeds = {"seeds": options["seeds"]} if _given("seeds") else {}
-    return [grid.model_copy(update={**seeds, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
-
-
-def _of_grid(options: Options, grid: Grid) -> Options:
-    return options if _given("precision") else {**options, "precision": grid.precision}
+    given = {name: options[name] for name in ("seeds", "precision") if _given(name)}
+    return [grid.model_copy(update={**given, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
 
 
 def _given(option: str) -> bool:
