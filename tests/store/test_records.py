@@ -70,7 +70,7 @@ def test_the_digest_is_the_hash_of_all_other_lines() -> None:
 
 def test_a_score_that_was_edited_is_found_out_by_both_readers(tmp_path: Path) -> None:
     path = tmp_path / "edited.json"
-    path.write_bytes(dump(record(score(value=0.5))).replace(b'"value": 0.5', b'"value": 0.9'))
+    path.write_bytes(dump(record(score(value=0.5))).replace(b'"value":0.5', b'"value":0.9'))
     with pytest.raises(CompbenchError, match="was changed"):
         parse(path.read_bytes())
     found, problems = read_records([path])
@@ -78,8 +78,15 @@ def test_a_score_that_was_edited_is_found_out_by_both_readers(tmp_path: Path) ->
     assert "was changed" in problems[0].reason
 
 
+def test_a_line_holds_a_whole_score() -> None:
+    written = dump(record(score(value=0.5), score("seen_accuracy", 0.9))).decode().splitlines()
+    assert [json.loads(line.rstrip(","))["value"] for line in written if line.startswith("  {")] == [0.5, 0.9]
+
+
 def test_a_formatter_does_not_spoil_a_record() -> None:
     assert parse(json.dumps(json.loads(dump(record()))).encode()) == record()
+    indented = (FORMATS / "format-8.json").read_bytes()
+    assert parse(json.dumps(json.loads(indented)).encode()) == parse(indented)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +99,7 @@ def test_a_formatter_does_not_spoil_a_record() -> None:
         ("format-6.json", 0.03333333507180214, 4),
         ("format-7.json", 0.03333333507180214, 4),
         ("format-8.json", 0.03333333507180214, 4),
+        ("format-9.json", 0.03333333507180214, 4),
     ],
 )
 def test_a_stored_record_of_each_format_says_to_both_readers_what_it_said(

@@ -34,7 +34,7 @@ def cut(folder: Path) -> None:
 
 
 def edit(folder: Path) -> None:
-    record_of(folder).write_bytes(record_of(folder).read_bytes().replace(b'"value": 0.5', b'"value": 0.6'))
+    record_of(folder).write_bytes(record_of(folder).read_bytes().replace(b'"value":0.5', b'"value":0.6'))
 
 
 def rename(folder: Path) -> None:
