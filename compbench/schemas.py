@@ -13,9 +13,14 @@ from compbench.files import Json
 from compbench.interfaces import LARGEST, Budget, Presets, Score
 
 RECORD_FORMAT = 9
-"""Goes up when a record's fields or lines change; `compbench.store.format` migrates older ones.  2: the file has a digest of itself.
-6: `spec.code` is a hash of meaning, and the record says which commit it was.  7: it says whether samples alone were scored.
-8: it has curves of loss and throughput.  9: a line holds a whole score."""
+"""Goes up when a record's fields or lines change; `compbench.store.format` migrates older ones.
+
+2: the file has a digest of itself.
+6: `spec.code` is a hash of meaning, and the record says which commit it was.
+7: it says whether samples alone were scored.
+8: it has curves of loss and throughput.
+9: a line holds a whole score.
+"""
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
 MOST = 10**6

@@ -14,6 +14,8 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from compbench.factors import NULL
+from compbench.files import Json
+from compbench.flow import score_models
 from compbench.flow.compose import GuidanceWeight, around_null, compose
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.solver import answer
@@ -51,6 +53,14 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
     return net
 
 
+def fit_facts(settings: Settings, problem: Problem) -> dict[str, Json]:
+    """Around NULL and with the protocol's head it is the fit of all that compose scores; else one for all weights."""
+    own = {"factor_dropout": settings.factor_dropout}
+    if settings.head_width == 1 and not score_models.composes_around_base(problem):
+        return score_models.fit_facts(score_models.ModelSettings(**own), problem)
+    return {"fit": "slice-cfg", "head_width": settings.head_width, **own}
+
+
 @torch.no_grad()
 def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """Euler's steps along the composed velocity; a factor that is asked as NULL adds nothing."""
@@ -79,6 +89,7 @@ def compbench_methods() -> tuple[Method, ...]:
             sample=sample,
             build=build,
             evaluations=evaluations,
+            shared_fit=fit_facts,
             version=2,
         ),
     )

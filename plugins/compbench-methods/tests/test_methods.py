@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from compbench_methods import factored, mono, slice_cfg
@@ -18,6 +20,7 @@ from torch import Generator, Tensor
 from compbench.errors import Cancelled, CompbenchError
 from compbench.factors import NULL, Holdout
 from compbench.federation import Federation
+from compbench.flow import score_models
 from compbench.flow.nets import VelocityNet
 from compbench.interfaces import Budget, Event, Method, Problem, Request
 from compbench.profiling import num_parameters
@@ -142,6 +145,22 @@ def test_slice_cfg_puts_its_weights_on_the_factors_of_the_holdout() -> None:
     holdout = Holdout.by_rule(SPACE, ("left-right", "top-bottom"), lambda a, b: a == b == 1)
     model = slice_cfg.build(settings, vector_problem(holdout=holdout, composed=(1,)))
     assert model.guidance.weights(3.0) == (1.0, 3.0)
+
+
+def test_slice_cfg_shares_the_fit_of_all_that_compose_scores_around_null(trained) -> None:
+    problem, naive = vector_problem(), score_models.ModelSettings()
+
+    def same(problem: Problem = problem, **changes) -> bool:
+        return slice_cfg.fit_facts(slice_cfg.Settings(**changes), problem) == score_models.fit_facts(naive, problem)
+
+    assert same(holdout_weight=5.0)
+    assert not same(factor_dropout=0.2)
+    assert not same(head_width=2.0)
+    assert not same(replace(problem, base=(0, 0)))
+    module, model = trained
+    if module is slice_cfg:
+        torch.manual_seed(0)
+        assert states_equal(model, score_models.fit(naive, problem, context()))
 
 
 def test_extension_leaves_the_frozen_weights_alone_and_learns_the_new_factor() -> None:
