@@ -14,7 +14,6 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from compbench.factors import NULL
-from compbench.files import Json
 from compbench.flow import score_models
 from compbench.flow.compose import GuidanceWeight, around_null, compose
 from compbench.flow.nets import VelocityNet, monolithic_net
@@ -53,7 +52,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
     return net
 
 
-def fit_facts(settings: Settings, problem: Problem) -> dict[str, Json]:
+def fit_facts(settings: Settings, problem: Problem) -> dict[str, object]:
     """Around NULL and with the protocol's head it is the fit of all that compose scores; else one for all weights."""
     own = {"factor_dropout": settings.factor_dropout}
     if settings.head_width == 1 and not score_models.composes_around_base(problem):
