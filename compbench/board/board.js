@@ -11,7 +11,7 @@ const contest = () => contests.find(c => c.preset === chosen.preset) || contests
 function filters() {
   const order = ["smoke", "quick", "standard", "paper"], known = key => [...new Set(boards.map(b => b[key]).filter(Boolean))];
   const values = {preset: known("preset").sort((a, b) => order.indexOf(a) - order.indexOf(b)), family: known("family"), source: known("source"), task: known("task"), method: data.methods.map(m => m.method)};
-  const search = make("input", {type: "search", placeholder: "search tasks and methods", "aria-label": "search tasks and methods", value: chosen.q});
+  const search = make("input", {type: "search", placeholder: "search", "aria-label": "search tasks and methods", value: chosen.q});
   search.addEventListener("input", () => { chosen.q = search.value; show(); });
   const nodes = [make("label", {}, search)];
   for (const [key, list] of Object.entries(values)) {
