@@ -17,12 +17,14 @@ MAX_RECORD_BYTES = 4 * 2**20
 """A record is some kilobytes; anything larger is not one."""
 MAX_NESTING = 200
 """Lists and objects inside each other, as in pydantic's own reader; Python's would go by how much of its stack is left."""
-PRESENT = f'\n "format": {RECORD_FORMAT},'.encode()
-"""The line that says that a record is of the present format."""
 DIGEST = b'\n "digest": "'
 """How the line with the digest begins.  No string of a record holds a line break, and no nested name begins a line."""
 INDENTED = 8
 """The last format that gave each nested value a line of its own: a cell of a heat map took five."""
+FIELDS_SINCE = 8
+"""The first format with the present fields, of which nothing is to be migrated; goes up when they change."""
+PRESENT = tuple(f'\n "format": {number},'.encode() for number in range(FIELDS_SINCE, RECORD_FORMAT + 1))
+"""The lines that say that a record has the present fields."""
 
 
 def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +67,7 @@ def parse(content: bytes) -> Record:
     if len(content) > MAX_RECORD_BYTES:
         raise CompbenchError(f"is {len(content)} bytes long; a record has at most {MAX_RECORD_BYTES}.")
     try:
-        if (record := _of_present_format(content)) is not None:
+        if (record := _of_present_fields(content)) is not None:
             return record
         if nesting(content) > MAX_NESTING:
             raise CompbenchError(f"is nested deeper than {MAX_NESTING}; no record is.")
@@ -89,16 +91,18 @@ def dump(record: Record) -> bytes:
     return _lines({**raw, "digest": _digest(_lines(raw))})
 
 
-def _of_present_format(content: bytes) -> Record | None:
-    """The fast way, straight from bytes as `dump` wrote them; None for anything else, which the other way explains."""
+def _of_present_fields(content: bytes) -> Record | None:
+    """The fast way, straight from bytes as they were written; None for anything else, which the other way explains."""
     bare, digest = _undigested(content)
-    if PRESENT not in bare or not digest or _digest(bare) != digest:
+    if not any(line in bare for line in PRESENT) or not digest or _digest(bare) != digest:
         return None
     try:
         record = Record.model_validate_json(bare)
     except ValidationError:
         return None
-    return record if record.format == RECORD_FORMAT and "format" in record.model_fields_set else None
+    if not FIELDS_SINCE <= record.format <= RECORD_FORMAT or "format" not in record.model_fields_set:
+        return None
+    return record.model_copy(update={"format": RECORD_FORMAT})
 
 
 def _check_digest(content: bytes, raw: dict[str, Any]) -> None:
