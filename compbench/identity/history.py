@@ -1,4 +1,4 @@
-"""Whether records are what they once were: against a commit, none may have been changed or written over."""
+"""Whether records are what they once were: against a git history, none may have been changed or written over."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from compbench.identity.checkout import git
 
 
 def overwritten(folder: Path, since: str) -> tuple[str, ...]:
-    """Names of files in a folder of records that hold other bytes than under the same name in a git commit, or in any before it.
+    """Names of files in a folder of records whose bytes are none that their name ever had up to a git commit.
 
-    A record may be deleted, and its name stays used: another run of the same spec is another attempt.
+    A record may be deleted, and its name stays used: another run of the same spec is another attempt.  What was written over may
+    be put back: those bytes were there before.  A name that no commit knows is a new record.
 
     Args:
         folder: of records, in a git checkout.
@@ -21,11 +22,9 @@ def overwritten(folder: Path, since: str) -> tuple[str, ...]:
         CompbenchError: no git checkout, or no such commit.
     """
     commit = _git(folder, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}").decode().strip()
-    before = {name: {content} for name, content in _tree(folder, commit).items()}
     now = {path.name: _git(folder, "hash-object", "--", path.name).decode().strip() for path in _changed(folder, commit)}
-    for name in now.keys() - before.keys():
-        before[name] = _earlier(folder, commit, name)
-    return tuple(sorted(name for name, content in now.items() if before[name] and content not in before[name]))
+    ever = _ever(folder, commit) if now else {}
+    return tuple(sorted(name for name, content in now.items() if content not in ever.get(name, {content})))
 
 
 def _changed(folder: Path, commit: str) -> list[Path]:
@@ -35,16 +34,14 @@ def _changed(folder: Path, commit: str) -> list[Path]:
     return [folder / name for name in sorted({*changed.decode().split("\0"), *new.decode().split("\0")} - {""})]
 
 
-def _tree(folder: Path, commit: str) -> dict[str, str]:
-    """Name -> blob of the folder's files in a commit."""
-    lines = _git(folder, "ls-tree", "-z", commit, "--", ".").decode().split("\0")
-    return {line.partition("\t")[2]: line.split()[2] for line in lines if line}
-
-
-def _earlier(folder: Path, commit: str, name: str) -> set[str]:
-    """Blobs that a file ever was before a commit, as far as the history is here."""
-    raw = _git(folder, "log", "--raw", "--no-renames", "--no-abbrev", "--format=", commit, "--", name).decode()
-    return {blob for line in raw.splitlines() if line for blob in line.split()[2:4]} - {"0" * 40, "0" * 64}
+def _ever(folder: Path, commit: str) -> dict[str, set[str]]:
+    """Name -> every blob that the folder's file of this name was, up to a commit and as far as the history is here."""
+    log = _git(folder, "log", "-m", "--raw", "-z", "--relative", "--no-renames", "--no-abbrev", "--format=", commit, "--", ".")
+    changes = log.decode().strip("\0").split("\0")
+    ever: dict[str, set[str]] = {}
+    for change, name in zip(changes[::2], changes[1::2], strict=True):  # ":mode mode blob blob status"
+        ever.setdefault(name, set()).update(blob for blob in change.split()[2:4] if blob.strip("0"))
+    return ever
 
 
 def _git(folder: Path, *arguments: str) -> bytes:

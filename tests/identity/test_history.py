@@ -71,6 +71,18 @@ def test_a_record_that_was_deleted_and_written_otherwise_later_is_found(records:
     assert overwritten(records, "HEAD") == (path.name,)
 
 
+def test_a_record_that_was_put_back_is_no_change_whichever_commit_is_asked(records: Path) -> None:
+    (path,) = records.glob("*.json")
+    content = path.read_bytes()
+    overwrite(records)
+    commit(records)
+    path.write_bytes(content)
+    assert overwritten(records, "HEAD") == ()
+    commit(records)
+    assert overwritten(records, "HEAD~1") == ()
+    assert overwritten(records, "HEAD~2") == ()
+
+
 def test_another_picture_is_found(records: Path) -> None:
     picture = next(records.glob("*.png"))
     picture.write_bytes(b"another")
