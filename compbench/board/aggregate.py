@@ -20,6 +20,7 @@ from compbench.board.groups import Defaults, Group, Method, Section, default_set
 from compbench.board.ranking import Rank, ranks
 from compbench.board.timing import NONE, Timing, timing
 from compbench.cost.counts import beyond_by_phrase
+from compbench.cost.loss_curves import setbacks
 from compbench.cost.profiles import CostProfile
 from compbench.files import Json
 from compbench.schemas import Record
@@ -50,6 +51,7 @@ class BoardRow(NamedTuple):
         codes: how many versions of the code the runs came from.
         older: parts of the code that mean something else in newer records (`code_age`).
         threads: numbers of CPU threads that the runs had.
+        setbacks: losses of its runs that rose and did not come back, a phrase each.
         beyond: what its runs took beyond their budget, or beyond what the method declares, a phrase each.
         records: names of the records that count.
         parts: inference-time and estimation error, where the method also ran on exact scores.
@@ -85,6 +87,7 @@ class BoardRow(NamedTuple):
     pooled: bool = False
     older: tuple[str, ...] = ()
     threads: tuple[int, ...] = ()
+    setbacks: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
 
     @property
@@ -310,6 +313,7 @@ def _row(
         pooled=any(record.pooled_silos for record in kept),
         level=SAMPLES_ONLY if any(record.samples_only for record in kept) else "self-reported",
         threads=tuple(sorted({record.environment.threads for record in ok} - {0})),
+        setbacks=setbacks(ok),
         beyond=beyond_by_phrase(ok),
     )
 

@@ -173,8 +173,12 @@ def _profile_lines(record: Record) -> Iterator[str]:
 
 def _counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """Loss curves, what the harness counted, and what the method noted."""
+    from compbench.cost.loss_curves import setback
+
     for line in curves.lines(record.losses, whole=verbose):
         yield "loss", line
+    if found := "; ".join(filter(None, map(setback, record.losses))):
+        yield "unstable", f"the loss of {found} and did not come back; a lower learning rate may hold"
     if words := in_words(record):
         yield "counted", ", ".join(words)
     if verbose:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from threading import Lock
 from time import perf_counter  # bound before a plugin is loaded, as in profiling
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,11 +24,14 @@ from compbench.schemas import MOST_CURVES, MOST_POINTS, Frozen, LossCurve
 
 if TYPE_CHECKING:
     from compbench.context import Window
+    from compbench.schemas import Record
 
 ROUND = re.compile(r"\bround-\d+-")
 """Of the name of a loop in one of many rounds: all rounds of a silo make one curve."""
 DIGITS = 4
 """Significant ones of a record's losses and rates."""
+RISE, LASTING = 4.0, 1.25
+"""Times the least loss before: what a loss rises to and what it still has at the end where a fit was thrown back."""
 
 
 class Point(NamedTuple):
@@ -120,6 +124,25 @@ class LossCurves:
         """The curves for a record: `MOST_POINTS` points in all."""
         most = MOST_POINTS // max(1, len(self._curves))
         return tuple(_written(name, curve.points, most) for name, curve in sorted(self._curves.items()))
+
+
+def setback(curve: LossCurve) -> str:
+    """Where and how far a loss rose without coming back, in words; empty where it did not, or where it is not positive.
+
+    A step too long for the network does this, and what such a fit draws says little of its method.
+    """
+    if min(curve.loss) <= 0:
+        return ""
+    before = accumulate(curve.loss[:-1], min)
+    rises = [(later / low, low, step) for low, later, step in zip(before, curve.loss[1:], curve.steps[1:], strict=True)]
+    rise, least, step = max(rises, default=(0.0, 0.0, 0))
+    return f"{curve.name} rose {rise:.0f}-fold by step {step}" if rise >= RISE and curve.loss[-1] > LASTING * least else ""
+
+
+def setbacks(records: Iterable[Record]) -> tuple[str, ...]:
+    """The setbacks of some records' fits, a phrase a curve."""
+    found = ((record.spec.seed, setback(curve)) for record in records for curve in record.losses)
+    return tuple(f"seed {seed}: {words}" for seed, words in found if words)
 
 
 def num_steps(curves: Iterable[CurveState]) -> int:

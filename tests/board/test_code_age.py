@@ -8,7 +8,7 @@ from compbench.board.aggregate import rows
 from compbench.board.code_age import older_code
 from compbench.board.notation import notes
 from compbench.board.render_csv import to_csv
-from compbench.schemas import Code, Environment, Record
+from compbench.schemas import Code, Environment, LossCurve, Record
 
 
 def made(day: int, seed: int, *, threads: int = 2, method: str = "factored", device_class: str = "cpu", **parts: str) -> Record:
@@ -56,3 +56,10 @@ def test_a_row_says_older_code_and_its_threads() -> None:
 def test_a_row_of_todays_code_alone_says_nothing_of_it() -> None:
     (row,) = rows([made(1, 0, flow="a"), made(2, 1, flow="a")])
     assert not any("code" in note or "threads" in note for note in notes(row))
+
+
+def test_a_row_says_that_a_fit_of_it_was_unstable() -> None:
+    up = LossCurve(name="fit", steps=(1, 2, 3), loss=(1.0, 9.0, 8.0), examples_per_second=(1.0, 1.0, 1.0))
+    unstable = record(score(value=0.5), seed=1, more={"losses": (up,)})
+    (row,) = rows([record(score(value=0.5)), unstable])
+    assert "unstable fit, its loss did not come back: seed 1: fit rose 9-fold by step 2" in notes(row)

@@ -12,7 +12,7 @@ from support.sample_records import record
 from torch import Generator, nn
 
 from compbench.context import Window
-from compbench.cost.loss_curves import LossCurves
+from compbench.cost.loss_curves import LossCurves, setback, setbacks
 from compbench.errors import Cancelled
 from compbench.flow.train import LOSS_WINDOW, train
 from compbench.interfaces import Batch, Budget, Context
@@ -250,3 +250,30 @@ def test_curves_that_are_none_end_a_run_in_a_failed_record(tmp_path: Path, monke
     assert made.status == "failed"
     assert "as many losses" in made.reason
     assert made.losses == ()
+
+
+def curve(*losses: float) -> LossCurve:
+    steps = tuple(range(100, 100 * len(losses) + 1, 100))
+    return LossCurve(name="fit", steps=steps, loss=losses, examples_per_second=(1.0,) * len(losses))
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ((8.0, 1.0, 0.5), ""),
+        ((8.0, 1.0, 5.0, 2.0), "fit rose 5-fold by step 300"),
+        ((8.0, 1.0, 5.0, 1.2), ""),  # came back
+        ((8.0, 1.0, 3.9, 3.9), ""),  # noise, or a penalty that grows
+        ((8.0, 1.0, 5.0, 0.1, 2.0, 1.0), "fit rose 20-fold by step 500"),
+        ((3.0,), ""),
+        ((1.0, -1.0, 9.0), ""),
+        ((0.0, 9.0), ""),
+    ],
+)
+def test_a_loss_that_rose_and_stayed_up_is_said(losses: tuple[float, ...], words: str) -> None:
+    assert setback(curve(*losses)) == words
+
+
+def test_setbacks_name_the_seed() -> None:
+    runs = [record(seed=seed, more={"losses": (curve(1.0, 9.0, 8.0 - 7.0 * seed),)}) for seed in (0, 1)]
+    assert setbacks(runs) == ("seed 0: fit rose 9-fold by step 200",)
