@@ -256,9 +256,9 @@ class CheckedSampler:
 
 
 def _png(picture: numpy.ndarray) -> bytes:
-    """A picture (H, W, 3) as a PNG that is small, as a board has hundreds: a third to two thirds of a plain one.
+    """A picture (H, W, 3) as a PNG that is small, as a board has hundreds: a third to half of a plain one.
 
-    What is drawn with few colours gets a palette of 256; anything else has 64 levels a channel, so no value moves by more than 2
+    What is drawn with few colours gets a palette of 256; anything else has 32 levels a channel, so no value moves by more than 4
     of 255, and black and white stay.
     """
     import numpy
@@ -267,8 +267,8 @@ def _png(picture: numpy.ndarray) -> bytes:
     values = picture.astype(int)
     drawn = Image.fromarray(picture).quantize(256, dither=Image.Dither.NONE)
     if numpy.abs(numpy.asarray(drawn.convert("RGB"), int) - values).mean() > MOST_SHIFT:
-        levels = (values * 63 + 127) // 255
-        drawn = Image.fromarray(((levels * 255 + 31) // 63).astype(numpy.uint8))
+        levels = (values * 31 + 127) // 255
+        drawn = Image.fromarray(((levels * 255 + 15) // 31).astype(numpy.uint8))
     buffer = io.BytesIO()
     drawn.save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()

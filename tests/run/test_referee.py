@@ -136,11 +136,11 @@ def test_a_drawing_keeps_its_colours_and_a_photograph_no_value_moves_far() -> No
     photograph = (shades + numpy.random.default_rng(0).uniform(-5, 5, (64, 64, 3))).clip(0, 255).astype(numpy.uint8)
     photograph[0] = 255
     found = decoded(_png(photograph))
-    assert numpy.abs(found - photograph).max() <= 2
+    assert numpy.abs(found - photograph).max() <= 4
     assert found[0].min() == 255
     plain = io.BytesIO()
     Image.fromarray(photograph).save(plain, "PNG", optimize=True)
-    assert len(_png(photograph)) < 0.8 * plain.tell()
+    assert len(_png(photograph)) < 0.7 * plain.tell()
 
 
 @pytest.mark.parametrize(("slots", "processes", "known"), [(1, 2, True), (2, 2, False), (1, 3, False)])
