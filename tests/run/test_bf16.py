@@ -116,4 +116,5 @@ def test_a_run_in_bf16_leaves_no_product_to_torch_on_a_cpu_without_it(home: Path
     with Seen() as seen:  # below the run's own: it sees what they pass on
         record = run(RunRequest(**facts, home=str(home), precision="bf16"), in_process=True).record
     assert (record.status, record.spec.precision) == ("ok", "bf16")
-    assert seen.products[torch.float32] and not seen.products[torch.bfloat16]
+    assert seen.products[torch.float32]
+    assert not seen.products[torch.bfloat16]
