@@ -23,6 +23,7 @@ import torch
 from torch import Generator, Tensor
 
 from compbench.context import NoCheckpoints
+from compbench.devices import Precision
 from compbench.home import Home
 from compbench.interfaces import Context, Method, OpenTask, Problem, Request, Score, Task, TaskContext
 from compbench.registry import Registry
@@ -105,8 +106,8 @@ def words(scores: dict[str, Score]) -> str:
     return ", ".join(f"{name.removeprefix('seen_')} {score.value:.3f}" for name, score in scores.items() if "judge_" not in name)
 
 
-def stage(seed: int) -> Context:
-    return Context(torch.device("cpu"), "fp32", Generator().manual_seed(seed), NoCheckpoints())
+def stage(seed: int, precision: Precision = "fp32") -> Context:
+    return Context(torch.device("cpu"), precision, Generator().manual_seed(seed), NoCheckpoints())
 
 
 def context_of(task: Task, registry: Registry, preset: str, seed: int, cache: Path) -> TaskContext:

@@ -23,8 +23,10 @@ from guidance_weights import SeenOnly, context_of, seen_scores, stage
 from torch import Tensor
 
 from compbench.board.families import FAMILIES
+from compbench.devices import Precision
 from compbench.interfaces import Budget, Method, OpenTask, Score, Task
 from compbench.registry import Registry
+from compbench.run.bf16 import arithmetic
 
 ENOUGH = {"accuracy": 0.9, "distance": 0.97}
 
@@ -41,6 +43,7 @@ def main() -> None:
     parser.add_argument("--to", dest="last", type=int, default=20_000, help="most steps")
     parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="NAME=VALUE", help="of the budget; JSON values")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of the fit; bf16 is what a run takes")
     asked = parser.parse_args()
     registry = Registry()
     task = registry.load("tasks", asked.task)
@@ -51,7 +54,7 @@ def main() -> None:
         opened.prepare()
         for steps in doubled(asked.first or task.budgets["quick"].train_steps, asked.last):
             budget = task.budgets[asked.preset].model_copy(update={**changes, "train_steps": steps})
-            share, score, seconds = attained(task, method, opened, budget, asked.seed)
+            share, score, seconds = attained(task, method, opened, budget, asked.seed, asked.precision)
             found = f"{score.name} {score.value:.3f}, {share:.2f} ({seconds:.0f} s)"
             print(f"{task.name} {method.name} {steps} steps: {found}", flush=True)
             if share >= ENOUGH["distance" if score.ceiling is None else "accuracy"]:
@@ -74,12 +77,16 @@ def doubled(first: int, last: int) -> Iterator[int]:
         first *= 2
 
 
-def attained(task: Task, method: Method, opened: OpenTask, budget: Budget, seed: int) -> tuple[float, Score, float]:
+def attained(
+    task: Task, method: Method, opened: OpenTask, budget: Budget, seed: int, precision: Precision = "fp32"
+) -> tuple[float, Score, float]:
     """Share of the ceiling on seen combinations, the score itself, and the seconds of a fit."""
     problem = opened.problem(budget)
     torch.manual_seed(seed)
     started = time.perf_counter()
-    model = method.fit(method.settings(), problem, stage(seed))
+    ctx = stage(seed, precision)
+    with arithmetic(ctx.device, precision):
+        model = method.fit(method.settings(), problem, ctx)
     seconds = time.perf_counter() - started
     name = task.primary.replace("heldout", "seen")
     score = seen_scores(opened, SeenOnly(method, model, problem, {}, seed))[name]
