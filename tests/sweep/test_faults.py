@@ -158,7 +158,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line_before_anything_is_computed(tmp_pa
 def test_a_disk_that_fills_up_in_the_middle_of_a_sweep_costs_no_record_and_no_rerun(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "none", str(home)], capture_output=True, check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=112k", "none", str(home)], capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip("a small disk can only be had by who may mount one")
     try:
