@@ -1,4 +1,4 @@
-"""CPU time of the command line, against that of an empty interpreter.  Run with: pytest -m slow tests/benchmarks"""
+"""CPU time of the command line, against that of the libraries that any command line of its kind imports.  Run with: pytest -m slow tests/benchmarks"""
 
 import os
 import subprocess
@@ -20,9 +20,9 @@ def cpu_seconds(*words: str) -> float:
     return best
 
 
-@pytest.mark.parametrize(("verb", "limit"), [("--help", 0.150), ("list", 0.250)])
-def test_a_light_verb_is_light(benchmark, verb: str, limit: float) -> None:
+@pytest.mark.parametrize(("verb", "most"), [("--help", 2.0), ("list", 2.5)])
+def test_a_light_verb_is_light(benchmark, verb: str, most: float) -> None:
     seconds = benchmark.pedantic(cpu_seconds, args=("-m", "compbench.cli.main", verb), rounds=1)
-    benchmark.extra_info["cpu_seconds"] = seconds
-    benchmark.extra_info["ratio_to_empty_interpreter"] = seconds / cpu_seconds("-c", "pass")
-    assert seconds < limit
+    libraries = cpu_seconds("-c", "import click, rich.console, rich.table")
+    benchmark.extra_info |= {"cpu_seconds": seconds, "ratio_to_its_libraries": seconds / libraries}
+    assert seconds < most * libraries
