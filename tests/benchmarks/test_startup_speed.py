@@ -1,4 +1,7 @@
-"""CPU time of the command line, against that of the libraries that any command line of its kind imports.  Run with: pytest -m slow tests/benchmarks"""
+"""CPU time of the command line, against that of importing the libraries it stands on.
+
+Run with: pytest -m slow tests/benchmarks
+"""
 
 import os
 import subprocess
