@@ -36,7 +36,8 @@ def test_an_array_does_each_run_once_with_what_was_asked_of_the_cluster(cluster:
     words = ("--executor-set", "members=2", "--executor-set", "partition=short", "--executor-set", "minutes=7", "--json")
     going = sweep({**cluster, template.PLACE: template.TEMPLATE.place()}, *CHEAP, "--seed", "0-4", *words)
     output, error = going.communicate(timeout=300)
-    assert (going.returncode, error) == (0, "")
+    assert going.returncode == 0, error
+    assert error == ""
     results = json.loads(output)
     assert [(result["seed"], result["status"]) for result in results] == [(seed, "ok") for seed in range(5)]
     records, problems = Store(home_of(cluster) / "records").read()
@@ -53,7 +54,8 @@ def test_submitting_without_waiting_says_which_job(cluster: dict[str, str], monk
     (commands / "sbatch").write_text("#!/bin/sh\necho Submitted batch job 77\n")
     going = sweep(cluster, *CHEAP, "--seed", "0-2", "--executor-set", "wait=false", "--executor-set", "members=2", "--json")
     output, error = going.communicate(timeout=300)
-    assert (going.returncode, error) == (0, "")
+    assert going.returncode == 0, error
+    assert error == ""
     results = json.loads(output)
     assert {result["status"] for result in results} == {"queued"}
     assert [result["reason"] for result in results] == [f"queued as member {member} of job 77" for member in (0, 1, 0)]
