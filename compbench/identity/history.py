@@ -37,9 +37,9 @@ def _changed(folder: Path, commit: str) -> list[Path]:
 def _ever(folder: Path, commit: str) -> dict[str, set[str]]:
     """Name -> every blob that the folder's file of this name was, up to a commit and as far as the history is here."""
     log = _git(folder, "log", "-m", "--raw", "-z", "--relative", "--no-renames", "--no-abbrev", "--format=", commit, "--", ".")
-    changes = log.decode().strip("\0").split("\0")
+    changes = log.decode().split("\0")  # each change and its name end with one, so the last is empty
     ever: dict[str, set[str]] = {}
-    for change, name in zip(changes[::2], changes[1::2], strict=True):  # ":mode mode blob blob status"
+    for change, name in zip(changes[::2], changes[1::2], strict=False):  # ":mode mode blob blob status"
         ever.setdefault(name, set()).update(blob for blob in change.split()[2:4] if blob.strip("0"))
     return ever
 

@@ -83,6 +83,10 @@ def test_a_record_that_was_put_back_is_no_change_whichever_commit_is_asked(recor
     assert overwritten(records, "HEAD~2") == ()
 
 
+def test_a_folder_that_no_commit_knows_holds_new_records_alone(records: Path) -> None:
+    assert overwritten(store(records.parent / "others", 0.5), "HEAD") == ()
+
+
 def test_another_picture_is_found(records: Path) -> None:
     picture = next(records.glob("*.png"))
     picture.write_bytes(b"another")
