@@ -2,8 +2,8 @@
 
     python experiments/low_rank_ablations.py [--seeds 20] [--steps 1000] [--device cuda]
 
-16 x 16 pixels, a 10 x 10 square held out in the corner or the centre, as in the sweep file `bumps`; images are asked of the
-averaged weights.  About 2 CPU minutes for 20 seeds.
+16 x 16 pixels, a 10 x 10 square held out in the corner or the centre, smaller than the board's so that many seeds are
+affordable; images are asked of the averaged weights.  About 2 CPU minutes for 20 seeds.
 """
 
 from __future__ import annotations
