@@ -39,16 +39,18 @@ def members(job: str) -> list[Path]:
 
 
 def sbatch(script: str) -> None:
+    """Members run a copy, as on a real cluster: submitit moves its own as soon as it is told the job's number."""
     folder = Path(os.environ["FAKE_SLURM"])
     job = str(100 + len(list(folder.glob("*.submitted"))))
     text = Path(script).read_text()
-    (folder / f"{job}.submitted").write_text(text)
+    copy = folder / f"{job}.submitted"
+    copy.write_text(text)
     array = re.search(r"#SBATCH --array=0-(\d+)", text)
     for index in range(int(array[1]) + 1 if array else 1):
         name = f"{job}_{index}"
         (folder / f"{name}.state").write_text("PENDING")
         subprocess.Popen(
-            [sys.executable, "-S", __file__, "supervise", script, name],
+            [sys.executable, "-S", __file__, "supervise", str(copy), name],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
