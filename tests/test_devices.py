@@ -3,6 +3,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from compbench import devices
 from compbench.data.processes import Workers
@@ -73,3 +74,22 @@ def test_a_cpu_has_no_tf32() -> None:
     with pytest.raises(CompbenchError, match="use fp32 or bf16"):
         devices.precision("tf32", torch.device("cpu"))
     assert devices.precision("tf32", torch.device("cuda")) == "tf32"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "flags", "fast"),
+    [
+        ("GenuineIntel", "avx2 avx512f", False),
+        ("GenuineIntel", "avx512f avx512_bf16", False),  # AMX is hidden by the virtual machine, or not there
+        ("GenuineIntel", "avx512f avx512_bf16 amx_bf16", True),
+        ("AuthenticAMD", "avx512f avx512_bf16", True),
+        ("AuthenticAMD", "avx2", False),
+    ],
+)
+def test_a_cpu_computes_in_bf16_where_that_is_faster(
+    vendor: str, flags: str, fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"vendor_id": vendor, "flags": flags}
+    monkeypatch.setattr(devices, "_cpuinfo", lambda key: facts.get(key, ""))
+    assert devices.has_fast_bf16(torch.device("cpu")) == fast
+    assert devices.precision("auto", torch.device("cpu")) == ("bf16" if fast else "fp32")

@@ -45,7 +45,7 @@ def run_options(command: Command) -> Command:
             type=click.Choice(["auto", "fp32", "bf16", "tf32"]),
             default="auto",
             show_default=True,
-            help="bf16 is autocast; auto takes it where the device has it natively.  tf32: GPUs only; fp32 never rounds.",
+            help="bf16 is autocast; auto takes it where the device is faster so.  tf32: GPUs only; fp32 never rounds.",
         ),
         click.option(
             "--source",

@@ -42,7 +42,7 @@ def look(progress: object, *, device: str) -> Iterator[dict[str, Json]]:
         if place.type == "cuda":
             free, total = torch.cuda.mem_get_info(place)
             found |= {"free_bytes": free, "total_bytes": total, "count": torch.cuda.device_count()}
-            found["bf16"] = devices.has_native_bf16(place)
+            found["bf16"] = devices.has_fast_bf16(place)
         found["compiles"] = compiles(place.type)
     except Exception as error:  # whatever it is, it is the answer
         found["error"] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

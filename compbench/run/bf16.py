@@ -1,4 +1,4 @@
-"""bf16 on CPUs that have no such arithmetic, at about the speed of fp32.
+"""bf16 on CPUs that have no such arithmetic, or only a slow one, at about the speed of fp32.
 
     y = bf16(fp32(a) @ fp32(b)),    and the same of convolutions and attention
 
@@ -38,8 +38,8 @@ ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
 
 
 def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
-    """What a run in a precision is entered with: `WideProducts` for bf16 on a CPU without it, else nothing."""
-    wide = precision == "bf16" and device.type == "cpu" and not devices.has_native_bf16(device)
+    """What a run in a precision is entered with: `WideProducts` for bf16 on a CPU that is not fast at it, else nothing."""
+    wide = precision == "bf16" and device.type == "cpu" and not devices.has_fast_bf16(device)
     return WideProducts() if wide else contextlib.nullcontext()  # type: ignore[no-untyped-call]
 
 

@@ -102,17 +102,17 @@ def test_fp32_is_left_alone_and_nothing_stays_behind() -> None:
 
 
 def test_only_bf16_on_a_cpu_without_it_is_widened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "has_native_bf16", lambda device: False)
+    monkeypatch.setattr(devices, "has_fast_bf16", lambda device: False)
     assert isinstance(arithmetic(CPU, "bf16"), WideProducts)
     assert not isinstance(arithmetic(CPU, "fp32"), WideProducts)
     assert not isinstance(arithmetic(torch.device("cuda"), "bf16"), WideProducts)
-    monkeypatch.setattr(devices, "has_native_bf16", lambda device: True)
+    monkeypatch.setattr(devices, "has_fast_bf16", lambda device: True)
     assert not isinstance(arithmetic(CPU, "bf16"), WideProducts)
 
 
 def test_a_run_in_bf16_leaves_no_product_to_torch_on_a_cpu_without_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = {"task": "shapes3d-heavy", "method": "factored", "preset": "smoke", "device": "cpu", "threads": 1}
-    monkeypatch.setattr(devices, "has_native_bf16", lambda device: False)
+    monkeypatch.setattr(devices, "has_fast_bf16", lambda device: False)
     with Seen() as seen:  # below the run's own: it sees what they pass on
         record = run(RunRequest(**facts, home=str(home), precision="bf16"), in_process=True).record
     assert (record.status, record.spec.precision) == ("ok", "bf16")
