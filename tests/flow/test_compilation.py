@@ -71,6 +71,7 @@ def check(name: str, kind: str, changes: dict[str, object]) -> None:
     """One graph whatever the number of silos, nothing left out of it, and the weights of the plain fit."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.")  # of torch, about itself
         found, ctx = fitted(METHODS[name], kind, changes, compile=True)
     assert counters["stats"]["unique_graphs"] == 1
     assert not counters["graph_break"]

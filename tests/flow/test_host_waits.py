@@ -132,6 +132,7 @@ def test_the_table_names_methods_that_are() -> None:
     assert WAITS.keys() <= METHODS.keys()
 
 
+@stand_in.needs_torch_with_cuda
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

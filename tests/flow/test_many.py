@@ -96,6 +96,7 @@ def test_rows_of_one_table_are_drawn_before_the_first_step_as_they_would_be_at_e
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
+@stand_in.needs_torch_with_cuda
 def test_no_step_of_many_networks_waits_for_the_device() -> None:
     waits = []
     for steps in (6, 12):

@@ -21,6 +21,7 @@ from compbench.flow.smc import chunk
 from compbench.registry import Registry
 from compbench.run.referee import GPU_BATCH, TRAJECTORY_BATCH
 
+pytestmark = stand_in.needs_torch_with_cuda
 LIMIT = 40 * GIB
 REGISTRY = Registry()
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -31,6 +32,8 @@ GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 ROOT = Path(__file__).parents[2]
 CPUGenerator = torch.Generator
 aten = torch.ops.aten
+needs_torch_with_cuda = pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="this torch was built without CUDA")
+"""For what C++ makes on a GPU in name only."""
 
 INDEXING = {
     *(aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_put.default, aten.index_put_.default),

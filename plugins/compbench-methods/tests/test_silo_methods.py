@@ -164,6 +164,11 @@ def test_penalties_and_inference_are_settings_that_matter(name: str) -> None:
     assert not torch.allclose(draw(method, plain, condition), draw(method, plain, condition, inference="joint"))
 
 
+@pytest.mark.xfail(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14),
+    reason="torch's vmap cannot follow weights in channels last, which a single silo's are; more silos' are not",
+    raises=RuntimeError,
+)
 @pytest.mark.parametrize("name", METHODS)
 def test_images_are_drawn_from_a_single_silo_too(name: str) -> None:
     method, whole = METHODS[name], image_problem(train_steps=4)
