@@ -50,7 +50,7 @@ class Coded:
     """Pictures whose first pixel is their class."""
 
     def training(self, classes, generator):
-        return classes.to(torch.uint8)[:, None, None, None].expand(-1, 3, 32, 32).clone()
+        return classes.to(torch.uint8)[:, None, None, None].expand(-1, 3, 2, 2).clone()
 
     reference = training
 
@@ -91,7 +91,7 @@ def test_samples_are_scored_by_the_exact_shares(where: str, best: int, ctx, monk
     monkeypatch.setattr(evaluation, "_judge", lambda *, seen_only: Named())
 
     def sampler(condition, *, stream):
-        return (torch.full((len(condition), 3, 32, 32), 3.0) + 0.4) / 127.5 - 1
+        return (torch.full((len(condition), 3, 2, 2), 3.0) + 0.4) / 127.5 - 1
 
     scores = {score.name: score for score in evaluation.evaluate(sampler).scores}
     expected = 1 - exact_shares(where)[3]

@@ -239,7 +239,7 @@ def test_images_with_a_base_are_composed_around_it() -> None:
 def test_lights_of_two_perturbations_are_both_on(experts: bool) -> None:
     """They light different pixels, so the composition of scores is exact; no training image has both."""
     torch.manual_seed(0)
-    found, problem = METHODS["naive-ode"], perturbed_images(train_steps=80 if experts else 150)
+    found, problem = METHODS["naive-ode"], perturbed_images(train_steps=60 if experts else 150)
     settings = found.settings(experts=experts)
     request = Request(torch.tensor([[1, 1], [1, 0], [0, 1], [0, 0]] * 4), torch.randn(16, 3, 16, 16))
     x = found.sample(settings, found.fit(settings, problem, context()), request, context())
