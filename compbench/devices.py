@@ -103,8 +103,8 @@ def set_up(device: torch.device, precision: str) -> None:
 def has_fast_bf16(device: torch.device) -> bool:
     """Whether the hardware multiplies bf16 faster than fp32.
 
-    Intel's AVX-512 does not (half as fast, by `tests/benchmarks/test_bf16_speed.py`): its processors are fast by AMX, which a
-    virtual machine may hide.  AMD's AVX-512 is.
+    Intel's AVX-512 does not (a step takes 1.5 times as long: `tests/benchmarks/test_bf16_speed.py`); its processors are fast by
+    AMX, which a virtual machine may hide.  AMD's AVX-512 does.
     """
     import torch
 
