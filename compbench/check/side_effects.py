@@ -96,7 +96,8 @@ class Imports(importlib.abc.MetaPathFinder):
         ):
             frame = frame.f_back
         who = str(frame.f_globals.get("__name__", ""))
-        if who.split(".")[0] in self._lazy:
+        # Before torch 2.7 Triton loads its backends under their folders' names, as "amd".
+        if who.split(".")[0] in self._lazy or "/triton/backends/" in frame.f_code.co_filename:
             self._lazy.add(name.split(".")[0])  # what the lazy import, and what that imports in turn, is theirs
         else:
             self._asked.append((name, who))

@@ -51,6 +51,8 @@ def take_up(folder: Path) -> bool:
     """The contestant's side: let the compiler find what was lent; whether there was something that it could read."""
     import torch
 
+    if not hasattr(torch.compiler, "load_cache_artifacts"):  # before torch 2.7
+        return False
     try:
         return torch.compiler.load_cache_artifacts((folder / CODE_FILE).read_bytes()) is not None
     except FileNotFoundError:
@@ -64,6 +66,8 @@ def leave(folder: Path) -> None:
     """Write what was compiled in this process, and what was found compiled, to the contestant's folder."""
     import torch
 
+    if not hasattr(torch.compiler, "save_cache_artifacts"):  # before torch 2.7
+        return
     if (found := torch.compiler.save_cache_artifacts()) is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CODE_FILE).write_bytes(found[0])
