@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from compbench import devices
+from compbench.run.narrow_norms import lay_out_narrow_norms
 
 _ATEN = torch.ops.aten
 PRODUCTS = frozenset(
@@ -38,7 +39,12 @@ ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
 
 
 def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
-    """What a run in a precision is entered with: `WideProducts` for bf16 on a CPU that is not fast at it, else nothing."""
+    """What a run in a precision is entered with: `WideProducts` for bf16 on a CPU that is not fast at it, else nothing.
+
+    In bf16 on a CPU the process's group norms take the faster layout from then on, too.
+    """
+    if precision == "bf16" and device.type == "cpu":
+        lay_out_narrow_norms()
     wide = precision == "bf16" and device.type == "cpu" and not devices.has_fast_bf16(device)
     return WideProducts() if wide else contextlib.nullcontext()  # type: ignore[no-untyped-call]
 
