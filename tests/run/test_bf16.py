@@ -114,6 +114,6 @@ def test_a_run_in_bf16_leaves_no_product_to_torch_on_a_cpu_without_it(home: Path
     facts = {"task": "shapes3d-heavy", "method": "factored", "preset": "smoke", "device": "cpu", "threads": 1}
     monkeypatch.setattr(devices, "has_fast_bf16", lambda device: False)
     with Seen() as seen:  # below the run's own: it sees what they pass on
-        record = run(RunRequest(**facts, home=str(home), precision="bf16"), in_process=True).record
+        record = run(RunRequest(**facts, home=str(home), precision="bf16"), in_process=True, force=True).record
     assert (record.status, record.spec.precision) == ("ok", "bf16")
     assert seen.products.keys() == {torch.float32}
