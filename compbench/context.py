@@ -1,4 +1,4 @@
-"""What one stage of a run is given: device, precision, generator, checkpoints, progress; and batches of training data."""
+"""What one stage of a run is given: device, precision, generator, checkpoints, progress; batches; and a fit in two parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compbench.files import Json
 
 if TYPE_CHECKING:
     import torch
-    from torch import Generator, Tensor
+    from torch import Generator, Tensor, nn
 
 Presets = Literal["smoke", "quick", "standard", "paper"]
 PRESETS: tuple[Presets, ...] = ("smoke", "quick", "standard", "paper")
@@ -211,3 +211,21 @@ class Notes:
         return {
             key: [value / total for value in sums] if many else sums[0] / total for key, (total, sums, many) in self._sums.items()
         }
+
+
+class FitParts(NamedTuple):
+    """A fit in two: a long one that methods share, and what each makes of it.
+
+    Attributes:
+        fit: (settings, problem, ctx) -> what is shared, an `nn.Module`.
+        build: (settings, problem) -> the same untrained, so that a kept fit can be loaded into it.
+        finish: (settings, problem, shared) -> model that `Method.sample` understands; it takes no optimiser steps.
+    """
+
+    fit: Callable[..., nn.Module]
+    build: Callable[..., nn.Module]
+    finish: Callable[..., nn.Module]
+
+    def whole(self, settings: Any, problem: Any, ctx: Context) -> nn.Module:
+        """Both parts, as `Method.fit`."""
+        return self.finish(settings, problem, self.fit(settings, problem, ctx))

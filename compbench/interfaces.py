@@ -20,6 +20,7 @@ from compbench.context import PRESETS as PRESETS
 from compbench.context import Batch as Batch
 from compbench.context import Checkpoints as Checkpoints
 from compbench.context import Context as Context
+from compbench.context import FitParts as FitParts
 from compbench.context import Presets as Presets
 from compbench.context import Silo as Silo
 from compbench.context import generator_of
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 API_VERSION = 1
 """The version of these interfaces; a plugin module may state the one it was written for as COMPBENCH_API."""
-
 LARGEST = 10**18
 """The largest size of any number of a record: what is beyond has diverged, or was made up to break a board."""
 
@@ -139,7 +139,6 @@ class Problem:
 
 
 Need = Literal["scores", "symmetry", "singles", "objects", "null", "pairs", "anchors", "silos"]
-
 NEEDS: Mapping[Need, str] = {
     "scores": "the task has no analytic scores",
     "symmetry": "its factors neither shift an image by whole pixels nor turn it",
@@ -168,6 +167,7 @@ class Method:
         oracle: whether it uses the task's analytic truth; shown as a reference row.
         shared_fit: (settings, problem) -> JSON of all that the fit depends on beside problem, seed and precision.  Methods
             of one distribution that answer alike get one model, fitted once and kept in the cache; None: a fit of one's own.
+        parts: where methods share a part of the fit alone: that part, and what the method makes of it; `fit` is both.
         pools_silos, one_silo: whether it pools the silos' data; if not, whether it is more than plain training on one silo.
         regresses: whether it has one sample for each condition, so that the noise does not matter.
         needs: what a task must offer it (`NEEDS`), or no run starts; oracles need "scores", and who needs "symmetry" is one.
@@ -186,6 +186,7 @@ class Method:
     version: int = 1
     oracle: bool = False
     shared_fit: Callable[..., dict[str, Json]] | None = None
+    parts: FitParts | None = None
     pools_silos: bool = True
     one_silo: bool = False
     regresses: bool = False
@@ -236,9 +237,9 @@ class Metric:
 
     def score(self, split: str, value: float | None, *, n: int, suffix: str = "", **known: object) -> Score:
         """The record's line of this metric, called `<split>_<name><suffix>`; `known` has ceiling, floor, primary or reason."""
-        name = f"{split}_{self.name}{suffix}"
         facts = {"metric": self.name, "metric_version": self.version, "unit": self.unit, "direction": self.direction}
-        return Score.model_validate({"name": name, "split": split, "value": value, "n": n, **facts, **known})
+        facts |= {"name": f"{split}_{self.name}{suffix}", "split": split}
+        return Score.model_validate({"value": value, "n": n, **facts, **known})
 
 
 class CellCount(NamedTuple):
@@ -250,10 +251,9 @@ class CellCount(NamedTuple):
 
 
 class Score(BaseModel):
-    """One number of a record.
+    """One number of a record; an unavailable metric has no value and says why.
 
     `ceiling` is the same accuracy on real data, `floor` the same distance between two real samples.
-    An unavailable metric has no value and says why.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

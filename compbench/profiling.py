@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -219,3 +220,13 @@ class Tracer:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._profiler.export_chrome_trace(str(self._path))
             self._profiler, self._path = None, None
+
+
+def tensor_hashes(model: object) -> set[str]:
+    """Hashes of a module's tensors: a frozen model's are all found again in its extension, under whatever names."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        return set()
+    state = model.state_dict().values()
+    return {hashlib.sha256(tensor.detach().cpu().contiguous().numpy().tobytes()).hexdigest() for tensor in state}

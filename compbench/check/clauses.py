@@ -15,7 +15,7 @@ from compbench.check.fit_clauses import cancellation, gap, globals_, imports, me
 from compbench.check.learning import first_kind, mixed, precision
 from compbench.check.subject import CUTS, FIT_SEED, Broken, Skipped, Subject
 from compbench.check.tiny_problems import ROWS, Tiny, opened
-from compbench.interfaces import Method, MethodSettings
+from compbench.interfaces import FitParts, Method, MethodSettings
 
 DIVERGED = "look at the loss: a division by 0, the logarithm or root of 0, a product without bound, too large steps"
 
@@ -220,6 +220,8 @@ def build(subject: Subject) -> None:
         if method.build is None:
             raise Broken("shared_fit is there and build is not", "give Method(build=...), which a shared model is loaded into")
         json.dumps(method.shared_fit(subject.settings, problem))
+    if method.parts is not None:
+        _kept_part(subject, method.parts)
     if method.build is None:
         raise Skipped("the method has no build")
     rebuilt = method.build(subject.settings, problem).to(subject.device)
@@ -228,6 +230,23 @@ def build(subject: Subject) -> None:
     made = subject.sample(subject.condition, subject.x0, model=rebuilt.eval())
     if not torch.allclose(made, subject.first, rtol=0, atol=1e-3 * float(subject.first.abs().max())):
         raise Broken(f"the rebuilt network's samples differ by {gap(made, subject.first)}")
+
+
+def _kept_part(subject: Subject, parts: FitParts) -> None:
+    """What the method makes of a kept fit, loaded into `parts.build`, samples like what it makes of the fit itself."""
+    if subject.method.shared_fit is None:
+        raise Broken("parts is there and shared_fit is not", "give Method(shared_fit=...): what the first part depends on")
+    settings, problem = subject.settings, subject.fitted_on
+    shared = subject.fit(steps=2, fit=parts.fit)
+    assert isinstance(shared, torch.nn.Module)
+    kept = parts.build(settings, problem).to(subject.device)
+    kept.load_state_dict(shared.state_dict())
+    models = [parts.finish(settings, problem, part.eval()) for part in (shared, kept)]
+    made, again = (subject.sample(subject.condition, subject.x0, model=model) for model in models)
+    if not torch.allclose(made, again, rtol=0, atol=1e-3 * float(made.abs().max())):
+        raise Broken(
+            f"what it makes of a kept fit samples otherwise, by {gap(made, again)}", "let `finish` need no more than that"
+        )
 
 
 def extend(subject: Subject) -> None:

@@ -191,8 +191,9 @@ class Subject:
         checkpoints: Checkpoints | None = None,
         steps: int | None = None,
         checkpoint_seconds: float | None = None,
+        fit: Callable[..., object] | None = None,
     ) -> object:
-        """A fit as the contestant starts it: torch's global generator and the context's are seeded."""
+        """A fit as the contestant starts it: torch's global generator and the context's are seeded; `fit` if not the method's."""
         given = problem = problem or self.fresh()
         changed: dict[str, object] = {"train_steps": steps} if steps else {}
         if checkpoint_seconds is not None:
@@ -201,7 +202,7 @@ class Subject:
         ctx = self.context(seed, progress or Progress(), checkpoints, self.fit_precision)
         tally = self.used if given is self.fitted_on else counted.Tally()
         with self.watched("fit"), arithmetic(self.device, ctx.precision), tally.counting_steps():
-            return self.method.fit(self.settings, problem, ctx)
+            return (fit or self.method.fit)(self.settings, problem, ctx)
 
     def extend(self, base: object, problem: Problem) -> object:
         """The second stage on `problem.extension`."""

@@ -7,7 +7,6 @@ its own; the parent publishes what is worth keeping.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -141,18 +140,19 @@ class Contestant:
             before = self._tally.copy()
             with self._tally.counting_steps():
                 self.model = self._fit("fit", self.problem, self.checkpoints)
-            used = self._tally.since(before)
-            self._counts |= counted.counts(self.problem, used, before=early, reported=self._steps)
+            self._counts |= counted.counts(self.problem, self._tally.since(before), before=early, reported=self._steps)
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
                 save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
+                self.model = self._shared_part(self.folder / FIT_FILE)  # laid out as others get it, so that sums are the same
+        if self.method.parts is not None:
+            self.model = self.method.parts.finish(self.settings, self.problem, self.model)
         ledger, curves = self.problem.federation.ledger(), self._losses.state()
         if self.problem.extension is not None:
             with self._tally.counting_steps():
                 self._extend(self.problem.extension)
         self._tracer.close()
         if isinstance(self.model, torch.nn.Module):
-            settings = self.settings.model_dump(mode="json")
-            facts = {"method": self.method.name, "task": self.task.name, "settings": settings}
+            facts = {"method": self.method.name, "task": self.task.name, "settings": self.settings.model_dump(mode="json")}
             save_tensors(self.folder / "model.safetensors", self.model.state_dict(), facts)
         self.checkpoints.clear()
         self._begin_sampling()
@@ -160,10 +160,14 @@ class Contestant:
         cost = FitCost(cpu_seconds=cpu_seconds, train_steps=self._steps, ledger=ledger, curves=curves)
         return Fitted(shared=shared, cost=cost)
 
-    def _loaded(self, weights: Path, problem: Problem) -> torch.nn.Module:
-        """The method's network for a problem, with stored weights.  Raises RuntimeError where they do not fit it."""
-        assert self.method.build is not None
-        model = self.method.build(self.settings, problem).to(self.device)
+    def _shared_part(self, weights: Path) -> torch.nn.Module:
+        """The fit, or the part of it, that methods share, with stored weights.  Raises RuntimeError where they do not fit it."""
+        return self._loaded((self.method.parts or self.method).build, weights, self.problem)
+
+    def _loaded(self, build: Callable[..., torch.nn.Module] | None, weights: Path, problem: Problem) -> torch.nn.Module:
+        """What `build` makes for a problem, with stored weights.  Raises RuntimeError where they do not fit it."""
+        assert build is not None
+        model = build(self.settings, problem).to(self.device)
         model.load_state_dict(load_tensors(weights)[0])
         return model.eval()
 
@@ -173,7 +177,7 @@ class Contestant:
         if self.method.build is None:
             raise CompbenchError(f"method '{name}' has no `build`, so weights cannot be loaded into it; samples can be scored.")
         try:
-            self.model, self._streams = self._loaded(weights, self.final), {}
+            self.model, self._streams = self._loaded(self.method.build, weights, self.final), {}
         except RuntimeError as error:
             why = " ".join(str(error).split())[:200]
             raise CompbenchError(f"the weights do not fit '{name}' with these settings and this budget: {why}") from error
@@ -190,7 +194,7 @@ class Contestant:
         cost = order.cost
         assert cost is not None
         try:
-            self.model = self._loaded(Path(order.shared), self.problem)
+            self.model = self._shared_part(Path(order.shared))
             self.problem.federation.restore(cost.ledger)
         except (CompbenchError, RuntimeError):
             return False
@@ -293,7 +297,7 @@ class Contestant:
                 import torch
 
                 torch.compiler.reset()  # of a network torch keeps eight shapes, runs' before among them, and compiles no ninth
-            model = self.method.fit(self.settings, problem, context)
+            model: object = ((stage == "fit" and self.method.parts) or self.method).fit(self.settings, problem, context)
         self._notes.add(stage, 1, context.notes)
         return model
 
@@ -301,7 +305,7 @@ class Contestant:
         """The second stage: the method's own extension, or a fit from scratch, whose whole cost is then the extension's."""
         import torch
 
-        base_seconds, before = self.stages[-1].seconds, _hashes(self.model)
+        base_seconds, before = self.stages[-1].seconds, profiling.tensor_hashes(self.model)
         base_parameters, started = profiling.num_parameters(self.model) or 0, self._tally.copy()
         checkpoints = self.checkpoints.part("extend")
         if self.method.extend is None:
@@ -323,7 +327,7 @@ class Contestant:
             new_parameters=parameters if retrained else parameters - base_parameters,
             seconds=seconds,
             share_of_base=seconds / max(base_seconds, 1e-9),
-            frozen_identical=before <= _hashes(self.model) if known else None,
+            frozen_identical=before <= profiling.tensor_hashes(self.model) if known else None,
         )
 
     def _context(self, generator: torch.Generator, checkpoints: Checkpoints | None = None, *, stage: str = "") -> Context:
@@ -388,13 +392,3 @@ class Contestant:
 def _on(device: torch.device, request: Request) -> Request:
     """The request with its tensors on a device."""
     return request._replace(**{name: part.to(device) for name, part in request._asdict().items() if part is not None})
-
-
-def _hashes(model: object) -> set[str]:
-    """Hashes of a module's tensors: a frozen model's are all found again in its extension, under whatever names."""
-    import torch
-
-    if not isinstance(model, torch.nn.Module):
-        return set()
-    state = model.state_dict().values()
-    return {hashlib.sha256(tensor.detach().cpu().contiguous().numpy().tobytes()).hexdigest() for tensor in state}

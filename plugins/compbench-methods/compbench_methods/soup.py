@@ -14,48 +14,28 @@ from functools import partial
 import torch
 from pydantic import Field
 
+from compbench.flow.local_experts import LocalExperts, LocalSettings, fit_facts, made_of_experts, start_of
 from compbench.flow.nets import VelocityNet
 from compbench.flow.rounds import average, displaced
-from compbench.flow.silos import (
-    DecentralisedSettings,
-    FirstStage,
-    Recipe,
-    evaluations_of_network,
-    first_stage,
-    network,
-    sample_network,
-)
-from compbench.flow.train import Steps
+from compbench.flow.silos import evaluations_of_network, network, sample_network
 from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem
+from compbench.interfaces import Method, Problem
 
 
-class Settings(DecentralisedSettings):
-    local_ci: bool = Field(False, description="add the local conditional-independence penalty (eq. 9)")
-
-
-class ScaledSettings(Settings):
+class ScaledSettings(LocalSettings):
     scaling: float = Field(0.3, ge=0, le=10, description="lambda; 1 / n for n silos is the soup")
 
 
-def trained_alone(settings: Settings, problem: Problem, ctx: Context) -> tuple[Recipe, FirstStage]:
-    """Every silo's network after all of its steps, and the recipe of their common start."""
-    steps = Steps(ctx.progress, len(problem.federation) * problem.budget.train_steps)
-    return first_stage(settings, problem, ctx, budget=problem.budget, steps=steps, local_ci=settings.local_ci)
-
-
-def soup(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
+def soup(settings: LocalSettings, problem: Problem, trained: LocalExperts) -> VelocityNet:
     """The mean of all silos' weights."""
-    make, trained = trained_alone(settings, problem, ctx)
-    net = make().to(ctx.device)
-    net.load_state_dict(average(trained.states, torch.full((len(trained.states),), 1 / len(trained.states))))
+    silos, net = len(trained.experts), network(settings, problem).to(trained.counts.device)
+    net.load_state_dict(average(trained.states, torch.full((silos,), 1 / silos)))
     return net.eval()
 
 
-def task_arithmetic(settings: ScaledSettings, problem: Problem, ctx: Context) -> VelocityNet:
+def task_arithmetic(settings: ScaledSettings, problem: Problem, trained: LocalExperts) -> VelocityNet:
     """The common start, moved by the scaled sum of all silos' changes."""
-    make, trained = trained_alone(settings, problem, ctx)
-    net = make().to(ctx.device)
+    net = start_of(settings, problem, trained).to(trained.counts.device)
     net.load_state_dict(displaced(net.state_dict(), trained.states, settings.scaling))
     return net.eval()
 
@@ -66,11 +46,13 @@ def compbench_methods() -> tuple[Method, ...]:
         Method,
         sample=sample_network,
         build=network,
+        shared_fit=fit_facts,
         evaluations=evaluations_of_network,
         pools_silos=False,
         needs=("silos",),
     )
+    soups, sums = made_of_experts(soup), made_of_experts(task_arithmetic)
     return (
-        merged(name="soup", settings=Settings, fit=soup),
-        merged(name="task-arithmetic", settings=ScaledSettings, fit=task_arithmetic),
+        merged(name="soup", settings=LocalSettings, fit=soups.whole, parts=soups),
+        merged(name="task-arithmetic", settings=ScaledSettings, fit=sums.whole, parts=sums),
     )

@@ -14,31 +14,29 @@ from pydantic import Field
 from torch import Tensor
 
 from compbench.flow.experts import Experts
+from compbench.flow.local_experts import LocalExperts, LocalSettings, fit_facts, made_of_experts
 from compbench.flow.mixture import Mixture, composition
 from compbench.flow.path import LinearPath
 from compbench.flow.score_models import VELOCITY_EDGE, on_device
-from compbench.flow.silos import DecentralisedSettings, evaluations_of_experts, first_stage, known_values, network
+from compbench.flow.silos import evaluations_of_experts, known_values, network
 from compbench.flow.smc import schedule
 from compbench.flow.solver import Known
 from compbench.flow.superposed_silos import SiloPrior, expert_scores, follow_either
 from compbench.flow.swarms import levels
-from compbench.flow.train import Steps
 from compbench.hookspecs import hookimpl
 from compbench.interfaces import Context, Method, Problem, Request
 
 
-class Settings(DecentralisedSettings):
-    local_ci: bool = Field(False, description="add the local conditional-independence penalty (eq. 9 of DCFM)")
+class Settings(LocalSettings):
     temperature: float = Field(1.0, ge=0, le=1e6, description="T; 1 is the mixture of the silos, 0 their sizes alone")
     ask_strangers: bool = Field(False, description="let a silo answer for a value that it never saw")
 
 
-def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
+def superposed(settings: Settings, problem: Problem, trained: LocalExperts) -> Mixture:
     """Experts that saw their own silo alone, as DDM trains them, and which values each of them saw."""
-    steps = Steps(ctx.progress, len(problem.federation) * problem.budget.train_steps)
-    make, trained = first_stage(settings, problem, ctx, budget=problem.budget, steps=steps, local_ci=settings.local_ci)
-    prior = SiloPrior(torch.tensor(problem.federation.sizes), known_values(trained.counts, problem.space.sizes).cpu())
-    return Mixture(Experts(make(), trained.states), prior, sample_steps=problem.budget.sample_steps).to(ctx.device)
+    sizes = torch.tensor(problem.federation.sizes)
+    prior = SiloPrior(sizes, known_values(trained.counts, problem.space.sizes).cpu()).to(trained.counts.device)
+    return Mixture(trained.experts, prior, sample_steps=problem.budget.sample_steps)
 
 
 def build(settings: Settings, problem: Problem) -> Mixture:
@@ -81,14 +79,17 @@ def sample(settings: Settings, mixture: Mixture, request: Request, ctx: Context)
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
+    parts = made_of_experts(superposed)
     return (
         Method(
             name="superdiff-or",
             settings=Settings,
-            fit=fit,
+            fit=parts.whole,
             sample=sample,
             build=build,
             evaluations=evaluations_of_experts,
+            shared_fit=fit_facts,
+            parts=parts,
             pools_silos=False,
             needs=("silos",),
         ),

@@ -9,6 +9,8 @@ from torch import Generator, Tensor, nn
 from compbench.data.silos import TensorSilo
 from compbench.factors import Holdout
 from compbench.federation import Federation, num_bytes
+from compbench.flow import local_experts
+from compbench.flow.local_experts import LocalSettings
 from compbench.flow.rounds import average, displaced, held_near, rounds
 from compbench.flow.silos import Recipe, network, recipe
 from compbench.flow.train import train
@@ -124,7 +126,7 @@ def test_the_soup_is_the_mean_of_weights_and_arithmetic_at_one_over_n_is_the_sou
     problem = corners()
     merged = fit(soup, "soup", problem).state_dict()
     torch.manual_seed(0)
-    _, trained = soup.trained_alone(soup.Settings(), corners(), context())
+    trained = local_experts.fit(LocalSettings(), corners(), context())
     for name, value in merged.items():
         assert torch.allclose(value, (trained.states[0][name] + trained.states[1][name]) / 2, atol=1e-7)
         assert not torch.equal(trained.states[0][name], trained.states[1][name]) or value.numel() <= 1
@@ -132,7 +134,7 @@ def test_the_soup_is_the_mean_of_weights_and_arithmetic_at_one_over_n_is_the_sou
     assert all(torch.allclose(scaled[name], merged[name], atol=1e-6) for name in merged)
     unmoved = fit(soup, "task-arithmetic", corners(), scaling=0.0).state_dict()
     torch.manual_seed(0)
-    start = recipe(network, soup.Settings(), corners())().state_dict()
+    start = recipe(network, LocalSettings(), corners())().state_dict()
     assert all(torch.equal(unmoved[name], start[name]) for name in start)
     (first, _) = problem.federation.accounts
     assert (first.transfers_in, first.transfers_out) == (0, 1)

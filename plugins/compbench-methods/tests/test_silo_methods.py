@@ -14,6 +14,7 @@ from compbench.errors import Cancelled
 from compbench.factors import Holdout
 from compbench.federation import Federation
 from compbench.flow.independence import peer_loss
+from compbench.flow.local_experts import LocalSettings
 from compbench.flow.silos import network, recipe, split
 from compbench.interfaces import Budget, Event, Method, Problem, Request
 from compbench.run.checkpoints import FileCheckpoints
@@ -95,9 +96,9 @@ def test_an_expert_beside_its_peers_receives_each_of_them_once(silos: int) -> No
 
 def test_every_party_makes_the_same_untrained_network() -> None:
     torch.manual_seed(5)
-    expected = network(ddm.Settings(), problem()).state_dict()
+    expected = network(LocalSettings(), problem()).state_dict()
     torch.manual_seed(5)
-    make = recipe(network, ddm.Settings(), problem())
+    make = recipe(network, LocalSettings(), problem())
     before = torch.get_rng_state()
     for net in (make(), make()):
         assert all(torch.equal(value, expected[name]) for name, value in net.state_dict().items())
@@ -212,4 +213,4 @@ def test_the_peers_penalty_grows_from_nothing_to_the_whole_over_the_last_quarter
 
 def test_masks_that_do_not_sum_to_one_are_refused() -> None:
     with pytest.raises(ValueError, match="must be 1, got 1.3"):
-        ddm.Settings(pi_full=1.0)
+        LocalSettings(pi_full=1.0)

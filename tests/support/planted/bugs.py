@@ -27,6 +27,8 @@ REFUSAL = """\
     if len(problem.event.shape) > 1:
         raise Refused("vectors only")
 """
+BUILT = "        build=build,"
+PARTS = "__import__('compbench.interfaces').interfaces.FitParts(fit={}, build=build, finish=lambda settings, problem, net: net)"
 POOLED = "return train(settings, net, federation.pooled(), problem.budget, ctx)"
 SENT = """
         state["last.bias"] = silo.batch(1, own.generator).x1[0]
@@ -73,6 +75,14 @@ BUGS = {
         "vector",
         POOLED,
         POOLED.replace("return", "model =") + "\n        model.num_steps = 3\n        return model",
+    ),
+    "a shared part says not what it depends on": Bug("build", "vector", BUILT, f"{BUILT}\n        parts={PARTS.format('fit')},"),
+    "a shared part leaves state outside its weights": Bug(
+        "build",
+        "vector",
+        BUILT,
+        f"{BUILT}\n        shared_fit=lambda settings, problem: {{}},\n"
+        "        parts=" + PARTS.format('lambda *given: (lambda net: (setattr(net, "num_steps", 3), net)[1])(fit(*given))') + ",",
     ),
     "a fit cannot be stopped": Bug("cancellation", "vector", "if ctx.cancelled():", "if False:"),
     "a resumed fit has lost the optimiser": Bug("resume", "vector", "for moment in MOMENTS if first}", "for moment in ()}"),
