@@ -43,10 +43,10 @@ def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractConte
 
     In bf16 on a CPU the process's group norms take the faster layout from then on, too.
     """
-    if precision == "bf16" and device.type == "cpu":
-        lay_out_narrow_norms()
-    wide = precision == "bf16" and device.type == "cpu" and not devices.has_fast_bf16(device)
-    return WideProducts() if wide else contextlib.nullcontext()  # type: ignore[no-untyped-call]
+    if precision != "bf16" or device.type != "cpu":
+        return contextlib.nullcontext()
+    lay_out_narrow_norms()
+    return contextlib.nullcontext() if devices.has_fast_bf16(device) else WideProducts()  # type: ignore[no-untyped-call]
 
 
 class WideProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]

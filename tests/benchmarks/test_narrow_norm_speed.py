@@ -31,7 +31,8 @@ def seconds(made: Callable[[], Tensor]) -> float:
 
 
 def compared(benchmark, monkeypatch: pytest.MonkeyPatch, made: Callable[[], Tensor]) -> None:
-    assert narrow_norms.lay_out_narrow_norms() is not None
+    if narrow_norms.lay_out_narrow_norms() is None:
+        pytest.skip("this torch lets no kernel be wrapped")
     with monkeypatch.context() as torchs:
         torchs.setattr(narrow_norms, "is_narrow", lambda x, groups: False)
         plain = seconds(made)
