@@ -12,6 +12,8 @@ NEARLY = 0.9
 """A method that attains so much of the best one's share is nearly as good: it may be named beside it, or for being cheaper."""
 WORTH_SAYING = 1.5
 """So many times the training FLOPs are a saving, and less is not."""
+MOST_NAMED = 4
+"""Of more methods than these a sentence names the first: the table beside it has them all."""
 
 
 def train_flops(found: Standing) -> float | None:
@@ -45,11 +47,11 @@ def _leaders(contest: Contest) -> str:
         if len(first) == len(ranked):
             said = "nothing is told apart"
         elif len(best) > 1:
-            said = f"{_listed(best)} are best and not told apart (up to {share})"
+            said = f"{_some(best)} are best and not told apart (up to {share})"
         else:
             said = f"{best[0]} {'leads' if others else 'is best'} ({share})"
         if others and len(first) < len(ranked):  # far behind by their means, with too few seeds to say so
-            said += f", and {_listed(others)} {'is' if len(others) == 1 else 'are'} not shown to be worse"
+            said += f", and {_some(others)} {'is' if len(others) == 1 else 'are'} not shown to be worse"
         parts.append(f"on {family.name} {said}")
     return _sentence("; ".join(parts))
 
@@ -88,6 +90,12 @@ def _open(contest: Contest) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of many names, and how many more there are."""
+    more = len(names) - MOST_NAMED + 1
+    return _listed([*names[: MOST_NAMED - 1], f"{more} more"] if more > 1 else names)
 
 
 def _sentence(text: str) -> str:

@@ -53,3 +53,9 @@ def test_a_method_far_behind_with_seeds_that_disagree_is_not_called_best() -> No
     assert "attain), and unsure is not shown to be worse" in found
     alone = said(*runs("one", 0.8, 1e12), *unsure, *runs("poor", 0.2, 1e9))
     assert "On images one leads (0.81 of what real data attain), and unsure is not shown to be worse" in alone
+
+
+def test_of_many_that_are_not_told_apart_the_first_are_named() -> None:
+    alike = [one for number in range(6) for one in runs(f"alike{number}", 0.8, 1e12)]
+    assert "On images alike0, alike1, alike2 and 3 more are best and not told apart" in said(*alike, *runs("poor", 0.2, 1e9))
+    assert "On images alike0, alike1, alike2 and alike3 are best" in said(*alike[: 4 * len(alike) // 6], *runs("poor", 0.2, 1e9))
