@@ -6,7 +6,8 @@ The definitions are those of the method's file, of the task's module and of the 
 ours (compbench, and the plugin's own package) that these refer to, through imports inside functions too.  Comments,
 docstrings, formatting, annotations of functions, the words of errors and descriptions of settings count for nothing, nor do
 the names of modules and files: what was moved or documented is the same code.  Modules of `HARNESS` are left out: they start,
-check, time and write down, and no sample and no score depends on them.  Other people's libraries are not followed; a record names
+check, time and write down, and no sample and no score depends on them, but by the order of sums, which is the processor's and
+torch's too (`run/bf16.py`, `run/narrow_norms.py`).  Other people's libraries are not followed; a record names
 their versions.
 
 What only reports counts for nothing either: the statement `ctx.watch(...)` where `ctx` is an argument of the function and the
@@ -40,8 +41,8 @@ _ROOMS = "board check cli cost diagnose export gate identity new notebook rescor
 _GROUND_FLOOR = "closures context devices errors files home hookspecs interfaces profiling registry schemas"
 _FILES_AND_PICTURES = "data.download data.pictures data.sources metrics.pictures metrics.unavailable tasks.planning_picture"
 HARNESS = frozenset(f"{_ROOMS} {_GROUND_FLOOR} {_FILES_AND_PICTURES}".split())
-"""Modules below `compbench` on which no number depends: the harness, what finds and checks data files (their content is the
-spec's fingerprint), and pictures."""
+"""Modules below `compbench` on which no number depends beyond its rounding: the harness, what finds and checks data files (their
+content is the spec's fingerprint), and pictures."""
 
 RUNNERS = ("compbench.run.worker", "compbench.run.runner", "compbench.context", "compbench.devices", "compbench.federation")
 """What runs a method beside its own code, or is handed to it."""
