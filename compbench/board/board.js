@@ -45,9 +45,9 @@ function ordered(rows, state, valueOf) {
 
 function matrixCell(cell, family) {
   if (!cell) return make("td", {}, make("span", {class: "unit", "aria-label": "not run"}, ""));
-  const best = cell.group === 1, note = cell.state === "reference" ? "reference" : cell.state === "one seed" ? "one seed" : cell.ran < family.tasks.length ? `${cell.ran} of ${family.tasks.length}` : "";
+  const note = cell.state === "reference" ? "reference" : cell.state === "one seed" ? "one seed" : cell.ran < family.tasks.length ? `${cell.ran} of ${family.tasks.length}` : "";
   const span = cell.rank !== null && cell.low !== null ? `${cell.low.toFixed(2)} to ${cell.high.toFixed(2)}` : "";
-  return make("td", {class: cell.group ? `g${Math.min(4, cell.group)}` : "", title: cell.why.join("; ")}, make(best ? "b" : "span", {}, cell.text), ...(cell.rank === null ? [] : [" ", make("span", {class: "rank", role: "img", "aria-label": `rank ${cell.open}`}, cell.open)]),
+  return make("td", {class: cell.group ? `g${Math.min(4, cell.group)}` : "", title: cell.why.join("; ")}, make(cell.best ? "b" : "span", {}, cell.text), ...(cell.rank === null ? [] : [" ", make("span", {class: "rank", role: "img", "aria-label": `rank ${cell.open}`}, cell.open)]),
     make("small", {}, span || (note ? `${note}, unranked`.replace("reference, unranked", "reference") : "")), make("small", {}, cell.cost));
 }
 function matrix(found, shown) {

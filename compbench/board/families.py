@@ -42,6 +42,10 @@ NOT_RUN = "no method ran it"
 State = Literal["ranked", "one seed", "incomplete", "reference"]
 
 
+NEARLY = 0.9
+"""A method that attains so much of the best one's share is nearly as good: it may be called best beside it, or cheaper."""
+
+
 class Standing(NamedTuple):
     """What a method attained over a family.
 
@@ -52,6 +56,7 @@ class Standing(NamedTuple):
         num_tasks: how many of the family's tasks it ran.
         left_out: tasks that it did not run, and why.
         rows: of the tasks that it ran.
+        best: whether it is not told apart from the family's first and attains nearly as much: few seeds make no one best.
     """
 
     state: State
@@ -62,6 +67,7 @@ class Standing(NamedTuple):
     left_out: tuple[str, ...]
     rows: tuple[BoardRow, ...]
     rank: Rank | None = None
+    best: bool = False
 
 
 class Family(NamedTuple):
@@ -221,7 +227,12 @@ def _within(span: Interval | None) -> Interval | None:
 def _ranked(standings: Mapping[tuple[str, str], Standing]) -> dict[tuple[str, str], Standing]:
     running = {method: found for method, found in standings.items() if found.state == "ranked"}
     placed = ranks([dict(found.shares) for found in running.values()], higher=True) if running else []
-    return {**standings, **{m: f._replace(rank=rank) for (m, f), rank in zip(running.items(), placed, strict=True)}}
+    first = [found.mean for found, rank in zip(running.values(), placed, strict=True) if rank and rank.group == 1]
+    least = NEARLY * max(first, default=0.0)
+    return dict(standings) | {
+        method: found._replace(rank=rank, best=rank is not None and rank.group == 1 and found.mean >= least)
+        for (method, found), rank in zip(running.items(), placed, strict=True)
+    }
 
 
 def _place(method: tuple[str, str], families: Sequence[Family]) -> tuple[object, ...]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compbench.board.families import NOT_RUN, Contest, Family, Standing
+from compbench.board.families import NEARLY, NOT_RUN, Contest, Family, Standing
 from compbench.board.notation import count
 from compbench.board.statistics import mean
 
-NEARLY = 0.9
-"""A method that attains so much of the best one's share is nearly as good: it may be named beside it, or for being cheaper."""
 WORTH_SAYING = 1.5
 """So many times the training FLOPs are a saving, and less is not."""
 MOST_NAMED = 4
@@ -39,18 +37,17 @@ def _leaders(contest: Contest) -> str:
         ranked = _ranked(family)
         if len(ranked) < 2:
             continue
-        first = [(method, found.mean) for method, found in ranked if found.rank and found.rank.group == 1]
-        top = max(share for _, share in first)
-        best = [method for method, share in first if share >= NEARLY * top]
-        others = [method for method, share in first if share < NEARLY * top]
-        share = f"{top:.2f} of what real data attain"
-        if len(first) == len(ranked):
-            said = "nothing is told apart"
+        best = [method for method, found in ranked if found.best]
+        others = [method for method, found in ranked if found.rank and found.rank.group == 1 and not found.best]
+        share = f"{'up to ' * (len(best) > 1)}{max(found.mean for _, found in ranked):.2f} of what real data attain"
+        if len(best) + len(others) == len(ranked):
+            lead, whom = ("leads", "it") if len(best) == 1 else ("lead", "them")
+            said = f"{_some(best)} {lead} ({share}), and nothing is told apart from {whom}"
         elif len(best) > 1:
-            said = f"{_some(best)} are best and not told apart (up to {share})"
+            said = f"{_some(best)} are best and not told apart ({share})"
         else:
             said = f"{best[0]} {'leads' if others else 'is best'} ({share})"
-        if others and len(first) < len(ranked):  # far behind by their means, with too few seeds to say so
+        if others and len(best) + len(others) < len(ranked):  # far behind by their means, with too few seeds to say so
             said += f", and {_some(others)} {'is' if len(others) == 1 else 'are'} not shown to be worse"
         parts.append(f"on {family.name} {said}")
     return _sentence("; ".join(parts))

@@ -80,6 +80,7 @@ def _cell(family: Family, method: tuple[str, str]) -> dict[str, Json] | None:
         "rank": found.rank.rank if found.rank else None,
         "open": open_ranks(found.rank),
         "group": found.rank.group if found.rank else None,
+        "best": found.best,
         "ran": found.num_tasks,
         "why": [clean(reason) for reason in found.left_out],
         "flops": None if flops is None else float(f"{flops:.4g}"),

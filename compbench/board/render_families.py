@@ -21,8 +21,8 @@ TASKS = ("task", "task_version", "preset", "source", "fingerprint", "changed", "
          "num_seeds", "ranks", "primary", "chance", "real")  # fmt: skip
 
 PREAMBLE = """Each number is the mean *share attained* over a family's tasks: 0 is the score of a model that ignores what it is
-asked for, 1 that of real data; then its 95 % interval, and the ranks that the comparisons leave open. Bold are the best and what
-is not told apart from them. A method is
+asked for, 1 that of real data; then its 95 % interval, and the ranks that the comparisons leave open. Bold is the best, and what
+is not told apart from it and attains nine tenths as much. A method is
 ranked over a family only if it ran all of its tasks at default settings, with two seeds or more; a failed run counts 0, and what
 no one ran is blank.
 """
@@ -112,5 +112,5 @@ def _cell(found: Standing | None, num_tasks: int) -> str:
     words = standing_words(found, num_tasks)
     if found.rank is None:
         return f"{words} *{'reference' if found.state == 'reference' else 'unranked'}*"
-    shown = f"**{words}**" if found.rank.group == 1 else words
+    shown = f"**{words}**" if found.best else words
     return f"{shown}, rank {open_ranks(found.rank)}"

@@ -59,3 +59,18 @@ def test_of_many_that_are_not_told_apart_the_first_are_named() -> None:
     alike = [one for number in range(6) for one in runs(f"alike{number}", 0.8, 1e12)]
     assert "On images alike0, alike1, alike2 and 3 more are best and not told apart" in said(*alike, *runs("poor", 0.2, 1e9))
     assert "On images alike0, alike1, alike2 and alike3 are best" in said(*alike[: 4 * len(alike) // 6], *runs("poor", 0.2, 1e9))
+
+
+def test_where_nothing_is_told_apart_the_leaders_are_named_and_that_is_said() -> None:
+    def two_seeds(method: str, first: float, second: float) -> list[Record]:
+        return [run for run in runs(method, first, 1e12) if run.spec.seed == 0] + [
+            run for run in runs(method, second, 1e12) if run.spec.seed == 1
+        ]
+
+    records = [*two_seeds("one", 0.9, 0.71), *two_seeds("other", 0.8, 0.77), *two_seeds("poor", 0.1, 0.4)]
+    assert "On images one and other lead (up to 0.81 of what real data attain), and nothing is told apart from them" in said(
+        *records
+    )
+    (contest,) = contests(aggregate(records))
+    (family,) = contest.families
+    assert {method: found.best for (method, _), found in family.standings.items()} == {"one": True, "other": True, "poor": False}
