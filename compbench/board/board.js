@@ -215,7 +215,7 @@ function panel(key, summary, body, open) {
 }
 function taskPanels(matches) {
   const found = matches.map(([board, rows]) => {
-    const first = rows.filter(r => r.group === 1).map(r => r.method), cell = first.length && rows[0].cells[board.columns.findIndex(c => c.primary)], lead = first.length ? `${first.join(", ")}${first.length > 1 ? " (not told apart)" : ""} ${cell[1]}` : board.ranks === false ? "does not rank at this preset" : "unranked";
+    const first = rows.filter(r => r.group === 1).map(r => r.method), cell = first.length && rows[0].cells[board.columns.findIndex(c => c.primary)], lead = first.length ? `${first[0]} ${cell[1]}${first.length > 1 ? `, ${first.length - 1} not told apart from it` : ""}` : board.ranks === false ? "does not rank at this preset" : "unranked";
     return panel(`task ${board.id}`, [make("b", {}, board.title), make("span", {}, `${board.protocol}, ${board.source} data`), make("span", {}, lead), make("span", {}, plural(new Set(rows.map(r => r.method)).size, "method"))], () => taskBody(board, rows), Boolean(chosen.task) || matches.length === 1);
   });
   // Boards of other presets and settings stand below those of the page's preset, unless someone asks for them.
