@@ -111,9 +111,11 @@ def test_only_bf16_on_a_cpu_without_it_is_widened(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_run_in_bf16_leaves_no_product_to_torch_on_a_cpu_without_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = {"task": "shapes3d-heavy", "method": "factored", "preset": "smoke", "device": "cpu", "threads": 1}
+    facts = {"task": "cmnist-diagonal", "method": "factored", "preset": "smoke", "device": "cpu", "threads": 1}
+    few = {"budget.train_steps": 2, "budget.sample_steps": 2}  # of a judge it needs the products too, but no large one
     monkeypatch.setattr(devices, "has_fast_bf16", lambda device: False)
     with Seen() as seen:  # below the run's own: it sees what they pass on
-        record = run(RunRequest(**facts, home=str(home), precision="bf16"), in_process=True, force=True).record
+        asked = RunRequest(**facts, home=str(home), precision="bf16", overrides=few)
+        record = run(asked, in_process=True, force=True).record
     assert (record.status, record.spec.precision) == ("ok", "bf16")
     assert seen.products.keys() == {torch.float32}
