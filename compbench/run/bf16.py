@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from compbench import devices
 from compbench.run.narrow_norms import lay_out_narrow_norms
+from compbench.run.stacked_norms import accept_stacked_norms
 
 _ATEN = torch.ops.aten
 PRODUCTS = frozenset(
@@ -41,9 +42,12 @@ ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
 def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
     """What a run in a precision is entered with: `WideProducts` for bf16 on a CPU that is not fast at it, else nothing.
 
-    In bf16 on a CPU the process's group norms take the faster layout from then on, too.
+    On a CPU the process's group norms take stacked images of any layout from then on, and in bf16 the faster layout.
     """
-    if precision != "bf16" or device.type != "cpu":
+    if device.type != "cpu":
+        return contextlib.nullcontext()
+    accept_stacked_norms()
+    if precision != "bf16":
         return contextlib.nullcontext()
     lay_out_narrow_norms()
     return contextlib.nullcontext() if devices.has_fast_bf16(device) else WideProducts()  # type: ignore[no-untyped-call]
