@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support import stand_in
-from support.peak_memory import GIB, Peak, counted
+from support.peak_memory import GIB, Peak, counted, draws_without_driver
 from torch import Tensor, nn
 
 from compbench.factors import NULL, Weighted
@@ -21,7 +21,10 @@ from compbench.flow.smc import chunk
 from compbench.registry import Registry
 from compbench.run.referee import GPU_BATCH, TRAJECTORY_BATCH
 
-pytestmark = stand_in.needs_torch_with_cuda
+pytestmark = [
+    stand_in.needs_torch_with_cuda,
+    pytest.mark.skipif(not draws_without_driver(), reason="this torch draws no numbers of a GPU in name only"),
+]
 LIMIT = 40 * GIB
 REGISTRY = Registry()
 

@@ -27,7 +27,7 @@ def test_a_shift_by_whole_pixels_is_a_roll(down: int, right: int) -> None:
 
 def test_a_wave_shifted_by_a_part_of_a_pixel_is_the_wave_at_the_shifted_places() -> None:
     u = torch.arange(7, dtype=torch.float64)
-    wave = (2 * math.pi * 3 * u / 7).cos().expand(1, 5, 7)
+    wave = (2 * math.pi * 3 * u / 7).cos().repeat(1, 5, 1)
     found = shift(wave, torch.tensor([[0.0, 0.3]], dtype=torch.float64))
     torch.testing.assert_close(found[0, 0, 0], (2 * math.pi * 3 * (u - 0.3) / 7).cos(), **EXACT)
 

@@ -18,6 +18,16 @@ from compbench.flow.transfer import numbers
 GIB = 1 << 30
 
 
+def draws_without_driver() -> bool:
+    """Whether this torch initialises tensors that lie on a GPU in name only; 2.6 asks the driver for it."""
+    try:
+        with FakeTensorMode(), torch.device("cuda"):
+            torch.empty(1).uniform_()
+    except RuntimeError:
+        return False
+    return True
+
+
 class Peak(TorchDispatchMode):
     """Counts the storages that live at once, of tensors made inside."""
 
