@@ -4,19 +4,22 @@
 
 The log densities are followed along the path itself, as `superposition` says, whatever moves the sample.  With T = 1 and l the
 log shares of the data under c_k the inner sum is the score of the silos' mixture (SuperDiff, Skreta et al. 2024, OR).
+
+Where entries are given, S leads the others towards them as `smc.given` says; whatever S becomes, each expert's density goes on
+to be followed by its own score.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 
 from compbench.factors import NULL
 from compbench.flow.path import LinearPath, velocity_to_score
-from compbench.flow.smc import Coefficient
+from compbench.flow.smc import Coefficient, Composed, ComposedScore
 from compbench.flow.superposition import either, normal_noise, superposed_step
 from compbench.flow.transfer import numbers
 
@@ -73,6 +76,7 @@ def follow_either(
     *,
     temperature: float,
     keep: Callable[[Tensor, int], Tensor],
+    led: Callable[[ComposedScore], ComposedScore] | None = None,
 ) -> Tensor:
     """Euler-Maruyama's steps along S, the last one without noise: samples (N, *D).
 
@@ -85,15 +89,43 @@ def follow_either(
         generator: on x's device.
         temperature: T.
         keep: (points, number of the step) -> points, where entries are given.
+        led: S -> S given these entries, both of one particle a request (N, 1, *D); None where none are given.
     """
     num_steps, own = len(table) - 1, numbers(tuple(weights), x.device, torch.float64)[:, None]  # (K, 1)
     densities = torch.zeros(log_prior.shape, dtype=torch.float64, device=x.device)
     for number in range(num_steps):
-        found = scores(x, table[number].time)
-        kappa = (own * either(densities, log_prior, temperature)).to(x.dtype)  # (n, K, N)
+        kappa = (own * either(densities, log_prior, temperature)).to(x.dtype).flatten(0, 1)  # (n K, N)
+        found = _found(scores, kappa, x, table[number].time, led)
         noise = normal_noise(x, generator) if number + 1 < num_steps else None
-        x, gained = superposed_step(x, found.flatten(0, 1), kappa.flatten(0, 1), table[number], 1 / num_steps, noise)
+        x, gained = superposed_step(x, found.scores, found.shares, table[number], 1 / num_steps, noise)
         x = keep(x, number)
         if number:  # at the first left end all is noise, and f amplifies nothing but the experts' errors
-            densities = densities + gained.double().view_as(densities)
+            densities = densities + gained[: len(kappa)].double().view_as(densities)
     return x
+
+
+class _Found(NamedTuple):
+    """What moves a step: scores (C, N, *D) and their shares (C, N), of all experts and, at the end, of what leads them."""
+
+    scores: Tensor
+    shares: Tensor
+
+
+def _found(
+    scores: ExpertScores, kappa: Tensor, x: Tensor, t: float, led: Callable[[ComposedScore], ComposedScore] | None
+) -> _Found:
+    """The experts' scores at x by their shares kappa (n K, N), and S given entries less S as one member more."""
+    if led is None:
+        return _Found(scores(x, t).flatten(0, 1), kappa)
+    of_experts: list[Tensor] = []
+
+    def composed(particles: Tensor, t: float) -> Composed:
+        own = scores(particles[:, 0], t).flatten(0, 1)
+        of_experts.append(own.detach())
+        total = torch.einsum("cn,cn...->n...", kappa, own)[:, None]
+        return Composed(total, total.new_zeros(total.shape[:2]))
+
+    towards = led(composed)(x[:, None], t).score[:, 0]
+    [own] = of_experts
+    lead = towards - torch.einsum("cn,cn...->n...", kappa, own)
+    return _Found(torch.cat([own, lead[None]]), torch.cat([kappa, torch.ones_like(kappa[:1])]))

@@ -1,12 +1,16 @@
 """OR over silos: the mixture of the silos' own laws, known in closed form, and silos that are not asked."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Generator, Tensor
 
 from compbench.flow.path import VariancePreservingPath
-from compbench.flow.smc import schedule
+from compbench.flow.smc import given, schedule
+from compbench.flow.solver import Known
 from compbench.flow.superposed_silos import SiloPrior, follow_either
+from compbench.flow.swarms import levels
 
 PATH = VariancePreservingPath()
 MEANS = torch.tensor([[-2.0, 0.0], [2.0, 0.0]])
@@ -65,6 +69,45 @@ def test_one_silo_follows_the_composition_of_its_scores() -> None:
     x = samples(torch.zeros(1), scores=three, weights=(1.0, 1.0, -1.0))
     assert torch.allclose(x.mean(0), torch.zeros(2), atol=0.05)
     assert torch.allclose(x.std(0), torch.full((2,), 0.5), atol=0.05)
+
+
+@pytest.mark.parametrize(("slopes", "tolerance"), [((0.8, 0.8), 0.06), ((-0.8, 0.8), 0.25)])
+def test_given_entries_lead_the_others(slopes, tolerance) -> None:
+    """x2 = slope x1 + N(0, 0.36) in each silo, and x1 = 2 is given: x2 is N(2 slope, 0.36) of the silos' mixture.
+
+    Silos that agree are one Gaussian, for which the regression is exact.  Where they do not, it takes their shares as fixed and
+    falls 0.2 short; kept on its path and no more, x1 leaves x2 0.6 short of either.
+    """
+    spread = torch.tensor([[[1.0, slope], [slope, 1.0]] for slope in slopes])
+
+    def tied(x: Tensor, t: float) -> Tensor:
+        at = PATH.at(torch.tensor(t, dtype=torch.float64))
+        precision = (float(at.alpha**2) * spread + float(at.sigma**2) * torch.eye(2)).inverse()
+        return -torch.einsum("nij,bj->nbi", precision, x)[:, None]  # (2, 1, N, 2)
+
+    x0, ends = torch.randn(2000, 2, generator=Generator().manual_seed(0)), levels(PATH, 100, 1e-3)
+    known = Known(torch.tensor([2.0, 0.0]).expand_as(x0), torch.tensor([True, False]).expand_as(x0))
+
+    def keep(x: Tensor, number: int) -> Tensor:
+        return known.on_path(x, x0, *((1.0, 0.0) if number == 99 else ends[number + 1][1:]))
+
+    x = follow_either(
+        tied,
+        (1.0,),
+        torch.zeros(2, 1, len(x0)),
+        schedule(PATH, 100, 1e-3),
+        x0,
+        Generator().manual_seed(1),
+        temperature=1.0,
+        keep=keep,
+        led=partial(given, path=PATH, known=known.with_particles()),
+    )
+    assert torch.equal(x[:, 0], known.values[:, 0])
+    right = x[:, 1] > 0
+    assert right.float().mean().item() == pytest.approx(0.5 if min(slopes) < 0 else 1, abs=0.04)
+    for side in (x[right, 1], -x[~right, 1]) if min(slopes) < 0 else (x[:, 1],):
+        assert side.mean().item() == pytest.approx(1.6, abs=tolerance)
+        assert side.std().item() == pytest.approx(0.6, abs=0.06)
 
 
 def test_a_silo_has_its_share_where_it_knows_the_values_and_nothing_elsewhere() -> None:

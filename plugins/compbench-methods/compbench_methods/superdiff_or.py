@@ -9,6 +9,8 @@ how many examples of each, which ddm routes by, plays no part.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -19,7 +21,7 @@ from compbench.flow.mixture import Mixture, composition
 from compbench.flow.path import LinearPath
 from compbench.flow.score_models import VELOCITY_EDGE, on_device
 from compbench.flow.silos import evaluations_of_experts, known_values, network
-from compbench.flow.smc import schedule
+from compbench.flow.smc import given, schedule
 from compbench.flow.solver import Known
 from compbench.flow.superposed_silos import SiloPrior, expert_scores, follow_either
 from compbench.flow.swarms import levels
@@ -48,7 +50,7 @@ def build(settings: Settings, problem: Problem) -> Mixture:
 
 @torch.no_grad()
 def sample(settings: Settings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler-Maruyama's steps from each request's x0; given entries stay on their path."""
+    """Euler-Maruyama's steps from each request's x0; given entries stay on their path and lead the others."""
     weights = mixture.experts.template.guidance.weights(settings.weight, notes=ctx.notes)
     members = composition(request.condition, weights, settings.inference)
     prior = mixture.router(torch.stack([member.condition for member in members]))
@@ -74,6 +76,7 @@ def sample(settings: Settings, mixture: Mixture, request: Request, ctx: Context)
         on_device(ctx.generator, request.x0.device),
         temperature=settings.temperature,
         keep=keep,
+        led=None if known is None else partial(given, path=path, known=known.with_particles()),
     )
 
 
