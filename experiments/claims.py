@@ -6,13 +6,15 @@
     python experiments/claims.py --write docs/results.md between the two marks in that file; --check says whether it is fresh
 
 Two rows are compared by the seeds that both have: the mean of the paired differences, its 95 % interval by Student's t, and
-Holm's correction over the table.  A difference whose corrected interval leaves zero *holds* or is *reversed*; else it is *open*.
+Holm's correction over the claims of that paper, so that runs of another paper's tasks move no verdict.  A difference whose
+corrected interval leaves zero *holds* or is *reversed*; else it is *open*.
 Where the winner has less than 0.8 of the ceiling on combinations that it was trained on, the order says little, and that is said.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,9 +45,10 @@ class Side(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """`better` beats `worse` on a task, says a paper."""
+    """`better` beats `worse` on a task, says a paper, and where in it."""
 
     paper: str
+    place: str
     task: str
     better: Side
     worse: Side
@@ -66,22 +69,22 @@ def claims() -> list[Claim]:
     """Every order that a paper states and that two rows of one board can decide."""
     found = []
     for task in ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy", "mpi3d-medium"):
-        found += [Claim("FVF, table 1", task, Side("factored"), Side("mono"))]
-        found += [Claim("FVF, table 1", task, Side("mono"), Side("slice-cfg"))]
+        found += [Claim("FVF", "table 1", task, Side("factored"), Side("mono"))]
+        found += [Claim("FVF", "table 1", task, Side("mono"), Side("slice-cfg"))]
     planes = ("gauss2d-fact-id", "gauss2d-nonfact-id", "gauss2d-fact-ood", "gauss2d-nonfact-ood", "gmm-id", "gmm-ood")
-    found += [Claim("FKC, exact scores", task, Side("fkc-oracle"), Side("naive-sde-oracle")) for task in planes]
+    found += [Claim("FKC", "exact scores", task, Side("fkc-oracle"), Side("naive-sde-oracle")) for task in planes]
     for task in planes:  # a correction helps among the sources, and hurts far from them
         sides = (Side("fkc"), Side("naive-sde"))
-        found.append(Claim("FKC, learnt scores", task, *(sides if task.endswith("-id") else sides[::-1])))
+        found.append(Claim("FKC", "learnt scores", task, *(sides if task.endswith("-id") else sides[::-1])))
     for task in ("cmnist-noniid", "planning-noniid"):
         for method in ("dcfm-a", "dcfm-b"):
-            found += [Claim("DCFM, tables 1 and 2", task, Side(method), Side(other)) for other in ("fedflow", "ddm", "dfd")]
+            found += [Claim("DCFM", "tables 1 and 2", task, Side(method), Side(other)) for other in ("fedflow", "ddm", "dfd")]
     both, entropy, variance = ({"entropy_weight": e, "variance_weight": v} for e, v in ((0.1, 0.01), (0.1, 0.0), (0.0, 0.01)))
     for task in ("bump-corner", "bump-center"):
         for less in (entropy, variance, {"entropy_weight": 0.0, "variance_weight": 0.0}):
-            found.append(Claim("Forced rendering, figure 5", task, Side("low-rank", both), Side("low-rank", less)))
+            found.append(Claim("Forced rendering", "figure 5", task, Side("low-rank", both), Side("low-rank", less)))
         for decoder in ("mlp-decoder", "cnn-decoder", "transformer-decoder"):
-            found.append(Claim("Forced rendering, figure 3", task, Side("low-rank", both), Side(decoder)))
+            found.append(Claim("Forced rendering", "figure 3", task, Side("low-rank", both), Side(decoder)))
     return found
 
 
@@ -140,11 +143,17 @@ def learnt(record: Record) -> float | None:
     return seen.value / seen.ceiling if seen and seen.value is not None and seen.ceiling else None
 
 
-def verdicts(found: Sequence[Found]) -> list[str]:
-    """`holds`, `reversed` or `open` for each, with Holm's correction over all that have two seeds or more."""
+def verdicts(found: Sequence[Found], *, at_once: bool = False) -> list[str]:
+    """`holds`, `reversed` or `open` for each.
+
+    Holm's correction goes over a paper's claims that have two seeds or more, or over those of all papers at once.
+    """
     p_values = [two_sided(each.gains) for each in found]
-    tested = [index for index, each in enumerate(found) if len(each.gains) > 1]
-    fallen = dict(zip(tested, holm([p_values[index] for index in tested]), strict=True))
+    fallen: dict[int, bool] = {}
+    families = ["" if at_once else each.claim.paper for each in found]
+    for family in set(families):
+        tested = [index for index, own in enumerate(families) if own == family and len(found[index].gains) > 1]
+        fallen |= zip(tested, holm([p_values[index] for index in tested]), strict=True)
     said = []
     for index, (each, alone) in enumerate(zip(found, p_values, strict=True)):
         falls = fallen.get(index, False)
@@ -163,28 +172,40 @@ def two_sided(gains: Sequence[float]) -> float:
     return p_value(mean(gains), sample_std(gains) ** 2, n, n - 1) if n > 1 else 1.0
 
 
+def counted(found: Sequence[Found]) -> str:
+    """How many orders there are, and what became of them."""
+    settled, against = (how_many(verdicts(found), word) for word in ("holds", "reversed"))
+    return f"of {len(found)} orders with records {settled} hold, {against} are reversed, the rest are open"
+
+
+def how_many(said: Sequence[str], word: str) -> int:
+    return sum(verdict.startswith(f"**{word}") for verdict in said)
+
+
 def table(found: Sequence[Found]) -> str:
-    lines = ["| paper | task | claim | found | seeds | gain, 95 % | |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    """A paper's claims."""
+    lines = ["| where | task | claim | found | seeds | gain, 95 % | |", "| --- | --- | --- | --- | --- | --- | --- |"]
     for each, verdict in zip(found, verdicts(found), strict=True):
         claim, spread = each.claim, interval(each.gains)
         sure = f"{mean(each.gains):+.3g} [{spread.low:+.3g}, {spread.high:+.3g}]" if spread else f"{mean(each.gains):+.3g}"
         values = f"{mean(each.better):.3g} : {mean(each.worse):.3g}"
         order = f"{claim.better.label} > {claim.worse.label}"
-        lines.append(f"| {claim.paper} | {claim.task} | {order} | {values} | {len(each.gains)} | {sure} | {verdict} |")
+        lines.append(f"| {claim.place} | {claim.task} | {order} | {values} | {len(each.gains)} | {sure} | {verdict} |")
     return "\n".join(lines)
 
 
 def report(folder: Path, preset: str) -> str:
-    """The tables of the presets that have records, or of one."""
+    """The tables of the presets that have records, or of one; a table a paper."""
     records, _ = read_published(folder)
     parts = []
     for name in [preset] if preset else PRESETS[::-1]:
         found = examine(records, name)
         if found:
-            settled = sum(verdict.startswith("**holds") for verdict in verdicts(found))
-            against = sum(verdict.startswith("**reversed") for verdict in verdicts(found))
-            head = f"`{name}`: of {len(found)} orders with records {settled} hold, {against} are reversed, the rest are open."
-            parts.append(f"{head}\n\n{table(found)}")
+            strict = how_many(verdicts(found, at_once=True), "holds")
+            parts.append(f"`{name}`: {counted(found)} (corrected over all papers at once {strict} hold).")
+        for paper, claims in itertools.groupby(found, lambda each: each.claim.paper):
+            own = list(claims)
+            parts += [f"{paper}: {counted(own)}.", table(own)]
     return "\n\n".join(parts) or "no records of any claim"
 
 

@@ -10,13 +10,13 @@ from compbench.schemas import Record
 TASK = "shapes3d-heavy"
 
 
-def runs(method: str, values: tuple[float, ...], *, seen: float = 0.99, **facts) -> list[Record]:
+def runs(method: str, values: tuple[float, ...], *, seen: float = 0.99, task: str = TASK, **facts) -> list[Record]:
     return [
         record(
             score(value=value, ceiling=1.0),
             score(name="seen_accuracy", split="seen", value=seen, ceiling=1.0, primary=False),
             method=method,
-            task=TASK,
+            task=task,
             seed=seed,
             **facts,
         )
@@ -49,6 +49,19 @@ def test_a_claim_that_one_seed_cannot_test_does_not_weaken_the_others() -> None:
     assert verdicts(*two)["factored", "mono"] == "**holds**"
     found = verdicts(*two, *runs("slice-cfg", (0.40,)))
     assert found == {("factored", "mono"): "**holds**", ("mono", "slice-cfg"): "open"}
+
+
+def test_rows_of_one_paper_move_no_verdict_of_another() -> None:
+    own = [*runs("factored", (0.80, 0.65, 0.72)), *runs("mono", (0.50, 0.50, 0.50))]  # p 0.037
+    others = [
+        *runs("dcfm-a", (0.5, 0.6), task="cmnist-noniid"),
+        *(each for other in ("fedflow", "ddm", "dfd") for each in runs(other, (0.5, 0.5), task="cmnist-noniid")),
+    ]
+    found = verdicts(*own, *others)
+    assert found["factored", "mono"] == "**holds**"
+    assert found["dcfm-a", "ddm"] == "open"
+    at_once = claims.verdicts(claims.examine([*own, *others], "quick"), at_once=True)
+    assert claims.how_many(at_once, "holds") == 0
 
 
 def test_what_has_not_learnt_is_said() -> None:
