@@ -166,11 +166,16 @@ def tilted(loss: Loss, net: VelocityNet, slopes: State) -> Loss:
 def mean_gradient(net: VelocityNet, loss: Loss, silo: Silo, budget: Budget, own: Context) -> dict[str, Tensor]:
     """The gradient of a silo's loss at the network, over `budget.train_steps` batches that are the same at every call.
 
+        1 / B sum_b g_b min(1, C / |g_b|)
+
+    Each batch's gradient g_b is clipped at C = `budget.gradient_clip` as training clips it: beside steps of norm C, the
+    gradient itself, which may be hundreds of times as long at a network that fits badly, would leave no room for the loss.
+
     Args:
         net: on any device; it is moved to the context's.
         loss: of the silo.
         silo: where the batches come from.
-        budget: batch size, and how many batches.
+        budget: batch size, how many batches, and the clip.
         own: the context of the silo's work; its generator is not used.
 
     Raises:
@@ -185,7 +190,10 @@ def mean_gradient(net: VelocityNet, loss: Loss, silo: Silo, budget: Budget, own:
             raise Cancelled(f"stopped before batch {step} of {budget.train_steps} of a control.")
         with own.autocast():
             value = loss(net, silo.batch(budget.batch_size, draws), device_draws)
-        for name, gradient in zip(named, torch.autograd.grad(value, list(named.values()), allow_unused=True), strict=True):
-            if gradient is not None:
-                total[name] += gradient / budget.train_steps
+        found = dict(zip(named, torch.autograd.grad(value, list(named.values()), allow_unused=True), strict=True))
+        gradients = {name: gradient for name, gradient in found.items() if gradient is not None}
+        norm = torch.linalg.vector_norm(torch.stack([gradient.norm() for gradient in gradients.values()]))
+        scale = (budget.gradient_clip / norm.clamp(min=budget.gradient_clip)) / budget.train_steps
+        for name, gradient in gradients.items():
+            total[name] += scale * gradient
     return total

@@ -3,9 +3,14 @@
     local gradient  g_k(theta) - c_k + c,    c_k = g_k(theta_r),    c = sum_k n_k / n c_k
 
 SCAFFOLD (Karimireddy et al. 2020, arXiv 1910.06378), with controls measured at the round's weights (option I).  Where every
-silo's gradient is exact, the pooled optimum is where it stands still, and averages of silos' own optima are not.  A silo keeps
-nothing between rounds here: controls are measured before each round and again in it, on the same batches, out of the silo's own
-steps.  So a round sends three networks' worth to a silo and two back; in the paper, whose silos keep theirs, two and two.
+silo's gradient is exact and within the clip, the pooled optimum is where it stands still, and averages of silos' own optima are
+not.  Steps are AdamW's with clipped gradients, as of all methods here, and a control is the mean of gradients clipped alike; in
+the paper steps are SGD's and nothing is clipped.  Rounds are short, five times as many as FedFlow's: a control is a constant
+slope of a whole round, and after some fifty steps the silo's gradient has become another one.
+
+A silo keeps nothing between rounds here: controls are measured before each round and again in it, on the same batches, out of
+the silo's own steps.  So a round sends three networks' worth to a silo and two back; in the paper, whose silos keep theirs, two
+and two.
 """
 
 from __future__ import annotations
@@ -22,8 +27,14 @@ from compbench.interfaces import Budget, Context, Method, Problem
 
 
 class Settings(RoundSettings):
+    rounds: int = Field(
+        100,
+        ge=1,
+        le=10_000,
+        description="rounds of averaging; a control stands for few steps beyond where it was measured (not in the paper)",
+    )
     control_share: float = Field(
-        0.1, gt=0, lt=1, description="share of a silo's steps that both measurements of its control take (not in the paper)"
+        0.2, gt=0, lt=1, description="share of a silo's steps that both measurements of its control take (not in the paper)"
     )
 
 
@@ -73,6 +84,7 @@ def compbench_methods() -> tuple[Method, ...]:
     return (
         Method(
             name="scaffold",
+            version=2,
             settings=Settings,
             fit=fit,
             sample=sample_network,

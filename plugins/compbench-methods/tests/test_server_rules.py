@@ -11,7 +11,7 @@ from compbench.factors import Holdout
 from compbench.federation import Federation, num_bytes
 from compbench.flow import local_experts
 from compbench.flow.local_experts import LocalSettings
-from compbench.flow.rounds import average, displaced, held_near, rounds
+from compbench.flow.rounds import average, displaced, held_near, mean_gradient, rounds
 from compbench.flow.silos import Recipe, network, recipe
 from compbench.flow.train import train
 from compbench.interfaces import Budget, Event, Problem
@@ -40,7 +40,9 @@ def regressions(train_steps: int = 1200) -> Problem:
         TensorSilo(f"silo {k}", torch.tensor(pair).expand(20, 2).clone(), condition)
         for k, pair in enumerate(zip(SLOPES, TARGETS, strict=True))
     ]
-    budget = Budget(train_steps=train_steps, batch_size=4, width=8, learning_rate=0.05, ema_decay=0.0, sample_steps=2)
+    budget = Budget(
+        train_steps=train_steps, batch_size=4, width=8, learning_rate=0.05, ema_decay=0.0, sample_steps=2, gradient_clip=10.0
+    )
     return Problem(SPACE, Event("vector", (2,)), Federation(silos), budget, HOLDOUT)
 
 
@@ -60,6 +62,14 @@ def test_plain_averaging_of_long_rounds_ends_at_the_mean_of_the_silos_own_optima
 def test_scaffold_ends_at_the_pooled_optimum() -> None:
     net = scaffold.corrected_rounds(Recipe(Weight, 0), regression, regressions(), context(), num_rounds=8, share=0.1)
     assert value_of(net) == pytest.approx(POOLED, abs=0.05)
+
+
+@pytest.mark.parametrize(("clip", "expected"), [(10.0, -4.0), (4.0, -4.0), (1.0, -1.0)])
+def test_a_control_is_clipped_as_steps_are(clip, expected) -> None:
+    problem = regressions(5)
+    silo = problem.federation._silos[1]
+    found = mean_gradient(Weight(), regression, silo, problem.budget.model_copy(update={"gradient_clip": clip}), context())
+    assert found["theta"].item() == pytest.approx(expected)
 
 
 def test_a_round_of_scaffold_sends_three_networks_to_a_silo_and_two_back() -> None:
