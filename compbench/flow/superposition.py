@@ -5,18 +5,22 @@
 holds for each member a, whatever moves x, without a divergence (Ito; theorem 1 of Skreta et al. 2024, SuperDiff, arXiv
 2412.17762).  OR: kappa = softmax(T log p_a + l_a), a mixture's score.  AND: kappa that keeps all log p_a equal, a surface and
 not a product.
+
+Where entries are given, sum_a kappa_a s_a leads the others towards them as `smc.given` says, with kappa held; whatever moves x,
+each log p_a goes on to be followed by its own score.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
 from compbench.flow.scores import MemberValues
-from compbench.flow.smc import LARGEST_KICK, Coefficient
+from compbench.flow.smc import LARGEST_KICK, Coefficient, Composed, ComposedScore
 
 
 def either(log_densities: Tensor, log_prior: Tensor, temperature: float = 1.0) -> Tensor:
@@ -89,6 +93,46 @@ def normal_noise(x: Tensor, generator: Generator) -> Tensor:
     return torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
 
 
+class Mixed(NamedTuple):
+    """What moves a step of AND: members' scores (C, N, *D) and kappa (C, N); what leads them comes after the last member."""
+
+    scores: Tensor
+    kappa: Tensor
+
+
+def mixed(
+    members: MemberValues,
+    mixing: Callable[[Tensor], Tensor],
+    x: Tensor,
+    t: float,
+    led: Callable[[ComposedScore], ComposedScore] | None,
+) -> Mixed:
+    """The members' scores at x and their kappa; with `led`, S given entries less S as one member more, of weight 1.
+
+    Args:
+        members: (x (N, *D), t) -> scores (C, N, *D).
+        mixing: scores -> kappa (C, N).
+        x: points, (N, *D).
+        t: their time.
+        led: as in `follow_all`.
+    """
+    if led is None:
+        scores = members(x, t)
+        return Mixed(scores, mixing(scores))
+    seen: list[Mixed] = []
+
+    def composed(particles: Tensor, t: float) -> Composed:
+        scores = members(particles[:, 0], t)
+        seen.append(Mixed(scores.detach(), mixing(scores.detach())))
+        total = torch.einsum("cn,cn...->n...", seen[-1].kappa, scores)[:, None]
+        return Composed(total, total.new_zeros(total.shape[:2]))
+
+    towards = led(composed)(x[:, None], t).score[:, 0]
+    [(scores, kappa)] = seen
+    lead = towards - torch.einsum("cn,cn...->n...", kappa, scores)
+    return Mixed(torch.cat([scores, lead[None]]), torch.cat([kappa, torch.ones_like(kappa[:1])]))
+
+
 def follow_all(
     members: MemberValues,
     active: Tensor,
@@ -99,6 +143,7 @@ def follow_all(
     ridge: float,
     last_noise: bool,
     keep: Callable[[Tensor, int], Tensor],
+    led: Callable[[ComposedScore], ComposedScore] | None = None,
 ) -> Tensor:
     """AND along all steps of a schedule: samples (N, *D).
 
@@ -111,13 +156,17 @@ def follow_all(
         ridge: of `all_equal`.
         last_noise: whether the last step adds noise.
         keep: (points, number of the step) -> points, where entries are given.
+        led: S -> S given these entries, both of one particle a point (N, 1, *D); None where none are given.
     """
     num_steps = len(table) - 1
     dt, densities = 1 / num_steps, torch.zeros(active.shape, dtype=torch.float64, device=x.device)
     for number in range(num_steps):
-        scores, noise = members(x, table[number].time), normal_noise(x, generator)
-        kappa = all_equal(scores, densities, active, table[number], dt, noise, ridge=ridge)
+        at, noise = table[number], normal_noise(x, generator)
+        mixing = partial(all_equal, log_densities=densities, active=active, at=at, dt=dt, noise=noise, ridge=ridge)
+        found = mixed(members, mixing, x, at.time, led)
         last = number + 1 == num_steps and not last_noise
-        x, gained = superposed_step(x, scores, kappa, table[number], dt, None if last else noise)
-        x, densities = keep(x, number), densities + gained.double()
+        x, gained = superposed_step(x, found.scores, found.kappa, at, dt, None if last else noise)
+        kept = keep(x, number)
+        put_back = (found.scores * (kept - x)).flatten(2).sum(-1)  # moves the densities as any other step does
+        x, densities = kept, densities + (gained + put_back)[: len(densities)].double()
     return x

@@ -1,12 +1,16 @@
 """Superposed models against closed forms: followed densities are the true ones, AND ends where they agree, OR is a mixture."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
 from compbench.flow.path import VariancePreservingPath
-from compbench.flow.smc import schedule
+from compbench.flow.smc import given, schedule
+from compbench.flow.solver import Known
 from compbench.flow.superposition import all_equal, either, follow_all, superposed_step
+from compbench.flow.swarms import levels
 
 PATH = VariancePreservingPath()
 AT = schedule(PATH, 10, 1e-5)[6]
@@ -99,3 +103,39 @@ def test_or_is_the_score_of_the_mixture() -> None:
     leaf = x.clone().requires_grad_(True)
     (log_densities(leaf, 0.8) + shares.log()[:, None]).logsumexp(0).sum().backward()
     assert torch.allclose((kappa[..., None] * scores(x, 0.8)).sum(0), leaf.grad)
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0])
+def test_given_entries_lead_the_others_of_and(apart: float) -> None:
+    """x1 = 2 of N((0, -+ apart), [[1, 0.8], [0.8, 1]]) is given.
+
+    Apart, the members are equal where x2 = 0.8 x1, so x2 is 1.6 and no more; members that are one leave x2 its law, N(1.6, 0.36).
+    """
+    spread = torch.tensor([[1.0, 0.8], [0.8, 1.0]], dtype=torch.float64)
+    means = torch.tensor([[0.0, -apart], [0.0, apart]], dtype=torch.float64)
+
+    def tied(x: Tensor, t: float) -> Tensor:
+        at = PATH.at(torch.tensor(t, dtype=torch.float64))
+        precision = (float(at.alpha**2) * spread + float(at.sigma**2) * torch.eye(2, dtype=torch.float64)).inverse()
+        return (at.alpha * means[:, None] - x) @ precision
+
+    x0, ends = noise(2000), levels(PATH, 200, 1e-5)
+    known = Known(torch.tensor([2.0, 0.0], dtype=torch.float64).expand_as(x0), torch.tensor([True, False]).expand_as(x0))
+
+    def keep(x: Tensor, number: int) -> Tensor:
+        return known.on_path(x, x0, *((1.0, 0.0) if number == 199 else ends[number + 1][1:]))
+
+    x = follow_all(
+        tied,
+        torch.ones(2, 2000, dtype=torch.bool),
+        schedule(PATH, 200, 1e-5),
+        x0,
+        generator(1),
+        ridge=1e-3,
+        last_noise=False,
+        keep=keep,
+        led=partial(given, path=PATH, known=known.with_particles()),
+    )
+    assert torch.equal(x[:, 0], known.values[:, 0])
+    assert x[:, 1].mean().item() == pytest.approx(1.6, abs=0.03)
+    assert x[:, 1].std().item() == pytest.approx(0.0 if apart else 0.6, abs=0.1 if apart else 0.03)

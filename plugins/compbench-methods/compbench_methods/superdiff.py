@@ -20,7 +20,7 @@ from compbench.factors import NULL, Weighted
 from compbench.flow import score_models
 from compbench.flow.compose import around_null
 from compbench.flow.scores import around_base, merged
-from compbench.flow.smc import schedule
+from compbench.flow.smc import given, schedule
 from compbench.flow.superposition import follow_all
 from compbench.flow.swarms import levels
 from compbench.hookspecs import hookimpl
@@ -53,7 +53,7 @@ def factors_alone(condition: Tensor, base: tuple[int, ...]) -> list[Weighted]:
 
 @torch.no_grad()
 def sample(settings: OracleSettings | Settings, model: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler-Maruyama's steps of the superposed score from each request's x0."""
+    """Euler-Maruyama's steps of the superposed score from each request's x0; given entries stay on their path and lead."""
     generator, steps = score_models.on_device(ctx.generator, request.x0.device), model.sample_steps
     samples = torch.empty_like(request.x0)
     for part in score_models.compositions(model, request, ctx, compose=factors_alone):
@@ -78,6 +78,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
             ridge=settings.ridge,
             last_noise=part.alike,
             keep=keep,
+            led=None if part.known is None else partial(given, path=part.path, known=part.known.with_particles()),
         )
     return samples
 
@@ -92,6 +93,6 @@ def compbench_methods() -> tuple[Method, ...]:
     both = partial(Method, sample=sample, evaluations=evaluations)
     learned = {"fit": score_models.fit, "build": score_models.build, "shared_fit": score_models.fit_facts}
     return (
-        both(name="superdiff", settings=Settings, **learned),
+        both(name="superdiff", settings=Settings, version=2, **learned),
         both(name="superdiff-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True),
     )
