@@ -16,10 +16,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from documents import put
 
 from compbench.board.statistics import holm, interval, mean, p_value, sample_std
 from compbench.interfaces import PRESETS
@@ -27,7 +28,7 @@ from compbench.schemas import Record
 from compbench.store.records import read_published
 
 ROOT = Path(__file__).parent.parent
-BEGIN, END = "<!-- experiments/claims.py -->", "<!-- end of experiments/claims.py -->"
+MARK = "experiments/claims.py"
 LEARNT = 0.8
 """Share of the ceiling on seen combinations below which a model has not learnt what it was shown."""
 
@@ -90,20 +91,10 @@ def claims() -> list[Claim]:
 
 def examine(records: Sequence[Record], preset: str) -> list[Found]:
     """Each claim that both rows of have at least one seed in common."""
-    newest: dict[str, int] = {}
-    for record in records:
-        newest[record.spec.task] = max(newest.get(record.spec.task, 0), record.spec.task_version)
-    usable = [
-        record
-        for record in records
-        if record.status == "ok"
-        and record.spec.preset == preset
-        and not record.spec.budget_changed
-        and record.spec.task_version == newest[record.spec.task]
-    ]
+    own = usable(records, preset)
     found = []
     for claim in claims():
-        on_task = [record for record in usable if record.spec.task == claim.task]
+        on_task = [record for record in own if record.spec.task == claim.task]
         better, worse = (by_seed(on_task, side) for side in (claim.better, claim.worse))
         common = sorted(better.keys() & worse.keys())
         if not common:
@@ -114,6 +105,21 @@ def examine(records: Sequence[Record], preset: str) -> list[Found]:
         gains = tuple(sign * (a - b) for a, b in zip(left, right, strict=True))
         found.append(Found(claim, left, right, gains, learnt(better[common[0]]), score.name))
     return found
+
+
+def usable(records: Sequence[Record], preset: str) -> list[Record]:
+    """Finished runs of a preset at its own budget, on the newest version of their task."""
+    newest: dict[str, int] = {}
+    for record in records:
+        newest[record.spec.task] = max(newest.get(record.spec.task, 0), record.spec.task_version)
+    return [
+        record
+        for record in records
+        if record.status == "ok"
+        and record.spec.preset == preset
+        and not record.spec.budget_changed
+        and record.spec.task_version == newest[record.spec.task]
+    ]
 
 
 def by_seed(records: Iterable[Record], side: Side) -> dict[int, Record]:
@@ -220,14 +226,7 @@ def main() -> None:
     if not asked.write:
         print(text)
         return
-    old = asked.write.read_text("utf-8")
-    if BEGIN not in old or END not in old:
-        sys.exit(f"{asked.write} has no lines {BEGIN} and {END}: put them where the table belongs.")
-    new = f"{old.split(BEGIN)[0]}{BEGIN}\n{text}\n{END}{old.split(END, 1)[1]}"
-    if asked.check and new != old:
-        sys.exit(f"{asked.write} is not fresh: run python experiments/claims.py --write {asked.write}")
-    if not asked.check:
-        asked.write.write_text(new, "utf-8")
+    put(asked.write, {MARK: text}, check=asked.check, command=MARK)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import claims
+from documents import between
 from support.sample_records import record, score
 
 from compbench.schemas import Record
@@ -87,5 +88,4 @@ def test_of_a_distance_less_is_better() -> None:
 
 def test_the_documents_table_is_fresh() -> None:
     text = (claims.ROOT / "docs" / "results.md").read_text("utf-8")
-    found = text.split(claims.BEGIN)[1].split(claims.END)[0].strip()
-    assert found == claims.report(claims.ROOT / "leaderboards" / "records", "")
+    assert between(text, claims.MARK) == claims.report(claims.ROOT / "leaderboards" / "records", "")

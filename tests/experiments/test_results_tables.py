@@ -1,0 +1,81 @@
+"""The tables of docs/results.md: what a row and a cell hold, and that the document has those of the published records."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import results_tables
+from documents import between, put
+from results_tables import NAME, Quantity, Table, each, score, with_interval, with_range
+from support.sample_records import record
+from support.sample_records import score as scored
+
+from compbench.store.records import read_published
+
+HELD_OUT = score("heldout_accuracy")
+
+
+def runs(method: str, *values: float, task: str = "shapes3d-heavy", settings: dict[str, object] | None = None) -> list:
+    return [
+        record(scored(value=value, primary=True), method=method, task=task, seed=seed, preset="standard", settings=settings or {})
+        for seed, value in enumerate(values)
+    ]
+
+
+def table(**facts) -> Table:
+    return Table(("held out",), ((Quantity("shapes3d-heavy", HELD_OUT, ".2f"),),), **facts)
+
+
+def test_rows_are_the_methods_that_ran_every_task_best_first_and_say_where_seeds_are_fewer() -> None:
+    both = table()._replace(
+        heads=("heavy", "light"), cells=tuple((Quantity(f"shapes3d-{name}", HELD_OUT, ".2f"),) for name in ("heavy", "light"))
+    )
+    records = runs("mono", 0.2, 0.4) + runs("mono", 0.8, 0.9, task="shapes3d-light")
+    records += runs("factored", 0.5) + runs("factored", 0.7, 0.9, task="shapes3d-light") + runs("alone", 0.9)
+    assert results_tables.written(both, records).splitlines()[2:] == [
+        "| `factored` (one seed) | 0.50 | 0.80 |",
+        "| `mono` | 0.30 | 0.85 |",
+    ]
+
+
+def test_an_ablation_is_a_row_of_its_own_and_not_a_part_of_the_default() -> None:
+    from claims import Side
+
+    records = runs("fedflow", 0.4, 0.6, settings={"rounds": 20}) + runs("fedflow", 0.1, settings={"rounds": 4})
+    assert results_tables.written(table(), records).splitlines()[2:] == ["| `fedflow` | 0.50 |"]
+    own = results_tables.written(table(rows=(Side("fedflow", {"rounds": 4}),)), records)
+    assert own.splitlines()[2:] == ["| `fedflow`, 4 rounds | 0.10 |"]
+
+
+@pytest.mark.parametrize(
+    ("show", "said"), [(each, "0.10, 0.20, 0.30"), (with_range, "0.20 (0.10 to 0.30)"), (with_interval, "0.20 ± 0.25")]
+)
+def test_a_cell_is_a_value_a_seed_or_a_mean_with_its_range_or_interval(show, said: str) -> None:
+    assert show([0.1, 0.2, 0.3], ".2f") == said  # t at 2 degrees of freedom is 4.30: 4.30 * 0.1 / sqrt(3) = 0.25
+
+
+def test_a_stale_document_is_found_and_written_once(tmp_path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("before\n<!-- one -->\nold\n<!-- end of one -->\nafter\n")
+    with pytest.raises(SystemExit, match="is not fresh"):
+        put(path, {"one": "new"}, check=True, command="x.py")
+    put(path, {"one": "new"}, check=False, command="x.py")
+    assert path.read_text() == "before\n<!-- one -->\n\nnew\n\n<!-- end of one -->\nafter\n"
+    put(path, {"one": "new"}, check=True, command="x.py")
+    with pytest.raises(SystemExit, match="has no lines <!-- two -->"):
+        put(path, {"two": "new"}, check=False, command="x.py")
+
+
+def test_the_documents_tables_are_fresh_and_the_readme_has_their_figures() -> None:
+    records = results_tables.usable(read_published(results_tables.RECORDS)[0], "standard")
+    text = (results_tables.ROOT / "docs" / "results.md").read_text("utf-8")
+    for name, own in results_tables.tables().items():
+        assert between(text, f"{NAME} {name}") == results_tables.written(own, records), name
+    shown = between(text, f"{NAME} shapes3d")
+    readme = (results_tables.ROOT / "README.md").read_text("utf-8")
+    said = re.findall(r"`([a-z-]+)` (\d\.\d\d), (\d\.\d\d), (\d\.\d\d)", readme)
+    assert len(said) == 3
+    for method, *figures in said:
+        [line] = [line for line in shown.splitlines() if line.startswith(f"| `{method}`")]
+        assert re.findall(r"\| (\d\.\d\d),", line) == figures
