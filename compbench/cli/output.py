@@ -158,22 +158,26 @@ def show_sweep(results: Sequence[RunResult], pages: Sequence[Path]) -> None:
     show_pages(pages)
 
 
-def show_missing(requests: Sequence[RunRequest], there: Sequence[bool]) -> None:
-    """One line a task: of how many methods, settings and seeds its runs are, and how many runs are there and missing."""
-    tasks: dict[str, list[tuple[RunRequest, bool]]] = {}
-    for request, done in zip(requests, there, strict=True):
-        tasks.setdefault(request.task, []).append((request, done))
+def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds: Sequence[float | None]) -> None:
+    """One line a task: of how many methods, settings and seeds its runs are, how many are there, and hours of the missing ones.
+
+    Hours are those of one run after another, by `expected_seconds`; ? where the store has no run of the task at this preset.
+    """
+    tasks: dict[str, list[tuple[RunRequest, bool, float | None]]] = {}
+    for request, done, took in zip(requests, there, seconds, strict=True):
+        tasks.setdefault(request.task, []).append((request, done, took))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("task", no_wrap=True)
     table.add_column("preset")
-    for name in ("methods", "settings", "seeds", "there", "missing"):
+    for name in ("methods", "settings", "seeds", "there", "missing", "hours"):
         table.add_column(name, justify="right")
     for task, runs in tasks.items():
-        asked = [request for request, _ in runs]
+        asked = [request for request, _, _ in runs]
         settings = {json.dumps(request.overrides, sort_keys=True) for request in asked}
         sizes = len({one.method for one in asked}), len(settings), len({one.seed for one in asked})
-        count = sum(done for _, done in runs)
-        table.add_row(task, asked[0].preset, *map(str, (*sizes, count, len(runs) - count)))
+        missing = [took for _, done, took in runs if not done]
+        hours = "?" if None in missing else f"{sum(filter(None, missing)) / 3600:.1f}"
+        table.add_row(task, asked[0].preset, *map(str, (*sizes, len(runs) - len(missing), len(missing), hours)))
     console().print(table)
 
 

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @click.option("--slots", default=0, type=click.IntRange(0), help="Runs side by side; 0 is one a GPU, or one on a CPU.")
 @click.option("--executor", default="local", show_default=True, metavar="NAME", help="local, slurm, ray or a plugin's.")
 @click.option("--executor-set", "executor_words", multiple=True, metavar="NAME=VALUE", help="As `compbench info slurm` lists.")
-@click.option("--dry-run", is_flag=True, help="Only say how many runs of each task are there and missing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only say how many runs of each task are there and missing, and what those may take."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON; with --dry-run each run.")
 def sweep(
     methods: str,
@@ -115,11 +117,12 @@ def _applicable(grids: Sequence[Grid], options: Options) -> Matrix:
 
 
 def _foretell(requests: Sequence[RunRequest], *, as_json: bool) -> None:
-    """Which runs are there and which are missing: a line a task, or as JSON each run."""
+    """Which runs are there, which are missing and what those may take: a line a task, or as JSON each run."""
     from compbench.cli import output
     from compbench.home import Home
     from compbench.run.processes import Ended
     from compbench.store.records import Store
+    from compbench.sweep.estimate import expected_seconds
     from compbench.sweep.matrix import identities
 
     store = Store(Home(Path(requests[0].home)).records)
@@ -128,14 +131,20 @@ def _foretell(requests: Sequence[RunRequest], *, as_json: bool) -> None:
     except Ended as end:
         raise CompbenchError(end.reason) from end
     there = [store.finished(identity) is not None for identity in known]
+    seconds = expected_seconds(requests, store.read()[0])
     if as_json:
         names = {"method", "task", "seed", "preset", "overrides"}
         rows = [request.model_dump(mode="json", include=names) for request in requests]
-        found = [{**row, "identity": one, "there": done} for row, one, done in zip(rows, known, there, strict=True)]
-        click.echo(json.dumps(found, sort_keys=True))
+        facts = [
+            {"identity": one, "there": done, "seconds": None if done else took}
+            for one, done, took in zip(known, there, seconds, strict=True)
+        ]
+        click.echo(json.dumps([row | own for row, own in zip(rows, facts, strict=True)], sort_keys=True))
     else:
-        output.show_missing(requests, there)
-    click.echo(f"{sum(there)} of {len(requests)} runs are there, {len(requests) - sum(there)} are missing.", err=True)
+        output.show_missing(requests, there, seconds)
+    left = [took for took, done in zip(seconds, there, strict=True) if not done]
+    hours = f": {sum(filter(None, left)) / 3600:.1f} hours, one after another" if left and None not in left else ""
+    click.echo(f"{sum(there)} of {len(requests)} runs are there, {len(left)} are missing{hours}.", err=True)
 
 
 def _say_what_is_left(results: Sequence[RunResult]) -> None:

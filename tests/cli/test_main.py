@@ -72,11 +72,23 @@ GRID = ("--method", "mono,factored", "--task", "shapes3d-m*,gmm-id", "--seed", "
 def test_a_dry_sweep_counts_the_runs_of_each_task(cli) -> None:
     lines = cli("sweep", *GRID, "--dry-run").output.splitlines()
     assert [line.split() for line in lines[:-1]] == [
-        ["task", "preset", "methods", "settings", "seeds", "there", "missing"],
-        ["shapes3d-medium", "quick", "2", "2", "3", "0", "12"],
-        ["gmm-id", "quick", "2", "2", "3", "0", "12"],
+        ["task", "preset", "methods", "settings", "seeds", "there", "missing", "hours"],
+        ["shapes3d-medium", "quick", "2", "2", "3", "0", "12", "?"],
+        ["gmm-id", "quick", "2", "2", "3", "0", "12", "?"],
     ]
     assert lines[-1] == "0 of 24 runs are there, 24 are missing."
+
+
+def test_a_dry_sweep_says_what_the_missing_runs_may_take_by_those_of_their_method_or_task(cli, tmp_path: Path) -> None:
+    store = Store(tmp_path / "records")
+    for seed, seconds in enumerate((1800, 3600, 36000)):
+        store.write(record(method="mono", task="gmm-id", seed=seed + 5, more={"seconds": seconds}))
+    grid = ("--method", "mono,factored", "--task", "gmm-id", "--seed", "0-1", "--dry-run")
+    lines = cli("sweep", *grid).output.splitlines()
+    assert lines[1].split() == ["gmm-id", "quick", "2", "1", "2", "0", "4", "4.0"]
+    assert lines[-1] == "0 of 4 runs are there, 4 are missing: 4.0 hours, one after another."
+    lines = cli("sweep", *grid, "--preset", "smoke").output.splitlines()
+    assert lines[1].split()[-1] == "?"
 
 
 def test_a_dry_sweep_as_json_is_each_run_in_order_and_says_which_is_there(cli, tmp_path: Path, monkeypatch) -> None:
@@ -96,6 +108,7 @@ def test_a_dry_sweep_as_json_is_each_run_in_order_and_says_which_is_there(cli, t
         "overrides": {},
         "identity": "0" * 64,
         "there": False,
+        "seconds": None,
     }
     assert [(row["seed"], row["there"]) for row in rows] == [(0, False), (1, True)]
     assert said.splitlines()[-1] == "1 of 2 runs are there, 1 are missing."
