@@ -10,7 +10,9 @@ Torch's own kernels for other CPUs go through single numbers (`tests/benchmarks/
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import functools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,7 +42,7 @@ ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
 
 
 def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
-    """What a run in a precision is entered with: `WideProducts` for bf16 on a CPU that is not fast at it, else nothing.
+    """What a run in a precision is entered with: `wide_products` for bf16 on a CPU that is not fast at it, else nothing.
 
     On a CPU the process's group norms take stacked images of any layout from then on, and in bf16 the faster layout.
     """
@@ -50,21 +52,59 @@ def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractConte
     if precision != "bf16":
         return contextlib.nullcontext()
     lay_out_narrow_norms()
-    return contextlib.nullcontext() if devices.has_fast_bf16(device) else WideProducts()  # type: ignore[no-untyped-call]
+    return contextlib.nullcontext() if devices.has_fast_bf16(device) else wide_products()
 
 
-class WideProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is entered, products of bf16 tensors on this thread are computed in fp32 and rounded once."""
+def wide_products() -> contextlib.AbstractContextManager[object]:
+    """While it is entered, products of bf16 tensors on a CPU are computed in fp32 and rounded once."""
+    return WideKernels() if hasattr(torch.library, "get_kernel") else WideDispatch()  # type: ignore[no-untyped-call]
+
+
+class WideKernels(contextlib.AbstractContextManager[None]):
+    """By wrapping torch's kernels: no other operator is slowed down (`tests/benchmarks/test_bf16_speed.py`)."""
+
+    def __enter__(self) -> None:
+        self._library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*verriding a previously registered kernel")
+            for operator in (*PRODUCTS, ATTENTION):
+                own = functools.partial(_of_kernel, operator, torchs_own(operator))
+                self._library.impl(operator, own, "CPU", with_keyset=True)  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: object) -> None:
+        del self._library  # and torch forgets what was wrapped
+
+
+class WideDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """By a look at every operator of this thread, for a torch that lets no kernel be wrapped."""
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if not (func in PRODUCTS or func is ATTENTION) or args[0].dtype is not torch.bfloat16:
-            return func(*args, **(kwargs or {}))
-        found = func(*map(_wide, args), **{name: _wide(value) for name, value in (kwargs or {}).items()})
-        if func is ATTENTION:
-            return _rounded(found[0]), found[1]
-        return tuple(map(_rounded, found)) if isinstance(found, tuple | list) else _rounded(found)
+        if func in PRODUCTS or func is ATTENTION:
+            return _widened(func, func, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+
+@functools.cache
+def torchs_own(operator: Any) -> Callable[..., Any]:
+    """Torch's kernel of an operator on a CPU, as it is before it is wrapped; it takes the dispatch keys before its arguments."""
+    kernel: Callable[..., Any] = torch.library.get_kernel(operator, "CPU").call_boxed
+    return kernel
+
+
+def _of_kernel(operator: Any, kernel: Callable[..., Any], keys: Any, *args: Any, **kwargs: Any) -> Any:
+    return _widened(operator, functools.partial(kernel, keys), args, kwargs)
+
+
+def _widened(operator: Any, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The operator's result by `call`, in fp32 and rounded where its first argument is bf16."""
+    if args[0].dtype is not torch.bfloat16:
+        return call(*args, **kwargs)
+    found = call(*map(_wide, args), **{name: _wide(value) for name, value in kwargs.items()})
+    if operator is ATTENTION:
+        return _rounded(found[0]), found[1]
+    return tuple(map(_rounded, found)) if isinstance(found, tuple | list) else _rounded(found)
 
 
 def _wide(value: Any) -> Any:

@@ -11,11 +11,16 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from compbench import devices
-from compbench.run.bf16 import PRODUCTS, WideProducts, arithmetic
+from compbench.run import bf16
+from compbench.run.bf16 import PRODUCTS, WideDispatch, WideKernels, arithmetic, wide_products
 from compbench.run.runner import run
 from compbench.schemas import RunRequest
 
 CPU = torch.device("cpu")
+WAYS = [
+    pytest.param(WideKernels, marks=pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="wraps no kernel")),
+    WideDispatch,
+]
 HALF_STEP = 2.0**-8
 """A number rounded to 8 significant bits is off by this part of it at most."""
 
@@ -46,24 +51,42 @@ class Seen(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def kernels_reached(monkeypatch: pytest.MonkeyPatch) -> Counter[torch.dtype]:
+    """Counts calls of torch's own kernels behind ours, by precision."""
+    reached: Counter[torch.dtype] = Counter()
+    own = bf16.torchs_own
+
+    def counted(operator):
+        def kernel(keys, *args, **kwargs):
+            reached[args[0].dtype] += 1
+            return own(operator)(keys, *args, **kwargs)
+
+        return kernel
+
+    monkeypatch.setattr(bf16, "torchs_own", counted)
+    return reached
+
+
 def drawn(shapes: tuple[tuple[int, ...], ...]) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(shape, generator=generator).bfloat16().requires_grad_() for shape in shapes]
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CASES)
-def test_a_product_is_the_exact_one_rounded_once(name: str) -> None:
+def test_a_product_is_the_exact_one_rounded_once(name: str, way) -> None:
     function, shapes = CASES[name]
     given = drawn(shapes)
-    with WideProducts():
+    with way():
         found = function(*given)
     exact = function(*(tensor.detach().double() for tensor in given))
     assert found.dtype is torch.bfloat16
     assert torch.all((found.double() - exact).abs() <= HALF_STEP * exact.abs() * 1.001 + 1e-5)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CASES)
-def test_products_and_gradients_are_those_of_torch_to_a_rounding(name: str) -> None:
+def test_products_and_gradients_are_those_of_torch_to_a_rounding(name: str, way) -> None:
     function, shapes = CASES[name]
 
     def gradients() -> list[Tensor]:
@@ -73,16 +96,17 @@ def test_products_and_gradients_are_those_of_torch_to_a_rounding(name: str) -> N
         return [made, *(tensor.grad for tensor in given)]
 
     own = gradients()
-    with WideProducts():
+    with way():
         wide = gradients()
     for ours, theirs in zip(wide, own, strict=True):
         assert ours.dtype is theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=4 * HALF_STEP, atol=0.02 * theirs.abs().max().item())
 
 
-def test_attention_keeps_its_precision_and_its_gradient() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_attention_keeps_its_precision_and_its_gradient(way) -> None:
     given = drawn(((2, 3, 16, 8),) * 3)
-    with WideProducts():
+    with way():
         made = F.scaled_dot_product_attention(*given)
         made.float().sum().backward()
     exact = F.scaled_dot_product_attention(*(tensor.detach().double() for tensor in given))
@@ -90,32 +114,55 @@ def test_attention_keeps_its_precision_and_its_gradient() -> None:
     assert torch.all((made.double() - exact).abs() <= HALF_STEP * exact.abs() * 1.001 + 1e-5)
 
 
-def test_fp32_is_left_alone_and_nothing_stays_behind() -> None:
+@pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="wraps no kernel")
+@pytest.mark.parametrize("name", CASES)
+def test_both_ways_have_the_same_bits(name: str) -> None:
+    function, shapes = CASES[name]
+    found = []
+    for way in (WideKernels, WideDispatch):
+        given = drawn(shapes)
+        with way():
+            made = function(*given)
+            made.float().square().sum().backward()
+        found.append([made, *(tensor.grad for tensor in given)])
+    assert all(map(torch.equal, *found))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_fp32_is_left_alone_and_nothing_stays_behind(way, monkeypatch: pytest.MonkeyPatch) -> None:
+    widened = []
+    monkeypatch.setattr(bf16, "_wide", lambda value: widened.append(value) or value)
     a, b = torch.randn(64, 64), torch.randn(64, 64)
     plain = a @ b
-    with WideProducts():
+    with way():
         assert torch.equal(a @ b, plain)
-    seen = Seen()
-    with seen:
+        with way():  # a run within another's process
+            torch.mm(a, b)
+        assert not widened
         torch.mm(*drawn(((4, 4), (4, 4))))
-    assert seen.products == {torch.bfloat16: 1}
+        assert len(widened) == 2
+    torch.mm(*drawn(((4, 4), (4, 4))))
+    assert len(widened) == 2
 
 
 def test_only_bf16_on_a_cpu_without_it_is_widened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "has_fast_bf16", lambda device: False)
-    assert isinstance(arithmetic(CPU, "bf16"), WideProducts)
-    assert not isinstance(arithmetic(CPU, "fp32"), WideProducts)
-    assert not isinstance(arithmetic(torch.device("cuda"), "bf16"), WideProducts)
+    assert isinstance(arithmetic(CPU, "bf16"), type(wide_products()))
+    assert not isinstance(arithmetic(CPU, "fp32"), type(wide_products()))
+    assert not isinstance(arithmetic(torch.device("cuda"), "bf16"), type(wide_products()))
     monkeypatch.setattr(devices, "has_fast_bf16", lambda device: True)
-    assert not isinstance(arithmetic(CPU, "bf16"), WideProducts)
+    assert not isinstance(arithmetic(CPU, "bf16"), type(wide_products()))
 
 
 def test_a_run_in_bf16_leaves_no_product_to_torch_on_a_cpu_without_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = {"task": "cmnist-diagonal", "method": "factored", "preset": "smoke", "device": "cpu", "threads": 1}
     few = {"budget.train_steps": 2, "budget.sample_steps": 2}  # of a judge it needs the products too, but no large one
     monkeypatch.setattr(devices, "has_fast_bf16", lambda device: False)
-    with Seen() as seen:  # below the run's own: it sees what they pass on
+    reached = kernels_reached(monkeypatch)
+    with Seen() as seen:  # below the run's own mode, above its kernels
         asked = RunRequest(**facts, home=str(home), precision="bf16", overrides=few)
         record = run(asked, in_process=True, force=True).record
     assert (record.status, record.spec.precision) == ("ok", "bf16")
-    assert seen.products.keys() == {torch.float32}
+    asked_for, computed = (seen.products, reached) if hasattr(torch.library, "get_kernel") else (None, seen.products)
+    assert computed.keys() == {torch.float32}
+    assert asked_for is None or (asked_for[torch.bfloat16] and computed.total() >= asked_for.total())
