@@ -5,9 +5,9 @@
     python experiments/claims.py --records FOLDER        other records
     python experiments/claims.py --write docs/results.md between the two marks in that file; --check says whether it is fresh
 
-Two rows are compared by the seeds that both have: the mean of the paired differences, its 95 % interval by Student's t, and
-Holm's correction over the claims of that paper, so that runs of another paper's tasks move no verdict.  A difference whose
-corrected interval leaves zero *holds* or is *reversed*; else it is *open*.
+Two rows are compared as a board compares them (`compbench.board.ranking`): by the differences at equal seeds, with a variance
+that borrows from the other rows of the task, and p-values corrected over all claims (Holm).  An order *holds* or is *reversed*
+where the correction leaves it; else it is *open*.
 Where the winner has less than 0.8 of the ceiling on combinations that it was trained on, the order says little, and that is said.
 """
 
@@ -22,8 +22,10 @@ from typing import NamedTuple
 
 from documents import put
 
-from compbench.board.statistics import holm, interval, mean, p_value, sample_std
-from compbench.interfaces import PRESETS
+from compbench.board.cells import trials_of
+from compbench.board.ranking import p_values
+from compbench.board.statistics import holm, mean
+from compbench.interfaces import PRESETS, Score
 from compbench.schemas import Record
 from compbench.store.records import read_published
 
@@ -56,14 +58,20 @@ class Claim(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the records say of a claim; `gain` is positive where the better side is better."""
+    """What the records say of a claim: values at the seeds that both sides have.
+
+    Attributes:
+        gain: mean of the differences, positive where the better side is better.
+        p: of "the sides are equal"; None with fewer than two seeds.
+        seen: share of the ceiling that the better side has on seen combinations, where the task has such a score.
+    """
 
     claim: Claim
     better: tuple[float, ...]
     worse: tuple[float, ...]
-    gains: tuple[float, ...]
+    gain: float
+    p: float | None
     seen: float | None
-    score: str
 
 
 def claims() -> list[Claim]:
@@ -99,12 +107,26 @@ def examine(records: Sequence[Record], preset: str) -> list[Found]:
         common = sorted(better.keys() & worse.keys())
         if not common:
             continue
-        score = next(score for score in better[common[0]].scores if score.primary)
-        sign = 1 if score.direction == "higher" else -1
+        first = better[common[0]]
+        sign = 1 if primary_of(first).direction == "higher" else -1
         left, right = (tuple(primary(rows[seed]) for seed in common) for rows in (better, worse))
-        gains = tuple(sign * (a - b) for a, b in zip(left, right, strict=True))
-        found.append(Found(claim, left, right, gains, learnt(better[common[0]]), score.name))
+        gain = sign * (mean(left) - mean(right))
+        found.append(Found(claim, left, right, gain, compared(on_task, better, worse), learnt(first)))
     return found
+
+
+def compared(on_task: Sequence[Record], better: Mapping[int, Record], worse: Mapping[int, Record]) -> float | None:
+    """The p-value of two rows among all rows of their kind on the task: of oracles, of pooled silos, or of the others."""
+    kinds = {(record.oracle, record.pooled_silos) for record in (*better.values(), *worse.values())}
+    alike = [record for record in on_task if (record.oracle, record.pooled_silos) in kinds]
+    sides = [Side(method) for method in sorted({record.spec.method for record in alike})]
+    sides += [side for claim in claims() if claim.task == alike[0].spec.task for side in (claim.better, claim.worse)]
+    found = [better, worse, *(by_seed(alike, side) for side in sides)]
+    rows = list({tuple(sorted(record.identity for record in row.values())): row for row in found if row}.values())
+    scores = [primary_of(record) for row in rows for record in row.values()]
+    whole = 100.0 if scores[0].unit == "%" else 1.0
+    values = [{seed: primary(record) / whole for seed, record in row.items()} for row in rows]
+    return p_values(values, trials=trials_of(scores, whole)).get((0, 1))
 
 
 def usable(records: Sequence[Record], preset: str) -> list[Record]:
@@ -137,66 +159,49 @@ def by_seed(records: Iterable[Record], side: Side) -> dict[int, Record]:
     return max(groups.values(), key=len, default={})
 
 
+def primary_of(record: Record) -> Score:
+    return next(score for score in record.scores if score.primary)
+
+
 def primary(record: Record) -> float:
-    value = next(score.value for score in record.scores if score.primary)
+    value = primary_of(record).value
     return math.nan if value is None else value
 
 
 def learnt(record: Record) -> float | None:
     """Share of the ceiling on seen combinations; None where the task has no such score."""
-    name = next(score.name for score in record.scores if score.primary).replace("heldout", "seen")
-    seen = next((score for score in record.scores if score.name == name), None)
+    seen = record.score(primary_of(record).name.replace("heldout", "seen"))
     return seen.value / seen.ceiling if seen and seen.value is not None and seen.ceiling else None
 
 
-def verdicts(found: Sequence[Found], *, at_once: bool = False) -> list[str]:
-    """`holds`, `reversed` or `open` for each.
-
-    Holm's correction goes over a paper's claims that have two seeds or more, or over those of all papers at once.
-    """
-    p_values = [two_sided(each.gains) for each in found]
-    fallen: dict[int, bool] = {}
-    families = ["" if at_once else each.claim.paper for each in found]
-    for family in set(families):
-        tested = [index for index, own in enumerate(families) if own == family and len(found[index].gains) > 1]
-        fallen |= zip(tested, holm([p_values[index] for index in tested]), strict=True)
+def verdicts(found: Sequence[Found]) -> list[str]:
+    """`holds`, `reversed` or `open` for each; Holm's correction goes over all that have two seeds or more."""
+    tested = [index for index, each in enumerate(found) if each.p is not None]
+    fallen = dict(zip(tested, holm([p for each in found if (p := each.p) is not None]), strict=True))
     said = []
-    for index, (each, alone) in enumerate(zip(found, p_values, strict=True)):
-        falls = fallen.get(index, False)
-        verdict = ("**holds**" if mean(each.gains) > 0 else "**reversed**") if falls else "open"
-        if not falls and alone <= 0.05:
-            verdict += f" (p {alone:.2g} alone)"
+    for index, each in enumerate(found):
+        verdict = ("**holds**" if each.gain > 0 else "**reversed**") if fallen.get(index) else "open"
         if each.seen is not None and each.seen < LEARNT:
             verdict += f"; not learnt: {each.seen:.2f} of the ceiling on seen"
         said.append(verdict)
     return said
 
 
-def two_sided(gains: Sequence[float]) -> float:
-    """The p-value of paired differences against zero; 1 for one seed."""
-    n = len(gains)
-    return p_value(mean(gains), sample_std(gains) ** 2, n, n - 1) if n > 1 else 1.0
-
-
-def counted(found: Sequence[Found]) -> str:
+def counted(said: Sequence[str]) -> str:
     """How many orders there are, and what became of them."""
-    settled, against = (how_many(verdicts(found), word) for word in ("holds", "reversed"))
-    return f"of {len(found)} orders with records {settled} hold, {against} are reversed, the rest are open"
+    settled, against = (sum(verdict.startswith(f"**{word}") for verdict in said) for word in ("holds", "reversed"))
+    return f"of {len(said)} orders with records {settled} hold, {against} are reversed, the rest are open"
 
 
-def how_many(said: Sequence[str], word: str) -> int:
-    return sum(verdict.startswith(f"**{word}") for verdict in said)
-
-
-def table(found: Sequence[Found]) -> str:
+def table(found: Sequence[Found], said: Sequence[str]) -> str:
     """A paper's claims."""
-    lines = ["| where | task | claim | found | seeds | gain, 95 % | |", "| --- | --- | --- | --- | --- | --- | --- |"]
-    for each, verdict in zip(found, verdicts(found), strict=True):
-        claim, spread = each.claim, interval(each.gains)
-        sure = f"{mean(each.gains):+.3g} [{spread.low:+.3g}, {spread.high:+.3g}]" if spread else f"{mean(each.gains):+.3g}"
+    lines = ["| where | task | claim | found | seeds | gain | p | |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for each, verdict in zip(found, said, strict=True):
+        claim, p = each.claim, "" if each.p is None else f"{each.p:.2g}"
         values = f"{mean(each.better):.3g} : {mean(each.worse):.3g}"
         order = f"{claim.better.label} > {claim.worse.label}"
-        lines.append(f"| {claim.place} | {claim.task} | {order} | {values} | {len(each.gains)} | {sure} | {verdict} |")
+        cells = (claim.place, claim.task, order, values, str(len(each.better)), f"{each.gain:+.3g}", p, verdict)
+        lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
     return "\n".join(lines)
 
 
@@ -206,12 +211,12 @@ def report(folder: Path, preset: str) -> str:
     parts = []
     for name in [preset] if preset else PRESETS[::-1]:
         found = examine(records, name)
+        said = verdicts(found)
         if found:
-            strict = how_many(verdicts(found, at_once=True), "holds")
-            parts.append(f"`{name}`: {counted(found)} (corrected over all papers at once {strict} hold).")
-        for paper, claims in itertools.groupby(found, lambda each: each.claim.paper):
-            own = list(claims)
-            parts += [f"{paper}: {counted(own)}.", table(own)]
+            parts.append(f"`{name}`: {counted(said)}.")
+        for paper, own in itertools.groupby(zip(found, said, strict=True), lambda pair: pair[0].claim.paper):
+            claims, words = zip(*own, strict=True)
+            parts += [f"{paper}: {counted(words)}.", table(claims, words)]
     return "\n\n".join(parts) or "no records of any claim"
 
 
