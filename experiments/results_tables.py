@@ -171,6 +171,18 @@ def tables() -> dict[str, Table]:
             ),
             suits=lambda record: record.pooled_silos and not record.spec.method.endswith("-decoder"),
         ),
+        "bumps": Table(
+            ("held out, centre", "held out, corner", "seen, centre", "seen, corner", "TFLOP to fit"),
+            (
+                *(
+                    (Quantity(task, score(f"{split}_shape_accuracy"), ".2f"),)
+                    for split in ("heldout", "seen")
+                    for task in ("bump-center", "bump-corner")
+                ),
+                (Quantity("bump-center", tera_flops, ".1f"),),
+            ),
+            suits=lambda record: True,
+        ),
         "planning": Table(
             ("held out", "seen", "held out, first plans", "seen, first plans", "TFLOP to fit"),
             (*((Quantity("planning-noniid", score(name), ".0f", each),) for name in plans), compute("planning-noniid")),
