@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--method", "methods", default="", help="Names or patterns: factored,mono or 'f*'; '*,!example' leaves one out.")
 @click.option("--task", "tasks", default="", help="Names or patterns: 'shapes3d-*'.")
-@click.option("--file", default="", metavar="NAME", help="Grids of a sweep file instead: FILE.toml, or one that is shipped.")
+@click.option(
+    "--file",
+    default="",
+    metavar="NAME",
+    help="Grids of a sweep file: FILE.toml, or one that is shipped; --method and --task narrow them.",
+)
 @click.option("--chain", is_flag=True, help="Runs of a method follow each other in the same processes: start-up is paid once.")
 @run_options
 @click.option("--slots", default=0, type=click.IntRange(0), help="Runs side by side; 0 is one a GPU, or one on a CPU.")
@@ -50,6 +55,7 @@ def sweep(
     \b
     compbench sweep --method factored,mono --task 'shapes3d-*' --seed 0-2
     compbench sweep --file core --dry-run                        what the published board lacks
+    compbench sweep --file core --method mono --task 'bump-*'    a part of it, as the board wants it
     compbench sweep --file weighted-table1 --preset paper        a table of a paper; --seed and --set still count
 
     A setting with several values makes the grid larger: --set hidden=64,256.  On a CPU, --slots 2 gives each run half of the
@@ -166,7 +172,10 @@ def _exit_status(results: Sequence[RunResult]) -> int:
 
 
 def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
-    """The grids that were asked for: of a file, with --seed, --precision and --set on top, or the one of --method and --task."""
+    """The grids that were asked for: the one of --method and --task, or those of a file.
+
+    On a file's grids --seed, --precision and --set lie on top, and --method and --task leave of them what they name.
+    """
     from compbench.sweep.grid import Grid, grids
     from compbench.sweep.parse import parse_lists
 
@@ -175,10 +184,26 @@ def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
         if not methods or not tasks:
             raise CompbenchError("a sweep needs --method and --task, or --file; `compbench sweep --help` shows both.")
         return [Grid(methods=methods, tasks=tasks, seeds=options["seeds"], precision=options["precision"], set=own)]
-    if methods or tasks:
-        raise CompbenchError("--file names its own methods and tasks; leave --method and --task out.")
     given = {name: options[name] for name in ("seeds", "precision") if _given(name)}
-    return [grid.model_copy(update={**given, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
+    found = [grid.model_copy(update={**given, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
+    narrowed = [small for grid in found if (small := _narrowed(grid, methods, tasks, options))]
+    if not narrowed:
+        asked = " and ".join(f"--{name} {words}" for name, words in (("method", methods), ("task", tasks)) if words)
+        raise CompbenchError(f"no grid of --file {file} has {asked}; without these, --dry-run lists its tasks.")
+    return narrowed
+
+
+def _narrowed(grid: Grid, methods: str, tasks: str, options: Options) -> Grid | None:
+    """What --method and --task leave of a grid; None if nothing."""
+    from compbench.sweep.parse import names
+
+    own_methods, own_tasks = _names(grid, options)
+    asked_methods = names("methods", methods, options["plugins"]) if methods else own_methods
+    asked_tasks = names("tasks", tasks, ()) if tasks else own_tasks
+    left_methods, left_tasks = (
+        ",".join(name for name in own if name in asked) for own, asked in ((own_methods, asked_methods), (own_tasks, asked_tasks))
+    )
+    return grid.model_copy(update={"methods": left_methods, "tasks": left_tasks}) if left_methods and left_tasks else None
 
 
 def _given(option: str) -> bool:

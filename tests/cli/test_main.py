@@ -114,6 +114,22 @@ def test_a_dry_sweep_as_json_is_each_run_in_order_and_says_which_is_there(cli, t
     assert said.splitlines()[-1] == "1 of 2 runs are there, 1 are missing."
 
 
+def test_method_and_task_leave_a_part_of_a_file_with_all_that_the_file_asks_for(cli, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[[standard]]\nmethods = "mono,factored"\ntasks = "gmm-id,gmm-ood"\nseeds = "0-2"\nprecision = "bf16"\n'
+        '[[standard]]\nmethods = "mono"\ntasks = "shapes3d-light"\n'
+    )
+    grid = ("sweep", "--file", str(path), "--method", "f*,mono", "--task", "gmm-ood", "--dry-run")
+    said = cli(*grid).output.splitlines()
+    assert [line.split()[:5] for line in said[1:-1]] == [["gmm-ood", "standard", "2", "1", "3"]]
+    own = {row["identity"] for row in json.loads(cli(*grid, "--json").output.splitlines()[0])}
+    alone = ("sweep", "--method", "factored,mono", "--task", "gmm-ood", "--seed", "0-2", "--preset", "standard", "--dry-run")
+    assert own == {row["identity"] for row in json.loads(cli(*alone, "--json", "--precision", "bf16").output.splitlines()[0])}
+    wrong = cli("sweep", "--file", str(path), "--method", "factored", "--task", "shapes3d-light", "--dry-run")
+    assert (wrong.exit_code, "has --method factored and --task shapes3d-light" in wrong.output) == (2, True)
+
+
 def test_a_dry_sweep_of_a_file_is_of_the_one_preset_that_it_has(cli, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("".join(f'[[{preset}]]\nmethods = "mono"\ntasks = "gmm-id"\n' for preset in ("smoke", "standard")))
