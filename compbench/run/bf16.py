@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from compbench import devices
 from compbench.run.narrow_norms import lay_out_narrow_norms
 from compbench.run.stacked_norms import accept_stacked_norms
+from compbench.run.wrapped_kernels import CAN_WRAP, Kernel, wrapped
 
 _ATEN = torch.ops.aten
 PRODUCTS = frozenset(
@@ -57,19 +57,14 @@ def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractConte
 
 def wide_products() -> contextlib.AbstractContextManager[object]:
     """While it is entered, products of bf16 tensors on a CPU are computed in fp32 and rounded once."""
-    return WideKernels() if hasattr(torch.library, "get_kernel") else WideDispatch()  # type: ignore[no-untyped-call]
+    return WideKernels() if CAN_WRAP else WideDispatch()  # type: ignore[no-untyped-call]
 
 
 class WideKernels(contextlib.AbstractContextManager[None]):
     """By wrapping torch's kernels: no other operator is slowed down (`tests/benchmarks/test_bf16_speed.py`)."""
 
     def __enter__(self) -> None:
-        self._library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "(?s).*verriding a previously registered kernel")
-            for operator in (*PRODUCTS, ATTENTION):
-                own = functools.partial(_of_kernel, operator, torchs_own(operator))
-                self._library.impl(operator, own, "CPU", with_keyset=True)  # type: ignore[no-untyped-call]
+        self._library = wrapped({operator: functools.partial(_of_kernel, operator) for operator in (*PRODUCTS, ATTENTION)})
 
     def __exit__(self, *error: object) -> None:
         del self._library  # and torch forgets what was wrapped
@@ -86,14 +81,7 @@ class WideDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-@functools.cache
-def torchs_own(operator: Any) -> Callable[..., Any]:
-    """Torch's kernel of an operator on a CPU, as it is before it is wrapped; it takes the dispatch keys before its arguments."""
-    kernel: Callable[..., Any] = torch.library.get_kernel(operator, "CPU").call_boxed
-    return kernel
-
-
-def _of_kernel(operator: Any, kernel: Callable[..., Any], keys: Any, *args: Any, **kwargs: Any) -> Any:
+def _of_kernel(operator: Any, kernel: Kernel, keys: Any, *args: Any, **kwargs: Any) -> Any:
     return _widened(operator, functools.partial(kernel, keys), args, kwargs)
 
 

@@ -10,19 +10,20 @@ kernel there and a copy back (`tests/benchmarks/test_narrow_norm_speed.py`).  Re
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from compbench.run.wrapped_kernels import CAN_WRAP, wrapped
+
 VECTOR = 16
 """Channels a group from which on the channels-last kernel is fast by itself."""
 MAP = 1024
 """Pixels from which on torch takes another channels-last kernel, which does not mind narrow groups."""
 
-Kernel = Callable[..., tuple[Any, ...]]
+Norm = Callable[..., tuple[Any, ...]]
 
 
 @functools.cache
@@ -32,21 +33,10 @@ def lay_out_narrow_norms() -> torch.library.Library | None:
     Returns:
         what holds the wrapped kernels, as torch forgets them with it; None where this torch lets no kernel be wrapped.
     """
-    if not hasattr(torch.library, "get_kernel"):
+    if not CAN_WRAP:
         return None
-    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*verriding a previously registered kernel")
-        for name, wrap in (("native_group_norm", _forward), ("native_group_norm_backward", _backward)):
-            library.impl(name, functools.partial(wrap, torchs_own(name)), "CPU", with_keyset=True)  # type: ignore[no-untyped-call]
-    return library
-
-
-@functools.cache
-def torchs_own(name: str) -> Kernel:
-    """Torch's kernel of a norm on a CPU, as it is before it is wrapped; it takes the dispatch keys before its arguments."""
-    kernel: Kernel = torch.library.get_kernel(f"aten::{name}", "CPU").call_boxed
-    return kernel
+    aten = torch.ops.aten
+    return wrapped({aten.native_group_norm.default: _forward, aten.native_group_norm_backward.default: _backward})
 
 
 def is_narrow(x: Tensor, groups: int) -> bool:
@@ -61,7 +51,7 @@ def is_narrow(x: Tensor, groups: int) -> bool:
     )
 
 
-def _forward(kernel: Kernel, keys: object, x: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+def _forward(kernel: Norm, keys: object, x: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     """(x, gamma, beta, N, C, HW, G, eps) -> y, means (N, G), inverse deviations (N, G)."""
     if not is_narrow(x, rest[5]):
         return kernel(keys, x, *rest)
@@ -69,7 +59,7 @@ def _forward(kernel: Kernel, keys: object, x: Tensor, *rest: Any) -> tuple[Tenso
     return _channels_last(y), mean, inverse
 
 
-def _backward(kernel: Kernel, keys: object, gradient: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor | None, ...]:
+def _backward(kernel: Norm, keys: object, gradient: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor | None, ...]:
     """(dy, x, means, inverse deviations, gamma, N, C, HW, G, which are asked for) -> dx, dgamma, dbeta."""
     if not is_narrow(x, rest[6]):
         return kernel(keys, gradient, x, *rest)

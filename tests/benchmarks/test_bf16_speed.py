@@ -10,6 +10,7 @@ from torch import nn
 
 from compbench import devices
 from compbench.run.bf16 import WideDispatch, WideKernels, wide_products
+from compbench.run.wrapped_kernels import CAN_WRAP
 
 pytestmark = pytest.mark.slow
 WIDTH, ROUNDS = 64, 5
@@ -50,7 +51,7 @@ def test_bf16_is_computed_the_faster_way(benchmark, case: str) -> None:
         assert ours / plain < 2
 
 
-@pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this torch lets no kernel be wrapped")
+@pytest.mark.skipif(not CAN_WRAP, reason="this torch lets no kernel be wrapped")
 def test_wrapped_kernels_leave_small_operators_alone(benchmark) -> None:
     """A look at every operator costs a small network more than its products do."""
     net = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.SiLU()) for _ in range(8)))

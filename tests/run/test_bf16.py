@@ -11,14 +11,15 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from compbench import devices
-from compbench.run import bf16
+from compbench.run import bf16, wrapped_kernels
 from compbench.run.bf16 import PRODUCTS, WideDispatch, WideKernels, arithmetic, wide_products
 from compbench.run.runner import run
+from compbench.run.wrapped_kernels import CAN_WRAP
 from compbench.schemas import RunRequest
 
 CPU = torch.device("cpu")
 WAYS = [
-    pytest.param(WideKernels, marks=pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="wraps no kernel")),
+    pytest.param(WideKernels, marks=pytest.mark.skipif(not CAN_WRAP, reason="wraps no kernel")),
     WideDispatch,
 ]
 HALF_STEP = 2.0**-8
@@ -54,7 +55,7 @@ class Seen(TorchDispatchMode):
 def kernels_reached(monkeypatch: pytest.MonkeyPatch) -> Counter[torch.dtype]:
     """Counts calls of torch's own kernels behind ours, by precision."""
     reached: Counter[torch.dtype] = Counter()
-    own = bf16.torchs_own
+    own = wrapped_kernels.torchs_own
 
     def counted(operator):
         def kernel(keys, *args, **kwargs):
@@ -63,7 +64,7 @@ def kernels_reached(monkeypatch: pytest.MonkeyPatch) -> Counter[torch.dtype]:
 
         return kernel
 
-    monkeypatch.setattr(bf16, "torchs_own", counted)
+    monkeypatch.setattr(wrapped_kernels, "torchs_own", counted)
     return reached
 
 
@@ -114,7 +115,7 @@ def test_attention_keeps_its_precision_and_its_gradient(way) -> None:
     assert torch.all((made.double() - exact).abs() <= HALF_STEP * exact.abs() * 1.001 + 1e-5)
 
 
-@pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="wraps no kernel")
+@pytest.mark.skipif(not CAN_WRAP, reason="wraps no kernel")
 @pytest.mark.parametrize("name", CASES)
 def test_both_ways_have_the_same_bits(name: str) -> None:
     function, shapes = CASES[name]
@@ -163,6 +164,6 @@ def test_a_run_in_bf16_leaves_no_product_to_torch_on_a_cpu_without_it(home: Path
         asked = RunRequest(**facts, home=str(home), precision="bf16", overrides=few)
         record = run(asked, in_process=True, force=True).record
     assert (record.status, record.spec.precision) == ("ok", "bf16")
-    asked_for, computed = (seen.products, reached) if hasattr(torch.library, "get_kernel") else (None, seen.products)
+    asked_for, computed = (seen.products, reached) if CAN_WRAP else (None, seen.products)
     assert computed.keys() == {torch.float32}
     assert asked_for is None or (asked_for[torch.bfloat16] and computed.total() >= asked_for.total())
