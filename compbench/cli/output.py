@@ -163,6 +163,8 @@ def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds:
 
     Hours are those of one run after another, by `expected_seconds`; ? where the store has no run of the task at this preset.
     """
+    from compbench.sweep.estimate import hours_of
+
     tasks: dict[str, list[tuple[RunRequest, bool, float | None]]] = {}
     for request, done, took in zip(requests, there, seconds, strict=True):
         tasks.setdefault(request.task, []).append((request, done, took))
@@ -176,7 +178,7 @@ def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds:
         settings = {json.dumps(request.overrides, sort_keys=True) for request in asked}
         sizes = len({one.method for one in asked}), len(settings), len({one.seed for one in asked})
         missing = [took for _, done, took in runs if not done]
-        hours = "?" if None in missing else f"{sum(filter(None, missing)) / 3600:.1f}"
+        hours = hours_of(missing) or "?"
         table.add_row(task, asked[0].preset, *map(str, (*sizes, len(runs) - len(missing), len(missing), hours)))
     console().print(table)
 

@@ -128,7 +128,7 @@ def _foretell(requests: Sequence[RunRequest], *, as_json: bool) -> None:
     from compbench.home import Home
     from compbench.run.processes import Ended
     from compbench.store.records import Store
-    from compbench.sweep.estimate import expected_seconds
+    from compbench.sweep.estimate import expected_seconds, hours_of
     from compbench.sweep.matrix import identities
 
     store = Store(Home(Path(requests[0].home)).records)
@@ -136,8 +136,10 @@ def _foretell(requests: Sequence[RunRequest], *, as_json: bool) -> None:
         known = list(identities(requests))
     except Ended as end:
         raise CompbenchError(end.reason) from end
-    there = [store.finished(identity) is not None for identity in known]
-    seconds = expected_seconds(requests, store.read()[0])
+    records, _ = store.read()
+    finished = {record.identity for record in records if record.status == "ok"}
+    there = [identity in finished for identity in known]
+    seconds = expected_seconds(requests, records)
     if as_json:
         names = {"method", "task", "seed", "preset", "overrides"}
         rows = [request.model_dump(mode="json", include=names) for request in requests]
@@ -149,8 +151,9 @@ def _foretell(requests: Sequence[RunRequest], *, as_json: bool) -> None:
     else:
         output.show_missing(requests, there, seconds)
     left = [took for took, done in zip(seconds, there, strict=True) if not done]
-    hours = f": {sum(filter(None, left)) / 3600:.1f} hours, one after another" if left and None not in left else ""
-    click.echo(f"{sum(there)} of {len(requests)} runs are there, {len(left)} are missing{hours}.", err=True)
+    hours = hours_of(left)
+    said = f": {hours} hours, one after another" if left and hours else ""
+    click.echo(f"{sum(there)} of {len(requests)} runs are there, {len(left)} are missing{said}.", err=True)
 
 
 def _say_what_is_left(results: Sequence[RunResult]) -> None:
@@ -186,24 +189,18 @@ def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
         return [Grid(methods=methods, tasks=tasks, seeds=options["seeds"], precision=options["precision"], set=own)]
     given = {name: options[name] for name in ("seeds", "precision") if _given(name)}
     found = [grid.model_copy(update={**given, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
-    narrowed = [small for grid in found if (small := _narrowed(grid, methods, tasks, options))]
+    if not methods and not tasks:
+        return found
+    asked = _names(Grid(methods=methods or "*", tasks=tasks or "*"), options)
+    narrowed = []
+    for grid in found:
+        left = [[name for name in own if name in chosen] for own, chosen in zip(_names(grid, options), asked, strict=True)]
+        if all(left):
+            narrowed.append(grid.model_copy(update=dict(zip(("methods", "tasks"), map(",".join, left), strict=True))))
     if not narrowed:
-        asked = " and ".join(f"--{name} {words}" for name, words in (("method", methods), ("task", tasks)) if words)
-        raise CompbenchError(f"no grid of --file {file} has {asked}; without these, --dry-run lists its tasks.")
+        said = " and ".join(f"--{name} {words}" for name, words in (("method", methods), ("task", tasks)) if words)
+        raise CompbenchError(f"no grid of --file {file} has {said}; without these, --dry-run lists its tasks.")
     return narrowed
-
-
-def _narrowed(grid: Grid, methods: str, tasks: str, options: Options) -> Grid | None:
-    """What --method and --task leave of a grid; None if nothing."""
-    from compbench.sweep.parse import names
-
-    own_methods, own_tasks = _names(grid, options)
-    asked_methods = names("methods", methods, options["plugins"]) if methods else own_methods
-    asked_tasks = names("tasks", tasks, ()) if tasks else own_tasks
-    left_methods, left_tasks = (
-        ",".join(name for name in own if name in asked) for own, asked in ((own_methods, asked_methods), (own_tasks, asked_tasks))
-    )
-    return grid.model_copy(update={"methods": left_methods, "tasks": left_tasks}) if left_methods and left_tasks else None
 
 
 def _given(option: str) -> bool:

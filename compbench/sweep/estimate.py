@@ -24,3 +24,9 @@ def expected_seconds(requests: Sequence[RunRequest], records: Iterable[Record]) 
     known = {key: median(seconds) for key, seconds in took.items()}
     places = [(request.preset, request.task, request.method) for request in requests]
     return [known.get(place, known.get(place[:2])) for place in places]
+
+
+def hours_of(seconds: Sequence[float | None]) -> str:
+    """Hours of runs one after another, to a tenth; "" where those of one are unknown."""
+    known = [took for took in seconds if took is not None]
+    return f"{sum(known) / 3600:.1f}" if len(known) == len(seconds) else ""
