@@ -20,9 +20,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from documents import put
+from documents import line, put
 
-from compbench.board.cells import trials_of
+from compbench.board.cells import trials_of, whole_of
 from compbench.board.ranking import p_values
 from compbench.board.statistics import holm, mean
 from compbench.interfaces import PRESETS, Score
@@ -124,7 +124,7 @@ def compared(on_task: Sequence[Record], better: Mapping[int, Record], worse: Map
     found = [better, worse, *(by_seed(alike, side) for side in sides)]
     rows = list({tuple(sorted(record.identity for record in row.values())): row for row in found if row}.values())
     scores = [primary_of(record) for row in rows for record in row.values()]
-    whole = 100.0 if scores[0].unit == "%" else 1.0
+    whole = whole_of(scores[0].unit)
     values = [{seed: primary(record) / whole for seed, record in row.items()} for row in rows]
     return p_values(values, trials=trials_of(scores, whole)).get((0, 1))
 
@@ -195,13 +195,14 @@ def counted(said: Sequence[str]) -> str:
 
 def table(found: Sequence[Found], said: Sequence[str]) -> str:
     """A paper's claims."""
-    lines = ["| where | task | claim | found | seeds | gain | p | |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    heads = ("where", "task", "claim", "found", "seeds", "gain", "p", "")
+    lines = [line(heads), line(["---"] * len(heads))]
     for each, verdict in zip(found, said, strict=True):
         claim, p = each.claim, "" if each.p is None else f"{each.p:.2g}"
         values = f"{mean(each.better):.3g} : {mean(each.worse):.3g}"
         order = f"{claim.better.label} > {claim.worse.label}"
         cells = (claim.place, claim.task, order, values, str(len(each.better)), f"{each.gain:+.3g}", p, verdict)
-        lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
+        lines.append(line(cells))
     return "\n".join(lines)
 
 

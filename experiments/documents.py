@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
@@ -18,6 +18,11 @@ def between(document: str, name: str) -> str:
     if begin not in document or end not in document:
         sys.exit(f"the document has no lines {begin} and {end}: put them where the text belongs.")
     return document.split(begin)[1].split(end)[0].strip()
+
+
+def line(cells: Iterable[str]) -> str:
+    """A line of a table of Markdown."""
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 
 
 def put(path: Path, texts: Mapping[str, str], *, check: bool, command: str) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from claims import ROOT, Side, by_seed, usable
-from documents import put
+from documents import line, put
 
 from compbench.board.statistics import interval, mean
 from compbench.board.timing import train_flops
@@ -117,14 +117,15 @@ def tables() -> dict[str, Table]:
     shapes = ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy")
     planes = ("gauss2d-fact-id", "gauss2d-nonfact-id", "gauss2d-fact-ood", "gauss2d-nonfact-ood", "gmm-id", "gmm-ood")
     parts = ("shape", "orientation")
-    plans = ("heldout_success_rate", "seen_success_rate", "heldout_success_rate_direct", "seen_success_rate_direct")
+    rates = ("heldout_success_rate", "seen_success_rate", "heldout_success_rate_direct", "seen_success_rate_direct")
+    plans = tuple((Quantity("planning-noniid", score(name), ".0f", each),) for name in rates)
+    of_plans = ("held out", "seen", "held out, first plans", "seen, first plans")
     heads = ("held out", "FD to real held-out images", "recall held out", "seen")
 
     def factors(split: str) -> list[tuple[Quantity, ...]]:
         return [(Quantity("dsprites-light", score(f"{split}_accuracy_{part}"), ".2f"),) for part in parts]
 
     dsprites = of_images("dsprites-light")
-    generative = sides("coind")
     return {
         "shapes3d": Table(
             ("light, 25 %", "medium, 50 %", "heavy, 75 %"),
@@ -144,7 +145,7 @@ def tables() -> dict[str, Table]:
         "cmnist-decoders": Table(
             heads,
             of_images("cmnist-noniid"),
-            sides("pixel-decoder transformer-decoder cnn-decoder fourier-decoder mlp-decoder") + generative,
+            sides("pixel-decoder transformer-decoder cnn-decoder fourier-decoder mlp-decoder coind"),
         ),
         "plane": Table(
             tuple(task.removeprefix("gauss2d-") for task in planes),
@@ -183,16 +184,8 @@ def tables() -> dict[str, Table]:
             ),
             suits=lambda record: True,
         ),
-        "planning": Table(
-            ("held out", "seen", "held out, first plans", "seen, first plans", "TFLOP to fit"),
-            (*((Quantity("planning-noniid", score(name), ".0f", each),) for name in plans), compute("planning-noniid")),
-            suits=decentralised,
-        ),
-        "planning-rounds": Table(
-            ("held out", "seen", "held out, first plans", "seen, first plans"),
-            tuple((Quantity("planning-noniid", score(name), ".0f", each),) for name in plans),
-            (Side("fedflow", {"rounds": 20}), Side("fedflow", {"rounds": 4})),
-        ),
+        "planning": Table((*of_plans, "TFLOP to fit"), (*plans, compute("planning-noniid")), suits=decentralised),
+        "planning-rounds": Table(of_plans, plans, (Side("fedflow", {"rounds": 20}), Side("fedflow", {"rounds": 4}))),
     }
 
 
@@ -215,17 +208,14 @@ def written(table: Table, records: Sequence[Record]) -> str:
         first = table.cells[0][0]
         rows.sort(key=lambda row: mean(_values(first, row[1][first.task])), reverse=not table.lower)
     seeds = [min(map(len, own.values())) for _, own in rows]
-    out = [_line("", table.heads), _line("---", ["---"] * len(table.heads))]
+    ranks = _ranks(table.ranks) if table.ranks else {}
+    out = [line(["", *table.heads]), line(["---"] * (1 + len(table.heads)))]
     for (side, own), count in zip(rows, seeds, strict=True):
         few = f" ({NUMBERS[count]} seed{'s' * (count > 1)})" if count < max(seeds) else ""
         changed = "".join(f", {value} {name}" for name, value in side.settings.items())
-        ranks = [_rank(table.ranks, side.method)] if table.ranks else []
-        out.append(_line(f"`{side.method}`{changed}{few}", [*ranks, *_cells(table, own)]))
+        place = [ranks.get(side.method, "")] if table.ranks else []
+        out.append(line([f"`{side.method}`{changed}{few}", *place, *_cells(table, own)]))
     return "\n".join(out)
-
-
-def _line(first: str, others: Iterable[str]) -> str:
-    return f"| {' | '.join([first, *others])} |".replace("|  |", "| |")
 
 
 def _cells(table: Table, own: dict[str, dict[int, Record]]) -> list[str]:
@@ -237,14 +227,15 @@ def _values(quantity: Quantity, by: dict[int, Record]) -> list[float]:
     return [value for seed in sorted(by) if (value := quantity.value(by[seed])) is not None]
 
 
-def _rank(task: str, method: str) -> str:
-    """The ranks that the published board leaves open."""
+def _ranks(task: str) -> dict[str, str]:
+    """The ranks that the published board leaves open, by method."""
+    found = {}
     with BOARD.open(newline="", encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
-            if (row["task"], row["method"], row["preset"], row["variant"]) == (task, method, "standard", "") and row["rank"]:
+            if (row["task"], row["preset"], row["variant"]) == (task, "standard", "") and row["rank"]:
                 best, worst = row["rank_best"], row["rank_worst"]
-                return best if best == worst else f"{best}-{worst}"
-    return ""
+                found[row["method"]] = best if best == worst else f"{best}-{worst}"
+    return found
 
 
 def main() -> None:

@@ -43,7 +43,12 @@ class Cell(NamedTuple):
     @property
     def whole(self) -> float:
         """What stands for all trials: 100 of a percentage, else 1."""
-        return PERCENT if self.unit == "%" else 1.0
+        return whole_of(self.unit)
+
+
+def whole_of(unit: str) -> float:
+    """What stands for all trials in a unit: 100 of a percentage, else 1."""
+    return PERCENT if unit == "%" else 1.0
 
 
 def cells(ok: Sequence[Record], newest: Mapping[str, int], primary: str) -> tuple[dict[str, Cell], dict[str, str]]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from compbench.board.aggregate import Board, BoardRow
-from compbench.board.cells import known_mean, trials_of
+from compbench.board.cells import known_mean, trials_of, whole_of
 from compbench.board.groups import Section
 from compbench.board.statistics import Interval, interval, mean
 from compbench.board.timing import timing
@@ -154,7 +154,7 @@ def _difference(name: str, a: Sequence[Record], b: Sequence[Record], seeds: Sequ
     values = [{seed: score.value or 0.0 for seed, score in own.items()} for own in found]
     before, after = ([value for seed, value in own.items() if not common or seed in common] for own in values)
     first = next(iter(found[0].values()))
-    whole = 100.0 if first.unit == "%" else 1.0
+    whole = whole_of(first.unit)
     trials = min(trials_of(own.values(), whole) for own in found)
     span = _span([values[1][seed] - values[0][seed] for seed in common], trials, whole, (mean(before), mean(after)))
     better = ""
