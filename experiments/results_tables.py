@@ -123,9 +123,9 @@ def tables() -> dict[str, Table]:
     heads = ("held out", "FD to real held-out images", "recall held out", "seen")
 
     def factors(split: str) -> list[tuple[Quantity, ...]]:
-        return [(Quantity("dsprites-light", score(f"{split}_accuracy_{part}"), ".2f"),) for part in parts]
+        return [(Quantity("dsprites-light", score(f"{split}_accuracy_{part}"), ".2f", each),) for part in parts]
 
-    dsprites = of_images("dsprites-light")
+    dsprites = of_images("dsprites-light", each)
     return {
         "shapes3d": Table(
             ("light, 25 %", "medium, 50 %", "heavy, 75 %"),
