@@ -111,12 +111,12 @@ def allowed_steps(problem: Problem, *, extending: bool = False) -> int:
     return steps * (len(problem.federation) + 1 if decentralised else 1)
 
 
-def allowed_examples(problem: Problem) -> int:
-    """Examples of the granted steps, and one look at all data, which a fit without steps needs."""
-    return allowed_steps(problem) * problem.budget.batch_size + sum(problem.federation.sizes) + FREE_EXAMPLES
+def allowed_examples(problem: Problem, *, parts: int = 1) -> int:
+    """Examples of the granted steps, and one look at all data, which a fit without steps needs, for each part of a fit."""
+    return allowed_steps(problem) * problem.budget.batch_size + parts * (sum(problem.federation.sizes) + FREE_EXAMPLES)
 
 
-def counts(problem: Problem, tally: Tally, *, before: Tally, reported: int) -> dict[str, float]:
+def counts(problem: Problem, tally: Tally, *, before: Tally, reported: int, parts: int = 1) -> dict[str, float]:
     """What a fit took and what it might take, as `compbench.cost.counts` names it.
 
     Args:
@@ -124,7 +124,8 @@ def counts(problem: Problem, tally: Tally, *, before: Tally, reported: int) -> d
         tally: what was counted, from the moment that the method got the problem.
         before: what of it came before the fit began.
         reported: steps that the fit reported.
+        parts: that it was made in, stopped between them on purpose.
     """
-    granted = allowed_steps(problem), allowed_examples(problem)
+    granted = allowed_steps(problem), allowed_examples(problem, parts=parts)
     values = (tally.optimiser_steps, tally.examples, *granted, reported, before.optimiser_steps, before.examples)
     return {name: float(value) for name, value in zip(FIT, values, strict=True)}

@@ -136,11 +136,11 @@ class Contestant:
         shared = bool(order.shared) and self._taken_from(order)
         if not shared:
             early = self._tally.copy()
-            self._stop_at(order.stops)
-            before = self._tally.copy()
             with self._tally.counting_steps():
+                self._stop_at(order.stops)
                 self.model = self._fit("fit", self.problem, self.checkpoints)
-            self._counts |= counted.counts(self.problem, self._tally.since(before), before=early, reported=self._steps)
+            taken, parts = self._tally.since(early), 1 + len(order.stops)
+            self._counts |= counted.counts(self.problem, taken, before=early, reported=self._steps, parts=parts)
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
                 save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
                 self.model = self._shared_part(self.folder / FIT_FILE)  # laid out as others get it, so that sums are the same

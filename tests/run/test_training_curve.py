@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from compbench.cost.counts import beyond_budget, counted
 from compbench.cost.training_curve import stops
 from compbench.run.runner import run
 from compbench.schemas import RunRequest
@@ -31,6 +32,8 @@ def test_a_fit_that_is_stopped_for_its_curve_ends_as_one_that_is_not(tmp_path: P
     assert not curved.resumed
     assert [point.step for point in curved.curve] == [2, 4]
     assert set(curved.curve[0].scores) == {"heldout_sw2", "seen_sw2"}
+    assert counted(curved)["optimiser_steps"] == counted(plain)["optimiser_steps"] == 8
+    assert not beyond_budget(curved)
     assert run(asked(tmp_path, curve=2), in_process=True).reused
 
 
