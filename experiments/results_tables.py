@@ -22,11 +22,14 @@ from documents import line, put
 from compbench.board.statistics import interval, mean
 from compbench.board.timing import train_flops
 from compbench.schemas import Record
+from compbench.store.judges import by_one_judge
 from compbench.store.records import read_published
 
 NAME = "experiments/results_tables.py"
 RECORDS = ROOT / "leaderboards" / "records"
 BOARD = ROOT / "leaderboards" / "site" / "board.csv"
+NOT_COMPARED = "-"
+"""Stands for what all runs of a method have by another judge than the others."""
 NUMBERS = ("no", "one", "two", "three", "four", "five")
 
 Value = Callable[[Record], float | None]
@@ -189,6 +192,11 @@ def tables() -> dict[str, Table]:
     }
 
 
+def published(folder: Path) -> list[Record]:
+    """The records that tables are made of, without distances by another judge than most."""
+    return by_one_judge(usable(read_published(folder)[0], "standard"))
+
+
 def decentralised(record: Record) -> bool:
     return not record.pooled_silos
 
@@ -219,7 +227,8 @@ def written(table: Table, records: Sequence[Record]) -> str:
 
 
 def _cells(table: Table, own: dict[str, dict[int, Record]]) -> list[str]:
-    return [", ".join(q.show(_values(q, own[q.task]), q.style) for q in cell) for cell in table.cells]
+    found = [[(q, _values(q, own[q.task])) for q in cell] for cell in table.cells]
+    return [", ".join(q.show(values, q.style) for q, values in cell if values) or NOT_COMPARED for cell in found]
 
 
 def _values(quantity: Quantity, by: dict[int, Record]) -> list[float]:
@@ -244,7 +253,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="a Markdown file with two marks a table")
     parser.add_argument("--check", action="store_true", help="do not write; fail where a table is not fresh")
     asked = parser.parse_args()
-    records = usable(read_published(asked.records)[0], "standard")
+    records = published(asked.records)
     texts = {f"{NAME} {name}": written(table, records) for name, table in tables().items()}
     if asked.write:
         put(asked.write, texts, check=asked.check, command=NAME)

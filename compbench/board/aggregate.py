@@ -24,6 +24,7 @@ from compbench.cost.loss_curves import setbacks
 from compbench.cost.profiles import CostProfile
 from compbench.files import Json
 from compbench.schemas import Record
+from compbench.store.judges import by_one_judge, has_another_judge
 from compbench.store.verification import SAMPLES_ONLY, Verification
 
 Kind = Literal["run", "ablation", "reference"]
@@ -50,6 +51,7 @@ class BoardRow(NamedTuple):
         primary: the section's primary column.
         codes: how many versions of the code the runs came from.
         older: parts of the code that mean something else in newer records (`code_age`).
+        other_judge: seeds whose distances are in another judge's features than the section's, and left out.
         threads: numbers of CPU threads that the runs had.
         setbacks: losses of its runs that rose and did not come back, a phrase each.
         beyond: what its runs took beyond their budget, or beyond what the method declares, a phrase each.
@@ -86,6 +88,7 @@ class BoardRow(NamedTuple):
     training: str = "undeclared"
     pooled: bool = False
     older: tuple[str, ...] = ()
+    other_judge: tuple[int, ...] = ()
     threads: tuple[int, ...] = ()
     setbacks: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
@@ -123,7 +126,7 @@ def aggregate(
     Returns:
         rows with ranks; those that do not compete, and failures, come last.
     """
-    checked = [record if isinstance(record, Record) else Record.model_validate(record) for record in records]
+    checked = by_one_judge(record if isinstance(record, Record) else Record.model_validate(record) for record in records)
     older = older_code(checked)
     attempts: dict[Section, dict[Group, list[Record]]] = defaultdict(lambda: defaultdict(list))
     known = standings or {}
@@ -312,6 +315,7 @@ def _row(
         group=group,
         pooled=any(record.pooled_silos for record in kept),
         level=SAMPLES_ONLY if any(record.samples_only for record in kept) else "self-reported",
+        other_judge=tuple(record.spec.seed for record in ok if has_another_judge(record)),
         threads=tuple(sorted({record.environment.threads for record in ok} - {0})),
         setbacks=setbacks(ok),
         beyond=beyond_by_phrase(ok),

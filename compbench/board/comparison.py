@@ -22,6 +22,7 @@ from compbench.board.timing import timing
 from compbench.cost.profiles import CostProfile
 from compbench.errors import CompbenchError, suggest
 from compbench.schemas import Record
+from compbench.store.judges import IN_FEATURES, can_be_one
 
 Z = 1.959963984540054
 MARGIN = 24
@@ -132,13 +133,18 @@ def compare(
 ) -> Comparison:
     """Successful records of two rows of one task, at least one of each."""
     seeds = sorted({one.spec.seed for one in a} & {one.spec.seed for one in b})
-    names = sorted({score.name for one in (*a, *b) for score in one.scores if score.value is not None})
+    judged = all(can_be_one(one, other) for one in a for other in b if one.spec.seed == other.spec.seed)
+    known = {score.name: score.metric for one in (*a, *b) for score in one.scores if score.value is not None}
+    names = [name for name, metric in known.items() if judged or metric not in IN_FEATURES]
     scores = [found for name in names if (found := _difference(name, a, b, seeds)) is not None]
     scores.sort(key=lambda found: (not found.primary, found.name))
     remarks = [] if seeds else ["no seed in common: means of different seeds, not paired"]
     alone = sorted({one.spec.seed for one in (*a, *b)} - set(seeds)) if seeds else []
     if alone:
         remarks.append(f"left out, as only one of them has it: seed {', '.join(map(str, alone))}")
+    if not judged:
+        left = ", ".join(sorted(known.keys() - set(names)))
+        remarks.append(f"left out, as they are in the features of two judges, trained on two types of processor: {left}")
     for label, own in zip(labels, (a, b), strict=True):
         remarks += [f"{label}: {why}" for why in _aside(own)]
     pair = [next((one for one in own if not seeds or one.spec.seed == seeds[0]), own[0]).name for own in (a, b)]

@@ -173,6 +173,8 @@ def notes(row: BoardRow) -> tuple[str, ...]:
         found.append(f"runs of {row.codes} versions of the code")
     if row.older:
         found.append(older(row.older))
+    if row.other_judge:
+        found.append(f"distances in another judge's features are left out: seed {', '.join(map(str, row.other_judge))}")
     if len(row.threads) > 1:
         found.append(f"runs with {' and '.join(map(str, row.threads))} threads")
     return tuple(found)

@@ -38,12 +38,13 @@ Made by `compbench board` from records; do not edit. `board.csv` has every score
 how well each task tells methods apart, `index.html` sorts, filters and plots.
 
 Scores are means over seeds ± sample standard deviation. After a slash stands the ceiling: the same judge on *real*
-images. A rank such as 1 (1-3) is the rank of the mean, and the ranks that paired comparisons leave open. Distances have
-their noise floor in brackets. Speeds are those of `compbench profile`: `≥` marks one measured while others shared the
-machine, `?` what was not measured. Rows marked *paper* are the papers' own figures: official data, their protocol, their
-judge; they are not ranked. *Ablations* are methods under other than their default settings. Beside **(!)** stands in the notes
-what runs took beyond their budget. The level says who vouches for
-a row: *self-reported* is its author alone, *reproduced* someone who ran the same specs again and found the same scores.
+images. Distances have their noise floor in brackets. A judge that was trained on another type of processor is another network:
+distances in its features are left out where most runs of a task have a common one. A rank such as 1 (1-3) is the rank of the
+mean, and the ranks that paired comparisons leave open. Speeds are those of `compbench profile`: `≥` marks one measured while
+others shared the machine, `?` what was not measured. Rows marked *paper* are the papers' own figures: official data, their
+protocol, their judge; they are not ranked. *Ablations* are methods under other than their default settings. Beside **(!)**
+stands in the notes what runs took beyond their budget. The level says who vouches for a row: *self-reported* is its author
+alone, *reproduced* someone who ran the same specs again and found the same scores.
 """
 
 

@@ -93,8 +93,8 @@ def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
     for entry in found.compared:
         verdict = "agrees" if entry.agrees else "DIFFERS"
         click.echo(f"{verdict:8} {entry.name}: {entry.submitted:.6g}, now {entry.found:.6g} (within {entry.tolerance:.3g})")
-    for name in found.missing:
-        click.echo(f"missing  {name}: not to be had here")
+    for name, reason in found.missing.items():
+        click.echo(f"missing  {name}: {reason}")
     code = said(found.differing)
     if not found.agrees:
         why = "" if found.again.status == "ok" else f": the run ended as '{found.again.status}' ({found.again.reason})"

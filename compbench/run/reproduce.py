@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from compbench.registry import Registry
 from compbench.run.audit import Listener
 from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest, RunSpec
+from compbench.store.judges import IN_FEATURES, can_be_one
 from compbench.store.records import read_result
 from compbench.store.verification import ScorePair
 
@@ -27,12 +28,17 @@ NUM_ERRORS = 3.0
 
 
 class Reproduction(NamedTuple):
-    """Two records of one spec: every score that both have, and the names of those that only the first has."""
+    """Two records of one spec.
+
+    Attributes:
+        compared: every score that both have, in the same unit.
+        missing: the first's other scores, with the reason.
+    """
 
     record: Record
     again: Record
     compared: tuple[ScorePair, ...]
-    missing: tuple[str, ...]
+    missing: Mapping[str, str]
 
     @property
     def differing(self) -> tuple[str, ...]:
@@ -83,18 +89,25 @@ def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
 
 
 def compare(record: Record, again: Record, *, margin: Callable[[str], float], tolerance: float) -> Reproduction:
-    """Set the scores of two records beside each other; a score without a value in the first needs no second."""
+    """Set the scores of two records beside each other; a score without a value in the first needs no second.
+
+    Nor does a distance in a judge's features where the judge that was trained again is another network, as it is on another
+    type of processor.
+    """
     found = {(score.name, score.metric_version): score.value for score in again.scores}
-    compared, missing = [], []
+    one_judge = can_be_one(record, again)
+    compared, missing = [], {}
     for score in record.scores:
         if score.value is None:
             continue
         if (other := found.get((score.name, score.metric_version))) is None:
-            missing.append(score.name)
+            missing[score.name] = "not to be had here"
+        elif score.metric in IN_FEATURES and not one_judge:
+            missing[score.name] = f"in another judge's features, {score.value:.6g} and now {other:.6g}"
         else:
             allowed = tolerated(score, margin(score.metric), tolerance)
             compared.append(ScorePair(name=score.name, submitted=score.value, found=other, tolerance=allowed))
-    return Reproduction(record, again, tuple(compared), tuple(missing))
+    return Reproduction(record, again, tuple(compared), missing)
 
 
 def tolerated(score: Score, margin: float, relative: float) -> float:

@@ -11,8 +11,6 @@ from results_tables import NAME, Quantity, Table, each, score, with_interval, wi
 from support.sample_records import record
 from support.sample_records import score as scored
 
-from compbench.store.records import read_published
-
 HELD_OUT = score("heldout_accuracy")
 
 
@@ -68,7 +66,7 @@ def test_a_stale_document_is_found_and_written_once(tmp_path) -> None:
 
 
 def test_the_documents_tables_are_fresh_and_the_readme_has_their_figures() -> None:
-    records = results_tables.usable(read_published(results_tables.RECORDS)[0], "standard")
+    records = results_tables.published(results_tables.RECORDS)
     text = (results_tables.ROOT / "docs" / "results.md").read_text("utf-8")
     for name, own in results_tables.tables().items():
         assert between(text, f"{NAME} {name}") == results_tables.written(own, records), name

@@ -148,9 +148,22 @@ def test_a_reproduction_agrees_within_tolerance(found: float, agrees: bool) -> N
     assert again.agrees is agrees
 
 
+def test_a_reproduction_does_not_compare_distances_of_two_judges() -> None:
+    before, after = (
+        record(score(), score("heldout_fd_judge", value, floor=floor), score("heldout_recall", 0.8, floor=0.9))
+        for value, floor in ((449.0, 141.8), (620.0, 207.0))
+    )
+    found = compare(before, after, margin=lambda metric: 0.0, tolerance=0.05)
+    assert found.agrees
+    assert [entry.name for entry in found.compared] == ["heldout_accuracy"]
+    assert found.missing["heldout_fd_judge"] == "in another judge's features, 449 and now 620"
+    same = compare(before, before, margin=lambda metric: 0.0, tolerance=0.05)
+    assert (len(same.compared), same.missing) == (3, {})
+
+
 def test_a_reproduction_without_the_primary_score_does_not_agree() -> None:
     kid = score("heldout_kid", 1.0)
     again = compare(record(score(), kid), record(score(value=None), kid), margin=lambda metric: 0.0, tolerance=0.05)
     assert [entry.name for entry in again.compared] == ["heldout_kid"]
-    assert again.missing == ("heldout_accuracy",)
+    assert again.missing == {"heldout_accuracy": "not to be had here"}
     assert not again.agrees

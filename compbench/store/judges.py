@@ -1,0 +1,90 @@
+"""Distances in the features of another judge than most records of a task have: they are left out, with the reason.
+
+A judge is trained in the store where it is first asked for.  On another type of processor the same training ends at another
+network, whose features have other units: on coloured MNIST the Frechet distance between the same two real samples is 142 by
+one and 207 by another.  So the noise floor tells judges apart; accuracies keep their meaning, with the ceiling beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from compbench.schemas import Record
+
+IN_FEATURES = frozenset({"fd_judge", "kid", "precision", "recall"})
+"""Metrics that are computed in a judge's features (`compbench.metrics.image`)."""
+
+RELATIVE = 1e-3
+"""Floors of one judge agree to this part between machines; those of two differ by 2 % or more, as far as was met."""
+
+OTHER = "in another judge's features"
+"""How the reason of a distance that was left out begins."""
+
+Floors = Mapping[str, float]
+"""Split -> the floor of its `fd_judge`."""
+
+
+def can_be_one(a: Record, b: Record) -> bool:
+    """Whether two records can have one judge; so they can if their floors are of different real samples, which tell nothing."""
+    return _real_samples(a) != _real_samples(b) or _agree(_floors(a), _floors(b))
+
+
+def by_one_judge(records: Iterable[Record]) -> list[Record]:
+    """The records, each without the distances that it has by another judge than most records of its task, data and seed.
+
+    Of judges that equally many records have, the one with the lowest floors stays.
+    """
+    known = list(records)
+    floors = [_floors(record) for record in known]
+    alike: dict[str, list[int]] = defaultdict(list)
+    for place, record in enumerate(known):
+        if floors[place]:
+            alike[_real_samples(record)].append(place)
+    for places in alike.values():
+        many = {own: sum(_agree(floors[own], floors[one]) for one in places) for own in places}
+        most = min(places, key=lambda own: (-many[own], sorted(floors[own].items())))
+        for place in places:
+            if not _agree(floors[place], floors[most]):
+                known[place] = _without(known[place], floors[most])
+    return known
+
+
+def has_another_judge(record: Record) -> bool:
+    """Whether distances of a record from `by_one_judge` were left out."""
+    return any(score.reason.startswith(OTHER) for score in record.scores)
+
+
+def _floors(record: Record) -> Floors:
+    """What a record tells of its judge; empty where no judge was asked for distances."""
+    found = ((score.split, score.floor) for score in record.scores if score.metric == "fd_judge")
+    return {split: floor for split, floor in found if floor is not None}
+
+
+def _agree(a: Floors, b: Floors) -> bool:
+    return all(math.isclose(a[split], b[split], rel_tol=RELATIVE) for split in a.keys() & b.keys())
+
+
+def _real_samples(record: Record) -> str:
+    """The same for records whose floors are of the same real samples."""
+    spec = record.spec
+    counts = sorted({(score.split, score.n) for score in record.scores if score.metric == "fd_judge"})
+    return json.dumps([spec.task, spec.task_version, spec.task_settings, spec.fingerprint, spec.seed, counts], sort_keys=True)
+
+
+def _without(record: Record, others: Floors) -> Record:
+    own = _floors(record)
+    reasons = {
+        split: f"{OTHER}: its noise floor is {own[split]:.4g}, that of most runs of this seed {floor:.4g}"
+        for split, floor in others.items()
+        if split in own
+    }
+    scores = tuple(
+        score.model_copy(update={"value": None, "floor": None, "reason": reasons[score.split]})
+        if score.metric in IN_FEATURES and score.value is not None and score.split in reasons
+        else score
+        for score in record.scores
+    )
+    return record.model_copy(update={"scores": scores})
