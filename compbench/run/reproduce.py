@@ -17,7 +17,7 @@ from compbench.registry import Registry
 from compbench.run.audit import Listener
 from compbench.run.runner import run
 from compbench.schemas import Record, RunRequest, RunSpec
-from compbench.store.judges import IN_FEATURES, can_be_one
+from compbench.store.judges import IN_FEATURES, OTHER, can_be_one
 from compbench.store.records import read_result
 from compbench.store.verification import ScorePair
 
@@ -103,7 +103,7 @@ def compare(record: Record, again: Record, *, margin: Callable[[str], float], to
         if (other := found.get((score.name, score.metric_version))) is None:
             missing[score.name] = "not to be had here"
         elif score.metric in IN_FEATURES and not one_judge:
-            missing[score.name] = f"in another judge's features, {score.value:.6g} and now {other:.6g}"
+            missing[score.name] = f"{OTHER}, {score.value:.6g} and now {other:.6g}"
         else:
             allowed = tolerated(score, margin(score.metric), tolerance)
             compared.append(ScorePair(name=score.name, submitted=score.value, found=other, tolerance=allowed))
