@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compbench.cli.options import Options
+from compbench.cli.options import Options, list_option
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--baseline", type=FILE, metavar="FILE", help="Compare with stored facts and scores; never with stored speeds.")
 @click.option("--write-baseline", type=FILE, metavar="FILE", help="Store the facts and scores of this environment.")
 @click.option("--suite", default="", metavar="NAME", help="Cells of a suite: compbench-ci, or FILE.toml of your own.")
-@click.option("--method", "methods", default="", help="Without --suite: names or patterns; preset smoke, seeds 0-4.")
-@click.option("--task", "tasks", default="", help="Names or patterns.")
+@list_option("--method", "methods", help="Without --suite: names or patterns; preset smoke, seeds 0-4.")
+@list_option("--task", "tasks", help="Names or patterns.")
 @click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="A method that is not installed.")
 @click.option("--tolerance", type=click.FloatRange(0, 10), default=0.05, show_default=True, help="Slowdown that is no matter.")
 @click.option("--pairs", type=click.IntRange(2, 500), default=3, show_default=True, help="Of processes; up to 10 if unclear.")

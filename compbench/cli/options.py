@@ -21,6 +21,11 @@ Options = dict[str, Any]
 """What click parsed of a verb's options, by name: their types stand in the decorators, where no type checker looks."""
 
 
+def list_option(*declarations: str, **facts: Any) -> Callable[[Command], Command]:
+    """An option that holds a list, in commas or said again: `--method a --method b` is `--method a,b`."""
+    return click.option(*declarations, multiple=True, callback=lambda _context, _option, said: ",".join(said), **facts)
+
+
 def run_options(command: Command) -> Command:
     """Options that `run` and `sweep` share."""
     options = [
@@ -38,7 +43,7 @@ def run_options(command: Command) -> Command:
             show_default=True,
             help="smoke: seconds; quick: minutes on two cores; standard: the published board's; paper: the paper's, on a GPU.",
         ),
-        click.option("--seed", "seeds", default="0", show_default=True, help="A seed, or several: 0-4 or 0,42,123."),
+        list_option("--seed", "seeds", default=["0"], show_default=True, help="A seed, or several: 0-4 or 0,42,123."),
         click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."),
         click.option(
             "--precision",

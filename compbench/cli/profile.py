@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compbench.cli.options import Options
+from compbench.cli.options import Options, home_of_user, list_option
 from compbench.context import PRESETS
 from compbench.errors import CompbenchError
 
@@ -23,8 +23,8 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
-@click.option("--method", "methods", required=True, help="Names or patterns: factored,mono or 'f*'.")
-@click.option("--task", "tasks", required=True, help="Names or patterns: 'shapes3d-*'.")
+@list_option("--method", "methods", required=True, help="Names or patterns: factored,mono or 'f*'.")
+@list_option("--task", "tasks", required=True, help="Names or patterns: 'shapes3d-*'.")
 @click.option("--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="Whose batch and model sizes.")
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="As for run.")
 @click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
@@ -49,7 +49,6 @@ def profile(**options: Any) -> None:
     figures, and `?` for what was not measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong usage or another
     `compbench profile` is at work on this machine.
     """
-    from compbench.cli.options import home_of_user
     from compbench.files import temporary_folder
     from compbench.gate import costs, sides
     from compbench.run.signals import interrupted_once

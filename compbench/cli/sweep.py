@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compbench.cli.options import Options, rebuild_board, run_options, run_requests
+from compbench.cli.options import Options, list_option, rebuild_board, run_options, run_requests
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--method", "methods", default="", help="Names or patterns: factored,mono or 'f*'; '*,!example' leaves one out.")
-@click.option("--task", "tasks", default="", help="Names or patterns: 'shapes3d-*'.")
+@list_option("--method", "methods", help="Names or patterns: factored,mono or 'f*'; '*,!example' leaves one out.")
+@list_option("--task", "tasks", help="Names or patterns: 'shapes3d-*'.")
 @click.option(
     "--file",
     default="",

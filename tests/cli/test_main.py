@@ -79,6 +79,14 @@ def test_a_dry_sweep_counts_the_runs_of_each_task(cli) -> None:
     assert lines[-1] == "0 of 24 runs are there, 24 are missing."
 
 
+def test_names_and_seeds_said_again_are_added(cli) -> None:
+    in_commas = "--method mono,factored --task gmm-id,gmm-ood --seed 0-2"
+    said_again = "--method mono --method factored --task gmm-id --task gmm-ood --seed 0 --seed 1-2"
+    asked, again = (json.loads(cli("sweep", *words.split(), "--dry-run", "--json").stdout) for words in (in_commas, said_again))
+    assert len(asked) == 12
+    assert asked == again
+
+
 def test_a_dry_sweep_says_what_the_missing_runs_may_take_by_those_of_their_method_or_task(cli, tmp_path: Path) -> None:
     store = Store(tmp_path / "records")
     for seed, seconds in enumerate((1800, 3600, 36000)):
