@@ -41,8 +41,10 @@ VECTOR_BATCH = 8192
 """Rows of one request: a CPU's caches like small ones of images, a GPU wants to be filled, vectors cost little but steps."""
 OWN_PROCESSES = 2
 """On a GPU: the contestant and the referee.  With more, the card's energy is not the run's."""
-MOST_SHIFT = 1.0
+MOST_SHIFT = 4.0
 """Of 255: how far a palette may move a picture's values on average."""
+PALETTES = (64, 256)
+"""Numbers of colours that a picture of samples may have."""
 MOST_VALUE = 1e9
 """Of a sample: a larger one has diverged, and its square is no number of a record (`interfaces.LARGEST`)."""
 
@@ -256,17 +258,20 @@ class CheckedSampler:
 
 
 def _png(picture: numpy.ndarray) -> bytes:
-    """A picture (H, W, 3) as a PNG that is small, as a board has hundreds: a third to half of a plain one.
+    """A picture (H, W, 3) as a PNG that is small, as a board has hundreds: an eighth to half of a plain one.
 
-    What is drawn with few colours gets a palette of 256; anything else has 32 levels a channel, so no value moves by more than 4
-    of 255, and black and white stay.
+    It gets the smallest palette that moves its values by no more than `MOST_SHIFT` on average.  What is too colourful for any has
+    32 levels a channel, so no value moves by more than 4 of 255, and black and white stay.
     """
     import numpy
     from PIL import Image
 
     values = picture.astype(int)
-    drawn = Image.fromarray(picture).quantize(256, dither=Image.Dither.NONE)
-    if numpy.abs(numpy.asarray(drawn.convert("RGB"), int) - values).mean() > MOST_SHIFT:
+    for colours in PALETTES:
+        drawn = Image.fromarray(picture).quantize(colours, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+        if numpy.abs(numpy.asarray(drawn.convert("RGB"), int) - values).mean() <= MOST_SHIFT:
+            break
+    else:
         levels = (values * 31 + 127) // 255
         drawn = Image.fromarray(((levels * 255 + 15) // 31).astype(numpy.uint8))
     buffer = io.BytesIO()
