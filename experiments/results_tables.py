@@ -135,6 +135,16 @@ def tables() -> dict[str, Table]:
             tuple((Quantity(task, ACCURACY, ".2f"), Quantity(task, FD, ",.0f"), Quantity(task, SEEN, ".2f")) for task in shapes),
         ),
         "shapes3d-heavy": Table(heads, of_images("shapes3d-heavy", each), sides("factored mono slice-cfg")),
+        "shapes3d-composed": Table(
+            heads,
+            of_images("shapes3d-light", each),
+            sides("mono anchored mcmc fkc rne driftlite naive-sde naive-ode slice-cfg superdiff"),
+        ),
+        "shapes3d-decoders": Table(
+            heads,
+            of_images("shapes3d-heavy", each),
+            sides("factored low-rank mlp-decoder fourier-decoder cnn-decoder pixel-decoder transformer-decoder"),
+        ),
         "shapes3d-cost": Table(
             ("TFLOP to fit", "recall held out: light", "medium", "heavy"),
             (compute("shapes3d-heavy"), *((Quantity(task, RECALL, ".2f"),) for task in shapes)),
