@@ -16,7 +16,7 @@ def expected_seconds(requests: Sequence[RunRequest], records: Iterable[Record]) 
 
         seconds(method, task) = median over u of ( seconds(method, u) * median over n of seconds(n, task) / seconds(n, u) )
 
-    A method that has not run where others of the task have is taken for the median of these; None where the task has no runs.
+    A method without such tasks is taken to be the median of the task's methods; None where the task has no runs.
     Settings are not looked at, nor is the machine, so it is a guide to what a sweep costs and no more.
     """
     took: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
