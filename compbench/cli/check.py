@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from compbench.cli.options import list_option
 from compbench.errors import CompbenchError
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--all", "every", is_flag=True, help="All installed methods.")
-@click.option("--only", multiple=True, metavar="CHECK", help="These checks alone; several times, or a,b,c.")
+@list_option("--only", metavar="CHECK", help="These checks alone; several times, or a,b,c.")
 @click.option(
     "--plugin",
     "plugins",
@@ -31,7 +32,7 @@ from compbench.errors import CompbenchError
 def check(
     names: tuple[str, ...],
     every: bool,
-    only: tuple[str, ...],
+    only: str,
     plugins: tuple[Path, ...],
     device: str,
     as_json: bool,
@@ -64,7 +65,7 @@ def check(
     others = [(kind, word) for word in words for kind in ("tasks", "metrics") if word in registry.names(kind)]
     methods = [word for word in words if word not in {name for _, name in others} or word in registry.names("methods")]
     found = dict.fromkeys([("methods", name) for word in methods for name in names_of("methods", word, files)] + others)
-    checks = [name for word in only for name in word.split(",") if name]
+    checks = [name for name in only.split(",") if name]
     reports = []
     for report in check_all(list(found), jobs=jobs, plugins=files, only=checks, device=device, time_limit=time_limit):
         reports.append(report)
