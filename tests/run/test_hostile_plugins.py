@@ -42,7 +42,9 @@ def daemon(pid):
         os.setsid()
         if os.fork() == 0:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            open(pid, "w").write(str(os.getpid()))
+            with open(pid + "~", "w") as half:
+                half.write(str(os.getpid()))
+            os.rename(half.name, pid)  # it is there whole or not at all
             rest(600)
         os._exit(0)
     while not os.path.exists(pid):
