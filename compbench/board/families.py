@@ -226,7 +226,7 @@ def _within(span: Interval | None) -> Interval | None:
 
 def _ranked(standings: Mapping[tuple[str, str], Standing]) -> dict[tuple[str, str], Standing]:
     running = {method: found for method, found in standings.items() if found.state == "ranked"}
-    placed = ranks([dict(found.shares) for found in running.values()], higher=True) if running else []
+    placed = ranks([dict(found.shares) for found in running.values()], higher=True, shares=True) if running else []
     first = [found.mean for found, rank in zip(running.values(), placed, strict=True) if rank and rank.group == 1]
     least = NEARLY * max(first, default=0.0)
     return dict(standings) | {

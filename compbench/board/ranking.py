@@ -9,8 +9,9 @@ pairs as far as these agree (the moderated t of Smyth 2004): with s_p^2 the vari
 d_0 and s_0^2 are those of the scaled inverse chi-squared law that the table's variances look drawn from: d_0 is large where all
 rows scatter alike, and near 0 where they do not.  Holm's correction holds the whole table at 5 %.
 
-Before this, shares of trials become arcsin sqrt(p), whose binomial variance 1 / 4n is known and is the least that a run
-can have; positive scores without an upper end, such as distances, become logarithms.
+Before this, shares become arcsin sqrt(p), which spreads out what the ends of [0, 1] press together; of n trials its binomial
+variance 1 / 4n is known and is the least that a run can have.  Positive scores without an upper end, such as distances, become
+logarithms.
 """
 
 from __future__ import annotations
@@ -58,18 +59,19 @@ class Prior(NamedTuple):
     variance: float
 
 
-def ranks(rows: Sequence[BySeed], *, higher: bool, trials: int = 0) -> list[Rank]:
+def ranks(rows: Sequence[BySeed], *, higher: bool, trials: int = 0, shares: bool = False) -> list[Rank]:
     """Rank each row among all.
 
     Args:
         rows: values by seed, at least one row; a row's mean is over all of its seeds.
         higher: whether higher is better.
         trials: of each run, where values are shares of trials; else 0.
+        shares: whether values are shares of something else than trials.
     """
     sign = 1.0 if higher else -1.0
     means = [sign * mean(list(row.values())) for row in rows]
     better, worse = [0] * len(rows), [0] * len(rows)
-    apart = told_apart(rows, trials=trials)
+    apart = told_apart(rows, trials=trials, shares=shares)
     for i, j in apart:
         first, second = (i, j) if means[i] > means[j] else (j, i)
         worse[first] += 1
@@ -82,16 +84,16 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: int = 0) -> list[Rank
     ]
 
 
-def told_apart(rows: Sequence[BySeed], *, trials: int = 0) -> set[tuple[int, int]]:
+def told_apart(rows: Sequence[BySeed], *, trials: int = 0, shares: bool = False) -> set[tuple[int, int]]:
     """The pairs of rows that differ, as positions (i, j) with i < j; of equal rows none, in 95 % of tables."""
-    found = p_values(rows, trials=trials)
+    found = p_values(rows, trials=trials, shares=shares)
     return {place for place, falls in zip(found, holm(list(found.values())), strict=True) if falls}
 
 
-def p_values(rows: Sequence[BySeed], *, trials: int = 0) -> dict[tuple[int, int], float]:
+def p_values(rows: Sequence[BySeed], *, trials: int = 0, shares: bool = False) -> dict[tuple[int, int], float]:
     """Of each pair of rows (i, j), i < j, with two seeds in common the moderated test of "they are equal", uncorrected."""
     least = 1 / (4 * trials) if trials else 0.0
-    changed = stabilised(rows, trials=trials)
+    changed = stabilised(rows, shares=shares or trials > 0)
     pairs = {
         (i, j): pair for i, j in combinations(range(len(rows)), 2) if (pair := _pair(changed[i], changed[j], least)) is not None
     }
@@ -99,9 +101,9 @@ def p_values(rows: Sequence[BySeed], *, trials: int = 0) -> dict[tuple[int, int]
     return {place: _p_value(pair, prior) for place, pair in pairs.items()}
 
 
-def stabilised(rows: Sequence[BySeed], *, trials: int = 0) -> list[dict[int, float]]:
+def stabilised(rows: Sequence[BySeed], *, shares: bool = False) -> list[dict[int, float]]:
     """Values on a scale on which rows scatter alike: arcsin sqrt of shares, log of positive scores, else as they are."""
-    if trials:
+    if shares:
         return [{seed: math.asin(math.sqrt(min(1.0, max(0.0, value)))) for seed, value in row.items()} for row in rows]
     if all(value > 0 for row in rows for value in row.values()):
         return [{seed: math.log(value) for seed, value in row.items()} for row in rows]
