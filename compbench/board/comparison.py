@@ -202,10 +202,6 @@ def _costs(a: Sequence[Record], b: Sequence[Record], profiles: Mapping[str, Cost
     return tuple(CostRatio(name, *values) for name, values in rows.items() if any(value is not None for value in values))
 
 
-def _inverse(rate: float | None) -> float | None:
-    return 1 / rate if rate else None
-
-
 def _aside(own: Sequence[Record]) -> list[str]:
     """Why a row is no competitor."""
     found = []
