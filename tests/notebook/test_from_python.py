@@ -125,6 +125,17 @@ def test_a_stored_model_answers_conditions(ran: Record) -> None:
         model.sample([[1, 0, 1]])
 
 
+def test_a_stored_model_and_a_task_take_what_runs_made_of_the_data(ran: Record, home: Path) -> None:
+    made = home / "references" / "data" / "made-of-data.npz"
+    made.parent.mkdir(parents=True, exist_ok=True)
+    made.write_bytes(b"once")
+    compbench.load(ran, method=CELL)
+    assert compbench.task("gauss2d-fact-id").problem is not None
+    for cache in (home / "runs" / ran.identity / "cache", home / "cache" / "notebooks"):
+        assert (cache / "data" / made.name).resolve() == (home / "cache" / "data" / made.name).resolve()
+        assert (cache / "data" / made.name).read_bytes() == b"once"
+
+
 def test_the_table_of_records_has_the_runs(ran: Record, home: Path) -> None:
     table = compbench.records()
     assert set(table["record"]) <= {path.stem for path in Store(home / "records").paths()}
