@@ -198,6 +198,7 @@ def tables() -> dict[str, Table]:
             suits=lambda record: True,
         ),
         "planning": Table((*of_plans, "TFLOP to fit"), (*plans, compute("planning-noniid")), suits=decentralised),
+        "planning-pooled": Table(of_plans, plans, suits=lambda record: record.pooled_silos),
         "planning-rounds": Table(of_plans, plans, (Side("fedflow", {"rounds": 20}), Side("fedflow", {"rounds": 4}))),
     }
 
