@@ -71,7 +71,7 @@ def measure(
         side: whose interpreter and home.
         cell: method, task, preset, settings.
         asked: device, data, precision, threads, and for how long each process watches training, and sampling.
-        repetitions: processes that count, at least `store.profiles.FEWEST`.
+        repetitions: processes that count, at least `cost.profiles.FEWEST`.
         known: profiles; one of them is returned where nothing that it is of has changed.
         listener: is given a line before each process.
 

@@ -222,12 +222,12 @@ def command_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> Command
 
 def places_of(side: Side, cell: Cell) -> dict[str, str]:
     """Variables that keep temporary files and compiled code in the folder of a cell's method."""
-    return own_places(_folder(side, cell))
+    return own_places(folder_of(side, cell))
 
 
 def order_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Any]:
     """A probe's order.  It works behind a contestant's border: in a folder for its method and nowhere else."""
-    border = {"file": sandbox.__file__, "folder": str(_folder(side, cell)), "closed": [str(path) for path in side.closed]}
+    border = {"file": sandbox.__file__, "folder": str(folder_of(side, cell)), "closed": [str(path) for path in side.closed]}
     return {
         "border": border,
         "kind": kind,
@@ -242,7 +242,8 @@ def order_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str,
     }
 
 
-def _folder(side: Side, cell: Cell) -> Path:
+def folder_of(side: Side, cell: Cell) -> Path:
+    """The folder that a cell's method may write to."""
     return side.home / "scratch" / hashlib.sha256(cell.method.encode()).hexdigest()[:12]
 
 

@@ -106,6 +106,23 @@ def test_what_was_measured_alone_is_not_measured_again_and_other_code_is(side: S
     assert len(count) == 3 + 2 * FEWEST
 
 
+def test_a_profile_takes_what_runs_made_of_the_data(tmp_path: Path, monkeypatch) -> None:
+    made = tmp_path / "references" / "data" / "made-of-data.npz"
+    made.parent.mkdir(parents=True)
+    made.write_bytes(b"once")
+    found = []
+
+    def look(side: Side, cell: Cell, *_: object, **__: object) -> None:
+        found.append((sides.folder_of(side, cell) / "cache" / "data" / made.name).read_bytes())
+        raise sides.Unable("seen enough")
+
+    monkeypatch.setattr(costs, "measure", look)
+    monkeypatch.setattr(costs.alone.__wrapped__, "__defaults__", (tmp_path,))
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    assert CliRunner().invoke(main, ["profile", "--method", "mono", "--task", "gmm-id"]).exit_code == 1
+    assert found == [b"once"]
+
+
 HOLDER = """
 import sys, pathlib
 from compbench.gate.costs import alone
