@@ -90,12 +90,12 @@ function coverage(shownMethod, fits) {
 const silos = row => row.timing && row.timing.silos;
 const COST = [
   {key: "trainFlops", title: "training FLOPs", of: row => row.timing && row.timing.trainFlops, hint: "of the whole fit, over all silos: equal steps are not equal cost", up: true, unknown: true},
+  {key: "sampleFlops", title: "FLOPs/sample", of: row => row.timing && row.timing.sampleFlops, hint: "counted for two samples: each is charged half of what is done once a request", up: true, unknown: true},
   {key: "samples", title: "samples/s", of: row => row.timing && row.timing.samples, rate: true, unknown: true},
   {key: "steps", title: "training steps/s", of: row => row.timing && row.timing.steps, rate: true, unknown: true},
   {key: "parameters", title: "parameters", of: row => row.parameters, up: true},
   {key: "seconds", title: "whole run", of: row => row.timing && row.timing.seconds, up: true},
   {key: "memory", title: "peak memory", of: row => row.timing && row.timing.memory, rate: true, unknown: true, up: true},
-  {key: "sampleFlops", title: "FLOPs/sample", of: row => row.timing && row.timing.sampleFlops, up: true},
   {key: "evaluations", title: "evaluations", of: row => [row.evaluations, row.evaluations ?? ""], hint: "network evaluations for one sample", up: true},
   {key: "sent", title: "sent a silo", of: row => silos(row)?.sent, hint: "bytes that one silo sent during the fit, to all parties", up: true},
   {key: "received", title: "received a silo", of: row => silos(row)?.received, hint: "bytes that one silo received before its rounds", up: true},
@@ -105,7 +105,8 @@ const scoresOf = board => board.columns.map((column, position) => ({...column, p
 function columnsOf(board) {
   const all = [...scoresOf(board), ...COST.filter(column => column.unknown || board.rows.some(row => { const cell = column.of(row); return cell && cell[0] !== null; }))];
   const primary = all.find(c => c.primary), twin = primary && all.find(c => c.key === primary.key.replace(/^(heldout|all)_/, "seen_") && c !== primary);
-  const usual = new Set([primary?.key, twin?.key, "trainFlops", "samples", "parameters"].filter(Boolean));
+  const timed = board.rows.some(row => row.timing?.samples[0] != null);
+  const usual = new Set([primary?.key, twin?.key, "trainFlops", timed ? "samples" : "sampleFlops", "parameters"].filter(Boolean));
   return {all, shown: all.filter(c => picked.get(c.key) ?? usual.has(c.key)), usual};
 }
 const valueOf = (row, key, all) => {

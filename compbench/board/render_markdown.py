@@ -28,6 +28,8 @@ from compbench.board.timing import Timing
 from compbench.store.text import clean
 
 MARKS = re.compile(r"([\\`*_\[\]{}|~#!])")
+SPEEDS = {"samples/s": "sample_samples_per_second", "steps/s": "train_steps_per_second"}
+"""Columns of tables of which `compbench profile` measured a row."""
 SILOS = ("sent/silo", "received/silo", "compute/silo")
 LONGEST = 200
 """Characters of a note; the page and the CSV have all of it."""
@@ -40,11 +42,11 @@ how well each task tells methods apart, `index.html` sorts, filters and plots.
 Scores are means over seeds ± sample standard deviation. After a slash stands the ceiling: the same judge on *real*
 images. Distances have their noise floor in brackets. A judge that was trained on another type of processor is another network:
 distances in its features are left out where most runs of a task have a common one. A rank such as 1 (1-3) is the rank of the
-mean, and the ranks that paired comparisons leave open. Speeds are those of `compbench profile`: `≥` marks one measured while
-others shared the machine, `?` what was not measured. Rows marked *paper* are the papers' own figures: official data, their
-protocol, their judge; they are not ranked. *Ablations* are methods under other than their default settings. Beside **(!)**
-stands in the notes what runs took beyond their budget. The level says who vouches for a row: *self-reported* is its author
-alone, *reproduced* someone who ran the same specs again and found the same scores.
+mean, and the ranks that paired comparisons leave open. Speeds stand in tables of which `compbench profile` measured some: `≥`
+marks one measured while others shared the machine, `?` what was not measured. Rows marked *paper* are the papers' own figures:
+official data, their protocol, their judge; they are not ranked. *Ablations* are methods under other than their default
+settings. Beside **(!)** stands in the notes what runs took beyond their budget. The level says who vouches for a row:
+*self-reported* is its author alone, *reproduced* someone who ran the same specs again and found the same scores.
 """
 
 
@@ -77,25 +79,28 @@ def _table(section: Section, rows: Sequence[BoardRow], figures: tuple[PaperFigur
     known = [column for column in columns(rows, [f for f in figures if f.task == section.task]) if not column.detail]
     shown = _shown([column for column in known if not column.reason])
     silos = SILOS if any(row.timing and row.timing.silos for row in rows) else ()
+    speeds = SPEEDS if any(row.timing and row.timing.hardware for row in rows) else {}
     header = [
         "rank",
         "method",
         "seeds",
         *map(_header, shown),
-        "samples/s",
-        "steps/s",
+        *speeds,
         "training FLOPs",
+        "FLOPs/sample",
         *silos,
         "parameters",
         "level",
         "notes",
     ]
     lines = [line(header), line(["---"] * len(header))]
-    lines += [line(_row(row, shown, with_silos=bool(silos))) for row in rows]
+    lines += [line(_row(row, shown, speeds.values(), with_silos=bool(silos))) for row in rows]
     for (paper, method), own in papers.items():
         cells = [_paper(own.get(column.key)) for column in shown]
         if any(cells):
-            lines.append(line(["*paper*", escape(method), "", *cells, "", "", "", *("" for _ in silos), "", "", escape(paper)]))
+            lines.append(
+                line(["*paper*", escape(method), "", *cells, *("" for _ in (*speeds, *silos)), "", "", "", "", escape(paper)])
+            )
     missing = [f"{column.split}: {column.title} ({column.reason})" for column in known if column.reason]
     if missing:
         lines += ["", f"Not available: {escape(_shortened('; '.join(missing)))}"]
@@ -114,7 +119,7 @@ def _header(column: Column) -> str:
     return f"**{name}**" if column.primary else name
 
 
-def _row(row: BoardRow, shown: Sequence[Column], *, with_silos: bool) -> list[str]:
+def _row(row: BoardRow, shown: Sequence[Column], speeds: Iterable[str], *, with_silos: bool) -> list[str]:
     rank = "" if row.rank is None else f"{row.rank.rank} ({open_ranks(row.rank)})"
     seeds = f"{len(row.seeds)}/{sum(row.statuses.values())}"
     remarks = [*notes(row), *map(failure, row.failures)]
@@ -125,9 +130,9 @@ def _row(row: BoardRow, shown: Sequence[Column], *, with_silos: bool) -> list[st
         + (f" **{escape(MARK)}**" if row.beyond else ""),
         seeds,
         *(_score(row, column) for column in shown),
-        _speed(row.timing, "sample_samples_per_second"),
-        _speed(row.timing, "train_steps_per_second"),
+        *(_speed(row.timing, name) for name in speeds),
         count(row.timing and row.timing.train_flops) or "?",
+        count(row.timing and row.timing.sample_flops) or "?",
         *(_silos(row.timing) if with_silos else ()),
         count(row.parameters),
         row.level,

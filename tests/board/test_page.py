@@ -203,7 +203,7 @@ def test_columns_can_be_picked_and_five_are_shown_at_first(page: Browser) -> Non
         "95 % interval",
         "seen accuracy ↑",
         "training FLOPs",
-        "samples/s",
+        "FLOPs/sample",
         "parameters",
     ]
     page.run(
@@ -212,6 +212,8 @@ def test_columns_can_be_picked_and_five_are_shown_at_first(page: Browser) -> Non
         "labels.find(label => label.innerText.includes('steps/s')).querySelector('input').click()"
     )
     assert "training steps/s" in texts(page, "#tasks thead th")
+    timed = "{columns: [], rows: [{timing: {samples: [null, '']}}, {timing: {samples: [9, '9']}}]}"
+    assert page.run(f"return [...columnsOf({timed}).usual]") == ["trainFlops", "samples", "parameters"]
 
 
 def test_links_lead_to_records_files_and_methods_that_are_there(page: Browser, site: Path) -> None:
