@@ -92,13 +92,13 @@ class Home:
             more += [home.references, home.records, home.board, home.runs, home.leases, home.levels]
         return tuple(dict.fromkeys(more))
 
-    def share_data(self, folder: Path) -> None:
+    def share_data(self, cache: Path) -> None:
         """Show a contestant what the referee made of the data alone, so that it is made once; never the other way.
 
-        `cache` gets a copy that contestants can read and not write; `folder`, which is the contestant's own, gets links.  A
+        `Home.cache` gets a copy that contestants can read and not write; `cache`, which is the contestant's own, gets links.  A
         copy is compared with the referee's file each time, and made again where it is another.
         """
-        shared = self.cache / FROM_DATA
+        shared, folder = self.cache / FROM_DATA, cache / FROM_DATA
         for path in sorted((self.references / FROM_DATA).glob("*.*")):
             if path.suffix in (".safetensors", ".npz"):
                 with contextlib.suppress(OSError, CompbenchError):  # the contestant then makes its own

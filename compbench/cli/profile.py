@@ -100,9 +100,8 @@ def _measured(
     """A measurement and its file: a new one, or one that is there and would be the same."""
     from compbench.cost.profiles import read_profiles, write_profile
     from compbench.gate import costs, sides
-    from compbench.home import FROM_DATA
 
-    home_of_user().share_data(sides.folder_of(side, cell) / "cache" / FROM_DATA)
+    home_of_user().share_data(sides.folder_of(side, cell) / "cache")
     known = [] if options["force"] else read_profiles(folder)[0]
     found = costs.measure(side, cell, asked, repetitions=options["repetitions"], known=known, listener=say)
     if not found.alone:

@@ -9,7 +9,7 @@ from compbench.diagnose.page import page
 from compbench.diagnose.summary import Summary
 from compbench.errors import CompbenchError
 from compbench.files import publish, write_atomically
-from compbench.home import FROM_DATA, Home
+from compbench.home import Home
 from compbench.run.isolated import answer_of, scratch
 from compbench.schemas import Record
 from compbench.store.records import MAX_PICTURE_BYTES
@@ -36,7 +36,7 @@ def report(
     with scratch() as folder:
         publish(path, folder / f"{record.name}.json")
         publish(weights, folder / weights.name)
-        home.share_data(folder / "cache" / FROM_DATA)
+        home.share_data(folder / "cache")
         files = [str(file.resolve()) for file in plugins]
         arguments = {**options, "folder": str(folder), "name": record.name, "home": str(home.root), "plugins": files}
         found = answer_of("compbench.diagnose.summarise:summarised", arguments, Summary, home=home, folder=folder)

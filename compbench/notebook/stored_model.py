@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from compbench.context import Context, NoCheckpoints
 from compbench.errors import CompbenchError
 from compbench.files import load_tensors
-from compbench.home import FROM_DATA, Home
+from compbench.home import Home
 from compbench.identity.resolve import settings_of, task_context, task_of
 from compbench.interfaces import Method, MethodSettings, Problem, Request, Task
 from compbench.notebook.task_view import as_conditions
@@ -80,7 +80,7 @@ def load(record: Record | Path | str, *, method: Method | None = None, plugins: 
     defined = (Defined(method, Path(__file__)),) if method else ()
     folder = home.runs / found.identity
     if (folder / WEIGHTS).is_file():
-        home.share_data(folder / "cache" / FROM_DATA)
+        home.share_data(folder / "cache")
     return rebuild(found, folder, home=home.root, registry=Registry(tuple(plugins), defined))
 
 

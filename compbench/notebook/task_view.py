@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from compbench.context import Presets
 from compbench.errors import CompbenchError
 from compbench.factors import FactorSpace
-from compbench.home import FROM_DATA, Home
+from compbench.home import Home
 from compbench.identity.resolve import budget_of, task_context, task_of
 from compbench.interfaces import Problem, Task
 from compbench.registry import Registry
@@ -44,7 +44,7 @@ class TaskView:
 
         home = Home(Path(self.request.home))
         cache = home.cache / "notebooks"
-        home.share_data(cache / FROM_DATA)
+        home.share_data(cache)
         source = self.task.source(home.data, self.request.source)
         ctx = task_context(self.request, source, torch.device("cpu"), precision="fp32", cache=cache)
         return self.task.open(ctx).problem(budget_of(self.request, self.task))

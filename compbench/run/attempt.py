@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from compbench.cost import training_curve
 from compbench.errors import CompbenchError, Unwritable, first_of
 from compbench.files import Json, publish, read_limited, remove_tree
-from compbench.home import FROM_DATA, Home
+from compbench.home import Home
 from compbench.identity.checkout import origin_of, plugin_of, scope_of
 from compbench.identity.resolve import check_same
 from compbench.interfaces import Score
@@ -206,7 +206,7 @@ class Attempt:
             with contextlib.suppress(CompbenchError):
                 publish(path, place / path.name)
         self._kept_code.lend(place)
-        self.home.share_data(self.pair.contestant_folder / "cache" / FROM_DATA)
+        self.home.share_data(self.pair.contestant_folder / "cache")
 
     def _open(self) -> Opened:
         referee = self.referee
