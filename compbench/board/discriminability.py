@@ -46,8 +46,7 @@ def discriminability(rows: Sequence[BySeed], *, trials: int = 0) -> Discriminabi
     """
     counted = Counter(seed for row in rows for seed in row)
     seeds = sorted(seed for seed, times in counted.items() if 2 * times > len(rows))
-    alike = stabilised(rows, shares=trials > 0)
-    complete = [[row[seed] for seed in seeds] for row in alike if all(seed in row for seed in seeds)]
+    complete = [[row[seed] for seed in seeds] for row in stabilised(rows, trials=trials) if all(seed in row for seed in seeds)]
     m, n = len(complete), len(seeds)
     if m < 2 or n < 2:
         return None

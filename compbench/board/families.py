@@ -7,6 +7,7 @@ or fewer than half of the family's methods that can: a sweep's first rows would 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -209,8 +210,8 @@ def _standing(
         state = "one seed"
     values = [share for _, share in by_seed]
     centre = mean(values) if values else mean([mean(list(shares.values())) for _, shares in ran])
-    span = interval(values) if len(values) > 1 else None
-    return Standing(state, by_seed, centre, _within(span), len(ran), tuple(left_out), tuple(row for row, _ in ran))
+    span = interval(values, math.inf) if len(values) > 1 else None
+    return Standing(state, by_seed, centre, span, len(ran), tuple(left_out), tuple(row for row, _ in ran))
 
 
 def _shares(row: BoardRow, scale: Scale) -> dict[int, float]:
@@ -220,13 +221,9 @@ def _shares(row: BoardRow, scale: Scale) -> dict[int, float]:
     return found | dict.fromkeys(failed_seeds(row), 0.0)
 
 
-def _within(span: Interval | None) -> Interval | None:
-    return span and Interval(max(0.0, span.low), min(1.0, span.high))
-
-
 def _ranked(standings: Mapping[tuple[str, str], Standing]) -> dict[tuple[str, str], Standing]:
     running = {method: found for method, found in standings.items() if found.state == "ranked"}
-    placed = ranks([dict(found.shares) for found in running.values()], higher=True, shares=True) if running else []
+    placed = ranks([dict(found.shares) for found in running.values()], higher=True, trials=math.inf) if running else []
     first = [found.mean for found, rank in zip(running.values(), placed, strict=True) if rank and rank.group == 1]
     least = NEARLY * max(first, default=0.0)
     return dict(standings) | {

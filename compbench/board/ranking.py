@@ -59,19 +59,18 @@ class Prior(NamedTuple):
     variance: float
 
 
-def ranks(rows: Sequence[BySeed], *, higher: bool, trials: int = 0, shares: bool = False) -> list[Rank]:
+def ranks(rows: Sequence[BySeed], *, higher: bool, trials: float = 0) -> list[Rank]:
     """Rank each row among all.
 
     Args:
         rows: values by seed, at least one row; a row's mean is over all of its seeds.
         higher: whether higher is better.
-        trials: of each run, where values are shares of trials; else 0.
-        shares: whether values are shares of something else than trials.
+        trials: of each run, where values are shares of trials; math.inf for other shares, which have no binomial error; else 0.
     """
     sign = 1.0 if higher else -1.0
     means = [sign * mean(list(row.values())) for row in rows]
     better, worse = [0] * len(rows), [0] * len(rows)
-    apart = told_apart(rows, trials=trials, shares=shares)
+    apart = told_apart(rows, trials=trials)
     for i, j in apart:
         first, second = (i, j) if means[i] > means[j] else (j, i)
         worse[first] += 1
@@ -84,16 +83,16 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: int = 0, shares: bool
     ]
 
 
-def told_apart(rows: Sequence[BySeed], *, trials: int = 0, shares: bool = False) -> set[tuple[int, int]]:
+def told_apart(rows: Sequence[BySeed], *, trials: float = 0) -> set[tuple[int, int]]:
     """The pairs of rows that differ, as positions (i, j) with i < j; of equal rows none, in 95 % of tables."""
-    found = p_values(rows, trials=trials, shares=shares)
+    found = p_values(rows, trials=trials)
     return {place for place, falls in zip(found, holm(list(found.values())), strict=True) if falls}
 
 
-def p_values(rows: Sequence[BySeed], *, trials: int = 0, shares: bool = False) -> dict[tuple[int, int], float]:
+def p_values(rows: Sequence[BySeed], *, trials: float = 0) -> dict[tuple[int, int], float]:
     """Of each pair of rows (i, j), i < j, with two seeds in common the moderated test of "they are equal", uncorrected."""
     least = 1 / (4 * trials) if trials else 0.0
-    changed = stabilised(rows, shares=shares or trials > 0)
+    changed = stabilised(rows, trials=trials)
     pairs = {
         (i, j): pair for i, j in combinations(range(len(rows)), 2) if (pair := _pair(changed[i], changed[j], least)) is not None
     }
@@ -101,9 +100,9 @@ def p_values(rows: Sequence[BySeed], *, trials: int = 0, shares: bool = False) -
     return {place: _p_value(pair, prior) for place, pair in pairs.items()}
 
 
-def stabilised(rows: Sequence[BySeed], *, shares: bool = False) -> list[dict[int, float]]:
+def stabilised(rows: Sequence[BySeed], *, trials: float = 0) -> list[dict[int, float]]:
     """Values on a scale on which rows scatter alike: arcsin sqrt of shares, log of positive scores, else as they are."""
-    if shares:
+    if trials:
         return [{seed: math.asin(math.sqrt(min(1.0, max(0.0, value)))) for seed, value in row.items()} for row in rows]
     if all(value > 0 for row in rows for value in row.values()):
         return [{seed: math.log(value) for seed, value in row.items()} for row in rows]

@@ -33,13 +33,14 @@ def sample_std(values: Sequence[float], centre: float | None = None) -> float:
     return math.sqrt(math.fsum([(value - centre) ** 2 for value in values]) / (len(values) - 1))
 
 
-def interval(values: Sequence[float], trials: int = 0) -> Interval | None:
+def interval(values: Sequence[float], trials: float = 0) -> Interval | None:
     """95 % interval of the mean of n runs: mean -/+ t_{n-1} s / sqrt(n), and never narrower than the binomial error.
 
     Args:
         values: one a seed.
         trials: of each run, where a value is the share of its trials that succeeded; the interval then holds Wilson's of all
-            trials too, because three runs that happen to agree do not make a share exact.  0 where it is no such share.
+            trials too, because three runs that happen to agree do not make a share exact, and ends at 0 and 1.  math.inf for
+            other shares; 0 where it is no share.
 
     Returns:
         the interval; None for one run, whose spread is not known.
@@ -55,7 +56,7 @@ def interval(values: Sequence[float], trials: int = 0) -> Interval | None:
     return Interval(max(0.0, min(found.low, least.low)), min(1.0, max(found.high, least.high)))
 
 
-def wilson(share: float, trials: int) -> Interval:
+def wilson(share: float, trials: float) -> Interval:
     """Wilson's 95 % interval of a probability: (p + z^2/2n -/+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)."""
     z = 1.959963984540054
     shrink = 1 + z * z / trials

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy
 import pytest
 from interval_coverage import LAWS, coverage, false_tables, found
@@ -42,7 +44,7 @@ def test_runs_that_agree_by_chance_are_not_certain() -> None:
 def test_what_hardly_differs_near_nothing_does_not_blur_large_shares() -> None:
     large, middle, small = [0.85, 0.82, 0.85], [0.64, 0.74, 0.67], [0.06, 0.13, 0.13]
     others = [[0.80, 0.81, 0.79], [0.63, 0.61, 0.65], [0.38, 0.38, 0.38], [0.42, 0.43, 0.43], [0.06, 0.12, 0.10]]
-    assert {(0, 1), (0, 2), (1, 2)} <= told_apart(table(large, middle, small, *others), shares=True)
+    assert {(0, 1), (0, 2), (1, 2)} <= told_apart(table(large, middle, small, *others), trials=math.inf)
 
 
 def test_ranges_and_groups_follow_the_comparisons() -> None:
@@ -57,7 +59,8 @@ def test_a_single_row_is_first() -> None:
 
 @pytest.mark.parametrize("law", ["normal", "uniform", "binomial, p = 0.03", "beta 0.9 +- 0.03, binomial"])
 def test_intervals_of_three_seeds_cover(law: str) -> None:
-    assert coverage(LAWS[law], 3, repeats=3000) >= 0.93 - 0.01  # two standard errors of the simulation
+    draw, trials = LAWS[law]
+    assert coverage(draw, 3, trials=trials, repeats=3000) >= 0.93 - 0.01  # two standard errors of the simulation
 
 
 @pytest.mark.parametrize(
@@ -71,7 +74,8 @@ def test_intervals_of_three_seeds_cover(law: str) -> None:
     ],
 )
 def test_equal_methods_are_told_apart_in_at_most_one_board_of_twenty(law: str, rows: int) -> None:
-    assert false_tables(LAWS[law], rows, 3, repeats=600) <= 0.05 + 0.018  # two standard errors
+    draw, trials = LAWS[law]
+    assert false_tables(draw, rows, 3, trials=trials, repeats=600) <= 0.05 + 0.018  # two standard errors
 
 
 def test_large_differences_are_found_with_three_seeds() -> None:
