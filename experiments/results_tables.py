@@ -148,7 +148,7 @@ def tables() -> dict[str, Table]:
         "shapes3d-cost": Table(
             ("TFLOP to fit", "recall held out: light", "medium", "heavy"),
             (compute("shapes3d-heavy"), *((Quantity(task, RECALL, ".2f"),) for task in shapes)),
-            sides("mlp-decoder mono slice-cfg"),
+            sides("mlp-decoder fourier-decoder cnn-decoder pixel-decoder mono slice-cfg"),
             lower=True,
         ),
         "dsprites": Table(
