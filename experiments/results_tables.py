@@ -134,7 +134,7 @@ def tables() -> dict[str, Table]:
             ("light, 25 %", "medium, 50 %", "heavy, 75 %"),
             tuple((Quantity(task, ACCURACY, ".2f"), Quantity(task, FD, ",.0f"), Quantity(task, SEEN, ".2f")) for task in shapes),
         ),
-        "shapes3d-heavy": Table(heads, of_images("shapes3d-heavy", each), sides("factored mono slice-cfg")),
+        "shapes3d-heavy": Table(heads, of_images("shapes3d-heavy", each), sides("factored mono slice-cfg cross-attention")),
         "shapes3d-composed": Table(
             heads,
             of_images("shapes3d-light", each),
