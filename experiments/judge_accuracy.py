@@ -39,6 +39,12 @@ def real_images(task: Task, opened: OpenTask, count: int) -> tuple[Tensor, Tenso
     return opened.evaluation.real.of(condition, generator), condition
 
 
+def opened_task(task: Task, registry: Registry, preset: str, seed: int = 0) -> OpenTask:
+    """A task whose judges are those of the user's home, in the precision that runs take here."""
+    ctx = context_of(task, registry, preset, seed, Home.of_user().references)
+    return task.open(replace(ctx, precision=precision("auto", ctx.device)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="+", metavar="TASK")
@@ -46,11 +52,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=2000)
     asked = parser.parse_args()
     registry = Registry()
-    found_precision = precision("auto", torch.device("cpu"))
     for name in asked.tasks:
         task = registry.load("tasks", name)
-        ctx = context_of(task, registry, asked.preset, 0, Home.of_user().references)
-        opened = task.open(replace(ctx, precision=found_precision))
+        opened = opened_task(task, registry, asked.preset)
         images, truth = real_images(task, opened, asked.images)
         found = accuracies(opened.evaluation._judge(seen_only=False), images, truth)
         said = ", ".join(f"{factor} {share:.3f}" for factor, share in zip(task.space.names, found, strict=True))

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
-from guidance_weights import context_of
+from judge_accuracy import opened_task
 from torch import Tensor
 
-from compbench.devices import precision
-from compbench.home import Home
 from compbench.notebook.stored_model import load
 from compbench.registry import Registry
 from compbench.tasks.image_evaluation import to_uint8
@@ -51,10 +48,9 @@ def main() -> None:
     asked = parser.parse_args()
     stored = load(asked.record)
     spec, space = stored.record.spec, stored.task.space
-    ctx = context_of(stored.task, Registry(), spec.preset, spec.seed, Home.of_user().references)
-    evaluation = stored.task.open(replace(ctx, precision=precision("auto", ctx.device))).evaluation
     conditions = stored.task.holdout.draw(asked.samples, torch.Generator().manual_seed(1), heldout=asked.split == "heldout")
-    judge, images = evaluation._judge(seen_only=False), to_uint8(stored.sample(conditions))
+    judge = opened_task(stored.task, Registry(), spec.preset, spec.seed).evaluation._judge(seen_only=False)
+    images = to_uint8(stored.sample(conditions))
     found = judge.predict(images.expand(-1, judge.channels, -1, -1)).cpu()  # it is shown grey as colour
     print(f"{stored.record.name}: {asked.samples} samples, {asked.split}")
     for place, (factor, size) in enumerate(zip(space.names, space.sizes, strict=True)):
