@@ -1,8 +1,9 @@
 """Records -> board rows.  What must not be compared is never in one section, row or column.
 
 A section is one task under one protocol: preset, data, task settings and budget.  Scores are compared within it, and only
-between equal metric versions.  A row is one method with one set of settings on one device class; its speeds come from one
-machine type.  One row of each method competes, by its default settings.  Failed runs stay visible, with their reason.
+between equal metric versions.  A row is one method with one set of settings; its seeds may have run on several devices, and its
+speeds come from one machine type.  One row of each method competes, by its default settings.  Failed runs stay visible, with
+their reason.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from compbench.store.judges import by_one_judge, has_another_judge
 from compbench.store.verification import SAMPLES_ONLY, Verification
 
 Kind = Literal["run", "ablation", "reference"]
-"""`run` competes; `ablation` is a method under other settings, of an older version or on another device than that row."""
+"""`run` competes; `ablation` is a method under other settings, in another precision or of an older version than that row."""
 
 
 class Failure(NamedTuple):
@@ -38,10 +39,11 @@ class Failure(NamedTuple):
 
 
 class BoardRow(NamedTuple):
-    """A method under one protocol on one device class.
+    """A method under one protocol.
 
     Attributes:
         variant: what sets the row apart from others of its method: differing settings, version, precision.
+        device: of its successful runs, as in "cpu" or "NVIDIA H200 and cpu": the device with the most runs comes first.
         kind: see `Kind`; "reference" for oracles, pooled silos, other training data and samples of
             which no training was seen: they do not compete.
         seeds: of the successful runs.
@@ -49,7 +51,7 @@ class BoardRow(NamedTuple):
         scores: by column: the score's name, or name@vN for a metric version that the section has outgrown.
         unavailable: reasons, by column.
         primary: the section's primary column.
-        codes: how many versions of the code the runs came from.
+        codes: how many versions of the code the runs came from; what only GPUs run makes no other version.
         older: parts of the code that mean something else in newer records (`code_age`).
         other_judge: seeds whose distances are in another judge's features than the section's, and left out.
         threads: numbers of CPU threads that the runs had.
@@ -117,7 +119,7 @@ def aggregate(
     Args:
         records: in any order, as records or as their JSON objects.  Of several attempts at one run the latest
             successful one counts, a reproduced one before others, else the latest; of several runs of one seed (the
-            method's file changed), likewise.
+            method's file changed, or the device), likewise, but first of all the one on the device that most seeds ran on.
         standings: what the levels of records come to, by their names; without one a record is self-reported.
         catalogue: default settings of the tasks.
         profiles: what methods cost, from `compbench.cost.profiles.by_cost_key`.
@@ -172,9 +174,13 @@ def rows(
 
 def _by_seed(records: Iterable[Record], standings: Mapping[str, Verification]) -> list[Record]:
     """One record a seed, sorted by seed."""
+    records = list(records)
+    seeds = {(record.spec.device_class, record.spec.seed) for record in _successful(records)}
+    many = Counter(device for device, _ in seeds)
 
     def place(record: Record) -> tuple[object, ...]:
-        return record.status == "ok", _is_reproduced(record, standings), record.started, record.attempt
+        reproduced = _is_reproduced(record, standings)
+        return record.status == "ok", reproduced, many[record.spec.device_class], record.started, record.attempt
 
     return sorted(_best(records, key=lambda record: record.spec.seed, order=place), key=lambda record: record.spec.seed)
 
@@ -247,7 +253,7 @@ def _competing(rows: Sequence[BoardRow], defaults: Mapping[Method, str]) -> list
 
 
 def _seniority(row: BoardRow) -> tuple[object, ...]:
-    return -row.method_version, -len(row.seeds), row.device, row.precision
+    return -row.method_version, -len(row.seeds), row.precision
 
 
 def _with_parts(row: BoardRow) -> BoardRow:
@@ -298,7 +304,7 @@ def _row(
         method=group.method,
         method_version=group.method_version,
         variant=variant,
-        device=group.device,
+        device=_devices(ok or kept),
         precision=group.precision,
         kind="reference" if any(record.oracle or record.pooled_silos or record.samples_only for record in kept) else "run",
         seeds=tuple(record.spec.seed for record in ok),
@@ -310,7 +316,7 @@ def _row(
         parameters=next((p for record in ok if (p := record.profile.parameters) is not None), None),
         evaluations=next((e for record in ok if (e := record.profile.evaluations_per_sample) is not None), None),
         failures=_failures(kept),
-        codes=len({record.spec.code for record in ok}),
+        codes=_versions(ok),
         records=tuple(record.name for record in kept),
         group=group,
         pooled=any(record.pooled_silos for record in kept),
@@ -320,6 +326,20 @@ def _row(
         setbacks=setbacks(ok),
         beyond=beyond_by_phrase(ok),
     )
+
+
+def _devices(records: Sequence[Record]) -> str:
+    """The devices of some runs, that of the most first."""
+    many = Counter(record.spec.device_class for record in records)
+    return " and ".join(sorted(many, key=lambda device: (-many[device], device)))
+
+
+def _versions(ok: Sequence[Record]) -> int:
+    """The most versions of the code on one kind of device: what only GPUs run is no part of a CPU's."""
+    codes: dict[bool, set[str]] = defaultdict(set)
+    for record in ok:
+        codes[record.spec.device_class == "cpu"].add(record.spec.code)
+    return max(map(len, codes.values()), default=0)
 
 
 def _failures(kept: Iterable[Record]) -> tuple[Failure, ...]:

@@ -42,7 +42,7 @@ class Group(NamedTuple):
     """What the seeds of one row have in common; `knobs` is JSON of all settings, budget and task settings.
 
     `settings` is JSON of the method's settings alone; `distribution` is what the method came with: another's method of the
-    same name is another row.
+    same name is another row.  Seeds of several devices are one row: its scores scatter by seed, and devices differ by rounding.
     """
 
     method: str
@@ -50,7 +50,6 @@ class Group(NamedTuple):
     method_version: int
     settings: str
     knobs: str
-    device: str
     precision: str
 
 
@@ -78,7 +77,7 @@ def group_of(record: Record) -> Group:
     """The row that a record belongs to, within its section."""
     spec = record.spec
     settings, knobs = _knobs(spec.model_dump_json(include={"settings", "budget", "task_settings"}))
-    return Group(spec.method, record.plugin.distribution, spec.method_version, settings, knobs, spec.device_class, spec.precision)
+    return Group(spec.method, record.plugin.distribution, spec.method_version, settings, knobs, spec.precision)
 
 
 @lru_cache(maxsize=10_000)

@@ -32,7 +32,7 @@ class Timing(NamedTuple):
     Attributes:
         hardware: what the profile is of; "" if there is none.
         clean: whether it was measured alone; if not, its speeds are lower bounds.
-        same_code: whether the profile is of the code of the row's runs.
+        same_code: whether the profile is of the code of the row's runs on that device.
         num_runs: runs that `seconds` is the mean of: those of the machine type with the most runs.
         latency_p50_ms: of one request, of as many samples as the profile says.
         seconds: a whole run, with the whole cost of a fit that it shared with others; None where all were resumed.
@@ -69,11 +69,12 @@ def timing(ok: Sequence[Record], profiles: Mapping[str, CostProfile] = NONE) -> 
     if not machines:
         return None
     runs = machines[min(machines, key=lambda name: (-len(machines[name]), name))]
-    found = next((found for run in ok if profiles and (found := profile_of_record(run, profiles)) is not None), None)
+    alike = [run for run in ok if run.spec.device_class == runs[0].spec.device_class]
+    found = next((found for run in alike if profiles and (found := profile_of_record(run, profiles)) is not None), None)
     return Timing(
         hardware=found.hardware if found else "",
         clean=bool(found and found.alone),
-        same_code=bool(found and all(run.spec.code == found.spec.code for run in ok)),
+        same_code=bool(found and all(run.spec.code == found.spec.code for run in alike)),
         num_runs=len(runs),
         train_steps_per_second=found.train_steps_per_second if found else None,
         sample_samples_per_second=found.samples_per_second if found else None,

@@ -61,16 +61,32 @@ def test_what_must_not_be_compared_is_in_another_section(change: dict) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"device_class": "NVIDIA H200"},
         {"method_version": 2},
         {"settings": {"hidden": 128}},
         {"precision": "bf16"},
     ],
 )
-def test_other_settings_and_devices_are_another_row_of_the_section(change: dict) -> None:
+def test_other_settings_are_another_row_of_the_section(change: dict) -> None:
     one, two = rows([record(), record(seed=1, **change)])
     assert one.section == two.section
-    assert (one.label, one.device) != (two.label, two.device)
+    assert one.label != two.label
+
+
+def test_seeds_of_several_devices_are_one_row_that_names_them() -> None:
+    gpu = {"device_class": "NVIDIA H200", "code": "b" * 64}
+    made = [record(score(value=0.5)), *(record(score(value=v), seed=s, **gpu) for s, v in ((1, 0.6), (2, 0.7)))]
+    (row,) = rows(made)
+    assert (row.seeds, row.device, row.codes) == ((0, 1, 2), "NVIDIA H200 and cpu", 1)
+    assert row.scores["heldout_accuracy"].mean == pytest.approx(0.6)
+
+
+def test_of_a_seed_that_ran_on_two_devices_the_one_of_most_seeds_counts() -> None:
+    cpu = [record(score(value=0.5), seed=seed) for seed in range(3)]
+    late = {"started": "2026-02-01T00:00:00+00:00"}
+    gpu = [record(score(value=0.9), seed=seed, device_class="NVIDIA H200", more=late) for seed in range(2)]
+    (row,) = rows([*gpu, *cpu])
+    assert (row.scores["heldout_accuracy"].mean, row.device, len(row.records)) == (0.5, "cpu", 3)
+    assert rows([*gpu, *cpu[:1]])[0].device == "NVIDIA H200"
 
 
 def test_a_changed_budget_or_task_is_said_by_the_title_even_where_no_row_differs() -> None:
@@ -165,24 +181,22 @@ def test_two_rows_of_one_mean_share_a_rank() -> None:
     assert {row.method: row.rank.rank for row in board} == {"d": 1, "c": 2, "a": 3, "b": 3}
 
 
-def test_methods_compete_by_their_default_settings_newest_version_and_one_device() -> None:
+def test_methods_compete_by_their_default_settings_and_newest_version() -> None:
     usual = {"settings": {"w": 1.5}}
     made = [
         *seeds("cfg", 0.5, 0.52, 0.51, **usual),
         *seeds("cfg", 0.5, 0.52, 0.51, task="shapes3d-light", **usual),
         *seeds("cfg", 0.9, 0.92, 0.91, settings={"w": 3.0}),
-        *seeds("cfg", 0.9, 0.92, device_class="NVIDIA H200", **usual),
         *seeds("mono", 0.1, 0.12, 0.11, method_version=1),
         *seeds("mono", 0.2, 0.22, 0.21, method_version=2),
     ]
     board = [row for row in rows(made) if row.section.task == "shapes3d-heavy"]
-    assert [(row.label, row.kind, row.rank and row.rank.rank) for row in board if row.device == "cpu"] == [
+    assert [(row.label, row.kind, row.rank and row.rank.rank) for row in board] == [
         ("cfg (w=1.5)", "run", 1),
         ("mono (v2)", "run", 2),
         ("cfg (w=3.0)", "ablation", None),
         ("mono (v1)", "ablation", None),
     ]
-    assert [row.kind for row in board if row.device != "cpu"] == ["ablation"]
 
 
 def test_what_a_method_ran_most_is_not_taken_for_its_default_where_that_is_known() -> None:

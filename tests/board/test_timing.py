@@ -57,3 +57,11 @@ def test_training_flops_are_those_of_all_silos(silos: int, total: float) -> None
 def test_runs_of_different_machines_are_not_averaged() -> None:
     odd = record(cpu="fast", more={"seconds": 1.0})
     assert timing([odd, record(seed=1), record(seed=2)]).seconds == 120.0
+
+
+def test_speeds_of_a_row_of_two_devices_are_those_of_the_one_with_the_most_runs() -> None:
+    gpu = {"device_class": "NVIDIA H200", "code": "b" * 64}
+    runs = [record(), record(seed=1, **gpu), record(seed=2, **gpu)]
+    profiles = by_cost_key([made(runs[0]), made(runs[1])])
+    assert timing(runs, profiles).same_code
+    assert timing(runs, by_cost_key([made(runs[0])])).train_steps_per_second is None  # no profile of the GPU
