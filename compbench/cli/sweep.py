@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,13 @@ from compbench.cli.options import Options, list_option, rebuild_board, run_optio
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.schemas import RunRequest
+    from compbench.schemas import Record, RunRequest
     from compbench.sweep.executor import RunResult
     from compbench.sweep.grid import Grid
     from compbench.sweep.matrix import Matrix
+
+    Asked = tuple[RunRequest, bool]
+    """A request, and whether its grid takes a run of it from any device."""
 
 
 @click.command()
@@ -79,7 +83,7 @@ def sweep(
     grids = _here(_grids(methods, tasks, file, options), executor, options)
     not_on = _applicable(grids, options)
     requests = _distinct(
-        request
+        (request, grid.any_device)
         for grid in grids
         for overrides in grid.overrides()
         for request in run_requests(*_names(grid, options), overrides, {**options, "precision": grid.precision}, seeds=grid.seeds)
@@ -87,12 +91,16 @@ def sweep(
     )
     chain = chain or all(grid.chain for grid in grids)
     if dry_run:
-        _foretell(requests, as_json=as_json)
+        _foretell(requests, options, as_json=as_json)
         return
-    with output.sweep_listener(len(requests), quiet=options["quiet"] or as_json) as listener:
+    asked = _not_elsewhere(requests, options)
+    if not asked:
+        click.echo("[]" if as_json else "Nothing is missing.")
+        return
+    with output.sweep_listener(len(asked), quiet=options["quiet"] or as_json) as listener:
         how = SweepOptions(slots, options["force"], options["resume"], chain)
-        results = chosen.work(settings, requests, how, listener)
-    pages = rebuild_board(Path(requests[0].home))
+        results = chosen.work(settings, asked, how, listener)
+    pages = rebuild_board(Path(asked[0].home))
     if as_json:
         click.echo(json.dumps([result._asdict() for result in results], sort_keys=True))
     else:
@@ -122,30 +130,25 @@ def _applicable(grids: Sequence[Grid], options: Options) -> Matrix:
     return matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
 
 
-def _foretell(requests: Sequence[RunRequest], *, as_json: bool) -> None:
+def _foretell(asked: Sequence[Asked], options: Options, *, as_json: bool) -> None:
     """Which runs are there, which are missing and what those may take: a line a task, or as JSON each run."""
     from compbench.cli import output
-    from compbench.home import Home
-    from compbench.run.processes import Ended
-    from compbench.store.records import Store
     from compbench.sweep.estimate import expected_seconds, hours_of
-    from compbench.sweep.matrix import identities
+    from compbench.sweep.pool import cards_of
 
-    store = Store(Home(Path(requests[0].home)).records)
-    try:
-        known = list(identities(requests))
-    except Ended as end:
-        raise CompbenchError(end.reason) from end
-    records, _ = store.read()
-    finished = {record.identity for record in records if record.status == "ok"}
-    there = [identity in finished for identity in known]
-    seconds = expected_seconds(requests, records)
+    requests, records = [request for request, _ in asked], _stored(asked)
+    finished = {record.identity: record.spec.device_class for record in records if record.status == "ok"}
+    known = _identities(asked, set(finished.values()))
+    places = [next((finished[one] for one in ways if one in finished), "") for ways in known]
+    there = [bool(place) for place in places]
+    on_gpu = bool(cards_of(options["device"]))
+    seconds = expected_seconds(requests, [record for record in records if (record.spec.device_class != "cpu") == on_gpu])
     if as_json:
         names = {"method", "task", "seed", "preset", "overrides"}
         rows = [request.model_dump(mode="json", include=names) for request in requests]
         facts = [
             {"identity": one, "there": done, "seconds": None if done else took}
-            for one, done, took in zip(known, there, seconds, strict=True)
+            for (one, *_), done, took in zip(known, there, seconds, strict=True)
         ]
         click.echo(json.dumps([row | own for row, own in zip(rows, facts, strict=True)], sort_keys=True))
     else:
@@ -153,7 +156,49 @@ def _foretell(requests: Sequence[RunRequest], *, as_json: bool) -> None:
     left = [took for took, done in zip(seconds, there, strict=True) if not done]
     hours = hours_of(left)
     said = f": {hours} hours, one after another" if left and hours else ""
-    click.echo(f"{sum(there)} of {len(requests)} runs are there, {len(left)} are missing{said}.", err=True)
+    cards = Counter(place for place in places if place not in ("", "cpu"))
+    of_which = "".join(f", {number} of them from an {card}" for card, number in sorted(cards.items()))
+    click.echo(f"{sum(there)} of {len(requests)} runs are there{of_which}, {len(left)} are missing{said}.", err=True)
+
+
+def _not_elsewhere(asked: Sequence[Asked], options: Options) -> list[RunRequest]:
+    """The requests without those whose grid takes a run from any device, and that are there from another one."""
+    from compbench.sweep.pool import cards_of
+
+    requests = [request for request, _ in asked]
+    if options["force"] or not any(any_device for _, any_device in asked):
+        return requests
+    finished = {record.identity: record.spec.device_class for record in _stored(asked) if record.status == "ok"}
+    devices = set(finished.values())
+    if not devices - (set() if cards_of(options["device"]) else {"cpu"}):
+        return requests
+    try:
+        known = _identities(asked, devices)
+    except CompbenchError:  # what is wrong with one request must not keep the others from running, and its run says it
+        return requests
+    left = [request for request, (own, *others) in zip(requests, known, strict=True) if not finished.keys() & others]
+    if len(left) < len(requests):
+        click.echo(f"compbench: {len(requests) - len(left)} of {len(requests)} runs are there from another device.", err=True)
+    return left
+
+
+def _stored(asked: Sequence[Asked]) -> list[Record]:
+    from compbench.home import Home
+    from compbench.store.records import Store
+
+    return list(Store(Home(Path(asked[0][0].home)).records).read()[0])
+
+
+def _identities(asked: Sequence[Asked], devices: set[str]) -> list[list[str]]:
+    """The identity of each request; where its grid takes runs from any of the devices, also those of the same run there."""
+    from compbench.run.processes import Ended
+    from compbench.sweep.matrix import identities
+
+    try:
+        known = list(identities([request for request, _ in asked], elsewhere=sorted(devices)))
+    except Ended as end:
+        raise CompbenchError(end.reason) from end
+    return [ways if any_device else ways[:1] for (_, any_device), ways in zip(asked, known, strict=True)]
 
 
 def _say_what_is_left(results: Sequence[RunResult]) -> None:
@@ -214,6 +259,6 @@ def _names(grid: Grid, options: Options) -> tuple[list[str], list[str]]:
     return names("methods", grid.methods, options["plugins"]), names("tasks", grid.tasks, ())
 
 
-def _distinct(requests: Iterable[RunRequest]) -> list[RunRequest]:
+def _distinct(asked: Iterable[Asked]) -> list[Asked]:
     """Each request once, in order: grids of a file may overlap."""
-    return list({request.model_dump_json(): request for request in requests}.values())
+    return list({request.model_dump_json(): (request, any_device) for request, any_device in asked}.values())

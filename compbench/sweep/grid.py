@@ -40,6 +40,7 @@ class Grid(BaseModel):
     applicable: bool = Field(False, description="leave out pairs that cannot work; `list --matrix` says which")
     precision: Literal["auto", "fp32", "bf16", "tf32"] = Field("auto", description="on every machine, unless --precision says")
     gpu: bool = Field(False, description="left out where there is no GPU: a CPU's budget does not master the tasks")
+    any_device: bool = Field(False, description="leave out runs that are there from another device: their board ranks both")
     chain: bool = Field(False, description="runs of one method follow each other in the same processes")
 
     def overrides(self) -> list[dict[str, Json]]:

@@ -42,24 +42,31 @@ def reasons(progress: object, *, plugins: Sequence[str]) -> Iterator[Matrix]:
     yield {found.entry.name: {task.name: why_not(found.value, task) for task in tasks} for found in loaded("methods")}
 
 
-def identities(requests: Sequence[RunRequest]) -> Iterator[str]:
-    """The identity of each request's run, in order; nothing is trained.
+def identities(requests: Sequence[RunRequest], *, elsewhere: Sequence[str] = ()) -> Iterator[list[str]]:
+    """The identity of each request's run, in order, and after it those of the same run on other devices; nothing is trained.
+
+    Args:
+        requests: what would be run.
+        elsewhere: classes of devices, which need not be here.
 
     Raises:
         Ended: a request is wrong, or its plugin.
     """
-    arguments = {"requests": [request.model_dump(mode="json") for request in requests]}
+    facts = [request.model_dump(mode="json") for request in requests]
+    arguments = {"requests": facts, "elsewhere": list(elsewhere)}
     with scratch() as folder:
         home = Home(Path(requests[0].home)) if requests else Home.of_user()
-        yield from values_of("compbench.sweep.matrix:resolved", arguments, str, folder, home=home, seconds=HOURS)
+        yield from values_of("compbench.sweep.matrix:resolved", arguments, list[str], folder, home=home, seconds=HOURS)
 
 
-def resolved(progress: object, *, requests: Sequence[dict[str, object]]) -> Iterator[str]:
+def resolved(progress: object, *, requests: Sequence[dict[str, object]], elsewhere: Sequence[str]) -> Iterator[list[str]]:
     """The identities.  For a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         resolver = Resolver(Path(folder))
         for facts in requests:
-            yield resolver.spec(RunRequest.model_validate(facts)).identity
+            request = RunRequest.model_validate(facts)
+            specs = [resolver.spec(request), *(resolver.spec(request, device) for device in elsewhere)]
+            yield list(dict.fromkeys(spec.identity for spec in specs))
 
 
 class Resolver:
@@ -76,19 +83,26 @@ class Resolver:
         self._hashed: Kept = {}
         self._specs: dict[str, RunSpec] = {}
 
-    def spec(self, request: RunRequest) -> RunSpec:
-        """What a run of the request would be.  Raises CompbenchError as a run would."""
+    def spec(self, request: RunRequest, device_class: str = "") -> RunSpec:
+        """What a run of the request would be, here or on another class of devices.  Raises CompbenchError as a run would."""
         alike = request.model_copy(update={"seed": 0})
         key = alike.model_dump_json()
         if key not in self._specs:
             self._specs[key] = self._resolved(alike)
-        return self._specs[key].model_copy(update={"seed": request.seed})
+        found = self._specs[key].model_copy(update={"seed": request.seed})
+        if device_class in ("", found.device_class):
+            return found
+        digest, _ = self._origin_of(request, self._registry(request), found.metrics, device_class)
+        return found.model_copy(update={"device_class": device_class, "code": digest})
+
+    def _registry(self, request: RunRequest) -> Registry:
+        return self._registries.setdefault(request.plugins, Registry(tuple(map(Path, request.plugins))))
 
     def _resolved(self, request: RunRequest) -> RunSpec:
         from compbench.run.attempt import Attempt
         from compbench.run.in_process import InProcessPair
 
-        registry = self._registries.setdefault(request.plugins, Registry(tuple(map(Path, request.plugins))))
+        registry = self._registry(request)
         pair = InProcessPair(request, self._folder, lambda stage, done, total: None, registry)
         attempt = Attempt(request, Home(Path(request.home)), pair, force=True, registry=registry)
         attempt.origin_of = self._origin_of

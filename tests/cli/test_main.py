@@ -6,7 +6,9 @@ from click.testing import CliRunner
 from support.sample_records import record
 
 from compbench.cli.main import main
+from compbench.schemas import RunRequest
 from compbench.store.records import Store
+from compbench.sweep.matrix import Resolver
 
 
 @pytest.fixture
@@ -102,8 +104,8 @@ def test_a_dry_sweep_says_what_the_missing_runs_may_take_by_those_of_their_metho
 def test_a_dry_sweep_as_json_is_each_run_in_order_and_says_which_is_there(cli, tmp_path: Path, monkeypatch) -> None:
     done = record(seed=1)
     Store(tmp_path / "records").write(done)
-    known = iter(["0" * 64, done.identity])
-    monkeypatch.setattr("compbench.sweep.matrix.identities", lambda requests: known)
+    known = [["0" * 64], [done.identity]]
+    monkeypatch.setattr("compbench.sweep.matrix.identities", lambda requests, elsewhere: known)
     said = cli(
         "sweep", "--method", "mono", "--task", "gmm-id", "--seed", "0-1", "--preset", "smoke", "--dry-run", "--json"
     ).output
@@ -138,6 +140,24 @@ def test_method_and_task_leave_a_part_of_a_file_with_all_that_the_file_asks_for(
     assert (wrong.exit_code, "has --method factored and --task shapes3d-light" in wrong.output) == (2, True)
 
 
+def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli, tmp_path: Path) -> None:
+    home = tmp_path / "elsewhere"
+    asked = RunRequest(method="mono", task="gmm-id", preset="smoke", device="cpu", home=str(home))
+    (tmp_path / "folder").mkdir()
+    there = Resolver(tmp_path / "folder").spec(asked, "NVIDIA H200")
+    Store(tmp_path / "records").write(record(more={"spec": there, "identity": there.identity}))
+    path = tmp_path / "mine.toml"
+    path.write_text('[[smoke]]\nmethods = "mono"\ntasks = "gmm-id"\nseeds = "0"\nany_device = true\n')
+    words = ("sweep", "--file", str(path), "--preset", "smoke", "--device", "cpu")
+    said = "1 of 1 runs are there, 1 of them from an NVIDIA H200, 0 are missing."
+    assert cli(*words, "--dry-run").output.splitlines()[-1] == said
+    done = cli(*words)
+    assert done.output.splitlines() == ["compbench: 1 of 1 runs are there from another device.", "Nothing is missing."]
+    assert len(list((tmp_path / "records").glob("*.json"))) == 1
+    path.write_text(path.read_text().replace("any_device = true", ""))
+    assert cli(*words, "--dry-run").output.splitlines()[-1].startswith("0 of 1 runs are there, 1 are missing")
+
+
 def test_a_dry_sweep_of_a_file_is_of_the_one_preset_that_it_has(cli, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("".join(f'[[{preset}]]\nmethods = "mono"\ntasks = "gmm-id"\n' for preset in ("smoke", "standard")))
@@ -156,7 +176,7 @@ def test_a_dry_sweep_of_a_file_is_of_the_one_preset_that_it_has(cli, tmp_path: P
 )
 def test_a_grid_that_needs_a_gpu_is_left_out_where_there_is_none(cli, tmp_path: Path, monkeypatch, cards, words, asked) -> None:
     monkeypatch.setattr("compbench.sweep.pool._num_cards", lambda: cards)
-    monkeypatch.setattr("compbench.sweep.matrix.identities", lambda requests: ["0" * 64 for _ in requests])
+    monkeypatch.setattr("compbench.sweep.matrix.identities", lambda requests, elsewhere: [["0" * 64] for _ in requests])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     path = tmp_path / "mine.toml"
     path.write_text(

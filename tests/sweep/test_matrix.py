@@ -75,7 +75,7 @@ def test_some_method_can_be_ranked_on_each_task_of_a_suite(file: str) -> None:
 
 def test_identities_are_those_of_the_runs(tmp_path) -> None:
     asked = [RunRequest(method="mono", task="blobs-iid", preset="smoke", seed=seed, home=str(tmp_path)) for seed in (0, 1)]
-    first, second = identities(asked)
+    (first,), (second,) = identities(asked)
     assert first != second
     assert len(first) == 64
     from compbench.run.runner import look_up, processes_of
@@ -85,6 +85,15 @@ def test_identities_are_those_of_the_runs(tmp_path) -> None:
     assert spec.identity == first
     assert finished is None
     assert name_of(spec, first, 1).startswith("blobs-iid.mono.smoke.s0.")
+
+
+def test_the_same_run_on_another_device_has_an_identity_that_needs_no_such_device(tmp_path: Path) -> None:
+    request = RunRequest(method="mono", task="blobs-iid", preset="smoke", seed=3, device="cpu", home=str(tmp_path))
+    resolver = Resolver(tmp_path)
+    here, there = resolver.spec(request), resolver.spec(request, "NVIDIA H200")
+    code = code_of(REGISTRY, method="mono", task="blobs-iid", metrics=here.metrics, device_class="NVIDIA H200")
+    assert there == here.model_copy(update={"device_class": "NVIDIA H200", "code": code.digest})
+    assert list(identities([request], elsewhere=["NVIDIA H200", "cpu"])) == [[here.identity, there.identity]]
 
 
 def test_what_is_shared_between_requests_changes_no_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
