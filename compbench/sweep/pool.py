@@ -85,7 +85,7 @@ class _Pool:
         self._finished = finished
         self._cards = cards_of(requests[0].device if requests else "cpu")
         self.slots = how.slots or len(self._cards) or 1
-        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._waiting: queue.PriorityQueue[tuple[int, int]] = queue.PriorityQueue()
         self._elsewhere: queue.SimpleQueue[tuple[int, Path]] = queue.SimpleQueue()
         self._results: dict[int, RunResult] = {}
         self._reason = STOPPED
@@ -96,9 +96,11 @@ class _Pool:
             self._to_look_up = {
                 index for index in count if Store(Home(Path(requests[index].home)).records).may_have(requests[index])
             }
-        for index in sorted(count, key=lambda index: requests[index].method) if how.chain else count:
+        order = sorted(count, key=lambda index: requests[index].method) if how.chain else list(count)
+        self._places = {index: place for place, index in enumerate(order)}
+        for index in order:
             if index not in self._to_look_up:
-                self._waiting.put(index)
+                self._wait_for_a_slot(index)
 
     def results(self) -> list[RunResult]:
         return [self._results.get(index) or left(request, self._reason) for index, request in enumerate(self.requests)]
@@ -134,7 +136,11 @@ class _Pool:
                     if (outcome := look_up(request, processes, alarm=self._alarm)[1]) is not None:
                         self._keep(index, _result(request, outcome), slot)
                         continue
-                self._waiting.put(index)
+                self._wait_for_a_slot(index)
+
+    def _wait_for_a_slot(self, index: int) -> None:
+        """In the order of the requests: what was killed by an earlier sweep is not done after all that never began."""
+        self._waiting.put((self._places[index], index))
 
     def _keep(self, index: int, result: RunResult, slot: int) -> None:
         self._results[index] = result
@@ -146,7 +152,7 @@ class _Pool:
         if self.stopping.is_set():
             return None
         with contextlib.suppress(queue.Empty):
-            return self._waiting.get_nowait()
+            return self._waiting.get_nowait()[1]
         try:
             index, lease = self._elsewhere.get_nowait()
         except queue.Empty:

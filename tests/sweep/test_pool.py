@@ -32,6 +32,15 @@ def test_a_sweep_runs_what_is_missing_and_goes_on_past_a_failure(home: Path, plu
     assert set(Store(home / "records").paths()) == before
 
 
+def test_what_ended_without_a_score_is_run_again_in_its_turn_and_not_after_all_that_never_began(home: Path, plugin) -> None:
+    asked = requests(home, plugin(fit="raise ValueError('no luck')"))
+    work_through(asked[2:], SweepOptions(slots=1))
+    order: list[int] = []
+    new = asked[0].model_copy(update={"seed": 9})
+    work_through([asked[2], new], SweepOptions(slots=1), finished=lambda index, result: order.append(index))
+    assert order == [0, 1]
+
+
 def test_runs_side_by_side_share_the_cores_and_say_so(home: Path, plugin) -> None:
     asked = [request.model_copy(update={"threads": 0}) for request in requests(home, plugin())[:1]]
     (result,) = work_through(asked, SweepOptions(slots=2, force=True))
