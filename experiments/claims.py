@@ -16,12 +16,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from documents import line, put
 
+from compbench.board.aggregate import one_a_seed
 from compbench.board.cells import trials_of, whole_of
 from compbench.board.ranking import p_values
 from compbench.board.statistics import holm, mean
@@ -145,18 +147,19 @@ def usable(records: Sequence[Record], preset: str) -> list[Record]:
 
 
 def by_seed(records: Iterable[Record], side: Side) -> dict[int, Record]:
-    """The latest record of each seed whose task settings most runs of the side share."""
+    """The record of each seed that counts on the board, of those whose task settings most runs of the side share."""
     own = [
         record
         for record in records
         if record.spec.method == side.method
         and all(record.spec.settings.get(name) == value for name, value in side.settings.items())
     ]
-    groups: dict[str, dict[int, Record]] = {}
+    groups: dict[str, list[Record]] = defaultdict(list)
     for record in sorted(own, key=lambda record: record.started):
         other = {name: value for name, value in record.spec.settings.items() if name not in side.settings}
-        groups.setdefault(f"{sorted(record.spec.task_settings.items())}{sorted(other.items())}", {})[record.spec.seed] = record
-    return max(groups.values(), key=len, default={})
+        groups[f"{sorted(record.spec.task_settings.items())}{sorted(other.items())}"].append(record)
+    found = [{record.spec.seed: record for record in one_a_seed(group)} for group in groups.values()]
+    return max(found, key=len, default={})
 
 
 def primary_of(record: Record) -> Score:

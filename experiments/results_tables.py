@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from claims import ROOT, Side, by_seed, usable
+from claims import ROOT, Side, by_seed, primary_of, usable
 from documents import line, put
 
 from compbench.board.statistics import interval, mean
@@ -237,6 +237,22 @@ def written(table: Table, records: Sequence[Record]) -> str:
     return "\n".join(out)
 
 
+def on_two_devices(records: Sequence[Record]) -> str:
+    """A table of the runs that were made on a CPU and on a GPU: held-out and seen primary scores of each."""
+    runs: dict[tuple[str, str, int, str], dict[bool, Record]] = {}
+    for record in records:
+        spec = record.spec
+        same = spec.model_dump_json(include={"settings", "task_settings", "budget", "precision", "fingerprint"})
+        runs.setdefault((spec.task, spec.method, spec.seed, same), {})[spec.device_class == "cpu"] = record
+    out = [line(["", "held out: CPU", "GPU", "seen: CPU", "GPU"]), line(["---"] * 5)]
+    for (task, method, seed, _), made in sorted(runs.items()):
+        if len(made) == 2:
+            names = [primary_of(made[True]).name, primary_of(made[True]).name.replace("heldout", "seen")]
+            values = [score(name)(made[on_cpu]) for name in names for on_cpu in (True, False)]
+            out.append(line([f"{task}, `{method}`, seed {seed}", *(NOT_COMPARED if v is None else f"{v:.3f}" for v in values)]))
+    return "\n".join(out)
+
+
 def _cells(table: Table, own: dict[str, dict[int, Record]]) -> list[str]:
     found = [[(q, _values(q, own[q.task])) for q in cell] for cell in table.cells]
     return [", ".join(q.show(values, q.style) for q, values in cell if values) or NOT_COMPARED for cell in found]
@@ -266,6 +282,7 @@ def main() -> None:
     asked = parser.parse_args()
     records = published(asked.records)
     texts = {f"{NAME} {name}": written(table, records) for name, table in tables().items()}
+    texts[f"{NAME} devices"] = on_two_devices(records)
     if asked.write:
         put(asked.write, texts, check=asked.check, command=NAME)
     else:

@@ -135,7 +135,7 @@ def aggregate(
     for record in _latest(checked, known):
         attempts[section_of(record, catalogue or {})][group_of(record)].append(record)
     kept = {
-        section: {group: _by_seed(own, known) for group, own in attempts[section].items()}
+        section: {group: one_a_seed(own, known) for group, own in attempts[section].items()}
         for section in sorted(attempts, key=lambda section: section.place)
     }
     defaults = default_settings(kept, method_defaults or {})
@@ -172,14 +172,14 @@ def rows(
     return aggregate(records, standings, catalogue, profiles, method_defaults).rows
 
 
-def _by_seed(records: Iterable[Record], standings: Mapping[str, Verification]) -> list[Record]:
-    """One record a seed, sorted by seed."""
+def one_a_seed(records: Iterable[Record], standings: Mapping[str, Verification] | None = None) -> list[Record]:
+    """One record a seed of a row's, sorted by seed: which counts is said in `aggregate`."""
     records = list(records)
     seeds = {(record.spec.device_class, record.spec.seed) for record in _successful(records)}
     many = Counter(device for device, _ in seeds)
 
     def place(record: Record) -> tuple[object, ...]:
-        reproduced = _is_reproduced(record, standings)
+        reproduced = _is_reproduced(record, standings or {})
         return record.status == "ok", reproduced, many[record.spec.device_class], record.started, record.attempt
 
     return sorted(_best(records, key=lambda record: record.spec.seed, order=place), key=lambda record: record.spec.seed)
