@@ -1,25 +1,29 @@
-"""The first half hour on a GPU: three commands of less than ten minutes each, what was made packed before the end.
+"""Half an hour on a GPU: commands of less than ten minutes each, what was made packed as it comes.
 
     python experiments/gpu/half_hour.py first --out FOLDER     facts, sandbox and CUDA, GPU tests, smoke runs, contract
+    python experiments/gpu/half_hour.py core  --out FOLDER     what the published board lacks, side by side; again goes on
     python experiments/gpu/half_hour.py speed --out FOLDER     throughput with and without each fast path, memory, kernels
-    python experiments/gpu/half_hour.py rows  --out FOLDER     board rows at `paper`, cheapest first; again goes on
+    python experiments/gpu/half_hour.py paper --out FOLDER     rows at `paper`, cheapest first; again goes on
 
 Read FOLDER/first.txt before going on: if the device does not work inside the sandbox, records made without it are no
 submissions.  Each step has a limit of its own, and all of them together end `--reserve` seconds before `--minutes` are over.
-Afterwards: tar xzf FOLDER/records.tgz, `compbench verify`, `compbench submit`.  `--device cpu` goes through the same steps
-on a machine without a GPU.
+`core` takes the published records for done, and runs side by side share the card by NVIDIA's multi-process service where there
+is one: kernels of one run of `standard` fill a small part of a card.  Afterwards: tar xzf FOLDER/records.tgz, `compbench
+verify`, `compbench submit`.  `--device cpu` goes through the same steps on a machine without a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +31,10 @@ ROOT = Path(__file__).parents[2]
 FLOWS = "mono,factored,slice-cfg,naive-ode,naive-sde,fkc,mcmc"
 SILOS = "centralised,fedflow,ddm,dfd,dcfm-a,dcfm-b"
 DECODERS = "low-rank,stripes,*-decoder"
-GRACE_SECONDS = 10
-"""Between asking a step to stop and killing it."""
+GRACE_SECONDS = 45
+"""Between asking a step to stop and killing it: fourteen runs that save their checkpoints took longer than half a minute."""
+PACK_SECONDS = 60
+"""Between two times of packing while a step runs: a command that is cut off leaves what was packed."""
 
 
 class Step(NamedTuple):
@@ -70,6 +76,9 @@ def steps_of(stage: str, device: str, out: Path) -> list[Step]:
             ),
             Step(60, (*compbench, "profile", "--method", "factored", "--task", "shapes3d-heavy", "--preset", "paper")),
         ]
+    if stage == "core":
+        core = ("sweep", "--file", "core", "--preset", "standard", "--device", device, "--slots", "14", "--resume", "--quiet")
+        return [Step(540, compbench + core)]
     return [
         sweep(200, "paper", "naive-ode,naive-sde,fkc", "gauss2d-*,gmm-*", "--seed", "0-2", "--slots", "6", "--chain"),
         sweep(80, "paper", "naive-ode-oracle,naive-sde-oracle,fkc-oracle", "gauss2d-*,gmm-*", "--seed", "0-2", "--slots", "6"),
@@ -80,13 +89,21 @@ def steps_of(stage: str, device: str, out: Path) -> list[Step]:
     ]
 
 
-def run_steps(steps: Sequence[Step], log: Path, seconds: float, clock: Callable[[], float] = time.monotonic) -> list[int | None]:
+def run_steps(
+    steps: Sequence[Step],
+    log: Path,
+    seconds: float,
+    *,
+    meanwhile: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[int | None]:
     """Run one step after the other, each within its limit and all within `seconds`.
 
     Args:
         steps: what to run.
         log: where their output goes, with a line before and after each.
         seconds: for all of them.
+        meanwhile: called each minute while a step runs.
 
     Returns:
         exit status of each; None for those that were stopped or never begun.
@@ -94,38 +111,67 @@ def run_steps(steps: Sequence[Step], log: Path, seconds: float, clock: Callable[
     begin, found = clock(), []
     with log.open("a", buffering=1) as out:
         for step in steps:
-            left = min(step.seconds, seconds - (clock() - begin)) - GRACE_SECONDS
+            left = min(step.seconds, seconds - (clock() - begin) - GRACE_SECONDS)
             out.write(f"\n== {' '.join(step.words)}  [{clock() - begin:.0f} s]\n")
-            status = _run(step.words, out, left) if left > 0 else None
+            status = _run(step.words, out, left, meanwhile) if left > 0 else None
             out.write(f"-- {'stopped' if status is None else f'exit {status}'} at {clock() - begin:.0f} s\n")
             print(f"{'stopped' if status is None else status:>7}  {clock() - begin:4.0f} s  {' '.join(step.words)}", flush=True)
             found.append(status)
     return found
 
 
-def _run(words: Sequence[str], out: object, seconds: float) -> int | None:
+def _run(words: Sequence[str], out: object, seconds: float, meanwhile: Callable[[], object]) -> int | None:
     """Exit status of a command in a process group of its own; None if it had to be stopped."""
     try:
         process = subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)  # type: ignore[call-overload]
     except OSError as error:
         print(error, file=out)  # type: ignore[call-overload]
         return 127
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        try:
+            return process.wait(timeout=min(left, PACK_SECONDS))
+        except subprocess.TimeoutExpired:
+            meanwhile()
+    for number in (signal.SIGTERM, signal.SIGKILL):  # compbench saves checkpoints at the first
+        os.killpg(process.pid, number)
+        try:
+            process.wait(timeout=GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    return None
+
+
+@contextlib.contextmanager
+def shared_card() -> Iterator[bool]:
+    """NVIDIA's multi-process service around a block, where the driver has it: kernels of several processes run at once.
+
+    Yields whether it runs.  No setting of the card is changed.
+    """
+    control = shutil.which("nvidia-cuda-mps-control")
+    started = bool(control) and subprocess.run([control, "-d"], check=False).returncode == 0
     try:
-        return process.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        for number in (signal.SIGTERM, signal.SIGKILL):  # compbench saves checkpoints at the first
-            os.killpg(process.pid, number)
-            try:
-                process.wait(timeout=GRACE_SECONDS / 2)
-            except subprocess.TimeoutExpired:
-                continue
-            break
-        return None
+        yield started
+    finally:
+        if started:
+            subprocess.run([control], input=b"quit\n", check=False, stdout=subprocess.DEVNULL)
 
 
-def pack(records: Path, target: Path) -> int:
-    """Records and their pictures as one archive, whole or not at all; how many files."""
-    files = sorted(path for path in records.rglob("*") if path.is_file()) if records.is_dir() else []
+def take_published(records: Path, published: Path = ROOT / "leaderboards" / "records") -> frozenset[str]:
+    """Put the published records where they are missing, so that a sweep does what the board lacks; their names."""
+    records.mkdir(parents=True, exist_ok=True)
+    names = frozenset(path.name for path in published.glob("*.json"))
+    for name in names:
+        if not (records / name).exists():
+            shutil.copy(published / name, records / name)
+    return names
+
+
+def pack(records: Path, target: Path, known: frozenset[str] = frozenset()) -> int:
+    """Records and their pictures, but for those of `known` names, as one archive, whole or not at all; how many files."""
+    found = sorted(path for path in records.rglob("*") if path.is_file()) if records.is_dir() else []
+    files = [path for path in found if path.name not in known]
     part = target.with_suffix(".part")
     with tarfile.open(part, "w:gz", compresslevel=4) as archive:
         for path in files:
@@ -136,7 +182,7 @@ def pack(records: Path, target: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=["first", "speed", "rows"])
+    parser.add_argument("stage", choices=["first", "core", "speed", "paper"])
     parser.add_argument("--out", type=Path, required=True, help="folder for what is made")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--minutes", type=float, default=9.5, help="from the start until all is packed")
@@ -146,8 +192,15 @@ def main() -> None:
 
     asked.out.mkdir(parents=True, exist_ok=True)
     out, home = asked.out.resolve(), Home.of_user()
-    statuses = run_steps(steps_of(asked.stage, asked.device, out), out / f"{asked.stage}.txt", 60 * asked.minutes - asked.reserve)
-    count = pack(home.records, out / "records.tgz")
+    known = take_published(home.records) if asked.stage == "core" else frozenset()
+
+    def packed() -> int:
+        return pack(home.records, out / "records.tgz", known)
+
+    steps, seconds = steps_of(asked.stage, asked.device, out), 60 * asked.minutes - asked.reserve
+    with shared_card() if asked.stage in ("core", "paper") else contextlib.nullcontext():
+        statuses = run_steps(steps, out / f"{asked.stage}.txt", seconds, meanwhile=packed)
+    count = packed()
     print(f"{count} files of records packed; {statuses.count(0)} of {len(statuses)} steps went well: see {out}/{asked.stage}.txt")
 
 
