@@ -13,7 +13,7 @@ from compbench.board.families import Contest, contests
 from compbench.board.groups import Section
 from compbench.board.page_families import MethodFacts
 from compbench.board.papers import read
-from compbench.board.render_csv import to_csv
+from compbench.board.render_csv import rows_csv, scores_csv
 from compbench.board.render_families import families_csv, families_markdown, tasks_csv
 from compbench.board.render_html import Picture, Surroundings, to_html
 from compbench.board.render_markdown import to_markdown
@@ -93,7 +93,8 @@ def contents(material: Material) -> Mapping[str, bytes]:
         chart = to_svg(board.rows)
         grids = sample_grids(board.rows, material.records, material.pictures)
         files = {
-            "board.csv": to_csv(board.rows, figures),
+            "board.csv": scores_csv(board.rows, figures),
+            "rows.csv": rows_csv(board.rows),
             "families.csv": families_csv(found),
             "tasks.csv": tasks_csv(board),
             "board.md": to_markdown(board, figures, overall=families_markdown(found), chart=CHART if chart else ""),

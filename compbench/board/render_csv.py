@@ -1,10 +1,10 @@
-"""The board as CSV: long format, one line a score, so that the header is the same whatever the scores are called."""
+"""The board as CSV: one line a score, so that the header is the same whatever the scores are called; costs are one line a row."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from compbench.board.aggregate import BoardRow
 from compbench.board.cells import Cell
@@ -21,26 +21,36 @@ COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_
         "seconds", "shared_fit", "train_flops", "flops_per_sample", "parameters",
         "evaluations_per_sample", "threads", "level", "training_data")  # fmt: skip
 SILOS = ("num_silos", "silo_rounds", "silo_bytes_out", "silo_bytes_in", "silo_seconds", "slowest_silo_seconds")
-HEADER = (*ROW, *SCORE, *COST, *SILOS, "note")
-EMPTY = ("",) * len(SCORE)
+SCORES = (*ROW, *SCORE, "note")
+"""Header of the scores."""
+ROWS = (*ROW, *COST, *SILOS, "note")
+"""Header of the rows."""
+EMPTY = ("",) * (len(SCORE) - 1)
 
 
-def to_csv(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> str:
-    """The whole board; a row without scores (all runs failed) has one line, with its reasons."""
+def scores_csv(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> str:
+    """Every score of every row, with the reason of each that is missing, and the papers' figures."""
+    lines = (line for row in rows for line in _scores(row))
+    return _csv(SCORES, (*lines, *map(_paper_line, figures)))
+
+
+def rows_csv(rows: Sequence[BoardRow]) -> str:
+    """What each row costs, how far it is vouched for, and its notes; a row whose runs all failed has a line too."""
+    return _csv(ROWS, map(_row, rows))
+
+
+def _csv(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(HEADER)
-    for row in rows:
-        writer.writerows(_lines(row))
-    for figure in figures:
-        writer.writerow(_paper_line(figure))
+    writer.writerow(header)
+    writer.writerows(lines)
     return output.getvalue()
 
 
-def _lines(row: BoardRow) -> list[tuple[str, ...]]:
+def _head(row: BoardRow) -> tuple[str, ...]:
     num_ok = row.statuses.get("ok", 0)
     rank = tuple(map(str, row.rank)) if row.rank else ("",) * 4
-    head = (
+    return (
         row.kind,
         *(text(part) if isinstance(part, str) else str(part) for part in row.section[:5]),
         text(", ".join(row.section.changed)),
@@ -53,16 +63,21 @@ def _lines(row: BoardRow) -> list[tuple[str, ...]]:
         str(num_ok),
         str(sum(row.statuses.values()) - num_ok),
     )
+
+
+def _row(row: BoardRow) -> tuple[str, ...]:
     threads = " ".join(map(str, row.threads))
-    vouched = (row.level, row.training)
-    cost = (*_timing(row.timing), _whole(row.parameters), _whole(row.evaluations), threads, *vouched, *_silos(row.timing))
+    size = _whole(row.parameters), _whole(row.evaluations)
     note = text("; ".join((*notes(row), *map(failure, row.failures))))
-    lines = []
+    return (*_head(row), *_timing(row.timing), *size, threads, row.level, row.training, *_silos(row.timing), note)
+
+
+def _scores(row: BoardRow) -> Iterator[tuple[str, ...]]:
+    head = _head(row)
     for column, cell in row.scores.items():
-        lines.append((*head, *_score(column, cell, primary=column == row.primary), *cost, note))
+        yield (*head, *_score(column, cell, primary=column == row.primary), "")
     for column, reason in row.unavailable.items():
-        lines.append((*head, column, *EMPTY[1:], *cost, text(f"unavailable: {reason or 'no reason given'}")))
-    return lines or [(*head, *EMPTY, *cost, note)]
+        yield (*head, column, *EMPTY, text(f"unavailable: {reason or 'no reason given'}"))
 
 
 def _score(column: str, cell: Cell, *, primary: bool) -> tuple[str, ...]:
@@ -110,7 +125,7 @@ def _paper_line(figure: PaperFigure) -> tuple[str, ...]:
         "std": exact(figure.std),
         "note": text(f"{figure.paper}, table {figure.table}: {figure.metric}. {figure.note}"),
     }
-    return tuple(cells.get(name, "") for name in HEADER)
+    return tuple(cells.get(name, "") for name in SCORES)
 
 
 def exact(value: float | None) -> str:

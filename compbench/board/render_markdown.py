@@ -36,8 +36,8 @@ LONGEST = 200
 
 PREAMBLE = """# Board
 
-Made by `compbench board` from records; do not edit. `board.csv` has every score, `families.csv` the first tables, `tasks.csv`
-how well each task tells methods apart, `index.html` sorts, filters and plots.
+Made by `compbench board` from records; do not edit. `board.csv` has every score, `rows.csv` what each row costs, `families.csv`
+the first tables, `tasks.csv` how well each task tells methods apart, `index.html` sorts, filters and plots.
 
 Scores are means over seeds ± sample standard deviation. After a slash stands the ceiling: the same judge on *real*
 images. Distances have their noise floor in brackets. A judge that was trained on another type of processor is another network:

@@ -8,7 +8,7 @@ from support.sample_records import record, score
 
 from compbench.board.aggregate import Board, rows
 from compbench.board.notation import MARK
-from compbench.board.render_csv import to_csv
+from compbench.board.render_csv import rows_csv
 from compbench.board.render_html import to_html
 from compbench.board.render_markdown import to_markdown
 from compbench.board.terminal import task_board
@@ -59,7 +59,7 @@ def test_the_page_and_the_csv_say_why(board) -> None:
     said = {row["method"]: row["beyond"] for row in section["rows"]}
     assert said["greedy"].startswith(f"beyond its budget: {STEPS}")
     assert said["modest"] == ""
-    lines = to_csv(board.rows, []).splitlines()
+    lines = rows_csv(board.rows).splitlines()
     assert all((EVALUATIONS in line) == (",greedy," in line) for line in lines[1:])
 
 

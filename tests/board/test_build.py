@@ -22,7 +22,7 @@ from compbench.schemas import Record
 from compbench.store.records import Store
 
 PAPERS = Path(__file__).parents[2] / "leaderboards" / "papers.csv"
-NAMES = ["board.csv", "families.csv", "tasks.csv", "board.md", "index.html"]
+NAMES = ["board.csv", "rows.csv", "families.csv", "tasks.csv", "board.md", "index.html"]
 
 
 def picture(found: Record) -> Picture | None:
@@ -73,7 +73,7 @@ def test_stale_names_what_differs_and_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_no_records_give_a_board_that_says_so(tmp_path: Path) -> None:
-    table, _, _, text, page = build(Material([], None, picture), tmp_path)
+    table, _, _, _, text, page = build(Material([], None, picture), tmp_path)
     assert len(table.read_text().splitlines()) == 1
     assert "no records yet" in text.read_text()
     assert "0 runs" in page.read_text()

@@ -7,7 +7,7 @@ from support.sample_records import record, score
 from compbench.board.aggregate import rows
 from compbench.board.code_age import older_code
 from compbench.board.notation import notes
-from compbench.board.render_csv import to_csv
+from compbench.board.render_csv import rows_csv
 from compbench.schemas import Code, Environment, LossCurve, Record
 
 
@@ -49,7 +49,7 @@ def test_a_row_says_older_code_and_its_threads() -> None:
     assert row.threads == (1, 2)
     assert "older code: flow changed since" in notes(row)
     assert "runs with 1 and 2 threads" in notes(row)
-    header, *lines = (line.split(",") for line in to_csv([row], []).splitlines())
+    header, *lines = (line.split(",") for line in rows_csv([row]).splitlines())
     assert {line[header.index("threads")] for line in lines} == {"1 2"}
 
 

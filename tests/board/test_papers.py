@@ -10,7 +10,7 @@ from support.sample_records import record, score
 
 from compbench.board.aggregate import rows
 from compbench.board.papers import COLUMNS, read
-from compbench.board.render_csv import to_csv
+from compbench.board.render_csv import scores_csv
 from compbench.board.render_markdown import to_markdown
 from compbench.errors import CompbenchError
 
@@ -41,7 +41,7 @@ def test_papers_are_shown_and_never_ranked() -> None:
     assert "0.100" in ours
     assert len(papers) == 3
     assert any("*0.282 ± 0.130*" in line for line in papers)
-    kinds = [line.split(",")[0] for line in to_csv(board, read(PAPERS)).splitlines()[1:]]
+    kinds = [line.split(",")[0] for line in scores_csv(board, read(PAPERS)).splitlines()[1:]]
     assert kinds.count("paper") == len(read(PAPERS))
 
 

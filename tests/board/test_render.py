@@ -14,7 +14,7 @@ from support.sample_records import png, record, score
 
 from compbench.board.aggregate import BoardRow, rows
 from compbench.board.notation import clean, columns, count, duration, number, spread
-from compbench.board.render_csv import HEADER, to_csv
+from compbench.board.render_csv import ROWS, SCORES, rows_csv, scores_csv
 from compbench.board.render_html import Picture, embedded, to_html
 from compbench.board.render_markdown import escape, to_markdown
 from compbench.board.timing import timing
@@ -62,15 +62,23 @@ def test_hostile_text_stays_in_its_markdown_cell(evil: str) -> None:
 @pytest.mark.parametrize("evil", HOSTILE)
 def test_hostile_text_is_no_formula_and_one_line_of_the_csv(evil: str) -> None:
     ours = record(score("heldout_fid", None, reason=evil), settings={"a": evil}, device_class=evil[:80])
-    text = to_csv(rows([ours, record(settings={"a": "b"}, seed=1)]), [])
-    lines = list(csv.reader(io.StringIO(text)))
-    assert len(lines) == len(text.splitlines()) == 3
-    assert all(len(line) == len(HEADER) for line in lines)
-    assert not any(cell.startswith(("=", "+", "-", "@")) for line in lines for cell in line)
+    board = rows([ours, record(settings={"a": "b"}, seed=1)])
+    for text, header in ((scores_csv(board, []), SCORES), (rows_csv(board), ROWS)):
+        lines = list(csv.reader(io.StringIO(text)))
+        assert len(lines) == len(text.splitlines()) == 3
+        assert all(len(line) == len(header) for line in lines)
+        assert not any(cell.startswith(("=", "+", "-", "@")) for line in lines for cell in line)
+
+
+def test_a_row_whose_runs_failed_has_its_reason_in_the_rows_and_no_score() -> None:
+    board = rows([record(status="failed", more={"reason": "no luck"})])
+    (line,) = csv.DictReader(io.StringIO(rows_csv(board)))
+    assert (line["num_ok"], line["num_failed"], "no luck" in line["note"]) == ("0", "1", True)
+    assert scores_csv(board, []).splitlines() == [",".join(SCORES)]
 
 
 def test_negative_numbers_stay_numbers_in_the_csv() -> None:
-    (line,) = csv.DictReader(io.StringIO(to_csv(rows([record(score("seen_kid", -0.001))]), [])))
+    (line,) = csv.DictReader(io.StringIO(scores_csv(rows([record(score("seen_kid", -0.001))]), [])))
     assert line["mean"] == "-0.001"
 
 
@@ -121,14 +129,14 @@ def test_speeds_of_a_shared_machine_are_marked_as_bounds() -> None:
     board = measured(0.0, 0.0, 1.0, 0.0, 0.0)
     assert "≥ 64.0 | ≥ 50.0" in to_markdown(whole(board), [])
     assert page_data(to_html(whole(board), [], {}))[0]["rows"][0]["timing"]["clean"] is False
-    assert "shared machine: lower bound" in to_csv(board, [])
+    assert "shared machine: lower bound" in rows_csv(board)
     assert "| 64.0 | 50.0 |" in to_markdown(whole(measured(*[0.0] * 5)), [])
 
 
 def test_speeds_that_were_not_measured_are_unknown_whatever_a_run_says() -> None:
     board = rows([record(speed=1e9)])
     assert "| ? | ? |" in to_markdown(whole(board), [])
-    assert ",not measured," in to_csv(board, [])
+    assert ",not measured," in rows_csv(board)
     assert page_data(to_html(whole(board), [], {}))[0]["rows"][0]["timing"]["samples"] == [None, ""]
 
 

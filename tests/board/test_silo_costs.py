@@ -11,7 +11,7 @@ from support.sample_boards import whole
 from support.sample_records import record
 
 from compbench.board.aggregate import BoardRow, rows
-from compbench.board.render_csv import to_csv
+from compbench.board.render_csv import rows_csv
 from compbench.board.render_html import to_html
 from compbench.board.render_markdown import to_markdown
 from compbench.schemas import Profile, Record, SiloProfile
@@ -47,7 +47,7 @@ def test_who_pooled_the_silos_is_a_centralised_reference_and_does_not_rank() -> 
 
 
 def test_the_csv_has_the_costs_and_the_mark() -> None:
-    own, pooled = csv.DictReader(io.StringIO(to_csv(both(), [])))
+    own, pooled = csv.DictReader(io.StringIO(rows_csv(both())))
     assert (own["num_silos"], own["silo_bytes_out"], own["silo_bytes_in"]) == ("2", "2000", "1000")
     assert (own["silo_seconds"], own["slowest_silo_seconds"], own["silo_rounds"]) == ("4", "6", "3")
     assert (pooled["num_silos"], pooled["kind"]) == ("", "reference")

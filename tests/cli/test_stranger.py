@@ -104,7 +104,7 @@ def test_a_stranger_gets_from_new_to_the_board(stranger: Stranger) -> None:
     site = stranger.leaderboards / "site"
     stranger.compbench("board", "--records", records, "--output", site)
     stranger.compbench("board", "--records", records, "--output", site, "--check")
-    with (site / "board.csv").open(newline="") as lines:
+    with (site / "rows.csv").open(newline="") as lines:
         found = {row["task"]: row for row in csv.DictReader(lines) if row["method"] == "my-method"}
     assert found["blobs-iid"]["level"] == "reproduced"
     assert found["my-task"]["level"] == "self-reported"

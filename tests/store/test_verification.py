@@ -5,7 +5,7 @@ from support.sample_boards import whole
 from support.sample_records import record, score
 
 from compbench.board.aggregate import rows
-from compbench.board.render_csv import to_csv
+from compbench.board.render_csv import rows_csv
 from compbench.board.render_html import to_html
 from compbench.board.render_markdown import to_markdown
 from compbench.errors import CompbenchError
@@ -112,6 +112,6 @@ def test_a_later_attempt_does_not_replace_what_was_reproduced() -> None:
 
 def test_every_board_shows_the_level() -> None:
     board = rows([record()], {record().name: Verification("reproduced", "seen")})
-    assert ",reproduced,seen," in to_csv(board, ())
+    assert ",reproduced,seen," in rows_csv(board)
     assert "| reproduced |" in to_markdown(whole(board), ())
     assert '"level":"reproduced","training":"seen"' in to_html(whole(board), (), {})
