@@ -57,7 +57,7 @@ class Standing(NamedTuple):
         num_tasks: how many of the family's tasks it ran.
         left_out: tasks that it did not run, and why.
         rows: of the tasks that it ran.
-        best: whether it is not told apart from the family's first and attains nearly as much: few seeds make no one best.
+        best: whether it is of the first group of ranks and attains nearly as much as the first: few seeds make no one best.
     """
 
     state: State

@@ -34,7 +34,7 @@ class Rank(NamedTuple):
 
     Attributes:
         best, worst: the ranks that the comparisons leave open.
-        group: rows of one group are not told apart from the group's first; the groups of a table are 1, 2, ...
+        group: rows of one group are not told apart from one another; the groups of a table are 1, 2, ...
     """
 
     rank: int
@@ -114,14 +114,16 @@ def _clearly_above(one: float, other: float) -> bool:
 
 
 def _groups(places: Sequence[int], apart: set[tuple[int, int]]) -> list[int]:
-    """From the best row down: a group holds its first row and all rows without a group that are not told apart from it."""
+    """From the best row down: a group holds its first row and all rows without a group that are told apart from none in it."""
     groups = [0] * len(places)
-    for leader in sorted(range(len(places)), key=lambda row: (places[row], row)):
-        if not groups[leader]:
-            number = 1 + max(groups)
-            for row in range(len(places)):
-                if not groups[row] and (min(leader, row), max(leader, row)) not in apart:
-                    groups[row] = number
+    order = sorted(range(len(places)), key=lambda row: (places[row], row))
+    while left := [row for row in order if not groups[row]]:
+        number = 1 + max(groups)
+        members: list[int] = []
+        for row in left:
+            if not any((min(row, other), max(row, other)) in apart for other in members):
+                groups[row] = number
+                members.append(row)
     return groups
 
 

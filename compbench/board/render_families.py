@@ -22,9 +22,8 @@ TASKS = ("task", "task_version", "preset", "source", "fingerprint", "changed", "
 
 PREAMBLE = """Each number is the mean *share attained* over a family's tasks: 0 is the score of a model that ignores what it is
 asked for, 1 that of real data; then its 95 % interval, and the ranks that the comparisons leave open. Bold is the best, and what
-is not told apart from it and attains nine tenths as much. A method is
-ranked over a family only if it ran all of its tasks at default settings, with two seeds or more; a failed run counts 0, and what
-no one ran is blank.
+is not told apart from it, nor from others in bold, and attains nine tenths as much. A method is ranked over a family only if it
+ran all of its tasks at default settings, with two seeds or more; a failed run counts 0, and what no one ran is blank.
 """
 
 

@@ -53,6 +53,15 @@ def test_ranges_and_groups_follow_the_comparisons() -> None:
     assert [rank.rank for rank in ranks(rows, higher=False)] == [4, 3, 2, 1]
 
 
+def test_what_shares_too_few_seeds_with_the_first_is_no_tie_where_it_is_worse_than_another_of_the_group() -> None:
+    first, second = {0: 0.90, 1: 0.91}, {0: 0.89, 1: 0.92, 2: 0.90, 3: 0.91}
+    others = table([0.50, 0.51, 0.52, 0.51], [0.30, 0.31, 0.32, 0.31])
+    worst = {1: 0.10, 2: 0.11, 3: 0.12}  # one seed in common with the first: no test
+    found = ranks([first, second, *others, worst], higher=True)
+    assert found[0].group == found[1].group == 1
+    assert (found[4].rank, found[4].group > 1) == (5, True)
+
+
 def test_a_single_row_is_first() -> None:
     assert ranks(table([0.3, 0.4]), higher=True) == [(1, 1, 1, 1)]
 
