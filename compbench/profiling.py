@@ -70,9 +70,11 @@ def flops_of(call: Callable[[], object]) -> Flops:
     """The same, with those outside of any backward pass apart.
 
     Not by `FlopCounterMode`: its hooks on modules refuse `torch.autograd.grad` with respect to a module's input, which
-    energies and guidance call.
+    energies and guidance call.  Attention runs as the products that it is made of: a CPU's fused kernels, and that of a whole
+    encoder layer without gradients, have no formula and would count for nothing.
     """
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
 
@@ -94,8 +96,13 @@ def flops_of(call: Callable[[], object]) -> Flops:
                 self.forward += 0 if torch._C._current_graph_task_id() >= 0 else flops
             return out
 
-    with Counter() as counter:
-        call()
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH), Counter() as counter:
+            call()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
     return Flops(float(counter.total), float(counter.forward))
 
 

@@ -11,6 +11,30 @@ from compbench import profiling
 from compbench.profiling import StepMeter, count_flops
 
 
+def attention_flops(length: int, width: int) -> int:
+    """Of one head's q k^T and its product with v."""
+    return 2 * 2 * length * length * width
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_attention_is_counted_whatever_kernel_a_device_has_for_it(gradients: bool) -> None:
+    length, width, hidden = 16, 32, 64
+    layer = torch.nn.TransformerEncoderLayer(width, 4, hidden, batch_first=True).train(gradients)
+    x = torch.randn(3, length, width)
+    products = 2 * length * (4 * width * width + 2 * width * hidden) + attention_flops(length, width)
+    with torch.set_grad_enabled(gradients):
+        assert count_flops(lambda: layer(x)) == 3 * products
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_attention_backward_costs_twice_its_forward() -> None:
+    q, k, v = (torch.randn(2, 4, 16, 8, requires_grad=True) for _ in range(3))
+    forward = 2 * 4 * attention_flops(16, 8)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    assert count_flops(lambda: attend(q, k, v)) == forward
+    assert count_flops(lambda: attend(q, k, v).sum().backward()) == 3 * forward
+
+
 def test_a_product_is_two_operations_an_entry_and_term() -> None:
     a, b = torch.randn(3, 5), torch.randn(5, 7)
     assert count_flops(lambda: a @ b) == 2 * 3 * 5 * 7
