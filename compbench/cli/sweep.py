@@ -137,7 +137,7 @@ def _foretell(asked: Sequence[Asked], options: Options, *, as_json: bool) -> Non
     from compbench.sweep.pool import cards_of
 
     requests, records = [request for request, _ in asked], _stored(asked)
-    finished = {record.identity: record.spec.device_class for record in records if record.status == "ok"}
+    finished = _finished(records)
     known = _identities(asked, set(finished.values()))
     places = [next((finished[one] for one in ways if one in finished), "") for ways in known]
     there = [bool(place) for place in places]
@@ -168,7 +168,7 @@ def _not_elsewhere(asked: Sequence[Asked], options: Options) -> list[RunRequest]
     requests = [request for request, _ in asked]
     if options["force"] or not any(any_device for _, any_device in asked):
         return requests
-    finished = {record.identity: record.spec.device_class for record in _stored(asked) if record.status == "ok"}
+    finished = _finished(_stored(asked))
     devices = set(finished.values())
     if not devices - (set() if cards_of(options["device"]) else {"cpu"}):
         return requests
@@ -176,7 +176,7 @@ def _not_elsewhere(asked: Sequence[Asked], options: Options) -> list[RunRequest]
         known = _identities(asked, devices)
     except CompbenchError:  # what is wrong with one request must not keep the others from running, and its run says it
         return requests
-    left = [request for request, (own, *others) in zip(requests, known, strict=True) if not finished.keys() & others]
+    left = [request for request, (_, *others) in zip(requests, known, strict=True) if not finished.keys() & others]
     if len(left) < len(requests):
         click.echo(f"compbench: {len(requests) - len(left)} of {len(requests)} runs are there from another device.", err=True)
     return left
@@ -187,6 +187,11 @@ def _stored(asked: Sequence[Asked]) -> list[Record]:
     from compbench.store.records import Store
 
     return list(Store(Home(Path(asked[0][0].home)).records).read()[0])
+
+
+def _finished(records: Iterable[Record]) -> dict[str, str]:
+    """The identity of each finished run, and the class of the device that it ran on."""
+    return {record.identity: record.spec.device_class for record in records if record.status == "ok"}
 
 
 def _identities(asked: Sequence[Asked], devices: set[str]) -> list[list[str]]:
