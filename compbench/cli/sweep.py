@@ -157,7 +157,7 @@ def _foretell(asked: Sequence[Asked], options: Options, *, as_json: bool) -> Non
     hours = hours_of(left)
     said = f": {hours} hours, one after another" if left and hours else ""
     cards = Counter(place for place in places if place not in ("", "cpu"))
-    of_which = "".join(f", {number} of them from an {card}" for card, number in sorted(cards.items()))
+    of_which = "".join(f", {number} of them on {card}" for card, number in sorted(cards.items()))
     click.echo(f"{sum(there)} of {len(requests)} runs are there{of_which}, {len(left)} are missing{said}.", err=True)
 
 

@@ -149,7 +149,7 @@ def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli
     path = tmp_path / "mine.toml"
     path.write_text('[[smoke]]\nmethods = "mono"\ntasks = "gmm-id"\nseeds = "0"\nany_device = true\n')
     words = ("sweep", "--file", str(path), "--preset", "smoke", "--device", "cpu")
-    said = "1 of 1 runs are there, 1 of them from an NVIDIA H200, 0 are missing."
+    said = "1 of 1 runs are there, 1 of them on NVIDIA H200, 0 are missing."
     assert cli(*words, "--dry-run").output.splitlines()[-1] == said
     done = cli(*words)
     assert done.output.splitlines() == ["compbench: 1 of 1 runs are there from another device.", "Nothing is missing."]
