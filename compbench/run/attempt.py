@@ -9,6 +9,7 @@ import time
 import traceback as tracebacks
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -38,8 +39,8 @@ from compbench.store.validate import check_scores
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,120}\.safetensors")
 CHECKPOINT_SECONDS = 1.0
 """Between two looks for new checkpoints of the contestant."""
-MOST_FILES = 1000
-"""Entries of the contestant's folder that are looked at."""
+MOST_FILES = 20_000
+"""Entries of the contestant's folder that are looked at: a hundred rounds of ten silos leave two thousand."""
 
 
 class Outcome(NamedTuple):
@@ -202,7 +203,7 @@ class Attempt:
         self.pair.ask(messages.Prepare(), messages.Prepared)
         place = self.pair.contestant_folder / "run"
         remove_tree(place)
-        for path in self._checkpoints(self.folder) if self.resume else ():
+        for path in self._kept_checkpoints() if self.resume else ():
             with contextlib.suppress(CompbenchError):
                 publish(path, place / path.name)
         self._kept_code.lend(place)
@@ -259,7 +260,7 @@ class Attempt:
             path = self.pair.contestant_folder / "run" / name
             if os.path.lexists(path):
                 self._take(path)
-        for path in self._checkpoints(self.folder):
+        for path in self._kept_checkpoints():
             path.unlink(missing_ok=True)
 
     def _take(self, path: Path) -> None:
@@ -270,7 +271,7 @@ class Attempt:
 
     def _publish_checkpoints(self) -> None:
         """Take new checkpoints into the run's folder, so that a killed run can go on."""
-        for path in self._checkpoints(self.pair.contestant_folder / "run"):
+        for path in self._new_checkpoints():
             with contextlib.suppress(OSError, CompbenchError):
                 status = path.lstat()
                 if self._published.get(path.name) != (status.st_mtime_ns, status.st_ino):
@@ -278,12 +279,17 @@ class Attempt:
                     self._published[path.name] = (status.st_mtime_ns, status.st_ino)
         self._looked = time.monotonic()
 
-    @staticmethod
-    def _checkpoints(folder: Path) -> Iterator[Path]:
+    def _new_checkpoints(self) -> Iterator[Path]:
+        """In the contestant's folder, which may hold any number of files."""
+        folder = self.pair.contestant_folder / "run"
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            for _, entry in zip(range(MOST_FILES), entries, strict=False):
+            for entry in islice(entries, MOST_FILES):
                 if CHECKPOINT.fullmatch(entry.name):
                     yield folder / entry.name
+
+    def _kept_checkpoints(self) -> list[Path]:
+        """All in the run's folder."""
+        return [path for path in self.folder.glob("checkpoint*") if CHECKPOINT.fullmatch(path.name)]
 
     def _record(self, ending: Ending) -> Outcome:
         """Write the record; one that cannot be is that of a failed run."""

@@ -108,6 +108,17 @@ def test_a_link_in_the_runs_folder_overwrites_nothing_and_is_not_followed(home: 
     assert not found.is_symlink()
 
 
+def test_a_finished_run_deletes_all_its_checkpoints_however_many(home: Path, plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compbench.run.attempt.MOST_FILES", 2)
+    file = plugin(fit="return None")
+    folder = home / "runs" / attempt(home, file).identity
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(5):
+        (folder / f"checkpoint.round-{number}.done.safetensors").touch()
+    assert attempt(home, file).status == "ok"
+    assert not list(folder.glob("checkpoint*"))
+
+
 def test_a_pipe_in_place_of_weights_hangs_no_one(home: Path, plugin) -> None:
     fit = f"p = {RUN}; p.mkdir(exist_ok=True); [(p / n).exists() or os.mkfifo(p / n) for n in {NAMES}]"
     record = attempt(home, plugin(head=HEAD, fit=fit), time_limit=60.0)
