@@ -17,7 +17,7 @@ from compbench.board.cells import Cell, cells
 from compbench.board.code_age import older_code
 from compbench.board.decomposition import Parts, decomposed
 from compbench.board.discriminability import Discriminability, discriminability
-from compbench.board.groups import Defaults, Group, Method, Section, default_settings, group_of, section_of, variants
+from compbench.board.groups import Defaults, Group, Method, Section, changed, default_settings, group_of, section_of, variants
 from compbench.board.ranking import Rank, ranks
 from compbench.board.timing import NONE, Timing, timing
 from compbench.cost.counts import beyond_by_phrase
@@ -240,7 +240,10 @@ def _most(names: Iterable[str]) -> str:
 
 
 def _competing(rows: Sequence[BoardRow], defaults: Mapping[Method, str]) -> list[BoardRow]:
-    """The rows, with all but one of each method marked as ablations: its newest version, at default settings, of most seeds."""
+    """The rows, with all but one of each method marked as ablations: its newest version, at default settings, of most seeds.
+
+    An ablation that stands alone, so that no sibling says what it changes, is named by its settings that are not the defaults.
+    """
     first: dict[tuple[str, str], BoardRow] = {}
     for row in rows:
         group = row.group
@@ -249,7 +252,14 @@ def _competing(rows: Sequence[BoardRow], defaults: Mapping[Method, str]) -> list
             if name not in first or _seniority(row) < _seniority(first[name]):
                 first[name] = row
     chosen = {id(row) for row in first.values()}
-    return [row if row.kind == "reference" or id(row) in chosen else row._replace(kind="ablation") for row in rows]
+
+    def placed(row: BoardRow) -> BoardRow:
+        if row.kind == "reference" or id(row) in chosen:
+            return row
+        default = defaults.get((row.method, row.group.distribution, row.method_version))
+        return row._replace(kind="ablation", variant=row.variant or (changed(row.group.settings, default) if default else ""))
+
+    return [placed(row) for row in rows]
 
 
 def _seniority(row: BoardRow) -> tuple[object, ...]:

@@ -6,7 +6,7 @@ const opened = new Set(), closed = new Set(), unfolded = new Set(), sorts = new 
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`, label = row => row.variant ? `${row.method} (${row.variant})` : row.method;
 const hash = more => `#${Object.entries({...EMPTY, ...more}).filter(([, v]) => v).map(([k, v]) => `${k}=${encodeURIComponent(v)}`).join("&")}`;
 const words = () => chosen.q.toLowerCase().split(/\s+/).filter(Boolean), has = (text, all) => all.every(word => text.toLowerCase().includes(word));
-const contest = () => contests.find(c => c.preset === chosen.preset) || contests[data.first];
+const contest = () => chosen.preset ? contests.find(c => c.preset === chosen.preset) : contests[data.first];
 
 function filters() {
   const order = ["smoke", "quick", "standard", "paper"], known = key => [...new Set(boards.map(b => b[key]).filter(Boolean))];
@@ -43,38 +43,42 @@ function ordered(rows, state, valueOf) {
   });
 }
 
+const isWhole = (cell, family) => cell.ran === family.tasks.length;
 function matrixCell(cell, family) {
   if (!cell) return make("td", {}, make("span", {class: "unit", "aria-label": "not run"}, ""));
-  const note = cell.state === "reference" ? "reference" : cell.state === "one seed" ? "one seed" : cell.ran < family.tasks.length ? `${cell.ran} of ${family.tasks.length}` : "";
+  const state = ["reference", "one seed"].includes(cell.state) ? cell.state : "", part = isWhole(cell, family) ? "" : `${cell.ran} of ${family.tasks.length}`;
+  const note = [state, part].filter(Boolean).join(", ");
   const span = cell.rank !== null && cell.low !== null ? `${cell.low.toFixed(2)} to ${cell.high.toFixed(2)}` : "";
-  return make("td", {class: cell.group ? `g${Math.min(4, cell.group)}` : "", title: cell.why.join("; ")}, make(cell.best ? "b" : "span", {}, cell.text), ...(cell.rank === null ? [] : [" ", make("span", {class: "rank", role: "img", "aria-label": `rank ${cell.open}`}, cell.open)]),
-    make("small", {}, span || (note ? `${note}, unranked`.replace("reference, unranked", "reference") : "")), make("small", {}, cell.cost));
+  return make("td", {class: cell.group ? `g${cell.group}` : "", title: cell.why.join("; ")}, make(cell.best ? "b" : "span", {}, cell.text), ...(cell.rank === null ? [] : [" ", make("span", {class: "rank", role: "img", "aria-label": `rank ${cell.open}`}, cell.open)]),
+    make("small", {}, span || (note ? state === "reference" ? note : `${note}, unranked` : "")), make("small", {}, cell.cost));
 }
-function matrix(found, shown) {
-  const state = `matrix ${found.preset}`, position = name => found.families.findIndex(f => f.name === name);
-  const head = make("tr", {}, sortable("method", "method", state, "by name", true), ...found.families.filter(f => !chosen.family || f.name === chosen.family).map(f =>
+function matrix(found, families, methods) {
+  const state = `matrix ${found.preset}`, position = name => found.families.findIndex(f => f.name === name), own = m => families.map(f => m.cells[position(f.name)]);
+  const head = make("tr", {}, sortable("method", "method", state, "by name", true), ...families.map(f =>
     sortable(f.name, f.name, state, `${f.tasks.join(", ")}${f.official.length ? `; official data: ${f.official.join(", ")}` : ""}`, false)));
-  [...head.children].slice(1).forEach(cell => cell.append(make("small", {}, plural(found.families[position(cell.textContent)].tasks.length, "task"))));
-  const families = found.families.filter(f => !chosen.family || f.name === chosen.family);
-  const rows = ordered(found.methods.filter(shown), state, (m, key) => key === "method" ? m.method : m.cells[position(key)]?.mean);
-  const line = m => make("tr", {class: m.cells.some(c => c && c.rank !== null) ? "" : "unranked"}, make("th", {scope: "row"}, make("a", {href: hash({method: m.method})}, m.method), m.origin && found.methods.some(o => o !== m && o.method === m.method) ? make("small", {}, ` ${m.origin}`) : ""), ...families.map(f => matrixCell(m.cells[position(f.name)], f)));
-  const kinds = [m => m.cells.some(c => c && c.rank !== null), m => !m.cells.some(c => c && c.rank !== null) && m.cells.some(c => c && c.state !== "reference"), m => m.cells.every(c => !c || c.state === "reference")];
-  const bodies = kinds.map((kind, i) => make("tbody", {class: i ? "aside" : ""}, ...rows.filter(kind).map(line))).filter(body => body.children.length);
+  [...head.children].slice(1).forEach((cell, i) => cell.append(make("small", {}, plural(families[i].tasks.length, "task"))));
+  // A mean over a part of a family's tasks is no match for one over all: those stand last.
+  const value = (m, key) => { const cell = m.cells[position(key)]; return key === "method" ? m.method : cell && isWhole(cell, found.families[position(key)]) ? cell.mean : null; };
+  if (chosen.family && !sorts.has(state)) methods = [...methods].sort((a, b) => (own(a)[0].rank ?? Infinity) - (own(b)[0].rank ?? Infinity) || own(b)[0].mean - own(a)[0].mean);
+  const rows = ordered(methods, state, value), ranked = m => own(m).some(c => c && c.rank !== null), aside = m => own(m).every(c => !c || c.state === "reference");
+  const line = m => make("tr", {class: ranked(m) ? "" : "unranked"}, make("th", {scope: "row"}, make("a", {href: hash({method: m.method})}, m.method), m.origin && found.methods.some(o => o !== m && o.method === m.method) ? make("small", {}, ` ${m.origin}`) : ""), ...own(m).map((cell, i) => matrixCell(cell, families[i])));
+  const bodies = [ranked, m => !ranked(m) && !aside(m), aside].map((kind, i) => make("tbody", {class: i ? "aside" : ""}, ...rows.filter(kind).map(line))).filter(body => body.children.length);
   return make("div", {class: "scroll card matrix", tabindex: "0", role: "region", "aria-label": "methods by families"}, make("table", {}, make("caption", {}, `Share attained of what real data attain, its 95 % interval, training FLOPs; one colour is not told apart. Preset ${found.preset}.`), make("thead", {}, head), ...bodies));
 }
 function overview(shownMethod) {
-  const found = contest(), node = $("overview");
-  if (!found) return node.replaceChildren();
-  const shown = m => shownMethod(m.method), family = found.families.find(f => f.name === chosen.family) || found.families.map((f, i) => [f, found.methods.filter(m => m.cells[i] && m.cells[i].flops).length]).sort((a, b) => b[1] - a[1])[0]?.[0];
-  const index = found.families.indexOf(family), points = family ? found.methods.filter(shown).filter(m => m.cells[index] && m.cells[index].flops > 0).map(m => ({method: m.method, whole: m.cells[index].ran === family.tasks.length, ...m.cells[index]})) : [];
+  const found = contest(), node = $("overview"), families = found ? found.families.filter(f => !chosen.family || f.name === chosen.family) : [];
+  const methods = found ? found.methods.filter(m => shownMethod(m.method) && families.some(f => m.cells[found.families.indexOf(f)])) : [];
+  if (!methods.length) return node.replaceChildren();
+  const costly = f => methods.filter(m => m.cells[found.families.indexOf(f)]?.flops > 0), family = [...families].sort((a, b) => costly(b).length - costly(a).length)[0];
+  const points = costly(family).map(m => m.cells[found.families.indexOf(family)]).map((cell, i) => ({method: costly(family)[i].method, whole: isWhole(cell, family), ...cell}));
   const side = make("div", {class: "card"}, found.findings.length && !words().length ? make("ol", {class: "findings", "aria-label": "what we found"}, ...found.findings.map(text => make("li", {}, text))) : "");
   if (points.length) {
     const choose = make("select", {"aria-label": "family of the chart", id: "chart-family"}, ...found.families.map(f => new Option(f.name, f.name, false, f === family)));
     choose.addEventListener("change", () => { chosen.family = choose.value; filters(); show(); });
     side.append(make("p", {class: "note"}, "Quality against training cost: ", choose), paretoChart(family.name, points));
   }
-  const methods = found.methods.filter(shown), left = found.aside.map(([task, why]) => `${task}: ${why}`).join("; ");
-  node.replaceChildren(make("h2", {}, `Which method for which unseen combination? ${found.preset} preset`), make("div", {class: "first"}, make("div", {}, methods.length ? matrix(found, shown) : make("p", {class: "note"}, "No method of this preset matches."), left ? make("p", {class: "note"}, `Not counted: ${left}.`) : ""), make("div", {class: "side"}, side)));
+  const left = found.aside.map(([task, why]) => `${task}: ${why}`).join("; ");
+  node.replaceChildren(make("h2", {}, `Which method for which unseen combination? ${found.preset} preset`), make("div", {class: "first"}, make("div", {}, matrix(found, families, methods), left ? make("p", {class: "note"}, `Not counted: ${left}.`) : ""), make("div", {class: "side"}, side)));
 }
 
 function coverage(shownMethod, fits) {
@@ -150,7 +154,7 @@ function seedsCell(row) {
 }
 function bodyRow(board, row, columns, axis, folds) {
   const key = `${board.id} ${row.method}`, primary = board.columns.findIndex(c => c.primary), tr = make("tr", {class: row.kind === "ablation" ? "fold" : ""}, rowHead(board, row, folds, key));
-  tr.append(make("td", {class: row.group ? `g${Math.min(4, row.group)}` : ""}, row.rank ?? "", row.rank !== null && row.range !== String(row.rank) ? make("small", {}, row.range) : ""));
+  tr.append(make("td", {class: row.group ? `g${row.group}` : ""}, row.rank ?? "", row.rank !== null && row.range !== String(row.rank) ? make("small", {}, row.range) : ""));
   if (!row.seeds) { tr.append(make("td", {class: "broken", colspan: columns.length + 2}, ...row.failures.map(text => make("div", {}, make("bdi", {}, text))))); return tr; }
   const cell = row.cells[primary], drawn = axis && cell && cell.length > 1;
   const [first, rest] = leading(columns);
@@ -167,7 +171,7 @@ function paperRow(paper, columns) {
 function table(board, rows) {
   const {all, shown: columns} = columnsOf(board), state = `board ${board.id}`, primary = board.columns.findIndex(c => c.primary), axis = forestAxis(rows.filter(r => r.kind !== "reference" || !rows.some(o => o.kind === "run")), primary) || forestAxis(rows, primary);
   const arrow = c => ({higher: " ↑", lower: " ↓"})[c.direction] || "", head = make("tr", {}, sortable("method", "method", state, "by name", true), sortable("rank", "rank", state, "rank, and the ranks left open", true),
-    ...leading(columns).flatMap((part, i) => [...(i ? [make("th", {scope: "col", class: "forest"}, "95 % interval")] : []), ...part.map(c => sortable(c.key, `${c.title}${arrow(c)}${c.primary ? " ★" : ""}`, state, [c.key.replaceAll("_", " "), c.direction && `${c.direction} is better`, c.unit, c.primary && "the board ranks by it", c.hint].filter(Boolean).join("; "), Boolean(c.up)))]), sortable("seeds", "seeds", state, "successful runs", false));
+    ...leading(columns).flatMap((part, i) => [...(i ? [make("th", {scope: "col", class: "forest", title: "an arrow: it goes on beyond this axis"}, "95 % interval")] : []), ...part.map(c => sortable(c.key, `${c.title}${arrow(c)}${c.primary ? " ★" : ""}`, state, [c.key.replaceAll("_", " "), c.direction && `${c.direction} is better`, c.unit, c.primary && "the board ranks by it", c.hint].filter(Boolean).join("; "), Boolean(c.up)))]), sortable("seeds", "seeds", state, "successful runs", false));
   const value = (row, key) => valueOf(row, key, all), running = rows.filter(r => r.kind === "run"), ablations = rows.filter(r => r.kind === "ablation"), references = rows.filter(r => r.kind === "reference");
   const lines = [], folded = method => ablations.filter(r => r.method === method), heads = ordered([...running, ...ablations.filter(r => !running.some(o => o.method === r.method))], state, value);
   for (const row of heads) {
@@ -214,10 +218,17 @@ function panel(key, summary, body, open) {
   node.addEventListener("toggle", () => { if (node.open) { opened.add(key); closed.delete(key); if (node.children.length < 2) node.append(body()); } else { opened.delete(key); closed.add(key); } });
   return node;
 }
+// What the head of a task's panel says: where the chosen method stands, or which is best, whatever else is filtered.
+function standing(board) {
+  const scored = row => `${row.method} ${row.cells[board.columns.findIndex(c => c.primary)]?.[1] ?? ""}`.trim();
+  const own = chosen.method && board.rows.find(row => row.method === chosen.method && row.kind !== "ablation"), first = board.rows.filter(row => row.group === 1);
+  if (own && own.seeds) return `${scored(own)}, ${own.rank !== null ? `rank ${own.range}` : own.kind === "reference" ? "reference" : "unranked"}`;
+  if (first.length) return `${scored(first[0])}${first.length > 1 ? `, ${first.length - 1} not told apart from it` : ""}`;
+  return board.ranks === false ? "does not rank at this preset" : "unranked";
+}
 function taskPanels(matches) {
   const found = matches.map(([board, rows]) => {
-    const first = rows.filter(r => r.group === 1).map(r => r.method), cell = first.length && rows[0].cells[board.columns.findIndex(c => c.primary)], lead = first.length ? `${first[0]} ${cell[1]}${first.length > 1 ? `, ${first.length - 1} not told apart from it` : ""}` : board.ranks === false ? "does not rank at this preset" : "unranked";
-    return panel(`task ${board.id}`, [make("b", {}, board.title), make("span", {}, `${board.protocol}, ${board.source} data`), make("span", {}, lead), make("span", {}, plural(new Set(rows.map(r => r.method)).size, "method"))], () => taskBody(board, rows), Boolean(chosen.task) || matches.length === 1);
+    return panel(`task ${board.id}`, [make("b", {}, board.title), make("span", {}, `${board.protocol}, ${board.source} data`), make("span", {}, standing(board)), make("span", {}, plural(new Set(rows.map(r => r.method)).size, "method"))], () => taskBody(board, rows), Boolean(chosen.task) || matches.length === 1);
   });
   // Boards of other presets and settings stand below those of the page's preset, unless someone asks for them.
   const own = matches.map(([board]) => board.preset === contest()?.preset && board.protocol === board.preset), all = chosen.preset || chosen.task || words().length || !own.includes(true);
@@ -228,7 +239,7 @@ function methodBody(method) {
   const own = boards.map(b => [b, b.rows.find(r => r.method === method.method && r.kind !== "ablation") || b.rows.find(r => r.method === method.method)]).filter(([, row]) => row), papers = method.papers;
   const standings = contests.flatMap(c => { const m = c.methods.find(o => o.method === method.method); return m ? c.families.map((f, i) => m.cells[i] && `${c.preset}, ${f.name}: ${m.cells[i].words}${m.cells[i].open ? `, rank ${m.cells[i].open}` : `, ${m.cells[i].state}`}`).filter(Boolean) : []; });
   const lines = own.map(([board, row]) => { const primary = board.columns.findIndex(c => c.primary), cell = row.cells[primary], ours = cell && cell.length > 1 ? cell[1] : row.seeds ? "n/a" : row.failures.join("; "), theirs = papers.filter(p => p.task === board.task && primary >= 0 && p.score === board.columns[primary].key);
-    return make("tr", {}, make("th", {scope: "row"}, make("a", {href: hash({task: board.task})}, board.title), make("span", {class: "sub"}, `${board.protocol}, ${board.source} data`)), make("td", {}, row.range || (row.kind === "reference" ? "reference" : "")), make("td", {}, ours, make("small", {}, row.span || "")), make("td", {}, ...theirs.map(p => make("span", {title: p.paper}, p.text, make("small", {}, p.paper)))), make("td", {}, row.timing && row.timing.trainFlops[1] || "?")); });
+    return make("tr", {}, make("th", {scope: "row"}, make("a", {href: hash({task: board.task})}, board.title), make("span", {class: "sub"}, `${board.protocol}, ${board.source} data${row.kind === "ablation" && row.variant ? `; ${row.variant}` : ""}`)), make("td", {}, row.range || (row.kind === "reference" ? "reference" : "")), make("td", {}, ours, make("small", {}, row.span || "")), make("td", {}, ...theirs.map(p => make("span", {title: p.paper}, p.text, make("small", {}, p.paper)))), make("td", {}, row.timing && row.timing.trainFlops[1] || "?")); });
   const shown = boards.flatMap(board => picturesOf(board).filter(p => p.method === method.method));
   return make("div", {class: "body"}, method.address ? make("p", {class: "lead"}, make("a", {href: method.address}, "source code")) : "", standings.length ? make("p", {class: "lead"}, standings.join("; "), ".") : "",
     make("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `scores of ${method.method}`}, make("table", {}, make("caption", {}, `${method.method} on every task: primary score with its 95 % interval; the paper’s figure is of official data and its own protocol.`), make("thead", {}, make("tr", {}, ...["task", "rank", "ours", "paper", "training FLOPs"].map(t => make("th", {scope: "col"}, t)))), make("tbody", {}, ...lines))), shown.length ? make("h3", {}, "Samples") : "", shown.length ? grids(shown) : "");
@@ -239,15 +250,17 @@ function methodPanels(methods) {
 }
 
 function show() {
-  const all = words(), hits = new Set(data.methods.filter(m => has(m.method, all)).map(m => m.method));
-  const byMethod = name => (!chosen.method || name === chosen.method) && (!all.length || !hits.size || hits.has(name));
+  const all = words(), hits = text => new Set(data.methods.filter(m => has(text(m), all)).map(m => m.method)), named = hits(m => m.method), told = hits(m => `${m.method} ${m.summary}`);
   const fits = b => ["preset", "family", "source", "task"].every(key => !chosen[key] || b[key] === chosen[key]);
   const matches = boards.filter(fits).map(b => {
     const rows = b.rows.filter(r => !chosen.method || r.method === chosen.method);
     if (!all.length || has(`${b.title} ${b.protocol} ${b.source} ${b.family} ${b.facts ? b.facts.summary : ""}`, all)) return [b, rows];
     return [b, rows.filter(r => has(`${label(r)} ${b.title}`, all))];
   }).filter(([, rows]) => rows.length);
-  const methods = data.methods.filter(m => (!chosen.method || m.method === chosen.method) && (!all.length || has(`${m.method} ${m.summary}`, all)) && (chosen.method || all.length || matches.some(([, rows]) => rows.some(r => r.method === m.method))));
+  const inRows = new Set(matches.flatMap(([, rows]) => rows.map(r => r.method)));
+  // Words find methods by name, else by what they do, else those of the rows that are found.
+  const byMethod = name => (!chosen.method || name === chosen.method) && (!all.length || [named, told, inRows].find(found => found.size)?.has(name));
+  const methods = data.methods.filter(m => chosen.method ? byMethod(m.method) : (all.length && told.size ? told : inRows).has(m.method));
   if (chosen.task) $("overview").replaceChildren(); else overview(byMethod);
   coverage(name => byMethod(name.split(" (")[0]), fits);
   taskPanels(matches);
@@ -257,11 +270,13 @@ function show() {
   if (location.hash !== hash(chosen) && !(location.hash === "" && hash(chosen) === "#")) history.replaceState(null, "", hash(chosen) === "#" ? location.pathname + location.search : hash(chosen));
 }
 function fromAddress() {
-  if (/^#(tasks|methods|how)$/.test(location.hash)) return;
+  const anchor = /^#(tasks|methods|how)$/.exec(location.hash)?.[1];
+  if (anchor && $("filters").children.length) return;
   chosen = {...EMPTY};
   for (const [key, value] of new URLSearchParams(location.hash.slice(1))) if (key in chosen) chosen[key] = value;
   filters();
   show();
+  if (anchor) $(anchor).scrollIntoView();
 }
 addEventListener("hashchange", () => { fromAddress(); if (chosen.method && !chosen.task) $("methods").scrollIntoView(); else if (chosen.task) $("tasks").scrollIntoView(); });
 $("zoom").addEventListener("click", () => $("zoom").close());

@@ -27,7 +27,7 @@ function paretoChart(family, points) {
   const steps = right - left < 1.5 ? [1, 2, 5] : [1], ticks = [];
   for (let e = Math.floor(left); e <= right; e++) ticks.push(...steps.map(m => m * 10 ** e).filter(v => Math.log10(v) >= left && Math.log10(v) <= right));
   for (const v of ticks) svg.append(draw("line", {x1: X(v), x2: X(v), y1: T, y2: H - B, class: "rule"}), draw("text", {x: X(v), y: H - B + 17, "text-anchor": "middle"}, engineering(v)));
-  svg.append(draw("text", {x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle"}, "training FLOPs, mean over the family’s tasks (log) →"));
+  svg.append(draw("text", {x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle"}, "training FLOPs, mean over the tasks that it ran (log) →"));
   const competing = points.filter(p => p.state !== "reference" && p.whole).sort((a, b) => a.flops - b.flops || b.mean - a.mean);
   let best = -1;
   const front = competing.filter(p => p.mean > best && (best = p.mean, true));
@@ -36,7 +36,7 @@ function paretoChart(family, points) {
   for (const p of [...points].sort((a, b) => (a.state === "reference") - (b.state === "reference") || b.mean - a.mean)) {
     const x = X(p.flops), y = Y(p.mean), aside = p.state === "reference";
     if (p.low !== null && p.low !== undefined) svg.append(draw("line", {x1: x, x2: x, y1: Y(p.low), y2: Y(p.high), class: aside ? "aside" : "mark", "stroke-width": 1.5}));
-    const dot = aside ? draw("rect", {x: x - 4, y: y - 4, width: 8, height: 8, class: "aside", transform: `rotate(45 ${x} ${y})`}) : draw("circle", {cx: x, cy: y, r: 4.5, class: p.whole ? "mark" : "part"});
+    const dot = aside ? draw("rect", {x: x - 4, y: y - 4, width: 8, height: 8, class: "aside", "stroke-dasharray": p.whole ? "none" : "2 2", transform: `rotate(45 ${x} ${y})`}) : draw("circle", {cx: x, cy: y, r: 4.5, class: p.whole ? "mark" : "part"});
     dot.append(draw("title", {}, `${p.method}: ${p.words}, ${p.cost}`));
     svg.append(dot);
     const name = p.method.length > 20 ? `${p.method.slice(0, 19)}…` : p.method, width = name.length * 6.4, end = x + 9 + width > W;
@@ -48,7 +48,7 @@ function paretoChart(family, points) {
     if (at > y + 10) svg.append(draw("line", {x1: x, x2: end ? x - 8 : x + 8, y1: y, y2: at - 4, class: "rule"}));
     svg.append(draw("text", {x: end ? x - 9 : x + 9, y: at, "text-anchor": end ? "end" : "start", class: "name"}, name));
   }
-  const legend = make("ul", {class: "legend"}, make("li", {}, "● ran all tasks"), make("li", {}, "○ ran some"), make("li", {}, "◇ reference"), make("li", {}, "— Pareto front: nothing better for less"), unnamed.length ? make("li", {}, `without room for their names: ${unnamed.join(", ")}`) : null);
+  const legend = make("ul", {class: "legend"}, make("li", {}, "● ran all tasks"), make("li", {}, "○ ran some"), make("li", {}, "◇ reference, dashed: ran some"), make("li", {}, "— Pareto front: nothing better for less"), unnamed.length ? make("li", {}, `without room for their names: ${unnamed.join(", ")}`) : null);
   return make("figure", {class: "plot"}, svg, legend);
 }
 
@@ -84,8 +84,12 @@ function forest(row, cell, axis, words) {
   const svg = draw("svg", {viewBox: `0 0 ${W} ${H}`, width: W, height: H, role: "img", "aria-label": words});
   svg.append(draw("line", {x1: 2, x2: W - 2, y1: H / 2, y2: H / 2, class: "rule"}));
   if (axis.ceiling !== null) svg.append(draw("line", {x1: X(axis.ceiling), x2: X(axis.ceiling), y1: 1, y2: H - 1, class: "ceiling"}));
-  if (row.interval) svg.append(draw("line", {x1: X(Math.max(axis.low, row.interval[0])), x2: X(Math.min(axis.high, row.interval[1])), y1: H / 2, y2: H / 2, class: kind, "stroke-width": 3}));
-  svg.append(draw("circle", {cx: X(cell[0]), cy: H / 2, r: 4.5, class: kind, "stroke-width": 2}));
+  const ends = row.interval || [cell[0], cell[0]], inside = v => Math.min(axis.high, Math.max(axis.low, v));
+  svg.append(draw("line", {x1: X(inside(ends[0])), x2: X(inside(ends[1])), y1: H / 2, y2: H / 2, class: kind, "stroke-width": 3}));
+  if (cell[0] === inside(cell[0])) svg.append(draw("circle", {cx: X(cell[0]), cy: H / 2, r: 4.5, class: kind, "stroke-width": 2}));
+  // An arrow where the interval, or the row with it, goes on beyond the axis.
+  for (const [beyond, tip, base] of [[ends[0] < axis.low || cell[0] < axis.low, 0, 8], [ends[1] > axis.high || cell[0] > axis.high, W, W - 8]])
+    if (beyond) svg.append(draw("polygon", {points: `${tip},${H / 2} ${base},${H / 2 - 5} ${base},${H / 2 + 5}`, class: `${kind} arrow`}));
   return svg;
 }
 function forestAxis(rows, primary) {

@@ -153,6 +153,13 @@ def variants(groups: Iterable[Group]) -> dict[Group, str]:
     return said
 
 
+def changed(settings: str, defaults: str) -> str:
+    """Those of a row's settings that are not the method's defaults; both are JSON."""
+    known = json.loads(defaults)
+    own = [(name, value) for name, value in sorted(json.loads(settings).items()) if value != known.get(name)]
+    return _short(", ".join(_short(f"{name}={_written(value)}") for name, value in own), LONGEST_VARIANT)
+
+
 def _short(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 

@@ -13,7 +13,7 @@ from compbench.board.page_families import default_contest
 from compbench.errors import suggest
 from compbench.store.text import clean
 
-NAME = 24
+NAME, LABEL = 24, 100
 """Characters of a method's name."""
 
 
@@ -93,7 +93,8 @@ def _row(row: BoardRow) -> list[str]:
     value += f" of {number(cell.ceiling)}" if cell and cell.ceiling is not None else ""
     flops = row.timing.train_flops if row.timing else None
     seeds = f"{len(row.seeds)}/{sum(row.statuses.values())}"
-    name = _marked(clean(row.label)[: 2 * NAME], row.beyond)
+    label = clean(row.label)
+    name = _marked(label if len(label) <= LABEL else f"{label[: LABEL - 1]}…", row.beyond)
     return [rank, name, value, span, f"{count(flops)}FLOP" if flops else "?", seeds]
 
 

@@ -206,6 +206,12 @@ def test_what_a_method_ran_most_is_not_taken_for_its_default_where_that_is_known
     assert {row.method: row.kind for row in rows(made)} == {"cfg": "run", "mono": "run"}
 
 
+def test_an_ablation_that_stands_alone_says_what_it_changes() -> None:
+    made = [*seeds("cfg", 0.5, 0.6, settings={"w": 1.5}), *seeds("cfg", 0.7, task="gmm-id", settings={"w": 3.0})]
+    found = {row.section.task: (row.label, row.kind) for row in rows(made, method_defaults={("cfg", ""): (1, {"w": 1.5})})}
+    assert found == {"shapes3d-heavy": ("cfg", "run"), "gmm-id": ("cfg (w=3.0)", "ablation")}
+
+
 def test_an_older_version_may_have_had_another_default_that_all_its_runs_agree_on() -> None:
     made = [*seeds("fkc", 0.5, 0.6, settings={"w": 1.0, "k": 16})]
     made += [*seeds("fkc", 0.7, 0.8, settings={"w": 1.0, "k": 4}), *seeds("fkc", 0.7, task="gmm-id", settings={"w": 1.0, "k": 4})]

@@ -233,6 +233,50 @@ def test_the_address_is_the_state_also_when_it_changes(page: Browser) -> None:
     assert page.run("return document.getElementById('filter-task').value") == "shapes3d-light"
 
 
+def test_an_anchor_in_the_address_opens_the_whole_page(site: Path, chromium: Browser) -> None:
+    chromium.open(Path("/dev/null"))
+    chromium.open(site, "#tasks")
+    assert names(chromium, ".matrix")[0] == "factored"
+    assert len(texts(chromium, "#tasks summary b")) == 3
+
+
+def test_the_head_of_a_task_says_where_the_chosen_method_stands_and_else_which_is_best(page: Browser) -> None:
+    heads = "#tasks summary span:nth-of-type(2)"
+    search(page, "mono")
+    assert texts(page, heads) == ["factored 0.810"] * 3
+    search(page, "")
+    choose(page, "method", "mono")
+    assert texts(page, heads) == ["mono 0.610, rank 2"] * 3
+
+
+def test_a_family_or_preset_without_a_matrix_has_no_first_screen(page: Browser) -> None:
+    page.run("chosen = {...EMPTY, family: 'bumps'}; overview(() => true)")
+    assert texts(page, "#overview *") == []
+    page.run("chosen = {...EMPTY, preset: 'paper'}; overview(() => true)")
+    assert texts(page, "#overview *") == []
+
+
+def test_words_for_a_task_leave_the_methods_of_its_rows(page: Browser) -> None:
+    search(page, "shapes3d-medium")
+    assert "part" not in names(page, ".matrix")
+    assert texts(page, "#count") == ["1 board, 4 methods"]
+
+
+def test_a_reference_that_ran_a_part_of_a_family_says_so(page: Browser) -> None:
+    cell = "{state: 'reference', ran: 1, why: [], text: '1.00', rank: null, low: null, cost: ''}"
+    assert page.run(f"return matrixCell({cell}, {{tasks: ['one', 'two']}}).textContent") == "1.00reference, 1 of 2"
+
+
+def test_an_interval_beyond_the_axis_ends_in_an_arrow_and_so_does_a_row(page: Browser) -> None:
+    drawn = (
+        "const svg = forest({kind: 'run', interval: arguments[0]}, [arguments[1]], {low: 0, high: 1, ceiling: null}, '');"
+        "return [svg.querySelectorAll('polygon').length, svg.querySelectorAll('circle').length]"
+    )
+    assert page.run(drawn, [0.2, 0.8], 0.5) == [0, 1]
+    assert page.run(drawn, [-2, 3], 0.5) == [2, 1]
+    assert page.run(drawn, None, 4) == [1, 0]
+
+
 def test_names_of_a_crowded_cost_chart_stay_apart_and_within_it(page: Browser) -> None:
     crowd = (
         "const points = [...Array(24)].map((_, k) => ({method: `method-${k}`, mean: .4 + k / 500, low: null, flops: 1e9,"
@@ -283,7 +327,7 @@ const light = name => {
 const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + .05) / (y + .05); };
 const inks = ['--ink', '--soft', '--accent', '--bad', '--warm'], grounds = ['--page', '--card', '--raised'];
 const pairs = inks.flatMap(ink => grounds.map(ground => [ink, ground, ratio(ink, ground)]));
-return [...pairs, ...['--g1', '--g2', '--g3', '--g4'].map(ground => ['--ink', ground, ratio('--ink', ground)])];
+return [...pairs, ...['--g1', '--g2', '--g3', '--g4', '--g5', '--g6'].map(ground => ['--ink', ground, ratio('--ink', ground)])];
 """
 
 
