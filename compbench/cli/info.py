@@ -19,6 +19,7 @@ from compbench.files import Json
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from compbench.board.aggregate import BoardRow
     from compbench.cli.loaded_method import OfMethod
     from compbench.interfaces import Method, Metric, Task
     from compbench.registry import Entry, Kind, LoadResult, Registry
@@ -49,6 +50,7 @@ def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_js
 
     registry = Registry(plugins)
     if name in registry.names("methods"):
+        _under(overrides, None, name, "methods")
         show_facts(method_facts(name, registry, plugins), as_json=as_json)
         return
     facts_of: dict[Kind, Callable[[Any, Entry], dict[str, Json]]] = {
@@ -160,7 +162,7 @@ def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) ->
         "runs on": own.runs_on,
         "can extend": "yes" if own.can_extend else "no: retrained from scratch on extension tasks",
     }
-    return facts | {f"best on {task}": row for task, row in best_rows(name).items()} | own.settings
+    return facts | {f"best on {task}": row for task, row in best_rows(name, registry).items()} | own.settings
 
 
 def loaded_facts(progress: object, *, name: str, plugins: Sequence[str]) -> Iterator[OfMethod]:
@@ -272,29 +274,33 @@ def records_folder() -> Path:
     return published if published.is_dir() else home_of_user().records
 
 
-def best_rows(method: str) -> dict[str, str]:
-    """By task, the best mean of a method's primary score at the longest preset, over the seeds of one set of settings."""
-    from statistics import fmean
+def best_rows(method: str, registry: Registry) -> dict[str, str]:
+    """By task, the mean of a method's primary score at the longest preset, as the board counts its seeds.
 
+    A row at the method's default settings comes first; another names what it changes.
+    """
+    from compbench.board.aggregate import aggregate
+    from compbench.board.catalogue import catalogue
+    from compbench.board.method_defaults import default_settings_of, version_of
     from compbench.context import PRESETS
     from compbench.store.records import Store, read_records
 
-    names = [path for path in Store(records_folder()).paths() if path.name.split(".")[1:2] == [method]]
-    rows: dict[tuple[str, str], dict[str, dict[int, Any]]] = {}
-    for record in read_records(names)[0]:
-        score = next((score for score in record.scores if score.primary and score.value is not None), None)
-        if record.status == "ok" and score and not record.spec.budget_changed:
-            settings = json.dumps([record.spec.settings, record.spec.task_settings, record.spec.source], sort_keys=True)
-            place = rows.setdefault((record.spec.task, record.spec.preset), {})
-            place.setdefault(settings, {})[record.spec.seed] = score
+    records = read_records([path for path in Store(records_folder()).paths() if path.name.split(".")[1:2] == [method]])[0]
+    entry = registry.entry("methods", method)
+    defaults = {(method, entry.distribution): (version_of(entry), default_settings_of(entry))}
+    tasks = catalogue({record.spec.task for record in records}, registry)
+    board = aggregate(records, catalogue=tasks, method_defaults=defaults)
+    own = [row for row in board.rows if row.primary in row.scores and not row.section.changed]
+
+    def place(row: BoardRow) -> tuple[object, ...]:
+        return row.kind != "ablation", PRESETS.index(row.section.preset), min(len(row.seeds), ENOUGH_SEEDS)
+
     best = {}
-    for (task, preset), found in sorted(rows.items(), key=lambda item: (item[0][0], PRESETS.index(item[0][1]))):
-        sign = 1 if next(iter(next(iter(found.values())).values())).direction == "higher" else -1
-        seeds = max(
-            found.values(), key=lambda own: (min(len(own), ENOUGH_SEEDS), sign * fmean(one.value for one in own.values()))
-        )
-        name, mean = next(iter(seeds.values())).name, fmean(one.value for one in seeds.values())
-        best[task] = f"{name} {mean:.4g} ({preset}, {len(seeds)} seed{'' if len(seeds) == 1 else 's'})"
+    for task in sorted({row.section.task for row in own}):
+        row = max((row for row in own if row.section.task == task), key=place)
+        seeds = f"{len(row.seeds)} seed{'' if len(row.seeds) == 1 else 's'}"
+        said = ", ".join([row.section.preset, seeds, *([row.variant] if row.kind == "ablation" and row.variant else [])])
+        best[task] = f"{row.primary} {row.scores[row.primary].mean:.4g} ({said})"
     return best
 
 

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.sample_records import record
+from support.sample_records import record, score
 
 from compbench.cli.info import best_rows
 from compbench.cli.main import main
+from compbench.registry import Registry
+from compbench.schemas import Plugin
 from compbench.store.records import Store
 
 
@@ -49,9 +51,24 @@ def test_a_method_names_its_best_row_from_the_records(info, tmp_path: Path) -> N
     for seed in range(3):
         store.write(record(seed=seed))
     spec, score = record().spec, next(score for score in record().scores if score.primary)
-    row = best_rows(spec.method)[spec.task]
+    row = best_rows(spec.method, Registry())[spec.task]
     assert row.startswith(f"{score.name} ")
     assert f"({spec.preset}, 3 seeds)" in row
+
+
+def test_the_row_of_a_method_is_that_of_the_board(info, tmp_path: Path) -> None:
+    store, gpu = Store(tmp_path / "records"), "NVIDIA H200"
+    ours = {"method": "mono", "more": {"plugin": Plugin(distribution="compbench-methods")}}
+    for seed in range(3):
+        store.write(record(score(value=0.5), seed=seed, device_class=gpu, **ours))
+        store.write(record(score(value=0.9), seed=seed, settings={"head_width": 2.0}, **ours))
+    store.write(record(score(value=0.8), seed=0, **ours))  # one seed ran elsewhere too: the device of most seeds counts
+    assert best_rows("mono", Registry()) == {"shapes3d-heavy": "heldout_accuracy 0.5 (quick, 3 seeds)"}
+
+
+def test_set_is_refused_beside_a_method(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["info", "mono", "--set", "head_width=2"], env={"COMPBENCH_HOME": str(tmp_path)})
+    assert (done.exit_code, "of a task only" in done.output) == (2, True)
 
 
 def test_budgets_are_a_table_of_what_differs(info) -> None:
