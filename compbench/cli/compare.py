@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from compbench.cli.options import home_of_user
-from compbench.errors import CompbenchError
+from compbench.errors import CompbenchError, suggest
 from compbench.files import Json
 
 if TYPE_CHECKING:
@@ -52,8 +52,14 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
         raise CompbenchError(f"there are no records in {folder}; `compbench run` writes some.")
     material, _ = site.read(folder, folder)
     store = Store(folder)
-    if {a, b} <= {record.spec.method for record in material.records}:
-        found = compare_methods(*_chosen(material, task, preset), a, b, material.profiles)
+    methods = {record.spec.method for record in material.records}
+    if a == b:
+        raise CompbenchError(f"'{a}' is compared with itself; name two methods or two records.")
+    for name, other in ((a, b), (b, a)):
+        if other in methods and name not in methods:
+            raise suggest("method with records", name, sorted(methods))
+    if a in methods:
+        found = compare_methods(*_chosen(material, task, preset, (a, b)), a, b, material.profiles)
     else:
         first, second = (_record(store, text) for text in (a, b))
         found = [compare_records(first, second, material.profiles)]
@@ -75,8 +81,8 @@ def _record(store: Store, text: str) -> Record:
     return read_record(store.find(text))
 
 
-def _chosen(material: Material, task: str, preset: str) -> tuple[Board, list[Record]]:
-    """The board of the records that are asked for, and these."""
+def _chosen(material: Material, task: str, preset: str, methods: tuple[str, str]) -> tuple[Board, list[Record]]:
+    """The board of the records that are asked for, and these.  Raises CompbenchError: one of the methods has none of them."""
     from compbench.board.build import tables
 
     records = [
@@ -84,8 +90,9 @@ def _chosen(material: Material, task: str, preset: str) -> tuple[Board, list[Rec
         for record in material.records
         if fnmatch.fnmatchcase(record.spec.task, task) and preset in ("", record.spec.preset)
     ]
-    if not records:
-        raise CompbenchError(f"no record is of task '{task}'{f' at preset {preset}' if preset else ''}.")
+    for method in methods:
+        if method not in {record.spec.method for record in records}:
+            raise CompbenchError(f"no record of '{method}' is of task '{task}'{f' at preset {preset}' if preset else ''}.")
     return tables(material._replace(records=records))[0], records
 
 

@@ -13,9 +13,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.errors import CompbenchError
+from compbench.errors import CompbenchError, Unwritable
 from compbench.export.table import export
-from compbench.files import write_atomically
+from compbench.files import remove_tree, write_atomically
 from compbench.home import Home
 from compbench.schemas import Record
 from compbench.store.records import Store
@@ -130,13 +130,20 @@ def to_hub(records: Sequence[Record], folder: Path, *, store: Store, home: Home)
         number of models.
 
     Raises:
-        CompbenchError: the folder is there already, or there is no pyarrow.
+        CompbenchError: the folder is there already or cannot be made, or there is no pyarrow.
     """
     if folder.exists():
         raise CompbenchError(f"{folder} is there already: name a new folder.")
     data = folder / "records"
-    data.mkdir(parents=True)
-    export(records, data / "records.parquet")
+    try:
+        data.mkdir(parents=True)
+    except OSError as error:
+        raise Unwritable.of(data, error) from error
+    try:
+        export(records, data / "records.parquet")
+    except CompbenchError:  # a second try is no second folder
+        remove_tree(folder)
+        raise
     write_atomically(data / "README.md", data_card(records).encode())
     models = 0
     for record in records:

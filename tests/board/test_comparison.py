@@ -134,9 +134,12 @@ def test_the_verb_compares_two_records(store) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["mono", "slice-cfg"], "'mono' is a method"),
-        (["mono", "factored", "--task", "gmm-*"], "no record is of task 'gmm-*'"),
-        (["mono", "factored", "--task", "mpi3d-*"], "no method with records named 'factored'"),
+        (["mono", "slice-cfg"], "no method with records named 'slice-cfg'"),
+        (["slice-cfg", "mono"], "no method with records named 'slice-cfg'"),
+        (["slice-cfg", "anchored"], "'slice-cfg' is a method"),
+        (["mono", "mono"], "'mono' is compared with itself"),
+        (["mono", "factored", "--task", "gmm-*"], "no record of 'mono' is of task 'gmm-*'"),
+        (["mono", "factored", "--task", "mpi3d-*"], "no record of 'factored' is of task 'mpi3d-*'"),
         (["nothing", "else"], "no record matching 'nothing'"),
     ],
 )

@@ -106,6 +106,17 @@ def test_the_hubs_folder_has_cards_that_parse_and_weights_of_finished_runs(tmp_p
     assert set(table["record"]) == {one.name for one in made()}
 
 
+def test_a_folder_for_the_hub_that_cannot_be_made_is_one_line_and_none_is_left_half_made(tmp_path: Path, monkeypatch) -> None:
+    home, store = Home(tmp_path / "home"), Store(tmp_path / "records")
+    (tmp_path / "file").touch()
+    with pytest.raises(CompbenchError, match="could not write"):
+        to_hub(made(), tmp_path / "file" / "hub", store=store, home=home)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(CompbenchError, match="pyarrow"):
+        to_hub(made(), tmp_path / "hub", store=store, home=home)
+    assert not (tmp_path / "hub").exists()
+
+
 def test_config_is_flat_and_has_every_setting() -> None:
     flat = config(made()[0])
     assert flat["settings.hidden"] == 64
