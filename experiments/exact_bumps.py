@@ -1,0 +1,135 @@
+"""Which bumps a perfect network puts in place when it is composed around NULL: slices and CoInD, their optimum in closed form.
+
+    python experiments/exact_bumps.py
+
+A bump task has one image d_ij a seen cell, so at a point x_t of the path the best denoised images of x = i alone (a_i), of y = j
+alone (b_j), of nothing (z) and of both (v_ij) are those that minimise
+
+    sum_ij W_ij ( p_full |v_ij - d_ij|^2 + p_x |a_i - d_ij|^2 + p_y |b_j - d_ij|^2 + p_null |z - d_ij|^2
+                  + lambda |a_i + b_j - z - v_ij|^2 ),    W_ij = p(cell ij | x_t)
+
+with p(m) as `slice-cfg` and `coind` mask conditions.  With v_ij solved for, the last line weighs |a_i + b_j - z - d_ij|^2 by
+kappa = p_full lambda / (p_full + lambda): 2 N + 1 linear equations a point.  lambda 0 is slices, whose optimum no mask changes.
+Samples follow a_i + b_j - z by the task's Euler steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from compbench.data.bumps import as_upright, bumps
+from compbench.flow.independence import Masking
+from compbench.flow.path import LinearPath, denoised_to_velocity
+from compbench.flow.solver import euler
+from compbench.metrics.localisation import localise, shaped
+from compbench.tasks.bump import SQUARES, Settings, images, make_task
+
+MASKING = Masking(full=0.7, marginal=0.2, unconditional=0.1)
+WEIGHTS = (0.0, 1.0, 100.0)
+"""lambda; `coind` has 1."""
+NUM_SEEDS = 3
+
+
+class Optimum(NamedTuple):
+    """The best denoised images at B points: of each x alone, of each y alone, (B, N, D), and of nothing, (B, D)."""
+
+    x: Tensor
+    y: Tensor
+    nothing: Tensor
+
+    def composed(self, cells: Tensor) -> Tensor:
+        """a_i + b_j - z of one cell a point: (B, 2) -> (B, D)."""
+        rows = torch.arange(len(cells))
+        return self.x[rows, cells[:, 0]] + self.y[rows, cells[:, 1]] - self.nothing
+
+
+def log_posterior(x_t: Tensor, t: float, table: Tensor, seen: Tensor) -> Tensor:
+    """log W_ij up to a constant, -inf at cells without data: points (B, D), images (N, N, D), seen (N, N) -> (B, N, N)."""
+    distances = torch.cdist(x_t, t * table.flatten(0, 1)).square().unflatten(1, seen.shape)
+    return (-distances / (2 * (1 - t) ** 2)).masked_fill(~seen, -torch.inf)
+
+
+def optimum(log_weights: Tensor, table: Tensor, masking: Masking, independence: float) -> Optimum:
+    """The minimum of the loss above; each equation is divided by the weight of its own value, however small.
+
+    Args:
+        log_weights: log W, (B, N, N).
+        table: d_ij, (N, N, D); where W_ij is 0 its value is of no matter.
+        masking: p(m).
+        independence: lambda.
+    """
+    size = len(table)
+    along_y, along_x = log_weights.softmax(2), log_weights.softmax(1)  # p(j | i), p(i | j)
+    both = log_weights.flatten(1).softmax(1).unflatten(1, (size, size))
+    means = torch.cat(
+        [
+            torch.einsum("bij,ijd->bid", along_y, table),
+            torch.einsum("bij,ijd->bjd", along_x, table),
+            torch.einsum("bij,ijd->bd", both, table)[:, None],
+        ],
+        dim=1,
+    )  # (B, 2N + 1, D)
+    kappa = masking.full * independence / (masking.full + independence)
+    alone, nothing = masking.marginal / 2, masking.unconditional
+    matrix = torch.diag(torch.tensor([alone + kappa] * 2 * size + [nothing + kappa], dtype=table.dtype)).repeat(len(both), 1, 1)
+    matrix[:, :size, size:-1] = kappa * along_y
+    matrix[:, size:-1, :size] = kappa * along_x.mT
+    matrix[:, :-1, -1] = -kappa
+    matrix[:, -1, :-1] = -kappa * torch.cat([both.sum(2), both.sum(1)], dim=1)
+    sides = torch.tensor([alone + kappa] * 2 * size + [nothing - kappa], dtype=table.dtype)
+    solved = torch.linalg.solve(matrix, sides[:, None] * means)
+    return Optimum(solved[:, :size], solved[:, size:-1], solved[:, -1])
+
+
+def drawn(settings: Settings, seen: Tensor, independence: float, seed: int, num_steps: int) -> Tensor:
+    """One upright sample of each cell, (N N, N, N), x first."""
+    size, path = settings.size, LinearPath()
+    cells = torch.cartesian_prod(torch.arange(size), torch.arange(size))
+    table = images(cells, settings).double().flatten(1).unflatten(0, (size, size))
+
+    def velocity(x_t: Tensor, t: Tensor) -> Tensor:
+        best = optimum(log_posterior(x_t, t[0].item(), table, seen), table, MASKING, independence)
+        return denoised_to_velocity(path, best.composed(cells), x_t, t)
+
+    noise = torch.randn(len(cells), size * size, generator=Generator().manual_seed(seed), dtype=torch.double)
+    return as_upright(euler(velocity, noise, num_steps=num_steps).float().unflatten(1, (1, size, size)))
+
+
+class Row(NamedTuple):
+    """Shares of images in place and in shape, and of those with x or y right; the median of the brightest pixels."""
+
+    held_out: float
+    seen: float
+    either: float
+    peak: float
+
+
+def row(name: str, independence: float) -> Row:
+    """What samples of a perfect network score on a bump task."""
+    settings = SQUARES[name]
+    task = make_task(name, settings)
+    seen = torch.ones(settings.size, settings.size, dtype=torch.bool)
+    seen[tuple(torch.tensor(task.holdout.cells).T)] = False
+    cells = torch.cartesian_prod(torch.arange(settings.size), torch.arange(settings.size)).repeat(NUM_SEEDS, 1)
+    num_steps = task.budgets["standard"].sample_steps
+    made = torch.cat([drawn(settings, seen, independence, seed, num_steps) for seed in range(NUM_SEEDS)])
+    right = shaped(made, bumps(cells, size=settings.size, sigma=settings.sigma), cells).float()
+    found, known = localise(made, cells), seen.flatten().repeat(NUM_SEEDS)
+    either = (found.x | found.y).float().mean().item()
+    return Row(right[~known].mean().item(), right[known].mean().item(), either, made.flatten(1).amax(1).median().item())
+
+
+def main() -> None:
+    print("| | lambda | held out | seen | x or y right | brightest pixel |\n| --- | --- | --- | --- | --- | --- |")
+    for name in ("bump-center", "bump-corner"):
+        for independence in WEIGHTS:
+            found = row(name, independence)
+            scores = f"{found.held_out:.2f} | {found.seen:.2f} | {found.either:.2f} | {found.peak:.2f}"
+            print(f"| `{name}` | {independence:g} | {scores} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
