@@ -58,7 +58,7 @@ class Budget(BaseModel):
     train_steps: int = Field(gt=0, description="optimiser steps of the fit; of each party where there are silos")
     batch_size: int = Field(gt=0, description="examples in one step")
     width: int = Field(gt=0, description="channels of the backbone's first stage (hidden units of an MLP)")
-    patch: int = Field(1, gt=0, le=8, description="pixel-unshuffle factor in front of the backbone; 1 works on pixels")
+    patch: int = Field(1, gt=0, le=16, description="pixel-unshuffle factor in front of the backbone; 1 works on pixels")
     prediction: Literal["velocity", "denoised"] = Field(
         "velocity", description="what the network's last layer gives: the velocity, or E[x1 given x_t] that it follows from"
     )

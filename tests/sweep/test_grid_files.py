@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from compbench.errors import CompbenchError
+from compbench.identity.resolve import configured
 from compbench.interfaces import PRESETS, Budget
 from compbench.registry import Registry
 from compbench.sweep.grid import Grid, default_preset, grids, read, shipped
@@ -50,6 +51,8 @@ def test_shipped_files_name_what_there_is(name: str, preset: str) -> None:
         for overrides in grid.overrides():
             own = {key: value for key, value in overrides.items() if "." not in key}
             assert all(method.settings(**own) for method in methods)
+            changed = {key: value for key, value in overrides.items() if key.startswith("task.")}
+            assert all(configured(task, changed).budgets for task in tasks)
             for kind, name in (key.split(".") for key in overrides if "." in key):
                 fields = [Budget.model_fields] if kind == "budget" else [type(task.settings).model_fields for task in tasks]
                 assert all(name in known for known in fields)
