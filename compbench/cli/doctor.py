@@ -125,6 +125,8 @@ def _driver(found: dict[str, Json], version: Path = Path("/proc/driver/nvidia/ve
 def _compiler(found: dict[str, Json]) -> Finding:
     if found.get("compiles"):
         return Finding("compiler", "torch.compile works")
+    if "error" in found:
+        return Finding("compiler", "not tried: there is no device to try it on")
     missing = [] if any(map(shutil.which, ("cc", "gcc", "clang"))) else ["a C++ compiler (apt install g++)"]
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
         missing.append("Python's headers (apt install python3-dev)")

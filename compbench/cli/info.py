@@ -87,6 +87,7 @@ def _under(overrides: tuple[str, ...], loaded: Any, name: str, kind: Kind) -> An
 
 def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
     """What `info` says of a task: lattice, holdout and its identifiability, budgets, sources."""
+    from compbench.context import PRESETS
     from compbench.factors import identifiability
     from compbench.home import Home
     from compbench.tasks.coverage import CoverageSettings, rungs
@@ -126,7 +127,7 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
         weights = ", ".join(f"{preset} {weight:g}" for preset, weight in task.guidance_weights.items())
         facts["guidance weight"] = f"{weights}: w of every composed sample on the factors of the holdout, 1 on others"
     facts["ranked by"] = task.primary
-    facts["budgets"] = {preset: budget.model_dump() for preset, budget in task.budgets.items()}
+    facts["budgets"] = {preset: task.budgets[preset].model_dump() for preset in PRESETS if preset in task.budgets}
     source = task.source(Home.of_user().data, "auto")
     facts["data"] = f"{source.kind}: {source.name} ({source.fingerprint})"
     for name, field in type(task.settings).model_fields.items():

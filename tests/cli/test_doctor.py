@@ -50,6 +50,12 @@ def test_each_thing_that_is_missing_comes_with_what_to_do(
     assert advice in findings(tmp_path, **changes)[subject].advice
 
 
+def test_a_compiler_without_a_device_to_try_it_on_is_not_called_broken(tmp_path: Path) -> None:
+    found = doctor.examine(Home(tmp_path), "cuda", try_device=lambda device: {"error": "there is no CUDA device"})
+    compiler = next(finding for finding in found if finding.subject == "compiler")
+    assert (compiler.state[:9], compiler.advice) == ("not tried", "")
+
+
 def test_a_driver_that_does_not_start_is_told_from_a_torch_without_cuda(tmp_path: Path) -> None:
     version = tmp_path / "version"
     version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue Sep  2\nGCC version: 12\n")
