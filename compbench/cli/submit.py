@@ -29,7 +29,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     """Check RECORDS and lay them out for a pull request to leaderboards/.
 
     \b
-    compbench submit shapes3d-heavy.my-method --training-data seen
+    compbench submit shapes3d-heavy.my-method --to leaderboards --training-data seen
 
     RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  Everything is checked before
     anything is written.  Their level is `self-reported` until someone else runs `compbench reproduce`.
@@ -37,7 +37,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     from compbench.identity.meaning import said
     from compbench.registry import Registry
     from compbench.store.records import Store
-    from compbench.store.submit import checked, lay_out, with_other_attempts
+    from compbench.store.submit import gathered, lay_out
 
     if training_data == "external" and not note.strip():
         raise CompbenchError("--training-data external needs --note with the data's name and where it comes from.")
@@ -45,7 +45,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
         raise CompbenchError(f"--note has {len(note)} characters; 300 are the most.")
     store, registry = Store(home_of_user().records), Registry()
     paths = sorted({path for text in records for path in matching(store, text)})
-    submissions = [checked(path, registry) for path in with_other_attempts(paths)]
+    submissions, left_out = gathered(paths, registry)
     laid_out = lay_out(submissions, leaderboards, training_data=training_data, note=" ".join(note.split()))
     for path in laid_out.written:
         click.echo(path)
@@ -54,6 +54,8 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
             click.echo(f"{one.path.stem}: {said(one.differing)}; the board marks older code")
     for path in laid_out.known:
         click.echo(f"there already: {path}")
+    for error in left_out:
+        click.echo(f"left out: {error}")
     board = f"compbench board --records {leaderboards / 'records'} --output {leaderboards / 'site'} --link"
     click.echo(f"next: {board}, commit {leaderboards}, and open a pull request")
 

@@ -57,6 +57,28 @@ def checked(path: Path, registry: Registry) -> Submission:
     return Submission(path, record, files, differing(record, registry))
 
 
+def gathered(paths: Iterable[Path], registry: Registry) -> tuple[list[Submission], list[CompbenchError]]:
+    """All attempts at the runs of some records that may be handed in, and why others of these runs may not.
+
+    An attempt that may not (made before the plugin was committed, say) is left out where another of its run may.
+
+    Raises:
+        CompbenchError: of a run none may.
+    """
+    found: dict[str, list[Submission]] = {}
+    refused: dict[str, list[CompbenchError]] = {}
+    for path in with_other_attempts(paths):
+        run = path.stem.rpartition(".")[0]  # a name ends with the number of its attempt
+        try:
+            found.setdefault(run, []).append(checked(path, registry))
+        except CompbenchError as error:
+            refused.setdefault(run, []).append(error)
+    for run, errors in refused.items():
+        if not found.get(run):
+            raise errors[-1]
+    return [one for own in found.values() for one in own], [error for errors in refused.values() for error in errors]
+
+
 def with_other_attempts(paths: Iterable[Path]) -> list[Path]:
     """The paths, and all other attempts at the same runs beside them that are results: failures are published too."""
     found = set(paths)
@@ -121,11 +143,13 @@ def _check_plugin(record: Record, registry: Registry) -> None:
         raise CompbenchError(f"is of '{name}' from {plugin.distribution}; installed is that of {entry.distribution}.")
     for what, checkout in ((plugin.distribution, record.code.plugin), ("compbench", record.code.compbench)):
         if checkout.clean is False:
-            raise CompbenchError(f"was made by {what} with changes that are not committed: commit them and run it again.")
+            raise CompbenchError(
+                f"was made by {what} with changes that are not committed: commit them and run it again with --force."
+            )
     if record.has_meaning and not record.code.plugin.commit:
         raise CompbenchError(
             f"was made by {plugin.distribution}, whose code is in no git repository, so no one else can get it as it was: "
-            "commit it to one, install it from there with `pip install -e`, and run it again."
+            "commit it to one, install it from there with `pip install -e`, and run it again with --force."
         )
 
 

@@ -13,7 +13,7 @@ from compbench.registry import Registry
 from compbench.run.reproduce import compare, request_of, tolerated
 from compbench.schemas import Checkout, Code, Environment, Plugin, Record
 from compbench.store.records import Store
-from compbench.store.submit import checked, lay_out, with_other_attempts
+from compbench.store.submit import checked, gathered, lay_out, with_other_attempts
 
 REGISTRY = Registry()
 ENTRY = REGISTRY.entry("methods", "mono")
@@ -84,6 +84,16 @@ def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(tmp_p
 def test_what_may_not_be_handed_in_is_refused_with_the_reason(tmp_path: Path, facts: dict, reason: str) -> None:
     with pytest.raises(CompbenchError, match=reason):
         checked(stored(tmp_path, honest(**facts)), REGISTRY)
+
+
+def test_an_attempt_before_the_commit_is_left_out_where_a_later_one_may_go(tmp_path: Path) -> None:
+    first = stored(tmp_path, honest(more={"code": Code(plugin=EDITED)}))
+    with pytest.raises(CompbenchError, match="run it again with --force"):
+        gathered([first], REGISTRY)
+    later = stored(tmp_path, honest(attempt=2))
+    found, left_out = gathered([later], REGISTRY)
+    assert [one.path for one in found] == [later]
+    assert [first.name in str(error) for error in left_out] == [True]
 
 
 def test_a_file_that_is_not_as_it_was_written_is_refused(tmp_path: Path) -> None:
