@@ -194,7 +194,8 @@ def verdicts(found: Sequence[Found]) -> list[str]:
 def counted(said: Sequence[str]) -> str:
     """How many orders there are, and what became of them."""
     settled, against = (sum(verdict.startswith(f"**{word}") for verdict in said) for word in ("holds", "reversed"))
-    return f"of {len(said)} orders with records {settled} hold, {against} are reversed, the rest are open"
+    orders = f"{len(said)} order{'' if len(said) == 1 else 's'}"
+    return f"of {orders} with records {settled} hold, {against} are reversed, the rest are open"
 
 
 def table(found: Sequence[Found], said: Sequence[str]) -> str:
