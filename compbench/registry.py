@@ -227,7 +227,7 @@ def docstring(file: Path) -> str:
 def _docstring(file: Path) -> tuple[str, str]:
     """(docstring, problem) of a source file; the whole file is parsed, so that a syntax error is seen without an import."""
     try:
-        return ast.get_docstring(ast.parse(file.read_text("utf-8"))) or "", ""
+        return ast.get_docstring(ast.parse(file.read_text("utf-8"), file.name)) or "", ""
     except (SyntaxError, ValueError, OSError) as error:
         return "", f"{type(error).__name__}: {error}"
 

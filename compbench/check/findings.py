@@ -27,7 +27,7 @@ class Clause(NamedTuple):
 CLAUSES: dict[str, Clause] = {
     "loads": Clause(
         "the plugin loads and offers a Method under its entry point's name",
-        "run `compbench plugins` and fix what it says",
+        "run `compbench plugins`, with --plugin for a file, and fix what it says",
     ),
     "settings": Clause(
         "every setting has a default, a description and a bound; the class is frozen and forbids unknown names",
