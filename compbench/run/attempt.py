@@ -135,6 +135,7 @@ class Attempt:
             if (finished := self._finished()) is not None:  # by whoever had the lease until now
                 return finished
             self.store.sweep_up(identity)
+            self.store.check_writable()
 
             def alarm() -> None:
                 stop()

@@ -7,6 +7,7 @@ import gc
 import glob
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -154,6 +155,14 @@ class Store:
                     left.unlink(missing_ok=True)
             reserved.unlink(missing_ok=True)
 
+    def check_writable(self) -> None:
+        """Know before a run begins that its record can be kept.  Raises Unwritable."""
+        self._make_folder()
+        try:
+            tempfile.TemporaryFile(dir=self.folder).close()
+        except OSError as error:
+            raise Unwritable.of(self.folder, error) from error
+
     def write(self, record: Record, artifacts: dict[str, bytes] | None = None) -> Path:
         """Write artifacts (suffix -> bytes) first, then the record that names them; its path.  Nothing is ever overwritten.
 
@@ -176,12 +185,20 @@ class Store:
                 return self.write(record, artifacts)
             record = record.model_copy(update={"attempt": self.next_attempt(record.identity)})
 
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise Unwritable(f"could not write {self.folder}: it is no folder, or a link to none; put a folder there.") from error
+        except OSError as error:
+            raise Unwritable.of(self.folder, error) from error
+
     @contextlib.contextmanager
     def _reserved(self, path: Path) -> Iterator[None]:
         """Keep an attempt for one writer of several: only one can create the file that says so."""
         reserved = path.with_name(f".{path.name}{RESERVED}")
+        self._make_folder()
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             os.close(os.open(reserved, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         except FileExistsError as error:
             raise Taken(f"{path} is being written by another process.") from error

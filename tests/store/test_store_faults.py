@@ -175,3 +175,26 @@ def test_a_record_that_came_in_meanwhile_only_moves_the_number_of_the_attempt(tm
     one.store.next_attempt = overtaken
     assert one.run().record.attempt == 2
     assert len(one.store.read()[0]) == 2
+
+
+def test_a_store_that_is_a_link_to_nothing_is_refused_before_the_fit(tmp_path: Path) -> None:
+    (tmp_path / "records").symlink_to(tmp_path / "unmounted")
+    fits: list[str] = []
+    with pytest.raises(Unwritable, match="records: it is no folder, or a link to none"):
+        attempt(tmp_path, lambda: fits.append("begun")).run()
+    assert fits == []
+
+
+def test_a_store_that_became_a_file_is_not_taken_for_an_attempt_of_another_writer(tmp_path: Path) -> None:
+    (tmp_path / "records").touch()
+    with pytest.raises(Unwritable, match="records: it is no folder"):
+        Store(tmp_path / "records").write(record())
+
+
+def test_a_store_that_cannot_be_written_is_refused_before_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("compbench.store.records.tempfile.TemporaryFile", full)
+    with pytest.raises(Unwritable, match="records: No space left on device"):
+        attempt(tmp_path, lambda: None).run()
