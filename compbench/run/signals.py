@@ -1,55 +1,58 @@
-"""Ctrl-C, and SIGTERM, which schedulers send: what they end, and when they have to wait."""
+"""Ctrl-C, SIGTERM, which schedulers send, and SIGHUP of a closed terminal: what they end, and when they have to wait."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
-STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Handler = Callable[[int, FrameType | None], object] | int
 """A function, or SIG_IGN."""
 
 
 def terminate_like_ctrl_c() -> None:
-    """Let SIGTERM, which schedulers send, end a run as Ctrl-C does: with a record and a checkpoint."""
-    for number in STOPPING_SIGNALS:  # a shell may have started us with SIGINT ignored
+    """Let SIGTERM and SIGHUP end a run as Ctrl-C does: with a record and a checkpoint."""
+    for number in _listened_to():
         signal.signal(number, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # a terminal that closes; nohup has it ignored
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
 
 
 def stopped_by_signals(stopping: threading.Event) -> contextlib.AbstractContextManager[None]:
-    """Let Ctrl-C and SIGTERM set `stopping` and do no more: slots end in bounded time, and a second press loses nothing."""
-    return _handled(STOPPING_SIGNALS, lambda number, frame: stopping.set())
+    """Let each of the signals set `stopping` and do no more: slots end in bounded time, and a second press loses nothing."""
+    return _handled(lambda number, frame: stopping.set())
 
 
 def interrupted_once() -> contextlib.AbstractContextManager[None]:
-    """Let the first Ctrl-C or SIGTERM raise KeyboardInterrupt, and ignore more of them: nothing disturbs what cleans up."""
+    """Let the first of the signals raise KeyboardInterrupt, and ignore more of them: nothing disturbs what cleans up."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         for own in STOPPING_SIGNALS:
             signal.signal(own, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    return _handled(STOPPING_SIGNALS, stop)
+    return _handled(stop)
 
 
 def uninterrupted() -> contextlib.AbstractContextManager[None]:
-    """Ignore Ctrl-C while a checkpoint is awaited or a record written: a second press must not lose it."""
-    return _handled((signal.SIGINT,), signal.SIG_IGN)
+    """Ignore the signals while a checkpoint is awaited or a record written: a second press must not lose it."""
+    return _handled(signal.SIG_IGN)
+
+
+def _listened_to() -> list[signal.Signals]:
+    """All, but SIGHUP where nohup has it ignored; SIGINT also where a shell started us with it ignored."""
+    return [number for number in STOPPING_SIGNALS if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextlib.contextmanager
-def _handled(numbers: Iterable[signal.Signals], handler: Handler) -> Iterator[None]:
-    """Answer some signals so, and as before afterwards.  Only the main thread can: in others this does nothing."""
+def _handled(handler: Handler) -> Iterator[None]:
+    """Answer the signals so, and as before afterwards.  Only the main thread can: in others this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in numbers}
+    before = {number: signal.signal(number, handler) for number in _listened_to()}
     try:
         yield
     finally:
