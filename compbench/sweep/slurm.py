@@ -97,14 +97,17 @@ class Member:
                 requests = [self.requests[index] for index in todo]
                 work_through(requests, how, stopping=stopping, finished=lambda number, one: self._tell(todo[number], one))
         if self._out_of_time.is_set() and restarts < self.requeues:
-            job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-            subprocess.run(["scontrol", "requeue", job], check=True, timeout=60)
+            subprocess.run(["scontrol", "requeue", _own_job()], check=True, timeout=60)
         if stopping.is_set():
             sys.exit(143)  # no result: what SLURM says of the member counts
 
     def _tell(self, index: int, result: RunResult) -> None:
-        with contextlib.suppress(OSError), self.ledger.open("a", encoding="utf-8") as file:  # the record is what matters
-            file.write(json.dumps({"index": index, **result._asdict()}) + "\n")
+        line = json.dumps({"index": index, **result._asdict()}) + "\n"
+        with contextlib.suppress(OSError), self.ledger.open("ab+") as file:  # the record is what matters
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read() == b"\n" else f"\n{line}"  # what a full disk or a kill cut stays a line of its own
+            file.write(line.encode())
 
 
 def work(settings: SlurmSettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener) -> list[RunResult]:
@@ -232,18 +235,25 @@ class _Array:
 
 
 def read_ledger(path: Path) -> dict[int, RunResult]:
-    """What a member reported, by position in its share; the latest word on each.  A line that is being written is passed over."""
+    """What a member reported, by position in its share; the latest word on each.  A line that is not whole is passed over."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     except OSError:
         return {}
     found = {}
     for line in lines:
         if line.endswith("\n"):
-            facts = json.loads(line)
-            index = facts.pop("index")
-            found[index] = RunResult(**facts)
+            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
+                facts = json.loads(line)
+                index = facts.pop("index")
+                found[index] = RunResult(**facts)
     return found
+
+
+def _own_job() -> str:
+    """This member's job as SLURM names it; submitit submits a single member as a plain job, not as an array of one."""
+    array = os.environ.get("SLURM_ARRAY_JOB_ID")
+    return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else os.environ["SLURM_JOB_ID"]
 
 
 @hookimpl

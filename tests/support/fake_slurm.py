@@ -1,7 +1,7 @@
 """A SLURM of one machine, for tests: sbatch, srun, sacct, scancel and scontrol over a folder of files.
 
-`install(folder)` puts the commands there.  A job array's members run the submitted script in the background, each with the
-environment that SLURM gives it; `supervise` stands for the node's daemon.
+`install(folder)` puts the commands there.  A job, or each member of a job array, runs the submitted script in the background
+with the environment that SLURM gives it; `supervise` stands for the node's daemon.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def install(folder: Path) -> dict[str, str]:
 
 
 def members(job: str) -> list[Path]:
-    """State files of the members that a job number, or NUMBER_INDEX, names."""
-    return sorted(Path(os.environ["FAKE_SLURM"]).glob(f"{job}.state" if "_" in job else f"{job}_*.state"))
+    """State files of the job, or the members, that a job number, or NUMBER_INDEX, names."""
+    folder = Path(os.environ["FAKE_SLURM"])
+    return sorted([*folder.glob(f"{job}.state"), *folder.glob(f"{job}_*.state")])
 
 
 def sbatch(script: str) -> None:
@@ -46,8 +47,7 @@ def sbatch(script: str) -> None:
     copy = folder / f"{job}.submitted"
     copy.write_text(text)
     array = re.search(r"#SBATCH --array=0-(\d+)", text)
-    for index in range(int(array[1]) + 1 if array else 1):
-        name = f"{job}_{index}"
+    for name in [f"{job}_{index}" for index in range(int(array[1]) + 1)] if array else [job]:
         (folder / f"{name}.state").write_text("PENDING")
         subprocess.Popen(
             [sys.executable, "-S", __file__, "supervise", str(copy), name],
@@ -63,12 +63,12 @@ def supervise(script: str, name: str) -> None:
     """Run one member until it ends and no one wants it queued again."""
     folder = Path(os.environ["FAKE_SLURM"])
     state = folder / f"{name}.state"
-    job, index = name.split("_")
+    job, _, index = name.partition("_")
     error = re.search(r"#SBATCH --error=(.*)", Path(script).read_text())[1].strip("'")
-    log = error.replace("%A", job).replace("%a", index).replace("%t", "0")
+    log = error.replace("%j", job).replace("%A", job).replace("%a", index).replace("%t", "0")
     restarts = 0
     while True:
-        given = {"SLURM_JOB_ID": name, "SLURM_ARRAY_JOB_ID": job, "SLURM_ARRAY_TASK_ID": index}
+        given = {"SLURM_JOB_ID": name, **({"SLURM_ARRAY_JOB_ID": job, "SLURM_ARRAY_TASK_ID": index} if index else {})}
         given |= {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
         given |= {"SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "localhost", "SLURM_RESTART_COUNT": str(restarts)}
         with open(log, "ab") as output:

@@ -13,6 +13,8 @@ from support import fake_slurm, template
 from support.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers_of
 
 from compbench.store.records import Store
+from compbench.sweep.executor import RunResult, SweepOptions
+from compbench.sweep.slurm import Member, read_ledger
 
 pytest.importorskip("submitit")
 
@@ -84,15 +86,46 @@ def test_without_slurm_or_submitit_the_sweep_says_what_is_missing(cluster: dict[
     )
 
 
+@pytest.mark.parametrize(
+    ("environment", "job"),
+    [({"SLURM_JOB_ID": "7"}, "7"), ({"SLURM_JOB_ID": "8", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}, "7_1")],
+)
+def test_a_member_out_of_time_asks_for_its_own_job_also_where_it_is_the_only_one(
+    environment: dict[str, str], job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    asked: list[list[str]] = []
+    monkeypatch.setattr("compbench.sweep.slurm.subprocess.run", lambda command, **options: asked.append(command))
+    monkeypatch.setattr("compbench.sweep.slurm.signal.signal", lambda number, handler: None)
+    member = Member([], SweepOptions(), tmp_path / "ledger", requeues=1)
+    member._out_of_time.set()
+    member()
+    assert asked == [["scontrol", "requeue", job]]
+
+
+def test_a_torn_line_of_a_ledger_hides_no_other(tmp_path: Path) -> None:
+    results = [RunResult("mono", "gmm-id", seed, "ok", "", 1.0, False, "", "") for seed in range(3)]
+    member = Member([], SweepOptions(), tmp_path / "ledger", requeues=0)
+    member._tell(0, results[0])
+    with member.ledger.open("a") as ledger:
+        ledger.write('{"index": 1, "met')
+    member._tell(2, results[2])
+    assert read_ledger(member.ledger) == {0: results[0], 2: results[2]}
+
+
 @pytest.mark.slow
-def test_a_member_out_of_time_is_queued_again_and_goes_on(cluster: dict[str, str], plugin) -> None:
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_member_out_of_time_is_queued_again_and_goes_on(cluster: dict[str, str], plugin, members: int) -> None:
     home = home_of(cluster)
     words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1])
-    going = sweep(cluster, *words, "--seed", "0-1", "--executor-set", "members=2", "--json")
-    assert wait_for(lambda: begun(home) == 2)
+    going = sweep(cluster, *words, "--seed", "0-1", "--executor-set", f"members={members}", "--json")
+    assert wait_for(lambda: begun(home) == members)
     (home / "quick").touch()
-    for index in (0, 1):
-        subprocess.run(["scancel", f"100_{index}", "--signal", "SIGUSR2"], env=cluster, check=True)
+    for job in ("100_0", "100_1") if members == 2 else ("100",):
+        subprocess.run(["scancel", job, "--signal", "SIGUSR2"], env=cluster, check=True)
     output, error = going.communicate(timeout=300)
     assert (going.returncode, error) == (0, ""), output
     assert {result["status"] for result in json.loads(output)} == {"ok"}
