@@ -89,6 +89,8 @@ def sweep(
         for request in run_requests(*_names(grid, options), overrides, {**options, "precision": grid.precision}, seeds=grid.seeds)
         if not (grid.applicable and not_on.get(request.method, {}).get(request.task))
     )
+    if not requests:
+        raise CompbenchError("no pair of these methods and tasks can work together; `compbench list --matrix` says why.")
     chain = chain or all(grid.chain for grid in grids)
     if dry_run:
         _foretell(requests, options, as_json=as_json)

@@ -15,17 +15,32 @@ A list under `set` makes the grid larger; so does the next [[paper]] table.
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from compbench import files
 from compbench.errors import CompbenchError
-from compbench.files import Json
+from compbench.files import Json, nesting
 from compbench.interfaces import PRESETS
+from compbench.sweep.parse import DEEPEST
 
 SHIPPED = Path(__file__).parent / "shipped"
+
+
+def _are_settings(values: dict[str, Json]) -> dict[str, Json]:
+    for name, value in values.items():
+        if value == []:
+            raise ValueError(f"{name} = [] has no value; write some, or leave it out")
+        try:
+            depth = nesting(json.dumps(value).encode())
+        except TypeError as error:
+            raise ValueError(f"{name} has a date or a time, which no setting takes; write numbers, or text in quotes") from error
+        if depth > DEEPEST:
+            raise ValueError(f"{name} is nested more than {DEEPEST}-fold; no setting is")
+    return values
 
 
 class Grid(BaseModel):
@@ -36,7 +51,9 @@ class Grid(BaseModel):
     methods: Annotated[str, Field(min_length=1, description="names or patterns, separated by commas")]
     tasks: Annotated[str, Field(min_length=1, description="names or patterns, separated by commas")]
     seeds: str = Field("0", description="0-29 or 0,1,2")
-    set: dict[str, Json] = Field(default_factory=dict, description="settings; a list is one grid axis")
+    set: Annotated[dict[str, Json], AfterValidator(_are_settings)] = Field(
+        default_factory=dict, description="settings; a list is one grid axis"
+    )
     applicable: bool = Field(False, description="leave out pairs that cannot work; `list --matrix` says which")
     precision: Literal["auto", "fp32", "bf16", "tf32"] = Field("auto", description="on every machine, unless --precision says")
     gpu: bool = Field(False, description="left out where there is no GPU: a CPU's budget does not master the tasks")

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compbench.errors import CompbenchError
-from compbench.files import Json
+from compbench.files import Json, nesting
 from compbench.identity.resolve import refuse_infinite
 from compbench.registry import Kind, Registry
 
+DEEPEST = 16
+"""Lists and tables of a setting that lie inside each other; the messages between a run's processes hold twice as many."""
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
@@ -47,10 +49,9 @@ def parse_overrides(words: Sequence[str], option: str = "--set") -> dict[str, Js
             raise CompbenchError(f"{option} {word}: use NAME=VALUE; `compbench info` of the method or executor lists the names.")
         if name in found:
             raise CompbenchError(f"{option} {name} is given twice.")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
+        if nesting(value.encode()) > DEEPEST:
+            raise CompbenchError(f"{option} {name} is nested more than {DEEPEST}-fold; no setting is.")
+        found[name] = _value(value)
     refuse_infinite(found, option)
     return found
 
@@ -59,11 +60,11 @@ def parse_lists(words: Sequence[str]) -> dict[str, list[Json]]:
     """NAME=V1,V2 words as axes of a grid: each name with all its values."""
     axes: dict[str, list[Json]] = {}
     for word in words:
-        ((name, value),) = parse_overrides([word]).items()
+        (name,) = parse_overrides([word])
         if name in axes:
             raise CompbenchError(f"--set {name} is given twice.")
-        each = _split(word.partition("=")[2])
-        axes[name] = [value] if len(each) < 2 else [parse_overrides([f"{name}={part}"])[name] for part in each]
+        axes[name] = _values(word.partition("=")[2])
+        refuse_infinite({name: axes[name]})
     return axes
 
 
@@ -89,6 +90,17 @@ def names(kind: Kind, words: str, files: Sequence[Path]) -> list[str]:
     return chosen
 
 
-def _split(values: str) -> list[str]:
+def _value(text: str) -> Json:
+    try:
+        found: Json = json.loads(text)
+        return found
+    except ValueError:
+        return text
+
+
+def _values(text: str) -> list[Json]:
     """Values separated by commas, but not those inside brackets or quotes."""
-    return [value for value in re.split(r',(?![^\[{"]*[\]}"])', values) if value != ""] or [values]
+    several = _value(f"[{text}]")
+    if not isinstance(several, list):  # some are words
+        several = [_value(part) for part in re.split(r',(?![^\[{"]*[\]}"])', text) if part != ""]
+    return several or [text]

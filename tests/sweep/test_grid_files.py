@@ -1,7 +1,9 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from compbench.cli.main import main
 from compbench.errors import CompbenchError
 from compbench.identity.resolve import configured
 from compbench.interfaces import PRESETS, Budget
@@ -74,6 +76,9 @@ def test_the_papers_tables_have_its_grid() -> None:
         ("[[quick]\n", "is not TOML"),
         ("[[quick]]\nmethods = 'fkc'\n", r"quick\.0\.tasks: Field required"),
         ("[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nseed = 1\n", r"quick\.0\.seed: Extra inputs"),
+        ("[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nset = {b = []}\n", r"quick\.0\.set: .*b = \[\] has no value"),
+        ("[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nset = {b = [2024-01-01]}\n", r"quick\.0\.set: .*b has a date"),
+        (f"[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nset = {{b = {'[' * 99}{']' * 99}}}\n", r"b is nested more than 16-fold"),
     ],
 )
 def test_a_wrong_file_is_told_in_one_line(text: str, message: str, tmp_path: Path) -> None:
@@ -81,6 +86,16 @@ def test_a_wrong_file_is_told_in_one_line(text: str, message: str, tmp_path: Pat
     path.write_text(text)
     with pytest.raises(CompbenchError, match=message):
         read(str(path))
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)])
+def test_a_grid_of_pairs_that_cannot_work_is_not_one_of_which_nothing_is_missing(words, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("compbench.sweep.matrix.matrix", lambda plugins: {"soup": {"gmm-id": "the task has one silo"}})
+    path = tmp_path / "mine.toml"
+    path.write_text("[[quick]]\nmethods = 'soup'\ntasks = 'gmm-id'\napplicable = true\n")
+    done = CliRunner().invoke(main, ["sweep", "--file", str(path), *words], env={"COMPBENCH_HOME": str(tmp_path)})
+    assert done.exit_code == 2
+    assert "no pair of these methods and tasks can work together; `compbench list --matrix` says why" in done.output
 
 
 def test_an_unknown_name_or_preset_says_what_there_is(tmp_path: Path) -> None:

@@ -21,8 +21,26 @@ def test_overrides_are_json_where_they_can_be() -> None:
         parse_overrides(["a=1", "a=2"])
 
 
+def test_a_setting_that_no_message_holds_is_refused() -> None:
+    for parse in (parse_overrides, parse_lists):
+        for depth in (17, 60_000):
+            with pytest.raises(CompbenchError, match="--set x is nested more than 16-fold"):
+                parse(["x=" + "[" * depth + "]" * depth])
+        with pytest.raises(CompbenchError, match="a setting is a finite number"):
+            parse(["x=1e999"])
+    with pytest.raises(CompbenchError, match="a setting is a finite number"):
+        parse_lists(["x=1,NaN"])
+
+
 def test_lists_are_axes_and_brackets_stay_together() -> None:
     assert parse_lists(["a=1,2", "b=[3,4]", "c=x"]) == {"a": [1, 2], "b": [[3, 4]], "c": ["x"]}
+    assert parse_lists(["a=[[1,2],[3,4]]", "b=[[1],[2]],[[3]]", 'c="d,e"', "f=g,1,", "h="]) == {
+        "a": [[[1, 2], [3, 4]]],
+        "b": [[[1], [2]], [[3]]],
+        "c": ["d,e"],
+        "f": ["g", 1],
+        "h": [""],
+    }
     assert parse_lists([]) == {}
     for wrong in (["a=1", "a=2"], ["a"]):
         with pytest.raises(CompbenchError):
