@@ -254,7 +254,7 @@ class ReplayPair:
         source: the record whose samples they are; None for another's.
     """
 
-    predecessors = 0
+    predecessors, deadline = 0, float("inf")
 
     def __init__(self, request: RunRequest, folder: Path, samples: Path, source: Record | None, listener: Listener) -> None:
         from compbench.run.referee import Referee

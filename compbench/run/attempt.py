@@ -62,10 +62,12 @@ class Ending(NamedTuple):
 class Pair(Protocol):
     """Contestant and referee, in processes of their own or in this one.
 
-    `describe` and `ask` raise `Ended` when one of them fails.  `alarm` is called twice a second while they wait.
+    `describe` and `ask` raise `Ended` when one of them fails.  `alarm` is called twice a second while they wait, until the
+    `deadline` of `time.monotonic()`.
     """
 
     alarm: Callable[[], None]
+    deadline: float
     watch: Watch
     predecessors: int
     contestant_folder: Path
@@ -220,9 +222,13 @@ class Attempt:
         if stops or opened.fit is None:
             self.pair.ask(Fit(stops=stops), Fitted)
             return None
-        place = SharedFit(
-            self.home.cache, opened.fit, scope_of(self.request, self.registry, self.spec.device_class), self.pair.alarm
-        )
+
+        def waiting() -> None:
+            self.pair.alarm()
+            if time.monotonic() >= self.pair.deadline:
+                raise Ended("timeout", "the run waited for another run's fit until its time limit")
+
+        place = SharedFit(self.home.cache, opened.fit, scope_of(self.request, self.registry, self.spec.device_class), waiting)
         with place.lock:
             cost, start = place.cost(), time.monotonic()
             fitted = self.pair.ask(Fit(shared=str(place.path) if cost else "", cost=cost), Fitted)

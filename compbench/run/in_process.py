@@ -18,7 +18,7 @@ from compbench.schemas import RunRequest
 class InProcessPair:
     """A `Pair` by plain calls; a failure keeps its traceback and reaches the debugger."""
 
-    predecessors = 0
+    predecessors, deadline = 0, float("inf")
 
     def __init__(self, request: RunRequest, folder: Path, listener: Listener, registry: Registry | None = None) -> None:
         self.alarm: Callable[[], None] = lambda: None

@@ -16,11 +16,13 @@ from support.sample_records import record
 
 from compbench.errors import Unwritable
 from compbench.home import Home
+from compbench.identity.checkout import scope_of
 from compbench.identity.meaning import code_of
 from compbench.interfaces import Source
 from compbench.registry import Registry
 from compbench.run.attempt import Attempt
 from compbench.run.audit import Watch
+from compbench.run.fit_cache import SharedFit
 from compbench.run.messages import ContestantDescribed, Fit, M, Message, Opened, Prepared, RefereeDescribed
 from compbench.run.processes import Ended
 from compbench.schemas import Record, RunRequest
@@ -93,7 +95,7 @@ def ours() -> Record:
 class Played:
     """The two sides of a run, played: `during` happens in the middle of the fit, which then fails."""
 
-    predecessors = 0
+    predecessors, deadline, fit = 0, float("inf"), None
 
     def __init__(self, folder: Path, during: Callable[[], None]) -> None:
         self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
@@ -116,7 +118,7 @@ class Played:
 
     def ask(self, order: Message, kind: type[M]) -> M:
         if not isinstance(order, Fit):
-            return next(answer for answer in (Prepared(), Opened(fit=None)) if isinstance(answer, kind))
+            return next(answer for answer in (Prepared(), Opened(fit=self.fit)) if isinstance(answer, kind))
         self._during()
         self.alarm()
         raise Ended("failed", "no luck")
@@ -198,3 +200,12 @@ def test_a_store_that_cannot_be_written_is_refused_before_the_fit(tmp_path: Path
     monkeypatch.setattr("compbench.store.records.tempfile.TemporaryFile", full)
     with pytest.raises(Unwritable, match="records: No space left on device"):
         attempt(tmp_path, lambda: None).run()
+
+
+def test_the_time_limit_holds_while_another_run_makes_the_fit(tmp_path: Path) -> None:
+    one = attempt(tmp_path, lambda: None)
+    one.pair.fit, one.pair.deadline = {"a": 1}, time.monotonic() + 0.3
+    other = SharedFit(one.home.cache, one.pair.fit, scope_of(one.request, one.registry, ours().spec.device_class), lambda: None)
+    with other.lock:
+        found = one.run().record
+    assert (found.status, found.reason) == ("timeout", "the run waited for another run's fit until its time limit")
