@@ -65,16 +65,20 @@ class RunSpec(Frozen):
         return hashlib.sha256(self.canonical().encode()).hexdigest()
 
 
+CARD = r"^[A-Za-z0-9./_-]{1,100}$"
+"""What CUDA_VISIBLE_DEVICES may call a GPU: an index, or a UUID of a GPU or of a part of one."""
+
+
 class Card(Frozen):
     """The one GPU that a run's processes see, which is cuda:0 to them.
 
     Attributes:
         number: its position among the GPUs that the sweep sees, from 0.
-        entry: what CUDA_VISIBLE_DEVICES calls it: an index, or a UUID of a GPU or of a part of one.
+        entry: what CUDA_VISIBLE_DEVICES calls it.
     """
 
     number: int = Field(ge=0, le=1000)
-    entry: str = Field(pattern=r"^[A-Za-z0-9./_-]{1,100}$")
+    entry: str = Field(pattern=CARD)
 
 
 class RunRequest(Frozen):

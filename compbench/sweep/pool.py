@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shutil
+import re
 import subprocess
 import sys
 import threading
@@ -21,7 +21,7 @@ from compbench.run.attempt import Outcome
 from compbench.run.processes import Processes
 from compbench.run.runner import look_up, processes_of, run
 from compbench.run.signals import stopped_by_signals
-from compbench.schemas import Card, RunRequest
+from compbench.schemas import CARD, Card, RunRequest
 from compbench.store.lease import Busy, wait
 from compbench.store.records import Store
 from compbench.sweep.executor import RunResult, SweepListener, SweepOptions
@@ -224,10 +224,12 @@ def cards_of(asked: str, variables: Mapping[str, str] = os.environ) -> list[Card
     if asked == "cpu":
         return []
     listed = variables.get("CUDA_VISIBLE_DEVICES")
-    if listed is not None:  # as CUDA does: what stands behind an entry that is none is not visible
-        entries = list(takewhile(lambda entry: entry not in ("", "-1"), map(str.strip, listed.split(","))))
-    else:
-        entries = [str(number) for number in range(_num_cards())]
+    num_cards = _num_cards() if listed is None or asked == "auto" else 0
+    if asked == "auto" and not num_cards:  # the variable may be set on a machine without any
+        return []
+    given = map(str, range(num_cards)) if listed is None else map(str.strip, listed.split(","))
+    # as CUDA does: what stands behind an entry that is none is not visible
+    entries = takewhile(lambda entry: entry != "-1" and re.fullmatch(CARD, entry), given)
     cards = [Card(number=number, entry=entry) for number, entry in enumerate(entries)]
     if asked.startswith("cuda:"):
         number = asked.removeprefix("cuda:")
@@ -236,8 +238,9 @@ def cards_of(asked: str, variables: Mapping[str, str] = os.environ) -> list[Card
 
 
 def _num_cards() -> int:
-    """How many GPUs the driver's own tool lists; 0 without it."""
-    if not shutil.which("nvidia-smi"):
+    """How many GPUs the driver's own tool lists; 0 without it, or where it does not answer."""
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
         return 0
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False)
     return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())

@@ -1,5 +1,6 @@
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -88,12 +89,29 @@ def test_a_failure_in_a_chain_takes_its_processes_with_it(home: Path, plugin) ->
         ("cuda:3", "0,2,5", {}),  # the run says that there is none
         ("cuda:one", "0", {}),
         ("cuda", "3,-1,4", {0: "3"}),
+        ("cuda", "3,0;1,4", {0: "3"}),
         ("cuda", "", {}),
         ("cpu", "0,1", {}),
     ],
 )
-def test_slots_take_the_gpus_that_the_environment_shows(asked: str, listed: str, entries: dict[int, str]) -> None:
+def test_slots_take_the_gpus_that_the_environment_shows(
+    asked: str, listed: str, entries: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_num_cards", lambda: 6)
     assert {card.number: card.entry for card in cards_of(asked, {"CUDA_VISIBLE_DEVICES": listed})} == entries
+
+
+@pytest.mark.parametrize("listed", ["0", "NoDevFiles", "0;1"])
+def test_a_machine_without_gpus_has_none_for_auto_whatever_the_environment_shows(
+    listed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hangs(command: list[str], **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, 30)
+
+    for run in (subprocess.run, hangs):
+        monkeypatch.setattr(pool.subprocess, "run", run)
+        monkeypatch.setenv("PATH", "")
+        assert cards_of("auto", {"CUDA_VISIBLE_DEVICES": listed}) == []
 
 
 def test_without_a_list_slots_take_all_gpus_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
