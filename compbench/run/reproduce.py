@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from compbench.devices import num_cores
 from compbench.errors import CompbenchError
-from compbench.home import Home
+from compbench.home import Home, scratch_folder
 from compbench.identity.meaning import Code, differing_from
 from compbench.interfaces import Score
 from compbench.registry import Registry
@@ -65,16 +64,17 @@ def reproduce(
 
     Raises:
         CompbenchError: not a record of a successful run, or its spec is not what would be run here, and why.
+        Unwritable: nothing can be written below `home`.
     """
     record = read_result(path)
     if record.samples_only:
         raise CompbenchError(f"{path.name} is of samples only: no training was seen, so there is none to do again.")
     registry = Registry()
-    home.data.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="reproduction-", dir=home.root) as empty:
-        (Path(empty) / "data").symlink_to(home.data.resolve(), target_is_directory=True)
+    with scratch_folder(home.root) as empty:
+        if home.data.is_dir():
+            (empty / "data").symlink_to(home.data.resolve(), target_is_directory=True)
         threads = threads or min(record.environment.threads, num_cores())
-        again = run(request_of(record.spec, Path(empty), threads), expected=record.spec, listener=listener).record
+        again = run(request_of(record.spec, empty, threads), expected=record.spec, listener=listener).record
     return compare(record, again, margin=lambda metric: margin_of(registry, metric), tolerance=tolerance)
 
 

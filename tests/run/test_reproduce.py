@@ -7,6 +7,9 @@ from click.testing import CliRunner
 from support.sample_records import record
 
 from compbench.cli.main import main
+from compbench.devices import num_cores
+from compbench.errors import Unwritable
+from compbench.home import Home
 from compbench.identity.meaning import said
 from compbench.run import reproduce as module
 from compbench.run.attempt import Outcome
@@ -46,13 +49,34 @@ def test_other_code_is_run_and_its_differing_parts_are_said(again, tmp_path: Pat
 
 
 def test_the_record_s_threads_are_taken_where_the_machine_has_them(again, tmp_path: Path) -> None:
-    from compbench.devices import num_cores
-    from compbench.home import Home
-
     path = Store(tmp_path / "records").write(made("a" * 64, **PARTS))
     reproduce(path, Home(tmp_path))
     reproduce(path, Home(tmp_path), threads=1)
     assert again[1:] == [min(2, num_cores()), 1]
+
+
+def test_what_a_killed_reproduction_left_goes_with_the_next(again, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Store(tmp_path / "records").write(made("a" * 64, **PARTS))
+    homes, run = [], module.run
+
+    def seen(request, **facts) -> Outcome:
+        homes.append(Path(request.home))
+        return run(request, **facts)
+
+    monkeypatch.setattr(module, "run", seen)
+    reproduce(path, Home(tmp_path))
+    homes[0].mkdir()  # no one holds its lock
+    (homes[0] / "runs").mkdir()
+    reproduce(path, Home(tmp_path))
+    assert homes[0] != homes[1]
+    assert [home.exists() for home in homes] == [False, False]
+
+
+def test_a_reproduction_in_a_home_that_cannot_be_written_is_one_line(again, tmp_path: Path) -> None:
+    path = Store(tmp_path / "records").write(made("a" * 64, **PARTS))
+    (tmp_path / "home").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(Unwritable, match="could not write"):
+        reproduce(path, Home(tmp_path / "home"))
 
 
 def test_the_same_code_and_a_record_that_says_none() -> None:
