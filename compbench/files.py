@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from compbench.errors import CompbenchError, Unwritable, first_of, suggest
 
@@ -41,26 +41,34 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         Unwritable: nothing was written, and why.
     """
+    with _part_of(path) as part:
+        part.write(content)
+
+
+@contextmanager
+def _part_of(path: Path) -> Iterator[BinaryIO]:
+    """A hidden file beside a path, which takes its place once all is on the disk, and else goes.  Raises Unwritable."""
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise Unwritable.of(path, error) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as part:
+            yield part
+            part.flush()
+            os.fsync(part.fileno())
         os.replace(name, path)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(name)
-        raise Unwritable.of(path, error) from error
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
+        if isinstance(error, OSError):
+            raise Unwritable.of(path, error) from error
         raise
+
+
+def remove_parts(folder: Path) -> None:
+    """Delete the hidden files that killed writers left in a folder.  For who alone writes there."""
+    for part in folder.glob(".*." + "[0-9a-f]" * 8):
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 def read_limited(path: Path, limit: int) -> bytes:
@@ -166,20 +174,11 @@ def publish(source: Path, destination: Path, *, limit: int = 2**36) -> None:
     if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
         os.close(handle)
         raise CompbenchError(f"{source.name} cannot be published: it is no plain file of at most {limit} bytes.")
-    with os.fdopen(handle, "rb") as file:
-        part = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}")
-        try:
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as copy:
-                left = status.st_size  # what is appended meanwhile is not ours to wait for
-                while left and (piece := file.read(min(left, 2**22))):
-                    copy.write(piece)
-                    left -= len(piece)
-            os.replace(part, destination)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
-            raise Unwritable.of(destination, error) from error
+    with os.fdopen(handle, "rb") as file, _part_of(destination) as part:
+        left = status.st_size  # what is appended meanwhile is not ours to wait for
+        while left and (piece := file.read(min(left, 2**22))):
+            part.write(piece)
+            left -= len(piece)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from compbench.cost import training_curve
 from compbench.errors import CompbenchError, Unwritable, first_of
-from compbench.files import Json, publish, read_limited, remove_tree
+from compbench.files import Json, publish, read_limited, remove_parts, remove_tree
 from compbench.home import Home
 from compbench.identity.checkout import origin_of, plugin_of, scope_of
 from compbench.identity.resolve import check_same
@@ -138,6 +138,7 @@ class Attempt:
                 return finished
             self.store.sweep_up(identity)
             self.store.check_writable()
+            remove_parts(self.folder)
 
             def alarm() -> None:
                 stop()

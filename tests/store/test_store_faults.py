@@ -209,3 +209,13 @@ def test_the_time_limit_holds_while_another_run_makes_the_fit(tmp_path: Path) ->
     with other.lock:
         found = one.run().record
     assert (found.status, found.reason) == ("timeout", "the run waited for another run's fit until its time limit")
+
+
+def test_a_run_removes_the_parts_of_checkpoints_that_a_killed_one_left(tmp_path: Path) -> None:
+    left = tmp_path / "runs" / ours().identity / ".checkpoint.safetensors.0123abcd"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    one = attempt(tmp_path, lambda: None)
+    one.run()
+    assert one.folder == left.parent
+    assert not left.exists()
