@@ -2,7 +2,7 @@
 
 The parent submits, reads from files what members finished, and waits; nothing is unpickled from the cluster.  A member that
 hears that its time is nearly up stops like a sweep on Ctrl-C, with checkpoints, and asks to be queued again.  Members,
-other sweeps and earlier sweeps share the store's claims and records: no run is done twice.
+other sweeps and earlier sweeps share the store's leases and records: no run is done twice.
 """
 
 from __future__ import annotations
