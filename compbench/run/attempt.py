@@ -36,7 +36,8 @@ from compbench.store.lease import Busy, Lease, take
 from compbench.store.records import MAX_PICTURE_BYTES, Store, read_record
 from compbench.store.validate import check_scores
 
-CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,120}\.safetensors")
+CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,223}\.safetensors")
+"""At most 245 characters: while a file is written its name has ten more, and a file system takes 255."""
 CHECKPOINT_SECONDS = 1.0
 """Between two looks for new checkpoints of the contestant."""
 MOST_FILES = 20_000
@@ -170,7 +171,8 @@ class Attempt:
             with uninterrupted():
                 self.pair.stop(gracefully=True)
                 self._publish_checkpoints()
-            return Ending("killed", "stopped by Ctrl-C; go on with --resume")
+            again = "run the command again" if self.request.curve else "go on with --resume"
+            return Ending("killed", f"stopped by Ctrl-C; {again}")
         except (Busy, Unwritable):
             raise
         except CompbenchError as error:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compbench.errors import CompbenchError
 from compbench.files import Json, load_tensors, save_tensors
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ class FileCheckpoints:
         """(tensors, facts) of the last checkpoint if the run resumes and there is one.  Raises CompbenchError."""
         if not self._resume or not self.path.is_file():
             return None
-        tensors, facts = load_tensors(self.path)
+        try:
+            tensors, facts = load_tensors(self.path)
+        except CompbenchError as error:  # names a copy that goes with the run
+            raise CompbenchError(f"the run's {self.path.name} is damaged; run it again without --resume.") from error
         self._whole.resumed = True
         curves = facts.pop(CURVES, None)
         if self._curves is not None:

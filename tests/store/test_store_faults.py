@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.sample_records import record
 
-from compbench.errors import Unwritable
+from compbench.errors import CompbenchError, Unwritable
 from compbench.home import Home
 from compbench.identity.checkout import scope_of
 from compbench.identity.meaning import code_of
@@ -22,6 +22,7 @@ from compbench.interfaces import Source
 from compbench.registry import Registry
 from compbench.run.attempt import Attempt
 from compbench.run.audit import Watch
+from compbench.run.checkpoints import FileCheckpoints
 from compbench.run.fit_cache import SharedFit
 from compbench.run.messages import ContestantDescribed, Fit, M, Message, Opened, Prepared, RefereeDescribed
 from compbench.run.processes import Ended
@@ -219,3 +220,27 @@ def test_a_run_removes_the_parts_of_checkpoints_that_a_killed_one_left(tmp_path:
     one.run()
     assert one.folder == left.parent
     assert not left.exists()
+
+
+@pytest.mark.parametrize(("curve", "again"), [(0, "go on with --resume"), (2, "run the command again")])
+def test_a_killed_run_says_how_it_goes_on(tmp_path: Path, curve: int, again: str) -> None:
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    one = attempt(tmp_path, stopped)
+    one.request = one.request.model_copy(update={"curve": curve})
+    assert one.run().record.reason == f"stopped by Ctrl-C; {again}"
+
+
+def test_the_checkpoint_of_a_part_with_a_long_name_is_kept(tmp_path: Path) -> None:
+    one = attempt(tmp_path, lambda: FileCheckpoints(folder / "checkpoint.safetensors", resume=False).part("x" * 222).save({}, {}))
+    folder = one.pair.contestant_folder / "run"
+    folder.mkdir(parents=True)
+    one.run()
+    assert [path.name for path in one.folder.iterdir()] == [f"checkpoint.{'x' * 222}.safetensors"]
+
+
+def test_a_damaged_checkpoint_says_to_run_without_resume(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"damaged")
+    with pytest.raises(CompbenchError, match=r"^the run's checkpoint.safetensors is damaged; run it again without --resume.$"):
+        FileCheckpoints(tmp_path / "checkpoint.safetensors", resume=True).load()
