@@ -243,7 +243,7 @@ def read_toml(name: str, content: type[Content], *, folder: Path, option: str, k
     from pydantic import ValidationError  # 100 ms that `list` does not pay
 
     path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike pathlib's, no error where the name is too long
         if name.endswith(".toml"):
             raise CompbenchError(f"{option} {name}: there is no such file.")
         raise suggest(kind, name, shipped(folder))

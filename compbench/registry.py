@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
@@ -163,7 +164,7 @@ def _owner(distribution: Distribution) -> tuple[str, str]:
 
 
 def _file_entry(kind: Kind, path: Path) -> Entry:
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike pathlib's, no error where a name is too long
         raise CompbenchError(f"--plugin {path}: there is no such file.")
     summary, problem = _summary(path, path.stem)
     return Entry(kind, path.stem.replace("_", "-"), str(path), "file", str(path), path.resolve(), summary, problem)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from compbench.cli.options import list_option
+from compbench.cli.options import Finite, list_option
 from compbench.errors import CompbenchError
 
 
@@ -25,9 +25,7 @@ from compbench.errors import CompbenchError
 @click.option("--device", default="auto", show_default=True, help="auto (CPU, then a GPU if there is one), cpu, cuda or cuda:N.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @click.option("--verbose", is_flag=True, help="Every check and its time, not only what failed.")
-@click.option(
-    "--time-limit", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for all checks of a method."
-)
+@click.option("--time-limit", type=Finite(min=1), default=600.0, show_default=True, help="Seconds for all checks of a method.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Methods checked side by side.")
 def check(
     names: tuple[str, ...],

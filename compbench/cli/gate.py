@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compbench.cli.options import Options, list_option
+from compbench.cli.options import Finite, Options, list_option
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @list_option("--method", "methods", help="Without --suite: names or patterns; preset smoke, seeds 0-4.")
 @list_option("--task", "tasks", help="Names or patterns.")
 @click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="A method that is not installed.")
-@click.option("--tolerance", type=click.FloatRange(0, 10), default=0.05, show_default=True, help="Slowdown that is no matter.")
+@click.option("--tolerance", type=Finite(0, 10), default=0.05, show_default=True, help="Slowdown that is no matter.")
 @click.option("--pairs", type=click.IntRange(2, 500), default=3, show_default=True, help="Of processes; up to 10 if unclear.")
 @click.option("--clock", type=click.Choice(["auto", "cpu", "wall"]), default="auto", show_default=True, help="cpu, but on GPUs.")
 @click.option("--always", is_flag=True, help="Measure and race both sides also where code and packages have the same hash.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from compbench.context import PRESETS
-from compbench.errors import CompbenchError
+from compbench.errors import CompbenchError, first_of
 
 if TYPE_CHECKING:
     from compbench.files import Json
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., object])
 Options = dict[str, Any]
 """What click parsed of a verb's options, by name: their types stand in the decorators, where no type checker looks."""
+
+
+class Finite(click.FloatRange):
+    """A range of numbers.  Click's own lets NaN through, which is beyond no bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return found
 
 
 def list_option(*declarations: str, **facts: Any) -> Callable[[Command], Command]:
@@ -83,13 +94,24 @@ def home_of_user() -> Home:
     return Home.of_user()
 
 
+def requested(**facts: Any) -> RunRequest:
+    """What a user asked for.  Raises CompbenchError: what of it no run can have."""
+    from pydantic import ValidationError
+
+    from compbench.schemas import RunRequest
+
+    try:
+        return RunRequest(**facts)
+    except ValidationError as error:
+        raise CompbenchError(f"this cannot be run: {first_of(error)}.") from error
+
+
 def run_requests(
     methods: list[str], tasks: list[str], overrides: dict[str, Json], options: Options, *, seeds: str, **more: Any
 ) -> list[RunRequest]:
     """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
     from compbench.identity.resolve import refuse_infinite
     from compbench.registry import Registry
-    from compbench.schemas import RunRequest
     from compbench.sweep.parse import parse_seeds, parse_time
 
     refuse_infinite(overrides)  # those of a sweep file; TOML has inf and nan
@@ -100,7 +122,7 @@ def run_requests(
     for name in tasks:
         registry.entry("tasks", name)
     return [
-        RunRequest(
+        requested(
             task=task,
             method=method,
             overrides=overrides,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compbench.cli.options import Options, home_of_user, list_option
+from compbench.cli.options import Finite, Options, home_of_user, list_option
 from compbench.context import PRESETS
 from compbench.errors import CompbenchError
 
@@ -32,7 +32,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True)
 @click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes all cores.")
 @click.option("--repetitions", default=5, show_default=True, type=click.IntRange(5, 1000), help="Fresh processes that count.")
-@click.option("--seconds", default=1.0, show_default=True, type=click.FloatRange(0.05, 600), help="Watched in each, twice.")
+@click.option("--seconds", default=1.0, show_default=True, type=Finite(0.05, 600), help="Watched in each, twice.")
 @click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="A method that is not installed.")
 @click.option("--to", type=click.Path(path_type=Path, file_okay=False), help="Folder to write to: leaderboards/profiles.")
 @click.option("--force", is_flag=True, help="Measure again what was measured with this code on this machine.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compbench.cli.options import Options, home_of_user, rebuild_board
+from compbench.cli.options import Options, home_of_user, rebuild_board, requested
 from compbench.context import PRESETS
 from compbench.errors import CompbenchError
 
@@ -32,7 +32,9 @@ OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
 @click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="A method that is not installed.")
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting of task, budget or method, as in run.")
 @click.option("--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="How many samples are asked for.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the conditions that are asked for.")
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1), help="Of the conditions that are asked for."
+)
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
 def score(samples: Path | None, requests: Path | None, weights: Path | None, quiet: bool, as_json: bool, **options: Any) -> None:
@@ -122,7 +124,6 @@ def _what_is_new(path: Path, outcome: Outcome) -> str:
 
 def _request(samples: Path | None, options: Options) -> RunRequest:
     from compbench.registry import Registry
-    from compbench.schemas import RunRequest
     from compbench.sweep.parse import parse_overrides
 
     registry = Registry(tuple(path.resolve() for path in options["plugins"]))
@@ -130,7 +131,7 @@ def _request(samples: Path | None, options: Options) -> RunRequest:
     if options["method"]:
         registry.entry("methods", options["method"])
     own = OWN_NAME.sub("-", options["name"] or (samples.stem if samples else "samples")).strip("-.+_")[:80]
-    return RunRequest(
+    return requested(
         task=options["task"],
         method=options["method"] or own or "samples",
         overrides=parse_overrides(options["overrides"]),

@@ -63,8 +63,8 @@ def show(record: str | None, as_json: bool, verbose: bool) -> None:
 
 def _found(store: Store, text: str) -> Path:
     """The record that is meant; where several match, the error lists them."""
-    matching = [path.stem for path in store.paths() if text in path.name]
-    if len(matching) < 2 or Path(text).is_file():
+    matching = [path.stem for path in store.matching(text)]
+    if len(matching) < 2:
         return store.find(text)
     more = f"\n  and {len(matching) - MOST_MATCHES} more" if len(matching) > MOST_MATCHES else ""
     listed = "".join(f"\n  {name}" for name in matching[:MOST_MATCHES])

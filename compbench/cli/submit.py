@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from compbench.cli.options import home_of_user
+from compbench.cli.options import Finite, home_of_user
 from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
@@ -61,14 +61,13 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
 
 
 def matching(store: Store, text: str) -> list[Path]:
-    """A path, or all records in whose names a text occurs.  Raises CompbenchError if there are none."""
-    found = [path for path in store.paths() if text in path.name] if not Path(text).is_file() else []
-    return found or [store.find(text)]
+    """All records that a text may mean.  Raises CompbenchError if there are none."""
+    return store.matching(text) or [store.find(text)]
 
 
 @click.command()
 @click.argument("record")
-@click.option("--tolerance", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Relative, of each score.")
+@click.option("--tolerance", default=0.05, show_default=True, type=Finite(0, 1), help="Relative, of each score.")
 @click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes as many as the record had.")
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:

@@ -9,6 +9,7 @@ must be the same today, and every score of an unchanged version must come out as
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -117,7 +118,7 @@ def score_weights(request: RunRequest, weights: Path, *, listener: Listener = la
         CompbenchError: the weights do not fit the method, or cannot be read.
     """
     home = Home(Path(request.home))
-    if not weights.is_file():
+    if not os.path.isfile(weights):
         raise CompbenchError(f"--weights {weights}: there is no such file.")
     try:
         with safe_open(weights, framework="numpy"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import os
 import zipfile
 from collections import defaultdict, deque
 from pathlib import Path
@@ -89,7 +90,7 @@ def read_pool(path: Path, space: FactorSpace, event: Event, *, negates: bool = F
         CompbenchError: what is wrong with them, in one line.
     """
     try:
-        conditions, samples = _of_folder(path, space) if path.is_dir() else _of_npz(path)
+        conditions, samples = _of_folder(path, space) if os.path.isdir(path) else _of_npz(path)
         return SamplePool(_labels(conditions, space, negates=negates), _values(samples, event, len(conditions)), space)
     except CompbenchError as error:
         raise CompbenchError(f"{path}: {error}") from error

@@ -147,7 +147,7 @@ class Store:
         return 1 + max((int(number) for number in numbers if number.isdigit()), default=0)
 
     def sweep_up(self, identity: str) -> None:
-        """Delete what a writer of this run left that was killed over it.  For the holder of the run's claim only."""
+        """Delete what a writer of this run left that was killed over it.  For the holder of the run's lease only."""
         for reserved in self.folder.glob(f".*.{identity[:12]}.*.json{RESERVED}"):
             name = reserved.name[1:].removesuffix(f".json{RESERVED}")
             if not (self.folder / f"{name}.json").exists():
@@ -222,11 +222,16 @@ class Store:
             return read_artifact(self.folder, grid) if (grid := self.sample_grid(record)) else None
         return None
 
+    def matching(self, text: str) -> list[Path]:
+        """The records that a user may mean: a path, one by its whole name, or all in whose names a text occurs."""
+        if os.path.isfile(text):  # unlike pathlib's, no error where it is too long for a path
+            return [Path(text)]
+        found = [path for path in self.paths() if text in path.name]
+        return [path for path in found if text in (path.name, path.stem)] or found
+
     def find(self, text: str) -> Path:
         """The record that a user means: a path, or a part of a name.  Raises CompbenchError: none, or more than one."""
-        if Path(text).is_file():
-            return Path(text)
-        found = [path for path in self.paths() if text in path.name]
+        found = self.matching(text)
         if len(found) == 1:
             return found[0]
         what = "no record" if not found else f"{len(found)} records"

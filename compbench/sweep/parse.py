@@ -22,12 +22,14 @@ def parse_seeds(text: str) -> list[int]:
     """0-4 or 0,42,123 or a mixture, in order and without repeats."""
     seeds: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        match = re.fullmatch(r"\s*(\d{1,10})(?:-(\d{1,10}))?\s*", part)
         if not match:
             raise CompbenchError(f"--seed {text}: use a number, a range 0-4 or a list 0,42,123.")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first > 10_000:
             raise CompbenchError(f"--seed {part}: a range goes upwards and has at most 10,000 seeds.")
+        if last >= 2**31:
+            raise CompbenchError(f"--seed {part}: the largest seed is {2**31 - 1}.")
         seeds += [seed for seed in range(first, last + 1) if seed not in seeds]
     return seeds
 

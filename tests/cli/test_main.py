@@ -10,6 +10,9 @@ from compbench.schemas import RunRequest
 from compbench.store.records import Store
 from compbench.sweep.matrix import Resolver
 
+LONG = "x" * 300
+"""More than a file system takes for a name."""
+
 
 @pytest.fixture
 def cli(tmp_path: Path):
@@ -34,6 +37,17 @@ def cli(tmp_path: Path):
         (("data", "fetch", "shapes3d", "--offline"), "of 'shapes3d' is missing"),
         (("board",), "there are no records"),
         (("show", "nothing"), "no record matching"),
+        (("show", LONG), "no record matching"),
+        (("reproduce", LONG), "no record matching"),
+        (("rescore", LONG), "no record matching"),
+        (("submit", LONG, "--training-data", "seen", "--to", "leaderboards"), "no record matching"),
+        (("run", "--method", "x", "--task", "gmm-id", "--plugin", LONG), "no such file"),
+        (("sweep", "--file", f"{LONG}.toml"), "no such file"),
+        (("score", LONG, "--task", "gmm-id", "--quiet"), "is no npz file of arrays"),
+        (("score", "--weights", LONG, "--method", "fkc", "--task", "gmm-id", "--quiet"), "no such file"),
+        (("run", "--method", "mono", "--task", "gmm-id", "--device", "x" * 50), "device: String should have at most 40"),
+        (("sweep", "--method", "mono", "--task", "gmm-id", "--time-limit", "9" * 400), "time_limit: Input should be a finite"),
+        (("run", "--method", "mono", "--task", "gmm-id", "--set", f"x={'[' * 60_000}"), "is nested more than"),
     ],
 )
 def test_bad_input_is_one_line_with_exit_status_2(cli, words: tuple[str, ...], message: str) -> None:
@@ -42,6 +56,22 @@ def test_bad_input_is_one_line_with_exit_status_2(cli, words: tuple[str, ...], m
     assert message in result.output
     assert "Traceback" not in result.output
     assert len(result.output.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("score", "a.npz", "--task", "gmm-id", "--seed", "3000000000"), "3000000000 is not in the range"),
+        (("profile", "--method", "mono", "--task", "gmm-id", "--seconds", "nan"), "nan is not a finite number"),
+        (("gate", "--method", "mono", "--task", "gmm-id", "--tolerance", "nan"), "nan is not a finite number"),
+        (("reproduce", "a", "--tolerance", "nan"), "nan is not a finite number"),
+        (("check", "mono", "--time-limit", "inf"), "inf is not a finite number"),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused(cli, words: tuple[str, ...], message: str) -> None:
+    result = cli(*words)
+    assert result.exit_code == 2
+    assert message in result.output
 
 
 def test_info_of_a_task_says_that_heavy_cannot_be_identified(cli) -> None:

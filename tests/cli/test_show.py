@@ -146,6 +146,14 @@ def test_an_ambiguous_name_lists_its_matches(show, tmp_path: Path) -> None:
     assert "and 2 more" in found.output
 
 
+def test_a_whole_name_is_the_one_record_of_that_name(show, tmp_path: Path) -> None:
+    for attempt in (1, 10, 11):
+        Store(tmp_path / "records").write(record(attempt=attempt))
+    for name in (record().name, f"{record().name}.json"):
+        assert f"record  {tmp_path / 'records' / record().name}.json" in " ".join(show(name).output.split("\n"))
+        assert Store(tmp_path / "records").find(name).stem == record().name
+
+
 def test_no_records_are_said_to_be_none(show) -> None:
     found = show()
     assert found.exit_code == 0

@@ -6,7 +6,8 @@ from compbench.sweep.parse import names, parse_lists, parse_overrides, parse_see
 
 def test_seeds_are_ranges_and_lists_without_repeats() -> None:
     assert parse_seeds("0-2,1,42") == [0, 1, 2, 42]
-    for wrong in ("", "a", "3-1", "0-99999"):
+    assert parse_seeds("2147483646-2147483647") == [2147483646, 2147483647]
+    for wrong in ("", "a", "3-1", "0-99999", "2147483648", "9" * 11):
         with pytest.raises(CompbenchError):
             parse_seeds(wrong)
 
