@@ -38,12 +38,14 @@ def run(
     compbench run --method fkc --task gmm-id --seed 0-2 --set num_particles=16 --set budget.train_steps=500
 
     The same spec again returns the finished record at once, unless --force.  Exit status: 0 done, 1 the run failed (there
-    is a record of that too), 2 wrong usage, 130 stopped by Ctrl-C (go on with --resume).
+    is a record of that too), 2 wrong usage, or another process is at the run, 130 stopped by Ctrl-C (go on
+    with --resume).
     """
     from compbench.cli import output
     from compbench.cli.show import show_record
     from compbench.run.runner import run as run_one
     from compbench.run.signals import terminate_like_ctrl_c
+    from compbench.store.lease import Busy
     from compbench.sweep.parse import parse_overrides
 
     terminate_like_ctrl_c()
@@ -57,8 +59,17 @@ def run(
         return
     worst = 0
     for request in requests:
-        with output.listener(quiet=options["quiet"] or as_json, title=f"{request.method} on {request.task}") as listener:
-            outcome = run_one(request, force=options["force"], resume=options["resume"], in_process=in_process, listener=listener)
+        try:
+            with output.listener(quiet=options["quiet"] or as_json, title=f"{request.method} on {request.task}") as listener:
+                outcome = run_one(
+                    request, force=options["force"], resume=options["resume"], in_process=in_process, listener=listener
+                )
+        except Busy as busy:  # the other seeds need not wait for this one
+            if len(requests) == 1:
+                raise
+            click.echo(f"compbench: {busy}", err=True)
+            worst = max(worst, 2)
+            continue
         if as_json:
             click.echo(json.dumps(outcome.record.model_dump(mode="json"), sort_keys=True))
         else:

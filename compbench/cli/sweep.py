@@ -218,11 +218,13 @@ def _say_what_is_left(results: Sequence[RunResult]) -> None:
 
 
 def _exit_status(results: Sequence[RunResult]) -> int:
-    """0 if all went well, 130 if someone stopped the sweep, else 1."""
+    """0 if all went well, 2 if nothing that was asked for can be, 130 if someone stopped the sweep, else 1."""
     from compbench.sweep.pool import STOPPED
 
     if any(result.status == "killed" or result.reason == STOPPED for result in results):
         return 130
+    if all(result.status == "usage" for result in results):
+        return 2
     return 0 if all(result.status in ("ok", "queued") for result in results) else 1
 
 

@@ -6,8 +6,12 @@ from click.testing import CliRunner
 from support.sample_records import record
 
 from compbench.cli.main import main
+from compbench.cli.sweep import _exit_status
+from compbench.run.attempt import Outcome
 from compbench.schemas import RunRequest
+from compbench.store.lease import Busy
 from compbench.store.records import Store
+from compbench.sweep.executor import RunResult
 from compbench.sweep.matrix import Resolver
 
 LONG = "x" * 300
@@ -72,6 +76,33 @@ def test_a_number_out_of_its_range_is_refused(cli, words: tuple[str, ...], messa
     result = cli(*words)
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_seeds_that_another_process_runs_do_not_keep_a_run_from_the_others(
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+
+    def run(request: RunRequest, **_: object) -> Outcome:
+        begun.append(request.seed)
+        if request.seed == 1:
+            raise Busy(tmp_path / "lease", "process 7 on here", "seed 1 is being run by another process (process 7 on here).")
+        one = record(seed=request.seed)
+        return Outcome(one, tmp_path / f"{one.name}.json", reused=False)
+
+    monkeypatch.setattr("compbench.run.runner.run", run)
+    words = ("run", "--method", "factored", "--task", "shapes3d-heavy", "--quiet", "--json", "--seed")
+    found = cli(*words, "1-2")
+    assert begun == [1, 2]
+    assert found.exit_code == 2
+    assert "compbench: seed 1 is being run by another process" in found.output
+    assert json.loads(found.stdout.splitlines()[-1])["spec"]["seed"] == 2
+    assert cli(*words, "1").exit_code == 2
+
+
+def test_a_sweep_of_nothing_that_can_be_asked_for_is_wrong_usage() -> None:
+    wrong, well = (RunResult("mono", "gmm-id", 0, status, "", 0.0, False, "", "") for status in ("usage", "ok"))
+    assert [_exit_status(results) for results in ([wrong, wrong], [wrong, well], [well])] == [2, 1, 0]
 
 
 def test_info_of_a_task_says_that_heavy_cannot_be_identified(cli) -> None:
