@@ -214,6 +214,10 @@ def left(request: RunRequest, reason: str) -> RunResult:
     return RunResult(request.method, request.task, request.seed, "left", reason, 0.0, False, "", "")
 
 
+DRIVER = Path("/proc/driver/nvidia/version")
+"""There where a kernel has NVIDIA's driver, also in containers without its tool."""
+
+
 def cards_of(asked: str, variables: Mapping[str, str] = os.environ) -> list[Card]:
     """The GPUs that slots are spread over, counted without importing torch; none for a CPU, or where the run has to say why.
 
@@ -224,10 +228,9 @@ def cards_of(asked: str, variables: Mapping[str, str] = os.environ) -> list[Card
     if asked == "cpu":
         return []
     listed = variables.get("CUDA_VISIBLE_DEVICES")
-    num_cards = _num_cards() if listed is None or asked == "auto" else 0
-    if asked == "auto" and not num_cards:  # the variable may be set on a machine without any
-        return []
-    given = map(str, range(num_cards)) if listed is None else map(str.strip, listed.split(","))
+    if listed is not None and asked == "auto" and not (DRIVER.exists() or _num_cards()):
+        return []  # it may be set on a machine without any
+    given = map(str, range(_num_cards())) if listed is None else map(str.strip, listed.split(","))
     # as CUDA does: what stands behind an entry that is none is not visible
     entries = takewhile(lambda entry: entry != "-1" and re.fullmatch(CARD, entry), given)
     cards = [Card(number=number, entry=entry) for number, entry in enumerate(entries)]

@@ -108,10 +108,20 @@ def test_a_machine_without_gpus_has_none_for_auto_whatever_the_environment_shows
     def hangs(command: list[str], **_: object) -> None:
         raise subprocess.TimeoutExpired(command, 30)
 
+    monkeypatch.setattr(pool, "DRIVER", Path("/no/such/driver"))
     for run in (subprocess.run, hangs):
         monkeypatch.setattr(pool.subprocess, "run", run)
         monkeypatch.setenv("PATH", "")
         assert cards_of("auto", {"CUDA_VISIBLE_DEVICES": listed}) == []
+
+
+def test_a_container_without_nvidias_tool_has_the_gpus_that_the_environment_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "version").touch()
+    monkeypatch.setattr(pool, "DRIVER", tmp_path / "version")
+    monkeypatch.setenv("PATH", "")
+    assert [card.entry for card in cards_of("auto", {"CUDA_VISIBLE_DEVICES": "0,1"})] == ["0", "1"]
 
 
 def test_without_a_list_slots_take_all_gpus_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
