@@ -7,8 +7,9 @@ import json
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from compbench.errors import CompbenchError, first_of
 from compbench.files import Json
 from compbench.interfaces import LARGEST, Budget, Presets, Score
 
@@ -101,6 +102,15 @@ class RunRequest(Frozen):
     curve: int = Field(0, ge=0, le=20, description="points along training, by halves, that are scored beside the end")
     keep_samples: bool = Field(False, description="keep the samples beside the weights, for `rescore`")
     home: str = Field(description="COMPBENCH_HOME")
+
+    @classmethod
+    def of(cls, **facts: object) -> RunRequest:
+        """The request of what a person asked for.  Raises CompbenchError: what of it no run can have."""
+        try:
+            return cls.model_validate(facts)
+        except ValidationError as error:
+            where, _, what = first_of(error).partition(": ")
+            raise CompbenchError(f"{where} of the run: {what}.") from error
 
 
 class Stage(Frozen):

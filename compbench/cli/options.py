@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from compbench.context import PRESETS
-from compbench.errors import CompbenchError, first_of
+from compbench.errors import CompbenchError
 
 if TYPE_CHECKING:
     from compbench.files import Json
@@ -94,24 +94,13 @@ def home_of_user() -> Home:
     return Home.of_user()
 
 
-def requested(**facts: Any) -> RunRequest:
-    """What a user asked for.  Raises CompbenchError: what of it no run can have."""
-    from pydantic import ValidationError
-
-    from compbench.schemas import RunRequest
-
-    try:
-        return RunRequest(**facts)
-    except ValidationError as error:
-        raise CompbenchError(f"this cannot be run: {first_of(error)}.") from error
-
-
 def run_requests(
     methods: list[str], tasks: list[str], overrides: dict[str, Json], options: Options, *, seeds: str, **more: Any
 ) -> list[RunRequest]:
     """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
     from compbench.identity.resolve import refuse_infinite
     from compbench.registry import Registry
+    from compbench.schemas import RunRequest
     from compbench.sweep.parse import parse_seeds, parse_time
 
     refuse_infinite(overrides)  # those of a sweep file; TOML has inf and nan
@@ -122,7 +111,7 @@ def run_requests(
     for name in tasks:
         registry.entry("tasks", name)
     return [
-        requested(
+        RunRequest.of(
             task=task,
             method=method,
             overrides=overrides,

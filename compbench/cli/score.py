@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compbench.cli.options import Options, home_of_user, rebuild_board, requested
+from compbench.cli.options import Options, home_of_user, rebuild_board
 from compbench.context import PRESETS
 from compbench.errors import CompbenchError
 
@@ -124,6 +124,7 @@ def _what_is_new(path: Path, outcome: Outcome) -> str:
 
 def _request(samples: Path | None, options: Options) -> RunRequest:
     from compbench.registry import Registry
+    from compbench.schemas import RunRequest
     from compbench.sweep.parse import parse_overrides
 
     registry = Registry(tuple(path.resolve() for path in options["plugins"]))
@@ -131,7 +132,7 @@ def _request(samples: Path | None, options: Options) -> RunRequest:
     if options["method"]:
         registry.entry("methods", options["method"])
     own = OWN_NAME.sub("-", options["name"] or (samples.stem if samples else "samples")).strip("-.+_")[:80]
-    return requested(
+    return RunRequest.of(
         task=options["task"],
         method=options["method"] or own or "samples",
         overrides=parse_overrides(options["overrides"]),

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from compbench.context import Presets
-from compbench.errors import CompbenchError, first_of
+from compbench.errors import CompbenchError
 from compbench.files import Json
 from compbench.home import Home, scratch_folder
 from compbench.identity.resolve import refuse_infinite
@@ -58,11 +56,7 @@ def run(
     name = method if isinstance(method, str) else method.name
     refuse_infinite(settings)
     facts = {"method": name, "task": task, "seed": seed, "preset": preset, "overrides": settings, "home": str(home), **own}
-    try:
-        request = RunRequest.model_validate(facts)
-    except ValidationError as error:
-        where, _, what = first_of(error).partition(": ")
-        raise CompbenchError(f"{where} of the run: {what}.") from error
+    request = RunRequest.of(**facts)
     Registry().entry("tasks", task)
     if isinstance(method, str):
         Registry(tuple(map(Path, request.plugins))).entry("methods", name)

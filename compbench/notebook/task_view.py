@@ -86,10 +86,12 @@ def task(name: str, *, preset: Presets = "quick", seed: int = 0, **settings: obj
     """A task of a name, under `task.NAME` settings.
 
     Raises:
-        CompbenchError: an unknown task or setting.
+        CompbenchError: an unknown task or setting, or no preset or seed.
     """
     overrides = {f"task.{key}": value for key, value in settings.items()}
-    request = RunRequest(task=name, method="none", overrides=overrides, preset=preset, seed=seed, home=str(Home.of_user().root))
+    request = RunRequest.of(
+        task=name, method="none", overrides=overrides, preset=preset, seed=seed, home=str(Home.of_user().root)
+    )
     return TaskView(task_of(request, Registry()), request)
 
 
@@ -101,7 +103,10 @@ def as_conditions(space: FactorSpace, conditions: Tensor | Sequence[Sequence[int
     """
     import torch
 
-    asked = torch.as_tensor(conditions)
+    try:
+        asked = torch.as_tensor(conditions)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CompbenchError(f"conditions are whole numbers (B, {len(space)}) of {', '.join(space.names)}: {error}.") from error
     if asked.ndim != 2 or asked.shape[1] != len(space) or asked.is_floating_point():
         raise CompbenchError(
             f"conditions are whole numbers (B, {len(space)}) of {', '.join(space.names)}; got {tuple(asked.shape)}."

@@ -49,8 +49,8 @@ def cli(tmp_path: Path):
         (("sweep", "--file", f"{LONG}.toml"), "no such file"),
         (("score", LONG, "--task", "gmm-id", "--quiet"), "is no npz file of arrays"),
         (("score", "--weights", LONG, "--method", "fkc", "--task", "gmm-id", "--quiet"), "no such file"),
-        (("run", "--method", "mono", "--task", "gmm-id", "--device", "x" * 50), "device: String should have at most 40"),
-        (("sweep", "--method", "mono", "--task", "gmm-id", "--time-limit", "9" * 400), "time_limit: Input should be a finite"),
+        (("run", "--method", "mono", "--task", "gmm-id", "--device", "x" * 50), "device of the run: String should have at most 40"),
+        (("sweep", "--method", "mono", "--task", "gmm-id", "--time-limit", "9" * 400), "time_limit of the run: Input should be a finite"),
         (("run", "--method", "mono", "--task", "gmm-id", "--set", f"x={'[' * 60_000}"), "is nested more than"),
     ],
 )

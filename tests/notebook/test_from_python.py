@@ -172,6 +172,18 @@ def test_a_task_renders_exactly_where_it_has_a_closed_form() -> None:
     assert torch.equal(image, truth(torch.tensor([[3, 4]]))[0])
 
 
+@pytest.mark.parametrize("conditions", [[[3], [4, 5]], [["a", "b"]], [[10**30, 4]]])
+def test_conditions_that_are_no_whole_numbers_are_refused_in_one_line(conditions: list) -> None:
+    with pytest.raises(CompbenchError, match="conditions are whole numbers"):
+        compbench.task("bump-center").render(conditions)
+
+
+@pytest.mark.parametrize("facts", [{"preset": "fast"}, {"seed": -1}])
+def test_a_task_of_no_preset_or_seed_is_refused_as_a_run_is(facts: dict) -> None:
+    with pytest.raises(CompbenchError, match="of the run: Input should be"):
+        compbench.task("bump-center", **facts)
+
+
 def test_a_task_renders_seen_combinations_from_its_training_data_and_no_others(home: Path) -> None:
     view = compbench.task("gauss2d-fact-id", train_points=500)
     own = view.render([[1, 0], [0, 0]])
