@@ -29,7 +29,8 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     compbench diagnose shapes3d-heavy.factored.quick.s0
 
     Writes figures (PNG), all numbers (diagnostics.json) and index.html.  Needs the run's weights, which are in
-    COMPBENCH_HOME after a run on this machine.
+    COMPBENCH_HOME after a run on this machine.  Of a model that is not called as model(x_t, t, condition) the outputs alone
+    are looked at.
     """
     from compbench.diagnose.report import report
     from compbench.diagnose.summary import shown
@@ -47,4 +48,6 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     summary = report(found, path, folder, home=home, plugins=plugins, options={"factors": factors, "derivative": derivative})
     for name, each in summary.scores.items():
         click.echo(f"{name}: superposition {shown(each.superposition)}, kernel alignment with seen {shown(each.seen)}")
+    if summary.why_no_layers:
+        click.echo(summary.why_no_layers)
     click.echo(str(folder / "index.html"))

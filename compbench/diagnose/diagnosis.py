@@ -61,6 +61,7 @@ class Diagnosis(NamedTuple):
         distance, overlap: of the same outputs, in the same order.
         units: by layer, activations over the grid of the units that vary most, (K, X, Y).
         ranks: effective rank of each value's rendered map, by factor; empty if the model renders none.
+        why_no_layers: why units and layers are empty; "" where they are not.
     """
 
     outputs: Tensor
@@ -76,6 +77,7 @@ class Diagnosis(NamedTuple):
     layers: tuple[Layer, ...]
     derivative: str
     ranks: dict[str, Tensor]
+    why_no_layers: str
 
 
 def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
@@ -100,6 +102,7 @@ def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
     ordered = torch.cat([flat[~heldout], flat[heldout]])
     inside = subject.inside(derivative)
     metrics = that_move(inside.metrics)
+    unmoved = "" if metrics else "no layer of the model depends on the condition."
     return Diagnosis(
         outputs=outputs,
         truth=truth,
@@ -117,6 +120,7 @@ def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
         layers=tuple(_layer(name, metric, inside.activations[name], heldout) for name, metric in metrics.items()),
         derivative=inside.derivative,
         ranks=_ranks(subject),
+        why_no_layers=inside.why_none or unmoved,
     )
 
 

@@ -42,8 +42,7 @@ def figures(found: Diagnosis, names: Sequence[str], heldout: Tensor) -> dict[str
     drawn = {
         "landscape": _landscape(found, names, heldout),
         "kernels": _kernels(found, heldout),
-        "layers": _layers(found, names),
-        "units": _units(found, names),
+        **({"layers": _layers(found, names), "units": _units(found, names)} if found.layers else {}),
         "samples": _samples(found, heldout),
     }
     if found.ranks:

@@ -36,6 +36,7 @@ Kernels: centred alignment of the outputs' cosine kernel
 with (same {{ factors[0] }} + same {{ factors[1] }}) / 2, and with the product.
 {% if not found.has_truth %}The mean of all seen outputs was subtracted first.{% endif %}</p>
 <h2>Layers</h2>
+{% if found.why_no_layers %}<p>{{ found.why_no_layers }}</p>{% else %}
 <table><tr><th>layer</th><th>factorisation</th><th>pointwise</th><th>normalised</th>
 <th>log10 volume seen</th><th>held out</th><th>spread</th>
 <th>probe {{ factors[0] }} seen</th><th>held out</th><th>probe {{ factors[1] }} seen</th><th>held out</th></tr>
@@ -50,6 +51,7 @@ with (same {{ factors[0] }} + same {{ factors[1] }}) / 2, and with the product.
 integer conditions only; of unordered values they depend on the order){% endif %}.
 Factorisation is 1 if the factors move a layer in orthogonal directions, 1/2 (normalised: 0) if in the same one.
 Probes are fitted on seen cells.</p>
+{% endif %}
 {% if found.effective_rank %}<p>Mean effective rank of the rendered maps:
 {% for name, ranks in found.effective_rank.items() %}{{ name }} {{ (ranks|sum / ranks|length)|number }}
 {{- "." if loop.last else ", " }}{% endfor %}</p>{% endif %}

@@ -23,12 +23,17 @@ ROWS = 49
 """Conditions of one forward."""
 
 
+class NoLayers(CompbenchError):
+    """The layers of a model cannot be had, and why."""
+
+
 class LayerGeometry(NamedTuple):
-    """Layers on the grid: their activations (X * Y, ...), metric tensors, and how those were had."""
+    """Layers on the grid: their activations (X * Y, ...), metric tensors, how those were had, and why there are none, or ""."""
 
     activations: Layers
     metrics: dict[str, Metric]
     derivative: Literal["jvp", "differences"]
+    why_none: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,10 +74,10 @@ class Subject:
         return torch.cat(parts)
 
     def inside(self, derivative: Derivative) -> LayerGeometry:
-        """Activations and metric tensors of all layers.
+        """Activations and metric tensors of all layers; none of a model that cannot be called here.
 
         Raises:
-            CompbenchError: "jvp" was asked of a model that takes integer conditions only, or its layers cannot be had.
+            CompbenchError: "jvp" was asked of a model that takes integer conditions only.
         """
         differentiable = hasattr(self.model, "encoding") and hasattr(self.model, "render")
         name = self.method.name
@@ -83,7 +88,10 @@ class Subject:
             )
         with tapped(self.model) as heard:
             if not differentiable:
-                activations = self._stepwise(lambda rows: self._velocity_layers(rows, heard))
+                try:
+                    activations = self._stepwise(lambda rows: self._velocity_layers(rows, heard))
+                except NoLayers as error:
+                    return LayerGeometry({}, {}, "differences", str(error))
                 return LayerGeometry(activations, metrics_by_differences(activations, self.sizes), "differences")
             model: Any = self.model
 
@@ -103,10 +111,11 @@ class Subject:
         x0 = self.x0.expand(len(rows), *self.x0.shape).contiguous()
         try:
             output = self.model(x0, torch.zeros(len(rows)), rows)
-        except TypeError as error:
-            raise CompbenchError(
+        except (TypeError, RuntimeError, NotImplementedError) as error:  # experts over parts of the state, a mixture of models
+            said = " ".join(str(error).split())[:100]
+            raise NoLayers(
                 f"the layers of '{self.method.name}' cannot be had: its model is called neither as model(x_t, t, condition) "
-                "nor by `encoding` and `render(code)`."
+                f"nor by `encoding` and `render(code)` ({type(error).__name__}: {said})."
             ) from error
         return {**heard(len(rows)), "velocity at x0": output}
 

@@ -43,6 +43,7 @@ def summarised(
         derivative=found.derivative,
         scores=scores,
         layers=tuple(layers),
+        why_no_layers=found.why_no_layers,
         effective_rank={factor: tuple(ranks.tolist()) for factor, ranks in found.ranks.items()},
         factors=(names[0], names[1]),
         has_truth=found.truth is not None,

@@ -54,6 +54,7 @@ class Summary(Frozen):
         scores: of the model, and of the ideal points where there is a truth.
         effective_rank: of each value's rendered map, by factor; empty if the model renders none.
         factors: names of the grid's two.
+        why_no_layers: why there are none; "" where there are.
         has_truth: whether a condition has one true sample; without, the mean of all seen outputs was subtracted.
         figures: names of the pictures in the process's folder.
     """
@@ -61,6 +62,7 @@ class Summary(Frozen):
     derivative: LineOfText
     scores: dict[LineOfText, Explained]
     layers: tuple[Layer, ...]
+    why_no_layers: LineOfText
     effective_rank: dict[LineOfText, tuple[Number, ...]]
     factors: tuple[LineOfText, LineOfText]
     has_truth: bool

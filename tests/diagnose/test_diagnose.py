@@ -57,6 +57,63 @@ def test_diagnose_gives_the_records_own_superposition_score(home) -> None:
     assert f"model: superposition {scores['heldout_superposition']:.3f}" in invoke(record(home, "low-rank")).output
 
 
+EXPERTS = '''"""An answer without a network that is called: a stand-in for mixtures of experts."""
+
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Method, MethodSettings
+from torch import nn
+
+class Settings(MethodSettings): ...
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(1, 1)
+
+def build(settings, problem):
+    return Experts()
+
+def fit(settings, problem, ctx):
+    return build(settings, problem)
+
+def sample(settings, model, request, ctx):
+    return request.x0 * (1 + request.condition.sum(1)).view(-1, *[1] * (request.x0.ndim - 1))
+
+@hookimpl
+def compbench_methods():
+    return (Method(name="experts", settings=Settings, fit=fit, sample=sample, build=build),)
+'''
+
+
+def test_outputs_are_diagnosed_where_the_layers_cannot_be_had(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
+    plugin = tmp_path / "experts.py"
+    plugin.write_text(EXPERTS)
+    words = [
+        "run",
+        "--method",
+        "experts",
+        "--plugin",
+        str(plugin),
+        "--task",
+        "bump-corner",
+        "--preset",
+        "smoke",
+        "--device",
+        "cpu",
+    ]
+    ran = CliRunner().invoke(main, [*words, "--in-process", "--quiet", *SMALL])
+    assert ran.exit_code == 0, ran.output
+    done = invoke(record(tmp_path / "home", "experts"), "--plugin", plugin, "--output", tmp_path / "page")
+    assert done.exit_code == 0, done.output
+    assert "model: superposition" in done.output
+    said = "the layers of 'experts' cannot be had: its model is called neither as model(x_t, t, condition)"
+    assert [said in line for line in done.output.splitlines()].count(True) == 1
+    assert json.loads((tmp_path / "page" / "diagnostics.json").read_text())["layers"] == []
+    assert {path.stem for path in (tmp_path / "page").glob("*.png")} == {"landscape", "kernels", "samples"}
+    assert "cannot be had" in (tmp_path / "page" / "index.html").read_text()
+
+
 def test_forward_mode_is_refused_for_a_model_of_integer_conditions(home) -> None:
     done = invoke(record(home, "factored"), "--derivative", "jvp")
     assert done.exit_code == 2
@@ -86,6 +143,7 @@ def test_outputs_of_a_stochastic_task_are_compared_without_what_they_share(home)
     import torch
 
     from compbench.diagnose.diagnosis import diagnose
+    from compbench.diagnose.subject import LayerGeometry
 
     generator = torch.Generator().manual_seed(0)
     x, y, both = (torch.randn(shape, generator=generator) for shape in ((4, 1, 30), (1, 5, 30), (4, 5, 30)))
@@ -94,7 +152,7 @@ def test_outputs_of_a_stochastic_task_are_compared_without_what_they_share(home)
     scores = []
     for interaction in (0.0, 3.0):
         outputs = (50 + x + y + interaction * both).flatten(0, 1)
-        inside = SimpleNamespace(metrics={}, activations={}, derivative="differences")
+        inside = LayerGeometry({}, {}, "differences")
         subject = SimpleNamespace(
             sizes=(4, 5),
             heldout=heldout,
@@ -104,6 +162,8 @@ def test_outputs_of_a_stochastic_task_are_compared_without_what_they_share(home)
             outputs=lambda outputs=outputs: outputs,
             inside=lambda derivative, inside=inside: inside,
         )
-        scores.append(diagnose(subject).scores["model"].superposition)
+        found = diagnose(subject)
+        assert found.why_no_layers == "no layer of the model depends on the condition."
+        scores.append(found.scores["model"].superposition)
     assert scores[0] > 0.95
     assert scores[1] < 0.6
