@@ -73,8 +73,9 @@ def score(samples: Path | None, requests: Path | None, weights: Path | None, qui
 
 @click.command()
 @click.argument("records", nargs=-1, required=True)
+@click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="A method that is not installed.")
 @click.option("--quiet", is_flag=True, help="No progress bars.")
-def rescore(records: tuple[str, ...], quiet: bool) -> None:
+def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], quiet: bool) -> None:
     """Score the kept samples or weights of RECORDS with today's metrics: new ones, and new versions.  Nothing is trained.
 
     \b
@@ -98,7 +99,7 @@ def rescore(records: tuple[str, ...], quiet: bool) -> None:
     for path in paths:
         try:
             with output.listener(quiet=quiet, title=f"rescore {path.stem}") as listener:
-                outcome = rescore_one(path, home, listener=listener)
+                outcome = rescore_one(path, home, plugins=plugins, listener=listener)
         except CompbenchError as error:
             if len(paths) == 1:
                 raise

@@ -23,7 +23,7 @@ from compbench.identity.checkout import task_origin
 from compbench.identity.meaning import UNKNOWN, differing_from, said
 from compbench.identity.meaning import Code as Meaning
 from compbench.identity.resolve import check_same
-from compbench.registry import Registry
+from compbench.registry import NOTEBOOK, Registry
 from compbench.run.attempt import Attempt, Ending, Outcome, Pair
 from compbench.run.audit import Listener, Watch
 from compbench.run.fit_cache import FIT_FILE
@@ -57,25 +57,29 @@ MAY_DIFFER = frozenset({"metrics", "task"})
 ASKED = ("conditions", "stream", "x0", "known")
 
 
-def rescore(path: Path, home: Home, *, listener: Listener = lambda *facts: None) -> Outcome:
+def rescore(path: Path, home: Home, *, plugins: tuple[Path, ...] = (), listener: Listener = lambda *facts: None) -> Outcome:
     """Score a record's kept samples or weights with today's metrics.
 
     Args:
         path: of the record.
         home: where its run's folder is, and where the new record goes.
+        plugins: files of methods that are not installed.
         listener: called with (stage, done, total).
 
     Returns:
         the new record; `reused` where nothing has changed since, or where that was done before.
 
     Raises:
-        CompbenchError: nothing is kept of it, or what is kept does not give the record's own scores today, and why.
+        CompbenchError: nothing is kept of it, its method is not installed, or what is kept does not give the record's own
+            scores today, and why.
     """
     source = read_result(path)
     if source.samples_only:
         raise CompbenchError(f"{path.name} is of samples from elsewhere; `compbench score` scores them again.")
+    _check_named(source, plugins)
     kept = kept_of(source, home)
-    request = request_of(source.spec, home.root, source.environment.threads)
+    files = tuple(str(file.resolve()) for file in plugins)
+    request = request_of(source.spec, home.root, source.environment.threads).model_copy(update={"plugins": files})
     if kept.name == SAMPLES_FILE:
         with scratch_folder(home.root) as folder:
             replay = ReplayPair(request, folder, kept, source, listener)
@@ -83,6 +87,14 @@ def rescore(path: Path, home: Home, *, listener: Listener = lambda *facts: None)
     with processes_of(home) as processes:
         pair = ProcessPair(request, processes, listener, lambda: None)
         return _Again(request, home, pair, source=source, kept=kept).run()
+
+
+def _check_named(record: Record, plugins: tuple[Path, ...]) -> None:
+    """Raise CompbenchError if a record's method came from a file, and is neither installed nor among `plugins`."""
+    method, plugin = record.spec.method, record.plugin
+    if plugin.version == "file" and method not in Registry(plugins).names("methods"):
+        origin = "a notebook; save it as a file and" if plugin.distribution == NOTEBOOK else f"the file {plugin.module};"
+        raise CompbenchError(f"method '{method}' of {record.name} is not installed, it came from {origin} name it by --plugin.")
 
 
 def kept_of(record: Record, home: Home) -> Path:
@@ -273,7 +285,8 @@ class ReplayPair:
         own: dict[str, Json] = {"settings": {"samples_sha256": self._pool.sha256}, "method_version": 1, "file_sha256": ""}
         if self._source is not None:
             spec = self._source.spec
-            sha256 = Registry().entry("methods", spec.method).sha256
+            files = tuple(map(Path, self._request.plugins))
+            sha256 = Registry(files).entry("methods", spec.method).sha256
             own = {"settings": spec.settings, "method_version": spec.method_version, "file_sha256": sha256}
         return ContestantDescribed(**own, oracle=False, budget=found.budget, task_settings=found.task_settings), found
 

@@ -44,6 +44,11 @@ def made(tmp_path_factory) -> tuple[Path, Outcome]:
     return root, run(request, in_process=True)
 
 
+def contestants_in_this_process(monkeypatch) -> None:
+    pair = lambda request, own, listener, alarm: InProcessPair(request, own.folder, listener)  # noqa: E731
+    monkeypatch.setattr(rescore, "ProcessPair", pair)
+
+
 @pytest.fixture
 def kept(made, tmp_path, monkeypatch) -> Outcome:
     """The same in a home of this test's own; contestants run in this process, and none may fit."""
@@ -52,16 +57,18 @@ def kept(made, tmp_path, monkeypatch) -> Outcome:
     root, outcome = made
     shutil.copytree(root, tmp_path / "home")
     monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(
-        rescore, "ProcessPair", lambda request, own, listener, alarm: InProcessPair(request, own.folder, listener)
-    )
+    contestants_in_this_process(monkeypatch)
     monkeypatch.setattr(Contestant, "_fit", lambda *_: pytest.fail("it trained"))
     return outcome._replace(path=tmp_path / "home" / "records" / outcome.path.name)
 
 
 @pytest.fixture
 def newer(monkeypatch) -> None:
-    """A day later: sw2 has a second version, and a metric was installed."""
+    a_day_later(monkeypatch)
+
+
+def a_day_later(monkeypatch) -> None:
+    """sw2 has a second version, and a metric was installed."""
     before = referee.metrics_of
 
     def metrics_of(task, registry):
@@ -176,6 +183,49 @@ def test_a_run_of_which_nothing_is_kept_says_what_would_keep_it(kept) -> None:
     for name in (SAMPLES_FILE, WEIGHTS_FILE):
         (folder_of(kept) / name).unlink()
     assert "--keep-samples" in refused(kept)
+
+
+OWN_METHOD = '''"""Noise, shifted."""
+
+from compbench.hookspecs import hookimpl
+from compbench.interfaces import Method, MethodSettings
+from torch import nn
+
+class Settings(MethodSettings): ...
+
+def build(settings, problem):
+    return nn.Linear(1, 1)
+
+def fit(settings, problem, ctx):
+    return build(settings, problem)
+
+def sample(settings, model, request, ctx):
+    return request.x0 + model.bias
+
+@hookimpl
+def compbench_methods():
+    return (Method(name="own-noise", settings=Settings, fit=fit, sample=sample, build=build),)
+'''
+
+
+@pytest.mark.parametrize("source", [SAMPLES_FILE, WEIGHTS_FILE])
+def test_a_method_from_a_file_is_named_by_plugin(tmp_path, monkeypatch, source) -> None:
+    contestants_in_this_process(monkeypatch)
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
+    file = tmp_path / "own_noise.py"
+    file.write_text(OWN_METHOD)
+    words = ["run", "--method", "own-noise", "--task", TASK, "--preset", "smoke", "--device", "cpu", "--keep-samples", "--quiet"]
+    ran = CliRunner().invoke(main, [*words, "--in-process", "--plugin", str(file)])
+    assert ran.exit_code == 0, ran.output
+    (path,) = (tmp_path / "home" / "records").glob("*.own-noise.*.json")
+    if source == WEIGHTS_FILE:
+        (tmp_path / "home" / "runs" / read_record(path).identity / SAMPLES_FILE).unlink()
+    a_day_later(monkeypatch)
+    bare = CliRunner().invoke(main, ["rescore", path.stem, "--quiet"])
+    said = "is not installed, it came from the file own_noise.py; name it by --plugin."
+    assert (bare.exit_code, said in bare.output, bare.output.count("\n")) == (2, True, 1), bare.output
+    done = CliRunner().invoke(main, ["rescore", path.stem, "--quiet", "--plugin", str(file)])
+    assert (done.exit_code, "heldout_sw2_again" in done.output) == (0, True), done.output
 
 
 def score(*words: str) -> object:
