@@ -14,6 +14,7 @@ import hashlib
 import io
 import os
 import zipfile
+import zlib
 from collections import defaultdict, deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -33,6 +34,8 @@ SAMPLES_FILE = "samples.npz"
 """What a run's folder keeps under `--keep-samples`."""
 MOST_BYTES = 2**33
 MOST_PICTURE_BYTES = 2**24
+UNREADABLE = (OSError, ValueError, EOFError, LookupError, ArithmeticError, MemoryError, RuntimeError, SyntaxError, zlib.error)
+"""What readers of arrays and of archives raise on bytes that are damaged or something else."""
 RANGE_SLACK = 0.05
 """How far beyond [-1, 1] an image's values may lie; a sampler does not clip."""
 
@@ -107,11 +110,20 @@ def _of_npz(path: Path) -> tuple[numpy.ndarray, numpy.ndarray]:
             if missing:
                 there = ", ".join(file.files[:10]) or "nothing"
                 raise CompbenchError(f"has no array '{sorted(missing)[0]}'; it holds {there}.")
-            return file[CONDITIONS], file[SAMPLES]
+            return _an_array(file[CONDITIONS]), _an_array(file[SAMPLES])
     except FileNotFoundError as error:
         raise CompbenchError("there is no such file.") from error
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, MemoryError, NotImplementedError) as error:
+    except (*UNREADABLE, zipfile.BadZipFile) as error:
         raise CompbenchError(f"is no npz file of arrays, or is damaged ({' '.join(str(error).split())[:100]}).") from error
+
+
+def _an_array(found: Any) -> numpy.ndarray:
+    """What was loaded, if it is one array; raises ValueError for an archive, and for bytes that are none."""
+    import numpy
+
+    if not isinstance(found, numpy.ndarray):
+        raise ValueError("it is not one array")
+    return found
 
 
 def _of_folder(path: Path, space: FactorSpace) -> tuple[numpy.ndarray, numpy.ndarray]:
@@ -122,7 +134,10 @@ def _of_folder(path: Path, space: FactorSpace) -> tuple[numpy.ndarray, numpy.nda
         content = read_limited(table, MOST_BYTES).decode("utf-8")
     except (CompbenchError, UnicodeDecodeError) as error:
         raise CompbenchError(f"{TABLE} {error}") from error
-    rows = list(csv.DictReader(content.splitlines()))
+    try:
+        rows = list(csv.DictReader(content.splitlines()))
+    except csv.Error as error:
+        raise CompbenchError(f"{TABLE} is no table of comma-separated values ({error}).") from error
     if not rows:
         raise CompbenchError(f"{TABLE} has no rows.")
     missing = [name for name in space.names if name not in rows[0]]
@@ -135,8 +150,8 @@ def _of_folder(path: Path, space: FactorSpace) -> tuple[numpy.ndarray, numpy.nda
     if rows[0].get("file"):
         return conditions, _pictures([path / str(row["file"]) for row in rows])
     try:
-        return conditions, numpy.load(path / "samples.npy", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        return conditions, _an_array(numpy.load(path / "samples.npy", allow_pickle=False))
+    except (*UNREADABLE, zipfile.BadZipFile) as error:
         raise CompbenchError(f"samples.npy cannot be read ({' '.join(str(error).split())[:100]}).") from error
 
 

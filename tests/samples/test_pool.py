@@ -117,6 +117,38 @@ def test_a_corrupt_file_is_one_line(tmp_path, change) -> None:
     assert "\n" not in str(error.value)
 
 
+def said_of(path: Path) -> str:
+    try:
+        read_pool(path, SPACE, VECTOR)
+    except CompbenchError as error:
+        return str(error)
+    return ""
+
+
+def test_damage_anywhere_in_a_compressed_file_is_one_line_or_harmless(tmp_path) -> None:
+    path = tmp_path / "samples.npz"
+    numpy.savez_compressed(path, conditions=CONDITIONS.repeat(50, 0), samples=VALUES.repeat(50, 0))
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 5):
+        path.write_bytes(whole[:place] + bytes(255 - byte for byte in whole[place : place + 8]) + whole[place + 8 :])
+        assert "\n" not in said_of(path)
+
+
+def test_a_member_that_is_no_array_is_one_line(tmp_path) -> None:
+    path = npz(tmp_path, samples=VALUES)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("conditions.npy", b"0,0")
+    with pytest.raises(CompbenchError, match="is no npz file of arrays, or is damaged"):
+        read_pool(path, SPACE, VECTOR)
+
+
+def test_an_archive_under_the_name_of_an_array_is_one_line(tmp_path) -> None:
+    (tmp_path / "conditions.csv").write_text("hue,shape\n0,0\n")
+    npz(tmp_path, samples=VALUES).rename(tmp_path / "samples.npy")
+    with pytest.raises(CompbenchError, match="samples.npy cannot be read \\(it is not one array\\)"):
+        read_pool(tmp_path, SPACE, VECTOR)
+
+
 def test_a_file_that_says_it_is_huge_is_not_unpacked(tmp_path, monkeypatch) -> None:
     path = npz(tmp_path, conditions=CONDITIONS, samples=VALUES)
     monkeypatch.setattr("compbench.samples.pool.MOST_BYTES", 10)
@@ -133,6 +165,7 @@ def test_a_file_that_says_it_is_huge_is_not_unpacked(tmp_path, monkeypatch) -> N
         ("hue\n0\n", "has no column 'shape'"),
         ("hue,shape\nred,1\n", "whole numbers"),
         ("hue,shape\n0\n", "whole numbers"),
+        ("hue,shape\n0," + "1" * 140_000 + "\n", "is no table of comma-separated values \\(field larger"),
         ("hue,shape\n0,1\n", "samples.npy cannot be read"),
         ("file,hue,shape\nnone.png,0,1\n", "none.png cannot be read as a picture"),
     ],
