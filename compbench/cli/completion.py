@@ -43,7 +43,7 @@ def install_into(file: Path, script: str) -> str:
         Unwritable: the file cannot be read or written.
     """
     try:
-        before = file.read_text() if file.exists() else ""
+        before = file.read_text(encoding="utf-8", errors="surrogateescape") if file.exists() else ""  # in whatever encoding
         if VARIABLE in before:
             return f"{file} has it already; nothing was changed."
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -53,6 +53,14 @@ def test_completion_makes_the_folders_that_fish_wants(tmp_path: Path) -> None:
     assert file.read_text() == "complete _COMPBENCH_COMPLETE\n"
 
 
+def test_completion_leaves_a_start_file_of_another_encoding_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / ".bashrc"
+    file.write_bytes(b"# caf\xe9\n")
+    assert "has it now" in install_into(file, "complete _COMPBENCH_COMPLETE\n")
+    assert file.read_bytes() == b"# caf\xe9\ncomplete _COMPBENCH_COMPLETE\n"
+    assert "has it already" in install_into(file, "complete _COMPBENCH_COMPLETE\n")
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
