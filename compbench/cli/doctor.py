@@ -33,6 +33,10 @@ EXTRAS = {
 """Optional dependencies, and a module that each brings."""
 
 
+NEEDED = ("device", "caches")
+"""Without these no run works; what else is missing costs time, disk or a few tasks."""
+
+
 class Finding(NamedTuple):
     """One line: what was looked at, how it is, and what to do where that is not well (empty where it is)."""
 
@@ -52,7 +56,7 @@ def doctor(device: str, as_json: bool) -> None:
     compbench doctor --device cuda
 
     The device is tried as a run uses it: in a process of its own, inside the sandbox.  Exit status: 0 runs will work,
-    1 they will not.
+    1 they will not, for want of a device or of a COMPBENCH_HOME that can be written.
     """
     from compbench.cli.options import home_of_user
 
@@ -63,7 +67,7 @@ def doctor(device: str, as_json: bool) -> None:
         click.echo(json.dumps([finding._asdict() for finding in findings]))
     for subject, state, advice in () if as_json else findings:
         click.echo(f"{'!' if advice else ' '} {subject:<9} {state}{f'  ->  {advice}' if advice else ''}")
-    sys.exit(0 if not next(finding for finding in findings if finding.subject == "device").advice else 1)
+    sys.exit(1 if any(finding.advice for finding in findings if finding.subject in NEEDED) else 0)
 
 
 def examine(home: Home, device: str, *, try_device: Callable[..., dict[str, Json]] | None = None) -> Iterator[Finding]:

@@ -80,6 +80,17 @@ def test_the_exit_status_says_whether_runs_will_work(monkeypatch: pytest.MonkeyP
         assert len(json.loads(done.stdout)) == 10
 
 
+def test_the_exit_status_is_1_where_no_run_can_be_written_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def forbidden(*given: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    monkeypatch.setattr(device_probe, "probe", lambda device: WELL)
+    monkeypatch.setattr(doctor.tempfile, "NamedTemporaryFile", forbidden)
+    done = CliRunner().invoke(main, ["doctor"])
+    assert (done.exit_code, "! caches" in done.stdout) == (1, True), done.output
+
+
 def test_this_machine_s_device_is_tried_inside_the_sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # compiling takes long and has tests of its own
     found = device_probe.probe(device="cpu")
