@@ -64,7 +64,7 @@ class StoredModel:
         return torch.cat(parts)
 
 
-def load(record: Record | Path | str, *, method: Method | None = None, plugins: Sequence[Path] = ()) -> StoredModel:
+def load(record: Record | Path | str, *, method: Method | None = None, plugins: Sequence[Path | str] = ()) -> StoredModel:
     """The model of a finished run of this machine, from its weights in COMPBENCH_HOME.
 
     Args:
@@ -81,7 +81,7 @@ def load(record: Record | Path | str, *, method: Method | None = None, plugins: 
     folder = home.runs / found.identity
     if (folder / WEIGHTS).is_file():
         home.share_data(folder / "cache")
-    return rebuild(found, folder, home=home.root, registry=Registry(tuple(plugins), defined))
+    return rebuild(found, folder, home=home.root, registry=Registry(tuple(map(Path, plugins)), defined))
 
 
 def rebuild(record: Record, folder: Path, *, home: Path, registry: Registry) -> StoredModel:

@@ -123,6 +123,14 @@ def test_a_stored_model_answers_conditions(ran: Record) -> None:
         model.sample([[2, 0]])
     with pytest.raises(CompbenchError, match=r"\(B, 2\) of first, second"):
         model.sample([[1, 0, 1]])
+    with pytest.raises(CompbenchError, match=r"whole numbers \(B, 2\) of first, second"):
+        model.sample([[1], [0, 1]])
+
+
+def test_files_of_plugins_may_be_named_by_text(ran: Record, tmp_path: Path) -> None:
+    file = tmp_path / "another.py"
+    file.write_text('"""Another method."""')
+    assert compbench.load(ran, method=CELL, plugins=[str(file)]).record == ran
 
 
 def test_a_stored_model_and_a_task_take_what_runs_made_of_the_data(ran: Record, home: Path) -> None:
