@@ -95,7 +95,7 @@ def data_path() -> None:
 @click.argument("name", type=click.Choice(["shapes3d", "mpi3d", "dsprites"]))
 @click.option("--output", type=click.Path(path_type=Path), default=Path("rendered.png"), show_default=True)
 @click.option("--rows", default=4, show_default=True, type=click.IntRange(1, 64))
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1))
 def data_render(name: str, output: Path, rows: int, seed: int) -> None:
     """Write a grid of random images from an embedded renderer.
 

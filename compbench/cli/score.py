@@ -132,11 +132,15 @@ def _request(samples: Path | None, options: Options) -> RunRequest:
     registry.entry("tasks", options["task"])
     if options["method"]:
         registry.entry("methods", options["method"])
+    overrides = parse_overrides(options["overrides"])
+    for name in overrides if not options["method"] else ():
+        if not name.startswith(("task.", "budget.")):
+            raise CompbenchError(f"--set {name}: samples have no settings of a method; use task.NAME or budget.NAME.")
     own = OWN_NAME.sub("-", options["name"] or (samples.stem if samples else "samples")).strip("-.+_")[:80]
     return RunRequest.of(
         task=options["task"],
         method=options["method"] or own or "samples",
-        overrides=parse_overrides(options["overrides"]),
+        overrides=overrides,
         preset=options["preset"],
         seed=options["seed"],
         plugins=tuple(str(path.resolve()) for path in options["plugins"]),

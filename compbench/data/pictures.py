@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from compbench.errors import CompbenchError, Unwritable
+
 
 def render_grid(name: str, output: Path, cache: Path, *, rows: int, seed: int) -> None:
-    """Write a PNG of `rows` x 8 random images of "shapes3d", "mpi3d" or "dsprites"."""
+    """Write a picture of `rows` x 8 random images of "shapes3d", "mpi3d" or "dsprites".
+
+    Raises:
+        Unwritable: the file cannot be written; CompbenchError: its name ends as no picture's does.
+    """
     import torch
     from PIL import Image
 
@@ -21,4 +27,9 @@ def render_grid(name: str, output: Path, cache: Path, *, rows: int, seed: int) -
     space = FactorSpace(Factor(factor, size) for factor, size in zip(lattice.factors, lattice.sizes, strict=True))
     pictures = images(space.uniform(8 * rows, torch.Generator().manual_seed(seed))).expand(-1, 3, -1, -1)  # (8 R, 3, 64, 64)
     tiled = pictures.reshape(rows, 8, 3, 64, 64).permute(0, 3, 1, 4, 2).reshape(rows * 64, 8 * 64, 3)
-    Image.fromarray(tiled.numpy()).save(output)
+    try:
+        Image.fromarray(tiled.numpy()).save(output)
+    except OSError as error:
+        raise Unwritable.of(output, error) from error
+    except ValueError as error:
+        raise CompbenchError(f"cannot write {output}: {error}; a name that ends in .png will do.") from error

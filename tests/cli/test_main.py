@@ -49,9 +49,18 @@ def cli(tmp_path: Path):
         (("sweep", "--file", f"{LONG}.toml"), "no such file"),
         (("score", LONG, "--task", "gmm-id", "--quiet"), "is no npz file of arrays"),
         (("score", "--weights", LONG, "--method", "fkc", "--task", "gmm-id", "--quiet"), "no such file"),
-        (("run", "--method", "mono", "--task", "gmm-id", "--device", "x" * 50), "device of the run: String should have at most 40"),
-        (("sweep", "--method", "mono", "--task", "gmm-id", "--time-limit", "9" * 400), "time_limit of the run: Input should be a finite"),
+        (
+            ("run", "--method", "mono", "--task", "gmm-id", "--device", "x" * 50),
+            "device of the run: String should have at most 40",
+        ),
+        (
+            ("sweep", "--method", "mono", "--task", "gmm-id", "--time-limit", "9" * 400),
+            "time_limit of the run: Input should be a finite",
+        ),
         (("run", "--method", "mono", "--task", "gmm-id", "--set", f"x={'[' * 60_000}"), "is nested more than"),
+        (("score", "a.npz", "--task", "gmm-id", "--set", "foo=1"), "--set foo: samples have no settings of a method"),
+        (("data", "render", "dsprites", "--rows", "1", "--output", "/proc/none/a.png"), "could not write /proc/none/a.png"),
+        (("data", "render", "dsprites", "--rows", "1", "--output", "a.none"), "a name that ends in .png will do"),
     ],
 )
 def test_bad_input_is_one_line_with_exit_status_2(cli, words: tuple[str, ...], message: str) -> None:
@@ -66,6 +75,7 @@ def test_bad_input_is_one_line_with_exit_status_2(cli, words: tuple[str, ...], m
     ("words", "message"),
     [
         (("score", "a.npz", "--task", "gmm-id", "--seed", "3000000000"), "3000000000 is not in the range"),
+        (("data", "render", "shapes3d", "--seed", "9" * 23), "is not in the range"),
         (("profile", "--method", "mono", "--task", "gmm-id", "--seconds", "nan"), "nan is not a finite number"),
         (("gate", "--method", "mono", "--task", "gmm-id", "--tolerance", "nan"), "nan is not a finite number"),
         (("reproduce", "a", "--tolerance", "nan"), "nan is not a finite number"),
