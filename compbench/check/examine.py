@@ -263,8 +263,10 @@ def findings(
     yield from examine(loaded.value, only=only, device=device, begin=begin)
 
 
-def findings_of(progress: Callable[[str, int, int], None], *, kind: Literal["tasks", "metrics"], name: str) -> Iterator[Finding]:
-    """The findings about a task or a metric, in a process of its own."""
+def findings_of(
+    progress: Callable[[str, int, int], None], *, kind: Literal["tasks", "metrics"], name: str, only: Sequence[str]
+) -> Iterator[Finding]:
+    """The findings about a task or a metric, in a process of its own; of the checks in `only`, () is all."""
     from compbench.check.metric_clauses import of_metric
     from compbench.check.task_clauses import of_task
 
@@ -275,4 +277,4 @@ def findings_of(progress: Callable[[str, int, int], None], *, kind: Literal["tas
         yield failed("loads", "", f"it is {loaded.state}: {loaded.reason}")
         return
     progress(f"{kind}/", 0, 0)
-    yield from of_task(loaded.value, registry) if kind == "tasks" else of_metric(loaded.value)
+    yield from of_task(loaded.value, registry, only=only) if kind == "tasks" else of_metric(loaded.value, only=only)

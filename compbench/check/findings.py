@@ -151,7 +151,9 @@ CLAUSES: dict[str, Clause] = {
 
 OF_METRICS, OF_TASKS = ("floor", "repeatable", "monotone"), ("primary", "ceiling", "collapse")
 CHECKS = tuple(name for name in CLAUSES if name not in ("loads", "time", "process", *OF_METRICS, *OF_TASKS))
-"""Names for --only: what is checked of methods."""
+"""What is checked of methods."""
+CHECKS_OF = {"methods": CHECKS, "tasks": OF_TASKS, "metrics": OF_METRICS}
+"""Names for --only, by what is checked."""
 
 
 class Finding(NamedTuple):

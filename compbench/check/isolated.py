@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from compbench.check.findings import CHECKS, Finding, Report, failed
+from compbench.check.findings import CHECKS_OF, Finding, Report, failed
 from compbench.errors import CompbenchError
 from compbench.home import Home
 from compbench.run.isolated import scratch, values_of
@@ -41,24 +41,32 @@ def check(
         threads: CPU threads of the process.
 
     Raises:
-        CompbenchError: no such check, or no such device.
+        CompbenchError: no such check of this kind, or no such device.
     """
-    for name in only:
-        if name not in CHECKS:
-            raise CompbenchError(f"no check named '{name}'. Known: {', '.join(CHECKS)}.")
+    _refuse_unknown(only, kind)
     start = time.monotonic()
     files = [str(file.resolve()) for file in plugins]
     arguments = {"method": method, "plugins": files, "only": list(only), "device": device}
     if kind != "methods":
-        arguments = {"kind": kind, "name": method}
+        arguments = {"kind": kind, "name": method, "only": list(only)}
     findings = tuple(_findings(arguments, time_limit, threads))
     return Report(method, findings, time.monotonic() - start)
 
 
 def check_all(names: Sequence[tuple[str, str]], *, jobs: int, **options: Any) -> Iterator[Report]:
     """Check several (kind, name), `jobs` of them at a time; reports come in the order of the names, as soon as they can."""
+    for kind in dict.fromkeys(kind for kind, _ in names):
+        _refuse_unknown(options.get("only", ()), kind)
     with ThreadPoolExecutor(max(1, jobs)) as pool:
         yield from pool.map(lambda one: check(one[1], kind=one[0], **options), names)
+
+
+def _refuse_unknown(only: Sequence[str], kind: str) -> None:
+    """Raise CompbenchError if one of the names is no check of a kind."""
+    known = CHECKS_OF[kind]
+    for name in only:
+        if name not in known:
+            raise CompbenchError(f"no check of {kind} named '{name}'. Known: {', '.join(known)}.")
 
 
 def _findings(arguments: Mapping[str, Any], time_limit: float, threads: int) -> Iterator[Finding]:

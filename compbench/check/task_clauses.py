@@ -7,7 +7,7 @@ real data above noise, and not below a sampler that collapsed to one example of 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -168,8 +168,8 @@ def _worse(score: Score, one: float, than: float) -> bool:
 CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {"primary": primary, "ceiling": ceiling, "collapse": collapse}
 
 
-def of_task(task: Task, registry: Registry) -> Iterator[Finding]:
-    """The findings about a task."""
+def of_task(task: Task, registry: Registry, *, only: Sequence[str] = ()) -> Iterator[Finding]:
+    """The findings about a task; of some checks, () is all."""
     with tempfile.TemporaryDirectory(prefix="compbench-check-") as home:
         try:
             subject = TaskSubject(task, registry, Path(home))
@@ -177,7 +177,8 @@ def of_task(task: Task, registry: Registry) -> Iterator[Finding]:
             yield Finding("primary", "", "skipped", f"its embedded data cannot be had here: {error}")
             return
         for check, act in CHECKS.items():
-            yield _attempt(check, act, subject)
+            if not only or check in only:
+                yield _attempt(check, act, subject)
 
 
 def _attempt(check: str, act: Callable[[TaskSubject], str | None], subject: TaskSubject) -> Finding:

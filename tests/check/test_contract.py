@@ -84,7 +84,7 @@ def test_a_plugin_that_does_not_load_is_a_finding(plugin) -> None:
 
 
 def test_an_unknown_check_or_device_is_a_mistake_of_the_caller(plugin) -> None:
-    with pytest.raises(CompbenchError, match="no check named 'speed'"):
+    with pytest.raises(CompbenchError, match="no check of methods named 'speed'"):
         examined(plugin(), only=("speed",))
     with pytest.raises(CompbenchError, match="CUDA device|no device"):
         examined(plugin(), device="cuda:9")

@@ -78,3 +78,28 @@ def test_check_takes_names_of_tasks_and_metrics() -> None:
     assert done.exit_code == 0, done.output
     assert "sw2: 3 ok" in done.output
     assert "blobs-iid: 3 ok" in done.output
+
+
+def test_only_takes_the_checks_of_what_is_checked() -> None:
+    done = CliRunner().invoke(main, ["check", "sw2", "--only", "monotone", "--verbose"])
+    assert done.exit_code == 0, done.output
+    assert "sw2: 1 ok" in done.output
+    assert "floor" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "said"),
+    [
+        (["sw2"], "fit", "no check of metrics named 'fit'. Known: floor, repeatable, monotone."),
+        (["blobs-iid"], "fit", "no check of tasks named 'fit'. Known: primary, ceiling, collapse."),
+        (["mono"], "monotone", "no check of methods named 'monotone'. Known: settings,"),
+        (["mono", "sw2"], "fit", "no check of metrics named 'fit'"),
+    ],
+)
+def test_a_check_of_another_kind_is_one_line_before_anything_is_checked(names, asked, said) -> None:
+    done = CliRunner().invoke(main, ["check", *names, "--only", asked])
+    assert (done.exit_code, said in done.output, done.output.count("\n")) == (2, True, 1), done.output
+
+
+def test_a_task_is_checked_for_what_is_asked_alone() -> None:
+    assert [finding.check for finding in of_task(BLOBS, REGISTRY, only=("ceiling",))] == ["ceiling"]
