@@ -2,7 +2,8 @@
 
 A function reaches tensors through its closure, its defaults, the arguments of a `functools.partial`, the object of a bound
 method, and whatever collections, objects and classes these hold.  Module-level names are not searched: they are the plugin's
-code.  What an iterator will yield cannot be seen without using it up, so none may come along.
+code.  What an iterator will yield cannot be seen without using it up, so none may come along.  What compiled code alone can see,
+such as a table of pandas or the arguments of an `operator.methodcaller`, is not found.
 """
 
 from __future__ import annotations
