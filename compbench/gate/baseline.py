@@ -20,6 +20,8 @@ class StoredCell(BaseModel):
     machine: str = Field("", description="torch and CPU that bytes and hash are of")
     facts: dict[str, int | float | str | None] = Field(default_factory=dict)
     task_version: int = Field(0, ge=0)
+    source: str = Field("", description="of the scores' data; an older baseline does not say")
+    fingerprint: str = Field("", description="of the scores' data")
     scores: dict[str, ScoreBySeed] = Field(default_factory=dict)
 
 
@@ -39,7 +41,7 @@ class Baseline(BaseModel):
         stored = self.cells.get(cell)
         if not stored or not stored.scores:
             return None
-        return Scores(stored.scores, stored.task_version)
+        return Scores(stored.scores, stored.task_version, stored.source, stored.fingerprint)
 
 
 def read(path: Path) -> Baseline:
@@ -62,7 +64,7 @@ def write(path: Path, facts: Mapping[str, Facts], scores: Mapping[str, Scores]) 
         if name in facts:
             own |= {"machine": facts[name].machine, "facts": facts[name].values}
         if name in scores:
-            own |= {"task_version": scores[name].task_version, "scores": scores[name].scores}
+            own |= scores[name]._asdict()
     baseline = Baseline.model_validate({"cells": cells})
     content = json.dumps(baseline.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n"
     write_atomically(path, content.encode())

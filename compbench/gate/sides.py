@@ -170,10 +170,12 @@ class ScoreBySeed(BaseModel):
 
 
 class Scores(NamedTuple):
-    """What the records of some seeds say, by score; and the task's version."""
+    """What the records of some seeds say, by score; the task's version, and which data they are of ("" where no one noted it)."""
 
     scores: dict[str, ScoreBySeed]
     task_version: int
+    source: str = ""
+    fingerprint: str = ""
 
 
 def facts(side: Side, cells: Sequence[Cell], asked: CellOptions) -> list[Facts | Unable]:
@@ -274,7 +276,8 @@ def scores(side: Side, cell: Cell, asked: CellOptions) -> Scores:
     if bad is not None:
         raise Unable(f"seed {bad['seed']}: {bad['status']}: {bad['reason'][:300]}")
     records = [json.loads(Path(result["path"]).read_text(encoding="utf-8")) for result in results]
-    return Scores(_gathered(records, cell.scores), records[0]["spec"]["task_version"])
+    spec = records[0]["spec"]
+    return Scores(_gathered(records, cell.scores), spec["task_version"], spec["source"], spec["fingerprint"])
 
 
 def _gathered(records: list[dict[str, Any]], wanted: tuple[str, ...]) -> dict[str, ScoreBySeed]:

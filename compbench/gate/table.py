@@ -121,7 +121,7 @@ def score_rows(cell: str, against: str, base: Scores, head: Scores, margins: Map
     rows = []
     for name in sorted(base.scores.keys() | head.scores.keys()):
         before, after = base.scores.get(name), head.scores.get(name)
-        why = _incomparable(before, after, base.task_version, head.task_version)
+        why = _other_data(base, head) or _incomparable(before, after, base.task_version, head.task_version)
         if before is None or after is None or why:
             row = Row(cell, "scores", name, against, _mean(before), _mean(after), "", "notice", why)
             rows.append(ScoreRow(row, None))
@@ -135,6 +135,14 @@ def score_rows(cell: str, against: str, base: Scores, head: Scores, margins: Map
         note = f"margin {margin:g}, {found.n} seed{'s' if found.n > 1 else ''}"
         rows.append(ScoreRow(Row(cell, "scores", name, against, before_mean, after_mean, change, "pass", note), found))
     return rows
+
+
+def _other_data(base: Scores, head: Scores) -> str:
+    """Why scores of other data are not compared; "" also where one of the two does not say which data it is of."""
+    before, after = (base.source, base.fingerprint), (head.source, head.fingerprint)
+    if before == after or not all((*before, *after)):
+        return ""
+    return f"other data, not comparable ({' '.join(before)}; here {' '.join(after)})"
 
 
 def _incomparable(before: ScoreBySeed | None, after: ScoreBySeed | None, *versions: int) -> str:

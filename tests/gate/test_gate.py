@@ -23,6 +23,7 @@ class World:
     def __init__(self) -> None:
         self.facts = {"base": dict(FACTS), "head": dict(FACTS)}
         self.values = {"base": {0: 1.0, 1: 2.0}, "head": {0: 1.0, 1: 2.0}}
+        self.data = ("embedded", "renderer-1")
         self.seconds = {"base": 1.0, "head": 1.0}
         self.code = {"base": "one", "head": "other"}
         self.races = 0
@@ -52,7 +53,7 @@ def world(monkeypatch, tmp_path) -> World:
     def scores(side, cell, asked):
         values = own.values[side.label]
         found = sides.ScoreBySeed(metric="sw2", metric_version=1, direction="lower", values=values)
-        return own.ask(side, sides.Scores({"heldout_sw2": found}, 1))
+        return own.ask(side, sides.Scores({"heldout_sw2": found}, 1, *own.data))
 
     monkeypatch.setattr(sides, "facts", lambda side, cells, asked: [own.facts_of(side) for _ in cells])
     monkeypatch.setattr(sides, "scores", scores)
@@ -195,6 +196,14 @@ def test_a_stored_baseline_gates_facts_and_scores_and_never_speed(world, tmp_pat
     assert (result.exit_code, "baseline" in result.output) == (1, True)
     assert b'"parameters": 11' in (tmp_path / "c.json").read_bytes()
     assert (tmp_path / "b.json").read_bytes() == first
+
+
+def test_a_stored_baseline_keeps_which_data_its_scores_are_of(world, tmp_path) -> None:
+    gate(*CELL, "--write-baseline", "b.json", base=False)
+    world.data, world.values["head"] = ("official", "f1"), {0: 9.0, 1: 9.001}
+    result = gate(*CELL, "--baseline", "b.json", "--json", base=False)
+    notes = [row["note"] for row in json.loads(result.output)["rows"] if row["gate"] == "scores"]
+    assert (result.exit_code, notes) == (0, ["other data, not comparable (embedded renderer-1; here official f1)"])
 
 
 def test_a_baseline_that_cannot_be_measured_is_not_written(world, tmp_path) -> None:

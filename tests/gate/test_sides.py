@@ -71,6 +71,15 @@ def test_the_base_never_sees_the_callers_path(tmp_path, monkeypatch) -> None:
     assert head(tmp_path).environment()["PYTHONPATH"] == "/head/source"
 
 
+def test_scores_say_which_data_they_are_of(tmp_path, monkeypatch) -> None:
+    score = {"name": "sw2", "metric": "sw2", "metric_version": 1, "direction": "lower", "primary": True, "value": 1.0}
+    spec = {"seed": 3, "task_version": 2, "source": "official", "fingerprint": "f1"}
+    (tmp_path / "record.json").write_text(json.dumps({"spec": spec, "scores": [score]}))
+    monkeypatch.setattr(Side, "run", lambda *asked, **how: [{"status": "ok", "path": str(tmp_path / "record.json")}])
+    found = sides.scores(head(tmp_path), TOY, CellOptions())
+    assert (found.task_version, found.source, found.fingerprint) == (2, "official", "f1")
+
+
 def git(folder: Path, *words: str) -> None:
     own = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
     subprocess.run(["git", "-C", str(folder), *own, *words], check=True, capture_output=True)

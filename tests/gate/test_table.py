@@ -86,6 +86,26 @@ def test_scores_of_another_version_are_not_compared() -> None:
         assert found.verdict == "notice"
 
 
+OFFICIAL, EMBEDDED = {"source": "official", "fingerprint": "f1"}, {"source": "embedded", "fingerprint": "renderer-1"}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [
+        (OFFICIAL, EMBEDDED, "notice"),
+        (EMBEDDED, OFFICIAL, "notice"),
+        (OFFICIAL, {**OFFICIAL, "fingerprint": "f2"}, "notice"),
+        (OFFICIAL, OFFICIAL, "regression"),
+        ({}, OFFICIAL, "regression"),
+    ],
+    ids=["without the file", "with the file", "another file", "the same", "an old baseline"],
+)
+def test_scores_of_other_data_are_not_compared(ours, theirs, verdict) -> None:
+    base, head = scores({0: 1.0, 1: 1.0})._replace(**ours), scores({0: 9.0, 1: 9.001})._replace(**theirs)
+    (found,) = settled(score_rows("m/t", "base", base, head, {}))
+    assert (found.verdict, "other data" in found.note) == (verdict, verdict == "notice")
+
+
 def test_a_weak_regression_among_many_scores_is_inconclusive() -> None:
     base, weak = scores({0: 1.0, 1: 1.0, 2: 1.0}), scores({0: 1.3, 1: 1.4, 2: 1.2})
     same = score_rows("m/t", "base", base, base, {})
