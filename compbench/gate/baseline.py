@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from compbench.errors import CompbenchError, first_of
 from compbench.files import Json, write_atomically
 from compbench.gate.sides import Facts, ScoreBySeed, Scores
+from compbench.gate.table import HASH
+
+MOST = 10**18
+"""No cost is larger."""
 
 
 class StoredCell(BaseModel):
@@ -23,6 +27,17 @@ class StoredCell(BaseModel):
     source: str = Field("", description="of the scores' data; an older baseline does not say")
     fingerprint: str = Field("", description="of the scores' data")
     scores: dict[str, ScoreBySeed] = Field(default_factory=dict)
+
+    @field_validator("facts")
+    @classmethod
+    def _hash_is_text_and_costs_are_numbers(cls, facts: dict[str, int | float | str | None]) -> dict[str, Any]:
+        for name, value in facts.items():
+            if name == HASH:
+                if not isinstance(value, str):
+                    raise ValueError(f"'{name}' must be text, got {value!r}")
+            elif value is not None and (isinstance(value, str) or not 0 <= value <= MOST):
+                raise ValueError(f"'{name}' must be a number from 0 to {MOST:.0e}, got {value!r:.40}")
+        return facts
 
 
 class Baseline(BaseModel):
@@ -51,8 +66,8 @@ def read(path: Path) -> Baseline:
     except OSError as error:
         raise CompbenchError(f"--baseline {path}: {error.strerror or error}; --write-baseline makes one.") from error
     except ValidationError as error:
-        raise CompbenchError(f"--baseline {path}: {first_of(error)}.") from error
-    except ValueError as error:
+        raise CompbenchError(f"--baseline {path}: {first_of(error)}; --write-baseline makes another.") from error
+    except (ValueError, RecursionError) as error:
         raise CompbenchError(f"--baseline {path} is not JSON: {str(error)[:120]}.") from error
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from traceback import format_exc
 from typing import NamedTuple, TypeVar
 
 from compbench.devices import num_cores
+from compbench.errors import CompbenchError
 from compbench.gate import sides, speed, table, turns
 from compbench.gate.baseline import Baseline
-from compbench.gate.sides import CellOptions, Facts, Scores, Side, Unable
+from compbench.gate.sides import CellOptions, CouldNotRun, Facts, Scores, Side, Unable
 from compbench.gate.suite import Cell, Gate, Suite
 from compbench.gate.suspicion import noticing
 from compbench.gate.table import Row, ScoreRow
@@ -64,7 +66,19 @@ def gate(plan: Plan, head: Side, base: Side | None, stored: Baseline | None, lis
 
     Exact facts come first, then scores, then speed, which needs a live base.  Where both sides execute the same code with the
     same packages, and the exact facts bear that out, scores are computed once and nothing is raced.
+
+    Raises:
+        CouldNotRun: an error of the gate itself, with its traceback: it must not look like a regression.
     """
+    try:
+        return _gated(plan, head, base, stored, listener)
+    except (CompbenchError, CouldNotRun):
+        raise
+    except Exception as error:
+        raise CouldNotRun(f"the gate itself failed and compared nothing; please report it.\n{format_exc()}") from error
+
+
+def _gated(plan: Plan, head: Side, base: Side | None, stored: Baseline | None, listener: Listener) -> Result:
     facts = _facts(plan, head, listener)
     rows: list[Row] = []
     if base is None:

@@ -98,15 +98,18 @@ def _cost(name: str, before: float | None, after: float | None, *, same_machine:
 
 
 def _hash_row(cell: str, against: str, base: Facts, head: Facts) -> Row:
-    same = base.values[HASH] == head.values[HASH]
-    verdict: Verdict = "pass" if same else "notice"
-    if same:
+    before, after = base.values.get(HASH), head.values.get(HASH)
+    verdict: Verdict = "pass" if before and before == after else "notice"
+    if not before or not after:
+        change, note = "", "only one of the two has it"
+    elif before == after:
         change, note = "the same to the bit", ""
     elif base.machine != head.machine:
         change, note = "differ", f"measured elsewhere ({base.machine}; here {head.machine})"
     else:
         change, note = "differ", "it computes something else now, which is no regression by itself"
-    return Row(cell, "exact", "samples", against, base.values[HASH][:12], head.values[HASH][:12], change, verdict, note)
+    base_shown, head_shown = (found[:12] if found else None for found in (before, after))
+    return Row(cell, "exact", "samples", against, base_shown, head_shown, change, verdict, note)
 
 
 class ScoreRow(NamedTuple):
@@ -241,4 +244,4 @@ def _would_do(needed: int | None, unit: str) -> str:
 
 
 def _mean(score: ScoreBySeed | None) -> float | None:
-    return math.fsum(score.values.values()) / len(score.values) if score else None
+    return math.fsum(score.values.values()) / len(score.values) if score and score.values else None

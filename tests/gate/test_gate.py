@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli.main import main
-from compbench.gate import sides, suite, turns, worktree
+from compbench.gate import sides, suite, table, turns, worktree
 
 ROOT = Path(__file__).parents[2]
 FACTS = {"parameters": 10, "evaluations": 4, "flops_per_fit": 5.0, "training_bytes": 9000, "samples_sha256": "a" * 64}
@@ -214,9 +214,35 @@ def test_a_baseline_that_cannot_be_measured_is_not_written(world, tmp_path) -> N
 
 
 def test_a_broken_baseline_is_one_line(world, tmp_path) -> None:
-    (tmp_path / "b.json").write_text('{"format": 1, "cells": {"a": {"facts": 3}}}')
-    result = gate(*CELL, "--baseline", "b.json", base=False)
-    assert (result.exit_code, "cells.a.facts" in result.output) == (2, True)
+    for facts, said in (
+        ("3", "cells.a.facts"),
+        ('{"parameters": "many"}', "'parameters' must be a number from 0 to 1e+18, got 'many'"),
+        ('{"flops_per_fit": -1}', "'flops_per_fit' must be a number"),
+        ('{"samples_sha256": 7}', "'samples_sha256' must be text, got 7"),
+        ("[" * 100_000, "is not JSON"),
+    ):
+        (tmp_path / "b.json").write_text('{"format": 1, "cells": {"a": {"facts": ' + facts + "}}}")
+        result = gate(*CELL, "--baseline", "b.json", base=False)
+        assert (result.exit_code, said in result.output, result.output.count("\n")) == (2, True, 1)
+
+
+def test_a_baseline_without_a_hash_still_gates_the_costs(world, tmp_path) -> None:
+    del world.facts["head"]["samples_sha256"]
+    gate(*CELL, "--write-baseline", "b.json", base=False)
+    world.facts["head"] |= {"samples_sha256": "a" * 64}
+    result = gate(*CELL, "--baseline", "b.json", "--json", base=False)
+    found = {row["what"]: row["verdict"] for row in json.loads(result.output)["rows"] if row["gate"] == "exact"}
+    assert (result.exit_code, found["samples"], found["parameters"]) == (0, "notice", "pass")
+
+
+def test_an_error_of_the_gate_itself_is_no_regression(world, monkeypatch) -> None:
+    def fails(*rows: object) -> None:
+        raise TypeError("planted")
+
+    monkeypatch.setattr(table, "fact_rows", fails)
+    result = gate()
+    assert (result.exit_code, "the gate itself failed" in result.output) == (4, True)
+    assert "TypeError: planted" in result.output
 
 
 def test_the_shipped_suite_has_every_gate_and_only_what_is_installed() -> None:
