@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 Kind = Literal["methods", "tasks", "metrics", "executors"]
 KINDS: tuple[Kind, ...] = ("methods", "tasks", "metrics", "executors")
+CLASSES: dict[Kind, str] = {
+    "methods": "compbench.interfaces.Method",
+    "tasks": "compbench.interfaces.Task",
+    "metrics": "compbench.interfaces.Metric",
+    "executors": "compbench.sweep.executor.Executor",
+}
+"""What each hook returns.  By name: an Executor is of a floor above, and nothing is imported for a look."""
 State = Literal["ok", "broken", "incompatible"]
 NOTEBOOK = "notebook"
 """The distribution of a method that is no file."""
@@ -266,7 +273,10 @@ def _hooked(module: ModuleType, entry: Entry) -> object:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
         raise CompbenchError(f"misspelt hook: {str(error).splitlines()[0]}") from error
-    values = [value for group in getattr(manager.hook, f"compbench_{entry.kind}")() for value in group]
+    groups = getattr(manager.hook, f"compbench_{entry.kind}")()
+    for group in groups:
+        _check_classes(group, entry.kind)
+    values = [value for group in groups for value in group]
     if not values:
         raise CompbenchError(f"{entry.module} has no @hookimpl def compbench_{entry.kind}() that returns one.")
     by_name = {value.name: value for value in values}
@@ -275,6 +285,17 @@ def _hooked(module: ModuleType, entry: Entry) -> object:
     if entry.name in by_name:
         return by_name[entry.name]
     raise CompbenchError(f"{entry.module} offers {', '.join(sorted(by_name))}, not '{entry.name}': rename one.")
+
+
+def _check_classes(group: object, kind: Kind) -> None:
+    """A hook returns a tuple or a list of its kind's class.  Raises CompbenchError."""
+    found = "" if isinstance(group, tuple | list) else type(group).__name__
+    for value in group if isinstance(group, tuple | list) else ():
+        if CLASSES[kind] not in {f"{one.__module__}.{one.__qualname__}" for one in type(value).__mro__}:
+            found = f"a {type(group).__name__} with {type(value).__name__} in it"
+    if found:
+        wanted = CLASSES[kind].rpartition(".")[2]
+        raise CompbenchError(f"compbench_{kind}() must return a tuple of {wanted}, got {found}.")
 
 
 def _missing(error: ModuleNotFoundError, entry: Entry) -> tuple[State, str]:

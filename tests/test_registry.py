@@ -1,3 +1,4 @@
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -5,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compbench.errors import CompbenchError
-from compbench.registry import Registry
+from compbench.registry import CLASSES, Registry
 
 
 def registry_of(path: Path) -> Registry:
@@ -26,7 +27,7 @@ def test_list_and_help_import_no_torch_numpy_or_pandas() -> None:
 def test_tasks_and_metrics_are_loaded_without_torch_or_numpy() -> None:
     """The parent of runs, the board and `info` load them in a process that needs neither."""
     code = (
-        "import sys\nfrom compbench.registry import Registry\nregistry = Registry()\n"
+        "import sys\nfrom compbench.registry import CLASSES, Registry\nregistry = Registry()\n"
         "print([registry.load(kind, name).name for kind in ('tasks', 'metrics') for name in registry.names(kind)"
         " if {'torch', 'numpy', 'scipy'} & sys.modules.keys()])"
     )
@@ -74,6 +75,29 @@ def test_a_bad_file_is_reported_with_its_reason(plugin, head: str, state: str, r
     loaded = registry.attempt(registry.entry("methods", "naughty"))
     assert loaded.state == state
     assert reason in loaded.reason
+
+
+@pytest.mark.parametrize(
+    ("returned", "found"),
+    [
+        ("Method('naughty', Settings, fit, sample)", "Method"),
+        ("'naughty'", "str"),
+        ("(type('Like', (), {'name': 'naughty'})(),)", "a tuple with Like in it"),
+        ("[Method('naughty', Settings, fit, sample), 3]", "a list with int in it"),
+    ],
+)
+def test_a_hook_that_returns_something_else_is_broken(plugin, returned: str, found: str) -> None:
+    path = plugin()
+    path.write_text(path.read_text().partition("    return (Method(")[0] + f"    return {returned}\n")
+    loaded = registry_of(path).attempt(registry_of(path).entry("methods", "naughty"))
+    assert (loaded.state, loaded.reason) == ("broken", f"compbench_methods() must return a tuple of Method, got {found}.")
+
+
+def test_the_classes_that_hooks_return_are_the_installed_ones() -> None:
+    assert [pkgutil.resolve_name(name).__name__ for name in CLASSES.values()] == ["Method", "Task", "Metric", "Executor"]
+    registry = Registry()
+    states = {registry.attempt(entry).state for kind in CLASSES for entry in registry.entries(kind) if kind != "methods"}
+    assert states <= {"ok", "incompatible"}
 
 
 def test_a_file_that_does_not_parse_is_broken_before_it_is_imported(tmp_path: Path) -> None:
