@@ -162,13 +162,15 @@ def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, histo
             continue
         begin(check, name)
         finding = _attempt(check, name, partial(act, subject), subject.method)
+        if subject.fault is not None and finding.status != "failed":
+            finding = failed(subject.fault.clause or check, name, subject.fault.found, fix=subject.fault.fix)
         if check == "fit":
             finding = finding._replace(seconds=time.perf_counter() - start)
         yield finding
         history.done.add(check)
         if finding.status == "failed":
             failures.add(finding.check)
-            if subject.returned_wrong or check in GATES:
+            if subject.fault is not None or check in GATES:
                 yield Finding(check, name, "skipped", f"all that would come after '{check}' on this problem")
                 return
 

@@ -43,7 +43,7 @@ CLAUSES: dict[str, Clause] = {
     ),
     "shape": Clause(
         "samples have the shape of request.x0, for any number of rows, and the request is left as it was",
-        "return one sample (*D) for each row; do not write into request.x0",
+        "return one sample (*D) for each row; write into a copy of what the request gives",
     ),
     "dtype": Clause("samples are float32 tensors on the request's device", "end with samples.float()"),
     "finite": Clause(

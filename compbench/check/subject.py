@@ -98,7 +98,7 @@ class Subject:
         self.method, self.tiny, self.device, self.room = method, tiny, device, room
         self.settings = _short(method, tiny.make(device).budget.sample_steps)
         self.changes: list[str] = []
-        self.returned_wrong = False
+        self.fault: Broken | None = None
         self.imports = side_effects.Imports()
         self.used = counted.Tally()
         self.fitted_on = counted.counted(self.fresh(), self.used)
@@ -227,15 +227,21 @@ class Subject:
         """Samples; `stray` moves torch's global generator, on which they must not depend."""
         ctx = self.context(seed, Progress(), None, precision)
         torch.manual_seed(seed + stray)
-        request = Request(condition.clone(), x0.clone(), known, known_mask)
+        asked = Request(condition, x0, known, known_mask)
+        request = Request(condition.clone(), x0.clone(), _copy(known), _copy(known_mask))
         with self.watched("sample"), arithmetic(self.device, ctx.precision):
             made = self.method.sample(self.settings, self.model if model is None else model, request, ctx)
-        if not torch.equal(request.x0, x0) or not torch.equal(request.condition, condition):
-            self.changes.append("sample wrote into its request")
+        for name, own, given in zip(Request._fields, request, asked, strict=True):
+            if own is not None and given is not None and not torch.equal(own, given):
+                raise self._wrong(f"sample wrote into request.{name}", f"work on a copy: request.{name}.clone()", "shape")
         if not isinstance(made, Tensor):
-            self.returned_wrong = True
-            raise Broken(f"sample returned a {type(made).__name__}", "return one tensor, (B, *D)")
+            raise self._wrong(f"sample returned a {type(made).__name__}", "return one tensor, (B, *D)")
         return made.detach()
+
+    def _wrong(self, found: str, fix: str, clause: str = "") -> Broken:
+        """Notes what no further answer is asked after; a check that gets over the exception fails of it all the same."""
+        self.fault = Broken(found, fix, clause)
+        return self.fault
 
     def context(self, seed: int, progress: Progress, checkpoints: Checkpoints | None, precision: str = "") -> Context:
         generator = torch.Generator().manual_seed(seed)
@@ -277,6 +283,10 @@ class Subject:
         """All x1 that were drawn from the problem's silos."""
         silos = [*problem.federation._silos, *([problem.singles] if problem.singles is not None else [])]
         return [x1 for silo in silos for x1 in getattr(silo, "drawn", [])]
+
+
+def _copy(given: Tensor | None) -> Tensor | None:
+    return None if given is None else given.clone()
 
 
 STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1, "num_particles": 8}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.planted.bugs import BUGS, Bug
+from support.planted.bugs import BUGS, RETURN, Bug
 from support.planted.stranger_bugs import STRANGER_BUGS
 
 from compbench.check import learning
@@ -79,6 +79,20 @@ def test_a_planted_bug_is_caught_by_its_check(name, tmp_path) -> None:
     assert [finding.check for finding in report.failures] == [bug.check]
     assert report.failures[0].found
     assert report.failures[0].fix
+
+
+@pytest.mark.parametrize(
+    ("check", "problem", "line", "found"),
+    [
+        ("null", "vector", "request.condition[request.condition < 0] = 7", "sample wrote into request.condition"),
+        ("known", "trajectory", "if request.known is not None: request.known[~request.known_mask] = 123", "request.known"),
+        ("known", "trajectory", "if request.known is not None: request.known_mask.fill_(True)", "request.known_mask"),
+    ],
+)
+def test_a_request_that_is_written_to_is_found_in_any_check(check, problem, line, found, tmp_path) -> None:
+    bug = Bug("shape", problem, RETURN, f"    {line}\n{RETURN}")
+    report = report_on(method_of(tmp_path, bug), only=(check,), problems=(problem,), device="cpu")
+    assert [(finding.check, finding.found.endswith(found)) for finding in report.failures] == [("shape", True)]
 
 
 @pytest.mark.parametrize("longer", ["a little", pytest.param("as ever", marks=pytest.mark.slow)])
