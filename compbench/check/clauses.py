@@ -102,9 +102,9 @@ def shape(subject: Subject) -> None:
 
 
 def dtype(subject: Subject) -> None:
-    made = subject.first
-    if made.dtype != torch.float32 or made.device != subject.x0.device:
-        raise Broken(f"{made.dtype} on {made.device}, asked on {subject.x0.device}")
+    """Looked at in every answer that there is; here of an odd and an even number of rows."""
+    subject.first  # noqa: B018 - fits, and samples
+    subject.sample(subject.condition[:2], subject.noise(2))
 
 
 def finite(subject: Subject) -> None:

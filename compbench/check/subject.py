@@ -236,6 +236,11 @@ class Subject:
                 raise self._wrong(f"sample wrote into request.{name}", f"work on a copy: request.{name}.clone()", "shape")
         if not isinstance(made, Tensor):
             raise self._wrong(f"sample returned a {type(made).__name__}", "return one tensor, (B, *D)")
+        if made.dtype in (torch.bfloat16, torch.float16) and ctx.precision == "bf16":
+            raise self._wrong(f"in bf16, which published runs take: {made.dtype}", "end with samples.float()", "precision")
+        if made.dtype != torch.float32 or made.device != x0.device:
+            found = f"{made.dtype} on {made.device} for {len(x0)} rows, asked on {x0.device}"
+            raise self._wrong(found, "end with samples.float()", "dtype")
         return made.detach()
 
     def _wrong(self, found: str, fix: str, clause: str = "") -> Broken:

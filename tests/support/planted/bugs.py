@@ -47,6 +47,9 @@ BUGS = {
     "trajectories come flattened": Bug("shape", "trajectory", RETURN, "    return x.flatten(1)\n"),
     "the request's noise is overwritten": Bug("shape", "vector", UPDATE, "x += (v_null"),
     "samples are float64": Bug("dtype", "vector", RETURN, "    return x.double()\n"),
+    "samples of an even number of rows are float64": Bug(
+        "dtype", "vector", RETURN, "    return x.double() if len(x) % 2 == 0 else x\n"
+    ),
     "a division by t at t = 0": Bug("finite", "vector", RETURN, "    return x + 0 * x / (t[:, None] - t[:, None])\n"),
     "noise is not seeded": Bug("determinism", "vector", RETURN, "    return x + 1e-3 * torch.randn_like(x)\n"),
     "a factor is ignored": Bug(
