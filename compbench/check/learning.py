@@ -31,6 +31,12 @@ ALONE = (slice(0, 1), slice(3, 5), slice(6, 15))
 ROUNDING = 2e-3
 """Largest difference of a row in other company, over the largest entry: sums in another order, through all steps."""
 
+TWINS = 16
+"""Rows of one condition and one noise that a sampler with random numbers of its own is asked for."""
+
+SHARED = 0.05
+"""Twins that differ by less than this share of what another seed changes differ by rounding alone."""
+
 PROBE_STEPS = 2
 """Steps of the fit whose products are counted."""
 
@@ -160,14 +166,32 @@ def mixed(subject: Subject) -> str | None:
     whole = sample(condition, noise)
     if whole.shape != noise.shape:
         raise Broken(f"{tuple(whole.shape)} for x0 of {tuple(noise.shape)} with different conditions")
-    if subject.alike(whole, sample(condition, noise, seed=SAMPLE_SEED + 1)):
+    reseeded = sample(condition, noise, seed=SAMPLE_SEED + 1)
+    if subject.alike(whole, reseeded):
         for rows in ALONE:
             alone = sample(condition[rows], noise[rows])
             _same(
                 subject, alone, whole[rows], f"rows {rows.start} to {rows.stop - 1} of {len(noise)} are others when asked alone"
             )
         return None
+    _twins_differ(subject, condition, noise, (whole - reseeded).abs().flatten(1).amax(1))
     return _in_other_company(subject, condition, noise, whole)
+
+
+def _twins_differ(subject: Subject, condition: Tensor, noise: Tensor, changes: Tensor) -> None:
+    """Rows of one condition and one noise differ as two seeds do, on a row that another seed changes as much as most."""
+    changed = changes.nonzero()[:, 0]
+    row = changed[changes[changed].argsort()[len(changed) // 2]]
+    twins = subject.sample(
+        condition[row].expand(TWINS, *condition[row].shape), noise[row].expand(TWINS, *noise[row].shape), precision="fp32"
+    )
+    gap = float((twins - twins[:1]).abs().max())
+    if gap < SHARED * float(changes[row]):
+        raise Broken(
+            f"rows share their random numbers: {TWINS} of one condition and one x0 differ by up to {gap:.3g}, and by"
+            f" {float(changes[row]):.3g} between two seeds",
+            "draw for each row, torch.randn(x.shape, generator=ctx.generator); or declare Method(couples_rows=True)",
+        )
 
 
 def _in_other_company(subject: Subject, condition: Tensor, noise: Tensor, whole: Tensor) -> str | None:

@@ -95,6 +95,12 @@ def test_a_request_that_is_written_to_is_found_in_any_check(check, problem, line
     assert [(finding.check, finding.found.endswith(found)) for finding in report.failures] == [("shape", True)]
 
 
+def test_a_sampler_that_draws_for_each_row_is_left_alone(tmp_path) -> None:
+    own = Bug("", "", RETURN, f"    x = x + 1e-4 * torch.randn(x.shape, generator=ctx.generator)\n{RETURN}")
+    (found,) = report_on(method_of(tmp_path, own), only=("mixed",), problems=("vector known",), device="cpu").findings
+    assert (found.status, found.found.partition(":")[0]) == ("ok", "it draws random numbers of its own")
+
+
 @pytest.mark.parametrize("longer", ["a little", pytest.param("as ever", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", STRANGER_BUGS)
 def test_a_strangers_bug_is_one_finding_of_the_clause_that_it_is_for(name, longer, tmp_path, monkeypatch) -> None:

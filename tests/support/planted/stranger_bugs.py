@@ -67,6 +67,9 @@ STRANGER_BUGS = {
     "an odd number of rows loses its last one to the first": Bug(
         "mixed", KNOWN, RETURN, sampled("x = torch.cat([x[:-1], x[:1]]) if len(x) % 2 and len(x) > 1 else x")
     ),
+    "rows share their random numbers": Bug(
+        "mixed", KNOWN, RETURN, sampled("x = x + 0.05 * torch.randn(x.shape[1:], generator=ctx.generator)")
+    ),
     # The path
     "time runs backwards while sampling": Bug("learns", KNOWN, STEP, STEP.replace("step /", "1 - step /")),
     "the path is followed against the velocity": Bug("learns", KNOWN, "x = x + (v_null", "x = x - (v_null"),
