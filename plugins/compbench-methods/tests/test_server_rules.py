@@ -132,6 +132,13 @@ def test_fedprox_without_pull_and_fedavgm_without_momentum_are_fedflow() -> None
             assert torch.allclose(value, plain_net[name], atol=1e-6)
 
 
+def test_fedprox_divides_its_pull_by_the_entries_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    pulls = []
+    monkeypatch.setattr(fedprox, "held_near", lambda loss, net, mu: pulls.append(mu) or loss)
+    fit(fedprox, "fedprox", corners(), rounds=1, mu=3.0)
+    assert pulls == [1.5, 1.5]  # of two silos, whose samples have two entries
+
+
 def test_the_soup_is_the_mean_of_weights_and_arithmetic_at_one_over_n_is_the_soup() -> None:
     problem = corners()
     merged = fit(soup, "soup", problem).state_dict()
