@@ -141,7 +141,7 @@ def test_a_plugin_that_breaks_on_import_is_one_line_and_no_record(home: Path, pl
         ({"head_widht": 2}, "Did you mean 'head_width'"),
         ({"head_width": -1}, "head_width=-1"),
         ({"budget.train_step": 5}, "budget.train_steps"),
-        ({"budget.patch": 99}, "less than or equal to 8"),
+        ({"budget.patch": 99}, "less than or equal to 16"),
         ({"task.judge": "oracle"}, "'plain' or 'pooled'"),
     ],
 )
