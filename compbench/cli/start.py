@@ -41,6 +41,10 @@ def _status() -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
         return _say("stopped.", 130)
+    except RuntimeError as error:  # Python 3.11 makes one of what interrupts a class that is being made, in an import
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        return _say("stopped.", 130)
     except BrokenPipeError:  # whoever read our output has had enough of it
         _discard(1)
         return 0

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from support.template import TEMPLATE
 
+from compbench.cli import start
 from compbench.cli.main import main
 from compbench.errors import CompbenchError
 from compbench.home import Home
@@ -78,6 +79,18 @@ def test_a_signal_at_the_start_leaves_no_traceback(wait: float, tmp_path: Path) 
     stopped = "compbench: stopped.\n"
     # -SIGINT is 130 to a shell too: `python -m` ends so if the signal came within an exec, as namedtuple does one at import
     assert (process.returncode, said) in {(-signal.SIGTERM, ""), (130, stopped), (-signal.SIGINT, stopped), (0, "")}
+
+
+def test_a_signal_that_interrupts_the_making_of_a_class_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(**_: object) -> None:
+        raise RuntimeError("Error calling __set_name__ on 'cached_property'") from KeyboardInterrupt()
+
+    monkeypatch.setattr(start.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("compbench.cli.main.main", interrupted)
+    assert start._status() == 130
+    assert capsys.readouterr().err == "compbench: stopped.\n"
 
 
 def test_few_descriptors_are_one_line(tmp_path: Path) -> None:
