@@ -8,7 +8,7 @@ alone (b_j), of nothing (z) and of both (v_ij) are those that minimise
     sum_ij W_ij ( p_full |v_ij - d_ij|^2 + p_x |a_i - d_ij|^2 + p_y |b_j - d_ij|^2 + p_null |z - d_ij|^2
                   + lambda |a_i + b_j - z - v_ij|^2 ),    W_ij = p(cell ij | x_t)
 
-with p(m) as `slice-cfg` and `coind` mask conditions.  With v_ij solved for, the last line weighs |a_i + b_j - z - d_ij|^2 by
+with p(m) as `coind` masks conditions.  With v_ij solved for, the last line weighs |a_i + b_j - z - d_ij|^2 by
 kappa = p_full lambda / (p_full + lambda): 2 N + 1 linear equations a point.  lambda 0 is slices, whose optimum no mask changes.
 Samples follow a_i + b_j - z by the task's Euler steps.
 """
@@ -23,11 +23,13 @@ from torch import Generator, Tensor
 from compbench.data.bumps import as_upright, bumps
 from compbench.flow.independence import Masking
 from compbench.flow.path import LinearPath, denoised_to_velocity
+from compbench.flow.silos import DecentralisedSettings
 from compbench.flow.solver import euler
 from compbench.metrics.localisation import localise, shaped
 from compbench.tasks.bump import SQUARES, Settings, images, make_task
 
-MASKING = Masking(full=0.7, marginal=0.2, unconditional=0.1)
+MASKING = DecentralisedSettings().masking
+"""As `coind` masks conditions by default."""
 WEIGHTS = (0.0, 1.0, 100.0)
 """lambda; `coind` has 1."""
 NUM_SEEDS = 3

@@ -70,7 +70,7 @@ function overview(shownMethod) {
   const methods = found ? found.methods.filter(m => shownMethod(m.method) && families.some(f => m.cells[found.families.indexOf(f)])) : [];
   if (!methods.length) return node.replaceChildren();
   const costly = f => methods.filter(m => m.cells[found.families.indexOf(f)]?.flops > 0), family = [...families].sort((a, b) => costly(b).length - costly(a).length)[0];
-  const points = costly(family).map(m => m.cells[found.families.indexOf(family)]).map((cell, i) => ({method: costly(family)[i].method, whole: isWhole(cell, family), ...cell}));
+  const index = found.families.indexOf(family), points = costly(family).map(m => ({method: m.method, whole: isWhole(m.cells[index], family), ...m.cells[index]}));
   const side = make("div", {class: "card"}, found.findings.length && !words().length ? make("ol", {class: "findings", "aria-label": "what we found"}, ...found.findings.map(text => make("li", {}, text))) : "");
   if (points.length) {
     const choose = make("select", {"aria-label": "family of the chart", id: "chart-family"}, ...found.families.map(f => new Option(f.name, f.name, false, f === family)));
