@@ -175,10 +175,10 @@ def _not_elsewhere(asked: Sequence[Asked], options: Options) -> list[RunRequest]
     if not devices - (set() if cards_of(options["device"]) else {"cpu"}):
         return requests
     try:
-        known = _identities(asked, devices)
-    except CompbenchError:  # what is wrong with one request must not keep the others from running, and its run says it
+        known = _identities(asked, devices, pass_over=True)  # what is wrong with a request, its run says
+    except CompbenchError:
         return requests
-    left = [request for request, (_, *others) in zip(requests, known, strict=True) if not finished.keys() & others]
+    left = [request for request, ways in zip(requests, known, strict=True) if not finished.keys() & ways[1:]]
     if len(left) < len(requests):
         click.echo(f"compbench: {len(requests) - len(left)} of {len(requests)} runs are there from another device.", err=True)
     return left
@@ -196,13 +196,16 @@ def _finished(records: Iterable[Record]) -> dict[str, str]:
     return {record.identity: record.spec.device_class for record in records if record.status == "ok"}
 
 
-def _identities(asked: Sequence[Asked], devices: set[str]) -> list[list[str]]:
-    """The identity of each request; where its grid takes runs from any of the devices, also those of the same run there."""
+def _identities(asked: Sequence[Asked], devices: set[str], *, pass_over: bool = False) -> list[list[str]]:
+    """The identity of each request; where its grid takes runs from any of the devices, also those of the same run there.
+
+    Of a request that cannot run here there is none, where such are passed over.
+    """
     from compbench.run.processes import Ended
     from compbench.sweep.matrix import identities
 
     try:
-        known = list(identities([request for request, _ in asked], elsewhere=sorted(devices)))
+        known = list(identities([request for request, _ in asked], elsewhere=sorted(devices), pass_over=pass_over))
     except Ended as end:
         raise CompbenchError(end.reason) from end
     return [ways if any_device else ways[:1] for (_, any_device), ways in zip(asked, known, strict=True)]

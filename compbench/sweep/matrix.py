@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from compbench.errors import CompbenchError
 from compbench.home import Home
 from compbench.identity.meaning import Kept, code_of
 from compbench.identity.resolve import why_not
@@ -42,30 +43,38 @@ def reasons(progress: object, *, plugins: Sequence[str]) -> Iterator[Matrix]:
     yield {found.entry.name: {task.name: why_not(found.value, task) for task in tasks} for found in loaded("methods")}
 
 
-def identities(requests: Sequence[RunRequest], *, elsewhere: Sequence[str] = ()) -> Iterator[list[str]]:
+def identities(requests: Sequence[RunRequest], *, elsewhere: Sequence[str] = (), pass_over: bool = False) -> Iterator[list[str]]:
     """The identity of each request's run, in order, and after it those of the same run on other devices; nothing is trained.
 
     Args:
         requests: what would be run.
         elsewhere: classes of devices, which need not be here.
+        pass_over: a request that cannot run here (a wrong setting, an extra that is not installed) has no identity.
 
     Raises:
-        Ended: a request is wrong, or its plugin.
+        Ended: a request is wrong and not to be passed over, or a process died of one.
     """
     facts = [request.model_dump(mode="json") for request in requests]
-    arguments = {"requests": facts, "elsewhere": list(elsewhere)}
+    arguments = {"requests": facts, "elsewhere": list(elsewhere), "pass_over": pass_over}
     with scratch() as folder:
         home = Home(Path(requests[0].home)) if requests else Home.of_user()
         yield from values_of("compbench.sweep.matrix:resolved", arguments, list[str], folder, home=home, seconds=HOURS)
 
 
-def resolved(progress: object, *, requests: Sequence[dict[str, object]], elsewhere: Sequence[str]) -> Iterator[list[str]]:
+def resolved(
+    progress: object, *, requests: Sequence[dict[str, object]], elsewhere: Sequence[str], pass_over: bool
+) -> Iterator[list[str]]:
     """The identities.  For a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         resolver = Resolver(Path(folder))
         for facts in requests:
             request = RunRequest.model_validate(facts)
-            specs = [resolver.spec(request), *(resolver.spec(request, device) for device in elsewhere)]
+            try:
+                specs = [resolver.spec(request), *(resolver.spec(request, device) for device in elsewhere)]
+            except CompbenchError:
+                if not pass_over:
+                    raise
+                specs = []
             yield list(dict.fromkeys(spec.identity for spec in specs))
 
 

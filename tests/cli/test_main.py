@@ -176,7 +176,7 @@ def test_a_dry_sweep_as_json_is_each_run_in_order_and_says_which_is_there(cli, t
     done = record(seed=1)
     Store(tmp_path / "records").write(done)
     known = [["0" * 64], [done.identity]]
-    monkeypatch.setattr("compbench.sweep.matrix.identities", lambda requests, elsewhere: known)
+    monkeypatch.setattr("compbench.sweep.matrix.identities", lambda requests, elsewhere, pass_over: known)
     said = cli(
         "sweep", "--method", "mono", "--task", "gmm-id", "--seed", "0-1", "--preset", "smoke", "--dry-run", "--json"
     ).output
@@ -225,7 +225,12 @@ def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli
     done = cli(*words)
     assert done.output.splitlines() == ["compbench: 1 of 1 runs are there from another device.", "Nothing is missing."]
     assert len(list((tmp_path / "records").glob("*.json"))) == 1
-    path.write_text(path.read_text().replace("any_device = true", ""))
+    mine = path.read_text()
+    path.write_text(f"{mine}set = {{ nonsense = 3 }}\n{mine}")  # as a task whose extra is not here: it must not hide the others
+    done = cli(*words)
+    assert (done.exit_code, done.output.splitlines()[0]) == (2, "compbench: 1 of 2 runs are there from another device.")
+    assert "nonsense" in done.output
+    path.write_text(mine.replace("any_device = true", ""))
     assert cli(*words, "--dry-run").output.splitlines()[-1].startswith("0 of 1 runs are there, 1 are missing")
 
 
@@ -247,7 +252,9 @@ def test_a_dry_sweep_of_a_file_is_of_the_one_preset_that_it_has(cli, tmp_path: P
 )
 def test_a_grid_that_needs_a_gpu_is_left_out_where_there_is_none(cli, tmp_path: Path, monkeypatch, cards, words, asked) -> None:
     monkeypatch.setattr("compbench.sweep.pool._num_cards", lambda: cards)
-    monkeypatch.setattr("compbench.sweep.matrix.identities", lambda requests, elsewhere: [["0" * 64] for _ in requests])
+    monkeypatch.setattr(
+        "compbench.sweep.matrix.identities", lambda requests, elsewhere, pass_over: [["0" * 64] for _ in requests]
+    )
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     path = tmp_path / "mine.toml"
     path.write_text(

@@ -10,6 +10,7 @@ from compbench.interfaces import NEEDS
 from compbench.registry import Registry
 from compbench.run.attempt import Attempt
 from compbench.run.in_process import InProcessPair
+from compbench.run.processes import Ended
 from compbench.schemas import RunRequest, name_of
 from compbench.sweep.grid import grids
 from compbench.sweep.matrix import Resolver, identities, matrix, reasons
@@ -94,6 +95,15 @@ def test_the_same_run_on_another_device_has_an_identity_that_needs_no_such_devic
     code = code_of(REGISTRY, method="mono", task="blobs-iid", metrics=here.metrics, device_class="NVIDIA H200")
     assert there == here.model_copy(update={"device_class": "NVIDIA H200", "code": code.digest})
     assert list(identities([request], elsewhere=["NVIDIA H200", "cpu"])) == [[here.identity, there.identity]]
+
+
+def test_a_request_that_cannot_run_here_has_no_identity_and_the_others_keep_theirs(tmp_path: Path) -> None:
+    right = RunRequest(method="mono", task="blobs-iid", preset="smoke", home=str(tmp_path))
+    wrong = right.model_copy(update={"overrides": {"nonsense": 3}})
+    (alone,) = identities([right])
+    assert list(identities([wrong, right, wrong], pass_over=True)) == [[], alone, []]
+    with pytest.raises(Ended, match="nonsense"):
+        list(identities([right, wrong]))
 
 
 def test_what_is_shared_between_requests_changes_no_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
