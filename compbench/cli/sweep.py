@@ -176,7 +176,8 @@ def _not_elsewhere(asked: Sequence[Asked], options: Options) -> list[RunRequest]
         return requests
     try:
         known = _identities(asked, devices, pass_over=True)  # what is wrong with a request, its run says
-    except CompbenchError:
+    except CompbenchError as error:
+        click.echo(f"compbench: what is there from another device is not left out: {error}", err=True)
         return requests
     left = [request for request, ways in zip(requests, known, strict=True) if not finished.keys() & ways[1:]]
     if len(left) < len(requests):

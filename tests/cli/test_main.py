@@ -7,6 +7,7 @@ from support.sample_records import record
 
 from compbench.cli.main import main
 from compbench.cli.sweep import _exit_status
+from compbench.errors import CompbenchError
 from compbench.run.attempt import Outcome
 from compbench.schemas import RunRequest
 from compbench.store.lease import Busy
@@ -211,7 +212,10 @@ def test_method_and_task_leave_a_part_of_a_file_with_all_that_the_file_asks_for(
     assert (wrong.exit_code, "has --method factored and --task shapes3d-light" in wrong.output) == (2, True)
 
 
-def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli, tmp_path: Path) -> None:
+def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli, tmp_path: Path, monkeypatch) -> None:
+    def dies(*_, **__):
+        raise CompbenchError("it died.")
+
     home = tmp_path / "elsewhere"
     asked = RunRequest(method="mono", task="gmm-id", preset="smoke", device="cpu", home=str(home))
     (tmp_path / "folder").mkdir()
@@ -230,6 +234,11 @@ def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli
     done = cli(*words)
     assert (done.exit_code, done.output.splitlines()[0]) == (2, "compbench: 1 of 2 runs are there from another device.")
     assert "nonsense" in done.output
+    path.write_text(f"{mine}set = {{ nonsense = 3 }}\n")
+    with monkeypatch.context() as patch:
+        patch.setattr("compbench.sweep.matrix.identities", dies)
+        said = cli(*words).output.splitlines()[0]
+    assert said == "compbench: what is there from another device is not left out: it died."
     path.write_text(mine.replace("any_device = true", ""))
     assert cli(*words, "--dry-run").output.splitlines()[-1].startswith("0 of 1 runs are there, 1 are missing")
 
