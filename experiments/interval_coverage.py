@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy
 
-from compbench.board.ranking import told_apart
+from compbench.board.ranking import ranks, told_apart
 from compbench.board.statistics import interval
 
 Draw = Callable[[numpy.random.Generator, int, int], tuple[numpy.ndarray, float]]
@@ -135,6 +135,22 @@ def false_tables(draw: Draw, rows: int, seeds: int, *, trials: float, repeats: i
     return sum(bool(told_apart(_by_seed(draw(rng, rows, seeds)[0]), trials=trials)) for _ in range(repeats)) / repeats
 
 
+def false_after_two_looks(draw: Draw, rows: int, first: int, more: int, *, trials: float, repeats: int, seed: int = 0) -> float:
+    """Share of the tables of equal methods that tell any two apart once rows that may still be best got `more` seeds."""
+    rng = numpy.random.default_rng(seed)
+    wrong = 0
+    for _ in range(repeats):
+        values, _ = draw(rng, rows, first + more)
+        looked = ranks(_by_seed(values[:, :first]), higher=True, trials=trials)
+        kept = [row if rank.best == 1 else _first(row, first) for row, rank in zip(_by_seed(values), looked, strict=True)]
+        wrong += bool(told_apart(kept, trials=trials))
+    return wrong / repeats
+
+
+def _first(row: dict[int, float], seeds: int) -> dict[int, float]:
+    return {seed: row[seed] for seed in range(seeds)}
+
+
 def found(distance: float, rows: int, seeds: int, *, repeats: int, draw: Draw = alike, seed: int = 0) -> float:
     """Share of the tables that tell the last two rows apart, where the last is better by `distance` run standard deviations."""
     rng = numpy.random.default_rng(seed)
@@ -161,6 +177,13 @@ def main() -> None:
             wrong = [false_tables(draw, rows, seeds, trials=trials, repeats=repeats // (1 + rows // 6)) for rows in (2, 3, 6, 12)]
             first = "         -" if held is None else f"{held:>10.3f}"
             print(f"{name:32}{seeds:>3}{first}" + "".join(f"{share:>16.3f}" for share in wrong), flush=True)
+    print("\nfalse, five seeds a row, and five more for those that these leave possibly best")
+    print(f"{'law':32}" + "".join(f"{f'{rows} rows':>10}" for rows in (2, 6, 12)))
+    for name, (draw, trials) in LAWS.items():
+        wrong = [
+            false_after_two_looks(draw, rows, 5, 5, trials=trials, repeats=repeats // (1 + rows // 6)) for rows in (2, 6, 12)
+        ]
+        print(f"{name:32}" + "".join(f"{share:>10.3f}" for share in wrong), flush=True)
     print("\nhow often a difference of so many standard deviations is found, and where another row scatters sixfold")
     print(f"{'rows':>6}{'n':>4}" + "".join(f"{d:>8}" for d in (2, 3, 4, 6, 10)) + "".join(f"{d:>8}" for d in (6, 10)))
     for rows in (2, 6, 12):

@@ -6,7 +6,7 @@ import math
 
 import numpy
 import pytest
-from interval_coverage import LAWS, coverage, false_tables, found
+from interval_coverage import LAWS, coverage, false_after_two_looks, false_tables, found
 
 from compbench.board.discriminability import discriminability
 from compbench.board.ranking import ranks, told_apart
@@ -85,6 +85,11 @@ def test_intervals_of_three_seeds_cover(law: str) -> None:
 def test_equal_methods_are_told_apart_in_at_most_one_board_of_twenty(law: str, rows: int) -> None:
     draw, trials = LAWS[law]
     assert false_tables(draw, rows, 3, trials=trials, repeats=600) <= 0.05 + 0.018  # two standard errors
+
+
+def test_more_seeds_for_what_may_be_best_tell_no_more_equal_methods_of_a_large_table_apart() -> None:
+    draw, trials = LAWS["share attained, two tasks"]
+    assert false_after_two_looks(draw, 12, 5, 5, trials=trials, repeats=200) <= 0.05 + 0.031  # two standard errors
 
 
 def test_large_differences_are_found_with_three_seeds() -> None:
