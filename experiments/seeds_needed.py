@@ -1,0 +1,97 @@
+"""How many seeds a family needs before its best method stands within three ranks, projected from published records.
+
+    python experiments/seeds_needed.py leaderboards/records
+
+The ranked methods of a family are drawn again with more seeds and go through the very ranking that a board uses.  A drawn seed
+is Gaussian with the means mu (M,) and the sample covariance of the k seeds that there are, so that what a seed does to two
+methods alike stays alike, and is cut off at the ends of a share:
+
+    x = mu + sum_i (x_i - mu) g_i / sqrt(k - 1)          g_i ~ N(0, 1), x_i the shares (M,) of seed i
+
+The means that were found are taken for the true ones: methods that are truly equal need more, and no number tells them apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+import numpy
+
+from compbench.board.aggregate import aggregate
+from compbench.board.catalogue import catalogue
+from compbench.board.families import Family, contests
+from compbench.board.ranking import Rank, ranks
+from compbench.home import Home
+from compbench.interfaces import PRESETS
+from compbench.store.records import Store
+
+SEEDS = (3, 5, 10, 20, 40, 80)
+WIDTH = 3
+"""Ranks that may be left open for the best method, both ends counted."""
+
+
+def shares(family: Family) -> tuple[list[str], numpy.ndarray]:
+    """Names of the ranked methods (M), the board's best first, and their shares (M, k) by the k seeds that all of them have."""
+    ranked = sorted(
+        (found.rank.rank, name, dict(found.shares)) for (name, _), found in family.standings.items() if found.rank is not None
+    )
+    common = sorted(set.intersection(*(set(own) for _, _, own in ranked))) if ranked else []
+    return [name for _, name, _ in ranked], numpy.array([[own[seed] for seed in common] for _, _, own in ranked])
+
+
+def drawn(found: numpy.ndarray, num_seeds: int, rng: numpy.random.Generator) -> numpy.ndarray:
+    """Shares (M, num_seeds) with the means and the covariance of those found, (M, k) with k >= 2."""
+    centre = found.mean(axis=1, keepdims=True)
+    parts = (found - centre) / math.sqrt(found.shape[1] - 1)
+    values: numpy.ndarray = centre + parts @ rng.normal(size=(found.shape[1], num_seeds))
+    return values.clip(0.0, 1.0)
+
+
+def widths(found: numpy.ndarray, num_seeds: int, *, repeats: int, seed: int = 0) -> list[int]:
+    """How many ranks each of `repeats` drawn tables leaves open for the first method."""
+    rng = numpy.random.default_rng(seed)
+    tables = (drawn(found, num_seeds, rng).tolist() for _ in range(repeats))
+    return [_width(ranks([dict(enumerate(row)) for row in table], higher=True, trials=math.inf)[0]) for table in tables]
+
+
+def _width(rank: Rank) -> int:
+    return rank.worst - rank.best + 1
+
+
+def families(folder: Path, preset: str) -> Sequence[Family]:
+    """The families of a folder's records at a preset."""
+    records = Store(folder).read()[0]
+    board = aggregate(records, catalogue=catalogue({record.spec.task for record in records}))
+    return [family for contest in contests(board) if contest.preset == preset for family in contest.families]
+
+
+def _line(family: Family, repeats: int) -> str:
+    """The family's line of the table; of a family in which two methods have no two seeds in common its name alone."""
+    names, found = shares(family)
+    if len(names) < 2 or found.shape[1] < 2:
+        return f"{family.name:10}{len(names):>5}  nothing to compare: two methods need two seeds in common"
+    now = min(standing.rank for standing in family.standings.values() if standing.rank is not None)
+    many = [widths(found, count, repeats=repeats) for count in SEEDS]
+    cells = [f"{median(own):.0f}, {sum(width <= WIDTH for width in own) / len(own):.0%}" for own in many]
+    start = f"{family.name:10}{len(names):>5}{found.shape[1]:>6}{_width(now):>5}"
+    return start + "".join(f"{cell:>10}" for cell in cells) + f"  {names[0]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", help="records; default: those of COMPBENCH_HOME")
+    parser.add_argument("--preset", choices=PRESETS, default="standard")
+    parser.add_argument("--repeats", type=int, default=200, help="drawn tables a family and number of seeds")
+    arguments = parser.parse_args()
+    print(f"ranks left open for a family's best method: now, then by number of seeds the median and how often at most {WIDTH}")
+    print(f"{'family':10}{'rows':>5}{'seeds':>6}{'now':>5}" + "".join(f"{count:>10}" for count in SEEDS) + "  best")
+    for family in families(arguments.folder or Home.of_user().records, arguments.preset):
+        print(_line(family, arguments.repeats), flush=True)
+
+
+if __name__ == "__main__":
+    main()
