@@ -4,7 +4,7 @@
     python experiments/results_tables.py --write docs/results.md  each between its marks; --check says whether they are fresh
 
 A table lists every method that has runs of all its tasks, at default settings and `standard`, best first by its first score;
-a row with fewer seeds than the others says how many.  A cell is a mean over seeds, or a value a seed.
+a row with another number of seeds than most says how many.  A cell is a mean over seeds, or a value a seed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import csv
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
+from statistics import multimode
 from typing import NamedTuple
 
 from claims import ROOT, Side, by_seed, primary_of, usable
@@ -30,7 +31,7 @@ RECORDS = ROOT / "leaderboards" / "records"
 BOARD = ROOT / "leaderboards" / "site" / "board.csv"
 NOT_COMPARED = "-"
 """Stands for what all runs of a method have by another judge than the others."""
-NUMBERS = ("no", "one", "two", "three", "four", "five")
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 Value = Callable[[Record], float | None]
 """What a run has of a quantity."""
@@ -227,13 +228,14 @@ def written(table: Table, records: Sequence[Record]) -> str:
         first = table.cells[0][0]
         rows.sort(key=lambda row: mean(_values(first, row[1][first.task])), reverse=not table.lower)
     seeds = [min(map(len, own.values())) for _, own in rows]
+    usual = max(multimode(seeds), default=0)
     ranks = _ranks(table.ranks) if table.ranks else {}
     out = [line(["", *table.heads]), line(["---"] * (1 + len(table.heads)))]
     for (side, own), count in zip(rows, seeds, strict=True):
-        few = f" ({NUMBERS[count]} seed{'s' * (count > 1)})" if count < max(seeds) else ""
+        number = f" ({NUMBERS[count]} seed{'s' * (count > 1)})" if count != usual else ""
         changed = "".join(f", {value} {name}" for name, value in side.settings.items())
         place = [ranks.get(side.method, "")] if table.ranks else []
-        out.append(line([f"`{side.method}`{changed}{few}", *place, *_cells(table, own)]))
+        out.append(line([f"`{side.method}`{changed}{number}", *place, *_cells(table, own)]))
     return "\n".join(out)
 
 

@@ -37,6 +37,12 @@ def test_rows_are_the_methods_that_ran_every_task_best_first_and_say_where_seeds
     ]
 
 
+def test_a_row_with_more_seeds_than_most_says_so_too() -> None:
+    records = runs("mono", 0.2, 0.4) + runs("factored", 0.5, 0.7, 0.6) + runs("low-rank", 0.1, 0.3)
+    rows = results_tables.written(table(), records).splitlines()[2:]
+    assert rows == ["| `factored` (three seeds) | 0.60 |", "| `mono` | 0.30 |", "| `low-rank` | 0.20 |"]
+
+
 def test_an_ablation_is_a_row_of_its_own_and_not_a_part_of_the_default() -> None:
     from claims import Side
 
