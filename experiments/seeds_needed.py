@@ -21,13 +21,12 @@ from statistics import median
 
 import numpy
 
-from compbench.board.aggregate import aggregate
-from compbench.board.catalogue import catalogue
-from compbench.board.families import Family, contests
+from compbench.board.build import tables
+from compbench.board.families import Family
 from compbench.board.ranking import Rank, ranks
+from compbench.board.site import read
 from compbench.home import Home
 from compbench.interfaces import PRESETS
-from compbench.store.records import Store
 
 SEEDS = (3, 5, 10, 20, 40, 80)
 WIDTH = 3
@@ -63,10 +62,9 @@ def _width(rank: Rank) -> int:
 
 
 def families(folder: Path, preset: str) -> Sequence[Family]:
-    """The families of a folder's records at a preset."""
-    records = Store(folder).read()[0]
-    board = aggregate(records, catalogue=catalogue({record.spec.task for record in records}))
-    return [family for contest in contests(board) if contest.preset == preset for family in contest.families]
+    """The families of a folder's records at a preset, as the board has them."""
+    _, found = tables(read(folder, folder)[0])
+    return [family for contest in found if contest.preset == preset for family in contest.families]
 
 
 def _line(family: Family, repeats: int) -> str:
