@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from compbench.run.processes import Ended
 from compbench.schemas import RunRequest, name_of
 from compbench.sweep.grid import grids
 from compbench.sweep.matrix import Resolver, identities, matrix, reasons
-from compbench.sweep.parse import names
+from compbench.sweep.parse import names, parse_seeds
 
 REGISTRY = Registry()
 
@@ -69,9 +70,18 @@ def test_the_matrix_has_every_pair_and_only_real_reasons() -> None:
 
 @pytest.mark.parametrize("file", ["core", "extended"])
 def test_some_method_can_be_ranked_on_each_task_of_a_suite(file: str) -> None:
-    tasks = [task for grid in grids(file, "standard") for task in names("tasks", grid.tasks, ())]
-    assert len(tasks) == len(set(tasks))
+    tasks = {task for grid in grids(file, "standard") for task in names("tasks", grid.tasks, ())}
     assert all(why("slice-not" if task == "cmnist-not" else "mono", task) == "" for task in tasks)
+
+
+@pytest.mark.parametrize("file", ["core", "extended"])
+def test_a_suite_asks_for_no_run_twice(file: str) -> None:
+    asked = [
+        run
+        for grid in grids(file, "standard")
+        for run in product(names("methods", grid.methods, ()), names("tasks", grid.tasks, ()), parse_seeds(grid.seeds))
+    ]
+    assert len(asked) == len(set(asked))
 
 
 def test_identities_are_those_of_the_runs(tmp_path) -> None:
