@@ -18,11 +18,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from compbench.board.aggregate import aggregate
-from compbench.board.catalogue import catalogue, lattices
+from compbench.board import site
+from compbench.board.build import tables
 from compbench.board.coverage import Curve, Ladder, Line, ladders
 from compbench.home import Home
-from compbench.store.records import Store
 from compbench.tasks.coverage import CoverageSettings, seen_cells
 
 Design = Literal["orthotopic", "random"]
@@ -31,9 +30,10 @@ DESIGNS: dict[Design, str] = {"orthotopic": "-", "random": "--"}
 
 def read(folder: Path, task: str, preset: str) -> Ladder | None:
     """The ladder of a task at a preset with most lines, from the finished records of a folder; None if there is none."""
-    found = [record for record in Store(folder).read()[0] if (record.spec.task, record.spec.preset) == (task, preset)]
-    board = aggregate(found, catalogue=catalogue([task]))
-    return max(ladders(board.rows, lattices(found)), key=lambda ladder: len(ladder.lines), default=None)
+    material, _ = site.read(folder, folder)
+    board, _ = tables(material)
+    rows = [row for row in board.rows if (row.section.task, row.section.preset) == (task, preset)]
+    return max(ladders(rows, material.lattices), key=lambda ladder: len(ladder.lines), default=None)
 
 
 def table(ladder: Ladder) -> str:

@@ -16,12 +16,12 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.board.aggregate import BoardRow, aggregate
-from compbench.board.catalogue import catalogue
+from compbench.board.aggregate import BoardRow
+from compbench.board.build import tables
 from compbench.board.cells import Cell
+from compbench.board.site import read
 from compbench.errors import CompbenchError
 from compbench.home import Home
-from compbench.store.records import Store
 
 
 class Point(NamedTuple):
@@ -39,8 +39,8 @@ def points(folder: Path, task: str, preset: str, scores: tuple[str, str]) -> lis
     Raises:
         CompbenchError: no row has both; says which scores there are.
     """
-    records = [record for record in Store(folder).read()[0] if (record.spec.task, record.spec.preset) == (task, preset)]
-    rows = [row for row in aggregate(records, catalogue=catalogue([task])).rows if not row.section.changed]
+    board, _ = tables(read(folder, folder)[0])
+    rows = [row for row in board.rows if (row.section.task, row.section.preset) == (task, preset) and not row.section.changed]
     found = [_point(row, *scores) for row in rows if set(scores) <= row.scores.keys()]
     if not found:
         known = sorted({name for row in rows for name in row.scores}) or ["no finished record"]
