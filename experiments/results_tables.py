@@ -232,7 +232,8 @@ def written(table: Table, records: Sequence[Record]) -> str:
     ranks = _ranks(table.ranks) if table.ranks else {}
     out = [line(["", *table.heads]), line(["---"] * (1 + len(table.heads)))]
     for (side, own), count in zip(rows, seeds, strict=True):
-        number = f" ({NUMBERS[count]} seed{'s' * (count > 1)})" if count != usual else ""
+        word = NUMBERS[count] if count < len(NUMBERS) else count
+        number = f" ({word} seed{'s' * (count > 1)})" if count != usual else ""
         changed = "".join(f", {value} {name}" for name, value in side.settings.items())
         place = [ranks.get(side.method, "")] if table.ranks else []
         out.append(line([f"`{side.method}`{changed}{number}", *place, *_cells(table, own)]))

@@ -53,8 +53,8 @@ def drawn(found: numpy.ndarray, num_seeds: int, rng: numpy.random.Generator) -> 
 def widths(found: numpy.ndarray, num_seeds: int, *, repeats: int, seed: int = 0) -> list[int]:
     """How many ranks each of `repeats` drawn tables leaves open for the first method."""
     rng = numpy.random.default_rng(seed)
-    tables = (drawn(found, num_seeds, rng).tolist() for _ in range(repeats))
-    return [_width(ranks([dict(enumerate(row)) for row in table], higher=True, trials=math.inf)[0]) for table in tables]
+    made = (drawn(found, num_seeds, rng).tolist() for _ in range(repeats))
+    return [_width(ranks([dict(enumerate(row)) for row in table], higher=True, trials=math.inf)[0]) for table in made]
 
 
 def _width(rank: Rank) -> int:
@@ -85,9 +85,15 @@ def main() -> None:
     parser.add_argument("--preset", choices=PRESETS, default="standard")
     parser.add_argument("--repeats", type=int, default=200, help="drawn tables a family and number of seeds")
     arguments = parser.parse_args()
+    folder = arguments.folder or Home.of_user().records
+    found = families(folder, arguments.preset)
+    if not found:
+        parser.error(
+            f"no record of a core task at {arguments.preset} in {folder}; name a folder of records, such as leaderboards/records."
+        )
     print(f"ranks left open for a family's best method: now, then by number of seeds the median and how often at most {WIDTH}")
     print(f"{'family':10}{'rows':>5}{'seeds':>6}{'now':>5}" + "".join(f"{count:>10}" for count in SEEDS) + "  best")
-    for family in families(arguments.folder or Home.of_user().records, arguments.preset):
+    for family in found:
         print(_line(family, arguments.repeats), flush=True)
 
 
