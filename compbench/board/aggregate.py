@@ -24,6 +24,7 @@ from compbench.cost.counts import beyond_by_phrase
 from compbench.cost.loss_curves import setbacks
 from compbench.cost.profiles import CostProfile
 from compbench.files import Json
+from compbench.identity.equal_code import equal_code
 from compbench.schemas import Record
 from compbench.store.judges import by_one_judge, has_another_judge
 from compbench.store.verification import SAMPLES_ONLY, Verification
@@ -186,12 +187,12 @@ def one_a_seed(records: Iterable[Record], standings: Mapping[str, Verification] 
 
 
 def _latest(records: Iterable[Record], standings: Mapping[str, Verification]) -> list[Record]:
-    """One record for each identity; a later attempt of someone else does not replace what was reproduced."""
+    """One record for each run; a later attempt of someone else does not replace what was reproduced."""
 
     def place(record: Record) -> tuple[object, ...]:
         return record.status == "ok", _is_reproduced(record, standings), record.attempt, record.started
 
-    return list(_best(records, key=lambda record: record.identity, order=place))
+    return list(_best(records, key=lambda record: equal_code().run_of(record.spec, record.identity), order=place))
 
 
 def _is_reproduced(record: Record, standings: Mapping[str, Verification]) -> bool:
@@ -348,7 +349,7 @@ def _versions(ok: Sequence[Record]) -> int:
     """The most versions of the code on one kind of device: what only GPUs run is no part of a CPU's."""
     codes: dict[bool, set[str]] = defaultdict(set)
     for record in ok:
-        codes[record.spec.device_class == "cpu"].add(record.spec.code)
+        codes[record.spec.device_class == "cpu"].add(equal_code().name(record.spec.code))
     return max(map(len, codes.values()), default=0)
 
 

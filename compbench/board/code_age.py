@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from compbench.identity.equal_code import equal_code
 from compbench.schemas import Record
 
 OF_THE_TASK = ("task", "data", "metrics")
@@ -18,14 +19,14 @@ def older_code(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
 
     Only records are asked, not what is installed, so that the same records give the same board everywhere.
     """
-    known = list(records)
+    known, name = list(records), equal_code().name
     newest: dict[tuple[str, ...], str] = {}
     for record in sorted((record for record in known if record.has_meaning), key=lambda one: (one.started, one.name)):
-        newest |= {_place(record, part): digest for part, digest in record.code.parts.items()}
+        newest |= {_place(record, part): name(digest) for part, digest in record.code.parts.items()}
     found = {}
     for record in known:
         parts = record.code.parts.items()
-        differing = tuple(sorted(part for part, digest in parts if newest[_place(record, part)] != digest))
+        differing = tuple(sorted(part for part, digest in parts if newest[_place(record, part)] != name(digest)))
         if differing or not parts:
             found[record.name] = differing or (UNKNOWN,)
     return found

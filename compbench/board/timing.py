@@ -10,6 +10,7 @@ from typing import NamedTuple
 from compbench.board.cells import known_mean
 from compbench.board.statistics import mean
 from compbench.cost.profiles import CostProfile, profile_of_record
+from compbench.identity.equal_code import equal_code
 from compbench.schemas import Record
 
 NONE: Mapping[str, CostProfile] = MappingProxyType({})
@@ -70,11 +71,12 @@ def timing(ok: Sequence[Record], profiles: Mapping[str, CostProfile] = NONE) -> 
         return None
     runs = machines[min(machines, key=lambda name: (-len(machines[name]), name))]
     alike = [run for run in ok if run.spec.device_class == runs[0].spec.device_class]
+    name = equal_code().name
     found = next((found for run in alike if profiles and (found := profile_of_record(run, profiles)) is not None), None)
     return Timing(
         hardware=found.hardware if found else "",
         clean=bool(found and found.alone),
-        same_code=bool(found and all(run.spec.code == found.spec.code for run in alike)),
+        same_code=bool(found and all(name(run.spec.code) == name(found.spec.code) for run in alike)),
         num_runs=len(runs),
         train_steps_per_second=found.train_steps_per_second if found else None,
         sample_samples_per_second=found.samples_per_second if found else None,

@@ -20,14 +20,30 @@ FOLDER = click.Path(path_type=Path)
 @click.option("--against", default="", metavar="COMMIT", help="Also: no file was changed or written over since this git commit.")
 @click.option("--pictures", is_flag=True, help="A picture that a record names and that is not there is a problem too.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> None:
+@click.option(
+    "--equal", nargs=2, metavar="OLD NEW", help="Instead: prove that two commits, one after the other, give the same bits."
+)
+@click.option("--equal-code", is_flag=True, help="Instead: prove each row of the table of equal code again.")
+@click.option("--write", is_flag=True, help="With --equal: enter what is proven in the table of equal code.")
+def verify(
+    store: Path | None,
+    against: str,
+    pictures: bool,
+    as_json: bool,
+    equal: tuple[str, str] | None,
+    equal_code: bool,
+    write: bool,
+) -> None:
     """Check a folder of records (default: those of COMPBENCH_HOME): form, place, sense, orphans, what killed runs left.
 
     \b
     compbench verify leaderboards/records
+    compbench verify --equal HEAD~1 HEAD --write     after a refactoring: its records need not be made again
 
     Each problem is listed with how to fix it; nothing is changed.  Exit status: 0 all sound, 1 problems, 2 no such folder.
     """
+    if equal or equal_code:
+        sys.exit(_equal(equal, against, write=write))
     from compbench.identity.history import overwritten
     from compbench.store.text import clean
     from compbench.store.verify import Finding
@@ -56,6 +72,46 @@ def verify(store: Path | None, against: str, pictures: bool, as_json: bool) -> N
             f"{folder}: {len(report.records)} sound records{away}; " + (f"problems: {counts}" if counts else "no problems")
         )
     sys.exit(1 if findings else 0)
+
+
+def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int:
+    """Prove what two commits have in common, or each row of the table; the exit status.
+
+    0: all is proven (and, without --write, in the table); 1: not all; 2: it cannot be tried.
+    """
+    from compbench.gate.equal_code import new_rows, prove
+    from compbench.gate.sides import CouldNotRun, Unable
+    from compbench.gate.worktree import commit_of, repository
+    from compbench.home import scratch_folder
+    from compbench.identity.equal_code import TABLE, read_table, write_table
+
+    known = read_table(TABLE)
+    top = repository(Path.cwd())
+    rows = new_rows(known, top, against) if against else known
+    pairs = [(f"{commit}~1", commit) for commit in sorted({row.commit for row in rows})] if commits is None else [commits]
+    home, status = home_of_user(), 0
+    for old, new in pairs:
+        commit = commit_of(top, new)
+        try:
+            with scratch_folder(home.root) as folder:
+                proven = prove(old, new, folder, home.data, lambda line: click.echo(line, err=True))
+        except (CouldNotRun, Unable) as error:
+            raise CompbenchError(f"{new}: {error}") from error
+        for pair, why in sorted(proven.unproven.items()):
+            click.echo(f"{pair}: not equal: {why}")
+        missing = {row for row in rows if row.commit == commit} - set(proven.rows)
+        for row in sorted(missing):
+            click.echo(f"{row.old[:12]} -> {row.new[:12]}: stands in the table and is not proven; take the row out")
+        added = set(proven.rows) - set(known)
+        click.echo(
+            f"{commit[:12]}: {len(proven.rows)} digests are proven equal, {len(added)} of them are not in the table, "
+            f"{len(proven.unproven)} codes are not equal, {len(proven.changed)} pairs have another version"
+        )
+        if write:
+            known = [row for row in known if row not in missing] + sorted(added)
+            write_table(TABLE, known)
+        status = max(status, int(bool(missing or (commits and (proven.unproven or (added and not write))))))
+    return status
 
 
 @click.command()

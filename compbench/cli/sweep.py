@@ -193,8 +193,11 @@ def _stored(asked: Sequence[Asked]) -> list[Record]:
 
 
 def _finished(records: Iterable[Record]) -> dict[str, str]:
-    """The identity of each finished run, and the class of the device that it ran on."""
-    return {record.identity: record.spec.device_class for record in records if record.status == "ok"}
+    """The identity of each finished run (`EqualCode.run_of`), and the class of the device that it ran on."""
+    from compbench.identity.equal_code import equal_code
+
+    run_of = equal_code().run_of
+    return {run_of(record.spec, record.identity): record.spec.device_class for record in records if record.status == "ok"}
 
 
 def _identities(asked: Sequence[Asked], devices: set[str], *, pass_over: bool = False) -> list[list[str]]:

@@ -263,6 +263,22 @@ def scores(side: Side, cell: Cell, asked: CellOptions) -> Scores:
     Raises:
         Unable: a seed has no finished record, and why.
     """
+    records = _records(side, cell, asked)
+    spec = records[0]["spec"]
+    return Scores(_gathered(records, cell.scores), spec["task_version"], spec["source"], spec["fingerprint"])
+
+
+def all_scores(side: Side, cell: Cell, asked: CellOptions) -> dict[str, list[float | None]]:
+    """Every score of a cell's records with its ceiling and floor, by seed and name.  Raises Unable as `scores` does."""
+    return {
+        f"{record['spec']['seed']} {score['name']}": [score[name] for name in ("value", "ceiling", "floor")]
+        for record in _records(side, cell, asked)
+        for score in record["scores"]
+    }
+
+
+def _records(side: Side, cell: Cell, asked: CellOptions) -> list[dict[str, Any]]:
+    """The records of all seeds of a cell, which are run where they are not there yet."""
     words = ["compbench.cli.main", "sweep", "--method", cell.method, "--task", cell.task, "--preset", cell.preset]
     words += ["--seed", cell.seeds, "--device", asked.device, "--source", asked.source, "--chain", "--quiet", "--json"]
     if asked.device == "cpu":
@@ -275,9 +291,7 @@ def scores(side: Side, cell: Cell, asked: CellOptions) -> Scores:
     bad = next((result for result in results if result["status"] != "ok"), None)
     if bad is not None:
         raise Unable(f"seed {bad['seed']}: {bad['status']}: {bad['reason'][:300]}")
-    records = [json.loads(Path(result["path"]).read_text(encoding="utf-8")) for result in results]
-    spec = records[0]["spec"]
-    return Scores(_gathered(records, cell.scores), spec["task_version"], spec["source"], spec["fingerprint"])
+    return [json.loads(Path(result["path"]).read_text(encoding="utf-8")) for result in results]
 
 
 def _gathered(records: list[dict[str, Any]], wanted: tuple[str, ...]) -> dict[str, ScoreBySeed]:

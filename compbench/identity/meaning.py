@@ -10,10 +10,6 @@ check, time and write down, and no sample and no score depends on them, but by t
 torch's too (`run/bf16.py`, `run/narrow_norms.py`, `run/stacked_norms.py`).  Other people's libraries are not followed; a
 record names their versions.
 
-What only reports counts for nothing either: the statement `ctx.watch(...)` where `ctx` is an argument of the function and the
-arguments are names, attributes, constants and arithmetic of these.  With a call or an assignment in its arguments it counts,
-and so does any use of its value.
-
 What only a GPU runs counts in records of GPUs alone: the statement `if on_gpu(device): ...`, or `if on_gpu(device) and ...:`,
 without an else, where `on_gpu` is that of `compbench.devices`.
 
@@ -33,6 +29,7 @@ from typing import NamedTuple
 
 import compbench
 from compbench.errors import CompbenchError
+from compbench.identity.equal_code import equal_code
 from compbench.identity.syntax import Chain, Module, Target, parse
 from compbench.registry import Entry, Registry
 from compbench.schemas import Record
@@ -53,7 +50,7 @@ PARTS = {"flow": "flow", "tasks": "task", "data": "data", "metrics": "metrics"}
 CPU = "cpu"
 """The device class of all CPUs (`compbench.devices.device_class`)."""
 
-SCHEME = "meaning 1"
+SCHEME = "meaning 2"
 """Goes up when the same code gets another hash."""
 
 MOST_MODULES = 2000
@@ -84,7 +81,14 @@ class DefinitionHashes(NamedTuple):
 
 
 def code_of(
-    registry: Registry, *, method: str, task: str, metrics: Iterable[str], device_class: str = CPU, kept: Kept | None = None
+    registry: Registry,
+    *,
+    method: str,
+    task: str,
+    metrics: Iterable[str],
+    device_class: str = CPU,
+    kept: Kept | None = None,
+    root: Path | None = None,
 ) -> Code:
     """The code of a method on a task that scores by some metrics; without a method ("") that of the task and the metrics.
 
@@ -93,6 +97,7 @@ def code_of(
         method, task, metrics: names.
         device_class: what the run is on, as its spec says it ("cpu", or a GPU's name).
         kept: what several calls share, for as long as no source file changes.
+        root: the folder that a package `compbench` is in, of another checkout than this one.
 
     Raises:
         CompbenchError: an unknown name, or a file that cannot be read or parsed.
@@ -101,17 +106,17 @@ def code_of(
     scoring = [registry.entry("metrics", name) for name in sorted(set(metrics) & known)]
     roots = [("method", registry.entry("methods", method))] if method else []
     roots.append(("task", registry.entry("tasks", task)))
-    return meaning(*roots, *(("metrics", entry) for entry in scoring), gpu=device_class != CPU, kept=kept)
+    return meaning(*roots, *(("metrics", entry) for entry in scoring), gpu=device_class != CPU, kept=kept, root=root)
 
 
-def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = None) -> Code:
+def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = None, root: Path | None = None) -> Code:
     """The code that some entries' files depend on; each comes with the part that its own package is reported as.
 
-    Without `gpu`, what a CPU runs of it.  `kept` is as in `code_of`.
+    Without `gpu`, what a CPU runs of it.  `kept` and `root` are as in `code_of`.
 
     All of a method's file counts.  Of tasks and metrics, many of which share a file, what their hook leads to does.
     """
-    sources = _Sources([entry for _, entry in roots], gpu=gpu)
+    sources = _Sources([entry for _, entry in roots], gpu=gpu, root=root)
     if kept is not None:
         sources = kept.setdefault(sources.scope, sources)
     linked: set[str] = set()
@@ -124,6 +129,14 @@ def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = Non
             linked.add(hashed.linked)
             own.setdefault(sources.part_of(target.module, part), set()).add(hashed.own)
     return Code(_digest(linked), {part: _digest(hashes) for part, hashes in sorted(own.items())})
+
+
+def for_gpus(*roots: tuple[str, Entry], kept: Kept, root: Path | None = None) -> str:
+    """The hash of the definitions that have a part for GPUs alone, among those that some entries' files depend on."""
+    made = [_Sources([entry for _, entry in roots], gpu=gpu, root=root) for gpu in (True, False)]
+    whole, cpu = (kept.setdefault(sources.scope, sources) for sources in made)
+    reached = whole.reached(target for _, entry in roots for target in whole.all_of(whole.name_of(entry)))
+    return _digest({whole.hashed(one).own for one in reached if whole.hashed(one).own != cpu.hashed(one).own})
 
 
 def executed(registry: Registry, *, method: str, task: str, metrics: Iterable[str]) -> str:
@@ -161,7 +174,7 @@ UNKNOWN = "unknown"
 
 
 def differing(record: Record, registry: Registry) -> tuple[str, ...]:
-    """The parts of a record's code that mean something else today; () if the code is the same.
+    """The parts of a record's code that differ from today's; () if the code is the same, or equal by the table of equal code.
 
     A record before format 6 says no parts: ("unknown",).
 
@@ -178,10 +191,11 @@ def differing_from(record: Record, today: Code) -> tuple[str, ...]:
     """The same, against code that is known."""
     if not record.has_meaning:
         return (UNKNOWN,)
-    if today.digest == record.spec.code:
+    table, known = equal_code(), record.code.parts
+    if table.name(today.digest) == table.name(record.spec.code):
         return ()
-    known = record.code.parts
-    return tuple(sorted(name for name in known.keys() | today.parts.keys() if known.get(name) != today.parts.get(name)))
+    names = known.keys() | today.parts.keys()
+    return tuple(sorted(name for name in names if table.name(known.get(name, "")) != table.name(today.parts.get(name, ""))))
 
 
 def said(differing: Sequence[str]) -> str:
@@ -200,9 +214,11 @@ def _digest(hashes: Iterable[str], *, in_order: bool = False) -> str:
 class _Sources:
     """The source files of compbench and of some plugins' packages, by dotted module name."""
 
-    def __init__(self, entries: Iterable[Entry], left_out: frozenset[str] = HARNESS, *, gpu: bool = True) -> None:
+    def __init__(
+        self, entries: Iterable[Entry], left_out: frozenset[str] = HARNESS, *, gpu: bool = True, root: Path | None = None
+    ) -> None:
         self._left_out, self._gpu = left_out, gpu
-        self._roots = {"compbench": Path(compbench.__file__).parents[1]}
+        self._roots = {"compbench": root or Path(compbench.__file__).parents[1]}
         self._files: dict[str, Path] = {}
         for entry in entries:
             if entry.file is None:

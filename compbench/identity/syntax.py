@@ -7,19 +7,10 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from compbench.identity.prose import without_prose
+
 Chain = tuple[str, tuple[str, ...]]
 """(module, dotted name in it): where to begin to look, and what for."""
-
-WORDS = {
-    "Field": {"description"},
-    "Task": {"summary", "citation", "notes", "paper_notes"},
-    "Metric": {"summary"},
-}
-"""Arguments that people read and nothing computes with, by the name of what is called."""
-
-REPORTS = ("ctx", "watch")
-"""A function's argument, and its method that only reports: as a statement with plain arguments it computes nothing."""
-PLAIN = (ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
 
 GPU_ONLY: Chain = ("compbench.devices", ("on_gpu",))
 """The function whose answer is no on a CPU: `if on_gpu(device): ...` is left out of what a CPU runs."""
@@ -75,7 +66,7 @@ def parse(source: str, name: str, *, is_package: bool = False) -> Module:
     """
     module = Module(name, name if is_package else name.rpartition(".")[0])
     module.definitions[""] = []
-    for statement in ast.parse(source).body:
+    for statement in without_prose(ast.parse(source)).body:
         _take_up(module, statement)
     return module
 
@@ -102,15 +93,6 @@ def _is_for_type_checkers(test: ast.expr) -> bool:
 def _is_text(node: ast.AST) -> bool:
     """Whether a statement is a string that stands alone: a docstring, of whatever."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def _only_reports(node: ast.stmt) -> bool:
-    """Whether a statement is `ctx.watch(...)` with names, attributes, constants and sums of these, and nothing else."""
-    call = node.value if isinstance(node, ast.Expr) else None
-    if not isinstance(call, ast.Call) or _dotted(call.func) != list(REPORTS) or any(one.arg is None for one in call.keywords):
-        return False
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return all(isinstance(part, PLAIN) for one in given for part in ast.walk(one))
 
 
 def _imported(module: Module, statement: ast.AST) -> Iterator[tuple[str, Chain]]:
@@ -165,17 +147,6 @@ def _locals(function: Any) -> set[str]:
     return own
 
 
-def _is_given(name: str, function: Any) -> bool:
-    """Whether a function has an argument of a name, which it never binds to something else."""
-    arguments = function.args
-    if name not in {arg.arg for arg in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]}:
-        return False
-    inside = [node for statement in function.body for node in ast.walk(statement)]
-    stored = {node.id for node in inside if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    defined = {getattr(node, "name", None) for node in inside} | {getattr(node, "asname", None) for node in inside}
-    return name not in stored | defined
-
-
 class _Writer:
     """Statements as canonical text.  The same on every Python: empty fields are left out.
 
@@ -186,14 +157,11 @@ class _Writer:
         self.module, self.gpu = module, gpu
         self.chains: list[Chain] = []
         self._scopes: list[tuple[set[str], Mapping[str, Chain]]] = []
-        self._reporting = [False]  # whether the function around was given what reports, and no other under its name
 
     def statements(self, body: list[ast.stmt]) -> list[str]:
         written = []
         for statement in body:
             if _is_text(statement) or isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass | ast.Global):
-                continue
-            if self._reporting[-1] and _only_reports(statement):
                 continue
             if not self.gpu and self._is_for_gpus(statement):
                 continue
@@ -217,19 +185,12 @@ class _Writer:
             return self._function(node)
         if isinstance(node, ast.Raise):
             return f"Raise({self.write(node.exc.func if isinstance(node.exc, ast.Call) else node.exc)})"
-        if isinstance(node, ast.Call):
-            return self._call(node)
         return self._node(node)
 
     def _node(self, node: ast.AST) -> str:
         skipped = ("ctx", "type_comment", "kind", "type_params")
         fields = [(name, value) for name, value in ast.iter_fields(node) if name not in skipped and value not in (None, [])]
         return f"{type(node).__name__}({','.join(f'{name}={self.write(value)}' for name, value in fields)})"
-
-    def _call(self, node: ast.Call) -> str:
-        called = (_dotted(node.func) or [""])[-1]
-        kept = [keyword for keyword in node.keywords if keyword.arg not in WORDS.get(called, ())]
-        return self._node(ast.Call(func=node.func, args=node.args, keywords=kept))
 
     def _function(self, node: Any) -> str:
         """A function without its annotations; decorators and defaults belong to the scope around it."""
@@ -242,9 +203,7 @@ class _Writer:
         body = node.body if isinstance(node.body, list) else [ast.Expr(node.body)]
         imported = {name: chain for statement in body for name, chain in _imported(self.module, statement)}
         self._scopes.append((_locals(node) - imported.keys(), imported))
-        self._reporting.append(isinstance(node.body, list) and _is_given(REPORTS[0], node))
         inside = self.statements(body) if isinstance(node.body, list) else [self.write(body[0])]
-        self._reporting.pop()
         self._scopes.pop()
         return f"{type(node).__name__}({getattr(node, 'name', '')},{names},[{','.join(around)}],[{','.join(inside)}])"
 

@@ -20,6 +20,7 @@ from compbench.errors import CompbenchError, Unwritable, first_of
 from compbench.files import Json, publish, read_limited, remove_parts, remove_tree
 from compbench.home import Home
 from compbench.identity.checkout import origin_of, plugin_of, scope_of
+from compbench.identity.equal_code import equal_code
 from compbench.identity.resolve import check_same
 from compbench.interfaces import Score
 from compbench.registry import Registry
@@ -153,7 +154,7 @@ class Attempt:
             return self._record(ending)
 
     def _finished(self) -> Outcome | None:
-        record = None if self.force else self.store.finished(self.spec.identity)
+        record = None if self.force else self.store.finished(equal_code().identities(self.spec))
         if record is None or (self.request.curve and not record.curve):
             return None
         return Outcome(record, self.store.folder / f"{record.name}.json", reused=True)

@@ -131,9 +131,10 @@ class Store:
         found, _ = read_records(path for path in self.folder.glob(f"*.{identity[:12]}.*.json") if not path.name.startswith("."))
         return sorted((one for one in found if one.identity == identity), key=lambda record: record.attempt)
 
-    def finished(self, identity: str) -> Record | None:
-        """The latest successful record of a run."""
-        return next((record for record in reversed(self.attempts(identity)) if record.status == "ok"), None)
+    def finished(self, identities: Iterable[str]) -> Record | None:
+        """The latest successful record of a run, by the first of its identities (`EqualCode.identities`) that has one."""
+        found = (record for identity in identities for record in reversed(self.attempts(identity)))
+        return next((record for record in found if record.status == "ok"), None)
 
     def may_have(self, request: RunRequest) -> bool:
         """Whether there is a record of such a name: without one, the run cannot have been finished."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from compbench.errors import CompbenchError
 from compbench.home import Home
+from compbench.identity.equal_code import equal_code
 from compbench.identity.meaning import Kept, code_of
 from compbench.identity.resolve import why_not
 from compbench.registry import Kind, LoadResult, Registry
@@ -44,7 +45,9 @@ def reasons(progress: object, *, plugins: Sequence[str]) -> Iterator[Matrix]:
 
 
 def identities(requests: Sequence[RunRequest], *, elsewhere: Sequence[str] = (), pass_over: bool = False) -> Iterator[list[str]]:
-    """The identity of each request's run, in order, and after it those of the same run on other devices; nothing is trained.
+    """The identity of each request's run (`EqualCode.run_of`), in order, and after it those of the same run on other devices.
+
+    Nothing is trained.
 
     Args:
         requests: what would be run.
@@ -75,7 +78,7 @@ def resolved(
                 if not pass_over:
                     raise
                 specs = []
-            yield list(dict.fromkeys(spec.identity for spec in specs))
+            yield list(dict.fromkeys(map(equal_code().run_of, specs)))
 
 
 class Resolver:

@@ -215,7 +215,7 @@ def test_a_downgraded_format_is_refused_by_every_reader(tmp_path: Path) -> None:
     record_of(folder).write_text(json.dumps({**raw, "format": 1}))
     assert "has no digest" in verify(folder).findings[0].problem
     assert Store(folder).read()[0] == []
-    assert Store(folder).finished(raw["identity"]) is None
+    assert Store(folder).finished([raw["identity"]]) is None
     assert "has no digest" in CliRunner().invoke(main, ["export", str(folder), "--to", str(tmp_path / "all.csv")]).output
 
 

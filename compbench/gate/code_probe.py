@@ -1,0 +1,110 @@
+"""What the gate asks of a checkout's code without running it: digests, versions, and the source files that they are of.
+
+    python -P code_probe.py ORDER      ORDER: a file of JSON that names the file for the answer
+
+`verify --equal` runs this file with the interpreters of two commits, so it uses what `compbench` had at either; an order with a
+`root` has the code of another checkout hashed by this one's rules.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+DEVICES = ("cpu", "gpu")
+"""Classes of devices; all GPUs run the same code."""
+KINDS = ("methods", "tasks", "metrics")
+
+
+def module(name: str) -> Any:
+    """A module of compbench that tells what code is, in the room where this checkout has it."""
+    before = find_spec("compbench.identity") is not None  # the layout up to 0.2
+    room = "" if before and name == "registry" else "identity." if before else "registry."
+    return importlib.import_module(f"compbench.{room}{name}")
+
+
+class Foreign:
+    """The entries of another checkout: a registry that loads nothing."""
+
+    def __init__(self, entries: dict[str, list[list[Any]]]) -> None:
+        entry = module("registry").Entry
+        self._entries = {
+            (kind, words[1]): entry(*words[:5], words[5] and Path(words[5]), *words[6:])
+            for kind, found in entries.items()
+            for words in found
+        }
+
+    def entry(self, kind: str, name: str) -> Any:
+        return self._entries[kind, name]
+
+    def names(self, kind: str) -> list[str]:
+        return [name for own, name in self._entries if own == kind]
+
+
+def facts_here() -> dict[str, Any]:
+    """This checkout's root, entries, versions and the metrics of each task; what cannot be loaded is left out."""
+    import compbench
+
+    registry, resolve = module("registry").Registry(), module("resolve")
+    versions: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
+    scoring = {}
+    for kind in KINDS:
+        for entry in registry.entries(kind):
+            loaded = registry.attempt(entry)
+            if loaded.state == "ok":
+                versions[kind][entry.name] = loaded.value.version
+                if kind == "tasks":
+                    scoring[entry.name] = sorted(resolve.metrics_of(loaded.value, registry))
+    entries = {
+        kind: [[str(word) if isinstance(word, Path) else word for word in entry] for entry in registry.entries(kind)]
+        for kind in KINDS
+    }
+    root = str(Path(compbench.__file__).parents[1])
+    return {"root": root, "entries": entries, "versions": versions, "metrics": scoring}
+
+
+def codes(facts: dict[str, Any], *, foreign: bool) -> dict[str, list[Any]]:
+    """Digest and parts of each "method/task/device" by this checkout's rules, of its own code or of that which `facts` are of."""
+    meaning = module("meaning")
+    registry = Foreign(facts["entries"]) if foreign else module("registry").Registry()
+    also: dict[str, Any] = {"root": Path(facts["root"])} if foreign else {}
+    kept: dict[Any, Any] = {}
+    found = {}
+    for task, metrics in facts["metrics"].items():
+        for method in ["", *facts["versions"]["methods"]]:
+            for device in DEVICES:
+                known = {"metrics": metrics, "device_class": device, "kept": kept, **also}
+                code = meaning.code_of(registry, method=method, task=task, **known)
+                found[f"{method}/{task}/{device}"] = [code.digest, code.parts]
+    return found
+
+
+def gpu_parts(facts: dict[str, Any]) -> dict[str, str]:
+    """The hash of the definitions with a part for GPUs alone, for each "method/task"."""
+    meaning, registry = module("meaning"), Foreign(facts["entries"])
+    kept: dict[Any, Any] = {}
+    found = {}
+    for task, metrics in facts["metrics"].items():
+        for method in facts["versions"]["methods"]:
+            roots = [("method", registry.entry("methods", method)), ("task", registry.entry("tasks", task))]
+            roots += [("metrics", registry.entry("metrics", name)) for name in metrics if name in registry.names("metrics")]
+            found[f"{method}/{task}"] = meaning.for_gpus(*roots, kept=kept, root=Path(facts["root"]))
+    return found
+
+
+def main(path: str) -> None:
+    order = json.loads(Path(path).read_text())
+    facts = order.get("facts") or facts_here()
+    answer: dict[str, Any] = {"facts": facts, "codes": codes(facts, foreign="facts" in order)}
+    if order.get("gpu"):
+        answer["gpu"] = gpu_parts(facts)
+    Path(order["answer"]).write_text(json.dumps(answer))
+    print("\n{}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,123 @@
+"""Takes out of a parsed module what people read and nothing computes with: a run's identity does not depend on its words.
+
+Two things go.  Arguments of `WORDS` (a task's notes, a field's description, ...) wherever they are passed; and then, in each
+function, local names that nothing reads any more, with the statements that only build them:
+
+    words = "three modes" if far else "two"                 nothing else reads `words`: gone
+    notes = []
+    if far: notes.append("the modes lie far apart")         gone, with its `if`
+    return Task(summary=f"{words} in the plane", notes=notes, ...)
+
+Only what plainly computes nothing is taken out: a statement with a call in it stays, but for `LIST_METHODS` and `QUESTIONS`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+
+TASK_WORDS = frozenset({"summary", "citation", "notes", "paper_notes"})
+WORDS = {"Field": frozenset({"description"}), "Task": TASK_WORDS, "Metric": frozenset({"summary"}), "replace": TASK_WORDS}
+"""Arguments that people read, by the name of what is called; `replace` is that of `dataclasses`, which copies a task."""
+SECOND = frozenset({"Task", "Metric"})
+"""What is called with its summary as the second argument, where the summary comes without its name."""
+
+LIST_METHODS = frozenset({"append", "extend"})
+"""Calls that add to a list of words."""
+QUESTIONS = frozenset({"startswith", "endswith"})
+"""Calls by which words are chosen; they have no effect."""
+
+PLAIN = (
+    ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Dict,
+    ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Starred, ast.Slice,
+    ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
+)  # fmt: skip
+"""Expressions of these alone have no effect but their value."""
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def without_prose(tree: ast.Module) -> ast.Module:
+    """The module itself, changed in place: without arguments that are words, and without what only made them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = _last_name(node.func)
+            if called == "partial" and node.args:
+                called = _last_name(node.args[0])
+            elif called in SECOND:
+                del node.args[1:2]
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg not in WORDS.get(called, ())]
+    for node in ast.walk(tree):
+        if isinstance(node, FUNCTIONS):
+            while unread := _unread(node):
+                node.body = _without(node.body, unread)
+    return tree
+
+
+def _last_name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+
+
+def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Local names that statements build which can be taken out, and that no other statement reads or sets."""
+    stored, added = Counter[str](), Counter[str]()
+    for statement in _statements(function.body):
+        if name := _built(statement):
+            (added if isinstance(statement, ast.Expr) else stored)[name] += 1
+    everything = [node for statement in function.body for node in ast.walk(statement)]
+    reads = Counter(node.id for node in everything if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    writes = Counter(node.id for node in everything if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
+    taken = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
+    taken |= {name for node in everything if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    return {name for name in stored if name not in taken and writes[name] == stored[name] and reads[name] == added[name]}
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a body and of the `if`s in it, which are what `_without` can take out."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If):
+            yield from _statements(statement.body)
+            yield from _statements(statement.orelse)
+
+
+def _built(statement: ast.stmt) -> str:
+    """The name that a statement builds and does nothing else: `name = plain`, `name += plain`, `name.append(plain)`; else ""."""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target, value = statement.targets[0], statement.value
+    elif isinstance(statement, ast.AugAssign | ast.AnnAssign) and statement.value is not None:
+        target, value = statement.target, statement.value
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        call = statement.value
+        added = isinstance(call.func, ast.Attribute) and call.func.attr in LIST_METHODS and len(call.args) == 1
+        if not added or call.keywords:
+            return ""
+        assert isinstance(call.func, ast.Attribute)
+        target, value = call.func.value, call.args[0]
+    else:
+        return ""
+    return target.id if isinstance(target, ast.Name) and _is_plain(value) else ""
+
+
+def _is_plain(value: ast.expr) -> bool:
+    return all(
+        isinstance(node, PLAIN) or (isinstance(node, ast.Call) and _last_name(node.func) in QUESTIONS and not node.keywords)
+        for node in ast.walk(value)
+    )
+
+
+def _without(body: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
+    """A body without the statements that build some names, and without an `if` that has nothing left to do."""
+    left: list[ast.stmt] = []
+    for statement in body:
+        if _built(statement) in names:
+            continue
+        if isinstance(statement, ast.If) and _is_plain(statement.test):
+            before = statement.body, statement.orelse
+            statement.body, statement.orelse = (_without(part, names) for part in before)
+            if not statement.body and not statement.orelse:
+                continue
+            statement.body = statement.body or [ast.Pass()]
+        left.append(statement)
+    return left

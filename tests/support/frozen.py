@@ -1,0 +1,75 @@
+"""Digests of all code that is installed, kept in `tests/identity/frozen.json` so that no change of one goes unseen.
+
+python tests/support/frozen.py      writes today's digests, if a version or the table of equal code explains each that changed
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from compbench.gate.code_probe import codes, facts_here
+from compbench.identity.equal_code import EqualCode, equal_code
+
+PATH = Path(__file__).parents[1] / "identity" / "frozen.json"
+DIGITS = 16
+"""Of a digest; enough to tell some thousands apart."""
+Frozen = dict[str, Any]
+
+
+def today() -> Frozen:
+    """Versions by kind and name, and digests by task and method: that on a CPU, and that on GPUs where it is another."""
+    facts = facts_here()
+    found = codes(facts, foreign=False)
+    digests: dict[str, dict[str, str]] = {}
+    for task in sorted(facts["metrics"]):
+        for method in sorted(facts["versions"]["methods"]):
+            cpu, gpu = (found[f"{method}/{task}/{device}"][0][:DIGITS] for device in ("cpu", "gpu"))
+            digests.setdefault(task, {})[method] = cpu if cpu == gpu else f"{cpu} {gpu}"
+    scoring = {task: list(metrics) for task, metrics in facts["metrics"].items()}
+    return {"versions": facts["versions"], "metrics": scoring, "digests": digests}
+
+
+def stored() -> Frozen:
+    found: Frozen = json.loads(PATH.read_text())
+    return found
+
+
+def unexplained(before: Frozen, after: Frozen, table: EqualCode) -> list[str]:
+    """Pairs "method on task" whose digest changed though no version went up and the table does not say that the code is equal."""
+    prefixes = {digest[:DIGITS]: table.name(digest) for row in table.rows for digest in (row.old, row.new)}
+
+    def same(one: str, other: str) -> bool:
+        devices = zip((one.split() * 2)[:2], (other.split() * 2)[:2], strict=True)
+        return all(prefixes.get(was, was) == prefixes.get(now, now) for was, now in devices)
+
+    def versions(found: Frozen, method: str, task: str) -> list[object]:
+        own = found["versions"]
+        scoring = found["metrics"].get(task, ())
+        return [own["methods"].get(method), own["tasks"].get(task), [own["metrics"].get(name) for name in scoring]]
+
+    return [
+        f"{method} on {task}"
+        for task, row in after["digests"].items()
+        for method, digest in row.items()
+        if (was := before["digests"].get(task, {}).get(method)) is not None
+        and not same(was, digest)
+        and versions(before, method, task) == versions(after, method, task)
+    ]
+
+
+def main() -> None:
+    now = today()
+    bad = unexplained(stored(), now, equal_code()) if PATH.exists() else []
+    if bad:
+        sys.exit(
+            f"{len(bad)} codes changed without a version or an entry in the table of equal code: {', '.join(bad[:5])} ... "
+            "Raise the version, or prove it: compbench verify --equal HEAD~1 HEAD --write"
+        )
+    PATH.write_text(json.dumps(now, indent=0, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
