@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,8 @@ SECONDS = 900.0
 """Longest for the digests of one checkout."""
 BITS = ("parameters", "evaluations", "samples_sha256")
 """Exact facts that must be the same; memory and operations may change with code of the same bits."""
+OF_THE_TASK = {"task", "data", "metrics"}
+"""Parts of the code that all methods on a task share."""
 Codes = Mapping[str, tuple[str, dict[str, str]]]
 Listener = Callable[[str], None]
 
@@ -84,7 +86,7 @@ def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lam
         )
         why: dict[str, str] = {}
         if open_ones:
-            why = _without_equal_bits(open_ones, before, after, listener)
+            why = _without_equal_bits(open_ones, cover(open_ones, theirs.codes, ours.codes), before, after, listener)
             left = [pair for pair in open_ones if pair not in why]
             why |= _gpu_texts(left, after, folder, theirs, ours)
     proofs = {**dict.fromkeys(same, "meaning"), **{pair: "bits" for pair in open_ones if pair not in why}}
@@ -136,31 +138,48 @@ def _version_went_up(pair: str, before: dict[str, Any], after: dict[str, Any]) -
     return any(before["versions"][kind].get(name) != after["versions"][kind].get(name) for kind, name in named if name)
 
 
-def _without_equal_bits(pairs: Iterable[str], before: Side, after: Side, listener: Listener) -> dict[str, str]:
+def _without_equal_bits(
+    pairs: Sequence[str], cells: Sequence[Cell], before: Side, after: Side, listener: Listener
+) -> dict[str, str]:
     """Pairs whose cells give other bits, or none, and why.  A pair whose own cell is not run follows its method and its task."""
-    cells = cover({tuple(pair.split("/")[:2]) for pair in pairs})
     listener(f"{len(cells)} cells are run on both sides: {', '.join(cell.name for cell in cells)}")
-    asked = CellOptions()
+    asked, scored = CellOptions(), set()
     bad: dict[str, str] = {}
     found = zip(cells, sides.facts(before, cells, asked), sides.facts(after, cells, asked), strict=True)
     for cell, theirs, ours in found:
-        reason = _difference(theirs, ours) or _score_difference(cell, before, after, asked)
+        reason = _difference(theirs, ours)
+        if not reason and cell.task not in scored:  # what scores is the task's: one method shows it
+            scored.add(cell.task)
+            reason = _score_difference(cell, before, after, asked)
         listener(f"{cell.name}: {reason or 'the same bits'}")
         if reason:
             bad |= {cell.method: f"{cell.name}: {reason}", cell.task: f"{cell.name}: {reason}"}
     return {pair: bad[name] for pair in pairs for name in pair.split("/")[:2] if name in bad}
 
 
-def cover(pairs: set[tuple[str, ...]]) -> list[Cell]:
-    """Cells such that every method and every task of some pairs is in one: first pairs of which neither is."""
-    methods: set[str] = set()
-    tasks: set[str] = set()
+def cover(pairs: Iterable[str], before: Codes, after: Codes) -> list[Cell]:
+    """Cells such that every method and every task is in one of which a part of the code changed: first those that need both.
+
+    Args:
+        pairs: "method/task/device", whose digests differ.
+        before, after: digests and parts of both sides.
+    """
+    needed: set[tuple[str, str]] = set()
+    known: set[tuple[str, str]] = set()
+    for pair in pairs:
+        method, task, _ = pair.split("/")
+        parts, now = before[pair][1], after[pair][1]
+        changed = {name for name in parts.keys() | now.keys() if parts.get(name) != now.get(name)}
+        if method:
+            known.add((method, task))
+            needed |= {("method", method)} if changed - OF_THE_TASK or not changed else set()
+            needed |= {("task", task)} if changed - {"method"} or not changed else set()
     cells = []
     for least in (2, 1):
-        for method, task in sorted(pair for pair in pairs if pair[0]):
-            if (method not in methods) + (task not in tasks) >= least:
-                methods.add(method)
-                tasks.add(task)
+        for method, task in sorted(known):
+            new = {("method", method), ("task", task)} & needed
+            if len(new) >= least:
+                needed -= new
                 cells.append(Cell(method=method, task=task, preset="smoke", seeds="0"))
     return cells
 
