@@ -57,7 +57,6 @@ class Pattern(NamedTuple):
 
     names: tuple[str, str]
     rule: Callable[[Settings, int, int], bool]
-    words: str
 
 
 def in_the_middle(settings: Settings, x: int, y: int) -> bool:
@@ -67,11 +66,14 @@ def in_the_middle(settings: Settings, x: int, y: int) -> bool:
 
 
 PATTERNS = {
-    "light": Pattern(
-        ("shape", "orientation"), lambda settings, a, b: (a + b) % 4 == 0, "a quarter of shape x orientation held out"
-    ),
-    "heavy": Pattern(("shape", "x"), lambda settings, a, b: (a + b) % 3 != 0, "two thirds of shape x position held out"),
-    "position": Pattern(("x", "y"), in_the_middle, "a square of positions held out"),
+    "light": Pattern(("shape", "orientation"), lambda settings, a, b: (a + b) % 4 == 0),
+    "heavy": Pattern(("shape", "x"), lambda settings, a, b: (a + b) % 3 != 0),
+    "position": Pattern(("x", "y"), in_the_middle),
+}
+HELD_OUT = {
+    "light": "a quarter of shape x orientation held out",
+    "heavy": "two thirds of shape x position held out",
+    "position": "a square of positions held out",
 }
 
 BUDGETS = budgets("shapes3d", extend=False)
@@ -95,11 +97,11 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
         "y": settings.position_bins,
     }
     space = binned(FINE, bins)
-    names, rule, words = PATTERNS[pattern]
+    names, rule = PATTERNS[pattern]
     lattices = Lattices(FINE, space, holdout_of(space, names, settings, partial(rule, settings)))
     return Task(
         name=f"dsprites-{pattern}",
-        summary=f"one sprite on black, {said(settings, words)}",
+        summary=f"one sprite on black, {said(settings, HELD_OUT[pattern])}",
         space=space,
         holdout=lattices.holdout,
         event=EVENT,

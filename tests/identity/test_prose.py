@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 import pytest
 
+from compbench.identity import syntax
+from compbench.identity.meaning import Kept, code_of
+from compbench.identity.resolve import metrics_of
 from compbench.identity.syntax import parse
+from compbench.registry import Registry
 
 TASK = """
 def make(far, settings):
@@ -68,3 +75,27 @@ def test_an_argument_of_words_counts_for_nothing_in_each_way_of_giving_it() -> N
     assert text("a = partial(Field, 1, description='weight')", "a") == text("a = partial(Field, 1)", "a")
     assert text("a = dataclasses.replace(b, notes=['x'], size=2)", "a") == text("a = dataclasses.replace(b, size=2)", "a")
     assert text("a = weigh(notes=['x'])", "a") != text("a = weigh()", "a")  # not a task: it may be a number
+
+
+def test_no_words_of_our_tasks_and_metrics_are_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each text of a loaded task or metric is looked for among the strings that count."""
+    counted: set[str] = set()
+    write = syntax._Writer.write
+
+    def watching(self: syntax._Writer, node: object) -> str:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(re.findall("[a-z]{2,}", node.value)) > 3:
+            counted.add(node.value)
+        return write(self, node)
+
+    monkeypatch.setattr(syntax._Writer, "write", watching)
+    registry, kept = Registry(), Kept()
+    texts: list[str] = []
+    for entry in registry.entries("tasks"):
+        loaded = registry.attempt(entry)
+        if loaded.state == "ok":
+            task, metrics = loaded.value, sorted(metrics_of(loaded.value, registry))
+            texts += [task.summary, task.citation, *task.notes, *task.paper_notes]
+            texts += [registry.load("metrics", name).summary for name in metrics if name in registry.names("metrics")]
+            code_of(registry, method="", task=entry.name, metrics=metrics, kept=kept)
+    assert texts
+    assert {word for word in counted if any(word in one for one in texts)} == set()
