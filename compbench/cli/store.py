@@ -97,8 +97,9 @@ def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int
                 proven = prove(old, new, folder, home.data, lambda line: click.echo(line, err=True))
         except (CouldNotRun, Unable) as error:
             raise CompbenchError(f"{new}: {error}") from error
-        for pair, why in sorted(proven.unproven.items()):
-            click.echo(f"{pair}: not equal: {why}")
+        for why in sorted(set(proven.unproven.values())):
+            pairs_of = [pair for pair, own in proven.unproven.items() if own == why]
+            click.echo(f"not equal: {', '.join(sorted(pairs_of)[:3])}{' ...' if len(pairs_of) > 3 else ''}: {why}")
         missing = {row for row in rows if row.commit == commit} - set(proven.rows)
         for row in sorted(missing):
             click.echo(f"{row.old[:12]} -> {row.new[:12]}: stands in the table and is not proven; take the row out")

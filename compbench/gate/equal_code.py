@@ -30,6 +30,8 @@ BITS = ("parameters", "evaluations", "samples_sha256")
 """Exact facts that must be the same; memory and operations may change with code of the same bits."""
 OF_THE_TASK = {"task", "data", "metrics"}
 """Parts of the code that all methods on a task share."""
+ROUNDS = 4
+"""So many methods are asked for a task, and tasks for a method, until one is not refused."""
 Codes = Mapping[str, tuple[str, dict[str, str]]]
 Listener = Callable[[str], None]
 
@@ -86,7 +88,7 @@ def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lam
         )
         why: dict[str, str] = {}
         if open_ones:
-            why = _without_equal_bits(open_ones, cover(open_ones, theirs.codes, ours.codes), before, after, listener)
+            why = _without_equal_bits(open_ones, theirs.codes, ours.codes, (before, after), listener)
             left = [pair for pair in open_ones if pair not in why]
             why |= _gpu_texts(left, after, folder, theirs, ours)
     proofs = {**dict.fromkeys(same, "meaning"), **{pair: "bits" for pair in open_ones if pair not in why}}
@@ -139,47 +141,57 @@ def _version_went_up(pair: str, before: dict[str, Any], after: dict[str, Any]) -
 
 
 def _without_equal_bits(
-    pairs: Sequence[str], cells: Sequence[Cell], before: Side, after: Side, listener: Listener
+    pairs: Sequence[str], theirs: Codes, ours: Codes, both: tuple[Side, Side], listener: Listener
 ) -> dict[str, str]:
-    """Pairs whose cells give other bits, or none, and why.  A pair whose own cell is not run follows its method and its task."""
-    listener(f"{len(cells)} cells are run on both sides: {', '.join(cell.name for cell in cells)}")
-    asked, scored = CellOptions(), set()
+    """Pairs whose cells give other bits, and why.  A pair whose own cell is not run follows its method and its task.
+
+    A method that refuses a task on both sides shows nothing of it: another is asked, up to `ROUNDS` times.
+    """
     bad: dict[str, str] = {}
-    found = zip(cells, sides.facts(before, cells, asked), sides.facts(after, cells, asked), strict=True)
-    for cell, theirs, ours in found:
-        reason = _difference(theirs, ours)
-        if not reason and cell.task not in scored:  # what scores is the task's: one method shows it
-            scored.add(cell.task)
-            reason = _score_difference(cell, before, after, asked)
-        listener(f"{cell.name}: {reason or 'the same bits'}")
-        if reason:
-            bad |= {cell.method: f"{cell.name}: {reason}", cell.task: f"{cell.name}: {reason}"}
+    scored: set[str] = set()
+    left, needed = set(pairs), changed_sides(pairs, theirs, ours)
+    for _ in range(ROUNDS):
+        if not (cells := cover(left, needed)):
+            break
+        listener(f"{len(cells)} cells are run on both sides: {', '.join(cell.name for cell in cells)}")
+        for cell, *found in zip(cells, *(sides.facts(side, cells, CellOptions()) for side in both), strict=True):
+            if all(isinstance(one, Unable) for one in found) and str(found[0]) == str(found[1]):
+                left -= {pair for pair in left if pair.startswith(f"{cell.method}/{cell.task}/")}
+                continue
+            reason = _difference(*found)
+            if not reason and cell.task not in scored:  # what scores is the task's: one method shows it
+                scored.add(cell.task)
+                reason = _score_difference(cell, *both)
+            listener(f"{cell.name}: {reason or 'the same bits'}")
+            needed -= {("method", cell.method), ("task", cell.task)}
+            if reason:
+                bad |= {cell.method: f"{cell.name}: {reason}", cell.task: f"{cell.name}: {reason}"}
+    bad |= {name: f"no cell of this {kind} can be run" for kind, name in needed}
     return {pair: bad[name] for pair in pairs for name in pair.split("/")[:2] if name in bad}
 
 
-def cover(pairs: Iterable[str], before: Codes, after: Codes) -> list[Cell]:
-    """Cells such that every method and every task is in one of which a part of the code changed: first those that need both.
-
-    Args:
-        pairs: "method/task/device", whose digests differ.
-        before, after: digests and parts of both sides.
-    """
+def changed_sides(pairs: Iterable[str], before: Codes, after: Codes) -> set[tuple[str, str]]:
+    """("method", name) and ("task", name) of which a part of the code changed, among "method/task/device" with other digests."""
     needed: set[tuple[str, str]] = set()
-    known: set[tuple[str, str]] = set()
     for pair in pairs:
         method, task, _ = pair.split("/")
         parts, now = before[pair][1], after[pair][1]
         changed = {name for name in parts.keys() | now.keys() if parts.get(name) != now.get(name)}
         if method:
-            known.add((method, task))
             needed |= {("method", method)} if changed - OF_THE_TASK or not changed else set()
             needed |= {("task", task)} if changed - {"method"} or not changed else set()
-    cells = []
+    return needed
+
+
+def cover(pairs: Iterable[str], needed: set[tuple[str, str]]) -> list[Cell]:
+    """Cells, of some "method/task/device", such that all that is needed is in one: first those in which two are."""
+    left, cells = set(needed), []
+    known = sorted({(method, task) for method, task, _ in (pair.split("/") for pair in pairs) if method})
     for least in (2, 1):
-        for method, task in sorted(known):
-            new = {("method", method), ("task", task)} & needed
+        for method, task in known:
+            new = {("method", method), ("task", task)} & left
             if len(new) >= least:
-                needed -= new
+                left -= new
                 cells.append(Cell(method=method, task=task, preset="smoke", seeds="0"))
     return cells
 
@@ -193,9 +205,9 @@ def _difference(theirs: sides.Facts | Unable, ours: sides.Facts | Unable) -> str
     return next((f"{name} differ" for name in BITS if theirs.values.get(name) != ours.values.get(name)), "")
 
 
-def _score_difference(cell: Cell, before: Side, after: Side, asked: CellOptions) -> str:
+def _score_difference(cell: Cell, before: Side, after: Side) -> str:
     try:
-        theirs, ours = (sides.all_scores(side, cell, asked) for side in (before, after))
+        theirs, ours = (sides.all_scores(side, cell, CellOptions()) for side in (before, after))
     except Unable as error:
         return f"cannot be run: {error}"
     return next((f"{name} differs" for name in sorted(theirs.keys() | ours.keys()) if theirs.get(name) != ours.get(name)), "")
