@@ -23,11 +23,11 @@ from typing import Any
 import numpy
 import torch
 
+from compbench.api.interfaces import SamplePair
 from compbench.board.families import FAMILIES
 from compbench.board.scale import FILE
 from compbench.data.gaussians import Mixture, base_composition, product_of_gaussians
-from compbench.interfaces import SamplePair
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 
 NUM_POINTS, NUM_DRAWS = 5000, 100
 Draw = Callable[[torch.Generator], torch.Tensor]
@@ -48,7 +48,7 @@ def distance_scale(task: Any, draws: int) -> tuple[float, float]:
 
 def blobs_scale(task: Any, draws: int) -> tuple[float, float]:
     """The same of the mode that no silo has, against all modes that silos have."""
-    from compbench.data.blobs import HOLDOUT, MISSING, centre
+    from compbench.data.blob_mixture import HOLDOUT, MISSING, centre
 
     def points(cells: Sequence[tuple[int, ...]], generator: torch.Generator) -> torch.Tensor:
         centres = torch.tensor([centre(cell, task.settings) for cell in cells])

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from bisection import fit_exponent, log_grid, smallest_passing
 
-from compbench.home import Home
-from compbench.run.runner import run
-from compbench.schemas import RunRequest
+from compbench.api.schemas import RunRequest
+from compbench.runner.one_run import run
 from compbench.sweep.parse import parse_overrides
+from compbench.system.home import Home
 from compbench.tasks.bump import Settings, make_task, training_places
 
 COUNTS: dict[str, Callable[[dict[str, int]], int]] = {

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from compbench.run.processes import environment
+from compbench.runner.processes import environment
 
 CORES = {0, 1}
 WORK = """

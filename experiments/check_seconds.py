@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import resource
 
-from compbench.check.isolated import check
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
+from compbench.testing.outside import check
 
 
 def cpu_seconds() -> float:

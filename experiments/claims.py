@@ -23,12 +23,13 @@ from typing import NamedTuple
 
 from documents import line, put
 
+from compbench.api.context import PRESETS
+from compbench.api.interfaces import Score
+from compbench.api.schemas import Record
 from compbench.board.aggregate import one_a_seed
 from compbench.board.cells import trials_of, whole_of
 from compbench.board.ranking import p_values
 from compbench.board.statistics import holm, mean
-from compbench.interfaces import PRESETS, Score
-from compbench.schemas import Record
 from compbench.store.records import read_published
 
 ROOT = Path(__file__).parent.parent

@@ -5,7 +5,7 @@
 
 A line a method: full for orthotopic designs, dashed for random ones of the same size; C_min is marked.  A share is of the way
 from chance (a random cell of the lattice) to the judge's ceiling, a point the mean over seeds, its bar their range.  The
-board's front page draws the same (`compbench.board.coverage`).
+board's front page draws the same (`compbench.board.coverage_ladder`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Literal
 
 from compbench.board import site
 from compbench.board.build import tables
-from compbench.board.coverage import Curve, Ladder, Line, ladders
-from compbench.home import Home
+from compbench.board.coverage_ladder import Curve, Ladder, Line, ladders
+from compbench.system.home import Home
 from compbench.tasks.coverage import CoverageSettings, seen_cells
 
 Design = Literal["orthotopic", "random"]

@@ -22,10 +22,10 @@ from __future__ import annotations
 import argparse
 import itertools
 
-from compbench.home import Home
-from compbench.run.runner import run
-from compbench.schemas import RunRequest
+from compbench.api.schemas import RunRequest
+from compbench.runner.one_run import run
 from compbench.sweep.parse import parse_overrides
+from compbench.system.home import Home
 
 TASKS = {
     "blobs-noniid": ("seen_sw2", {"budget.train_steps": 100}),

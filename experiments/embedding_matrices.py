@@ -16,11 +16,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from compbench.errors import CompbenchError
-from compbench.files import load_tensors
-from compbench.flow.low_rank import LowRankMaps, RankSettings
-from compbench.home import Home
+from compbench.flow.low_rank_maps import LowRankMaps, RankSettings
 from compbench.store.records import Store, read_record
+from compbench.system.errors import CompbenchError
+from compbench.system.files import load_tensors
+from compbench.system.home import Home
 
 SHOWN = 5
 """Values of each factor."""

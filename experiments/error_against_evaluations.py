@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from compbench.context import NoCheckpoints
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import Method, Problem, Request, Source, TaskContext
 from compbench.data.gaussians import base_composition, product_of_gaussians
-from compbench.interfaces import Context, Method, Problem, Request, Source, TaskContext
 from compbench.metrics.transport import directions, sliced_wasserstein
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 from compbench.tasks.gaussian import distributions, make_task
 
 TASKS = ("gauss2d-fact-id", "gauss2d-nonfact-id", "gauss2d-fact-ood", "gauss2d-nonfact-ood", "gmm-id", "gmm-ood")

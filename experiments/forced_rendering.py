@@ -19,12 +19,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from compbench.api.schemas import Record
 from compbench.board.catalogue import catalogue
 from compbench.board.statistics import interval, mean
-from compbench.home import Home
-from compbench.schemas import Record
 from compbench.store.records import Store
 from compbench.sweep.grid import grids
+from compbench.system.home import Home
 
 TASKS = ("bump-corner", "bump-center")
 SWEEPS = {"bumps": "standard", "bumps-ablation": "paper"}

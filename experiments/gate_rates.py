@@ -28,13 +28,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from compbench.gate import sides, table, worktree
+from compbench.gate import rows as table
+from compbench.gate import sides, worktree
 from compbench.gate.regression import MOST_PAIRS, Plan, gate
 from compbench.gate.sides import CellOptions, Side, home_of
 from compbench.gate.speed import Lap, race
 from compbench.gate.suite import Cell, Suite
 from compbench.gate.turns import Label, Pair, run_pair
-from compbench.run.signals import interrupted_once
+from compbench.runner.signals import interrupted_once
 
 Kind = Literal["identical", "same", "slower"]
 CELL = ("fkc", "gauss2d-fact-id")

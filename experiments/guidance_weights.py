@@ -22,11 +22,11 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from compbench.context import NoCheckpoints
-from compbench.devices import Precision
-from compbench.home import Home
-from compbench.interfaces import Context, Method, OpenTask, Problem, Request, Score, Task, TaskContext
-from compbench.registry import Registry
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import Method, OpenTask, Problem, Request, Score, Task, TaskContext
+from compbench.registry.registry import Registry
+from compbench.system.devices import Precision
+from compbench.system.home import Home
 
 BATCH = 64
 WEIGHTS = (1.0, 1.5, 2.0, 3.0, 5.0)

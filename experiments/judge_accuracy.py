@@ -17,10 +17,10 @@ import torch
 from guidance_weights import context_of
 from torch import Generator, Tensor
 
-from compbench.devices import precision
-from compbench.home import Home
-from compbench.interfaces import OpenTask, Task
-from compbench.registry import Registry
+from compbench.api.interfaces import OpenTask, Task
+from compbench.registry.registry import Registry
+from compbench.system.devices import precision
+from compbench.system.home import Home
 
 ENOUGH = 0.95
 

@@ -13,14 +13,14 @@ import argparse
 import torch
 from torch import Generator, Tensor
 
-from compbench import devices
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import TaskContext
 from compbench.board.statistics import interval, mean
-from compbench.context import NoCheckpoints
 from compbench.data.bumps import as_upright, blank_level, bumps
 from compbench.flow.decoders import denormals_flushed
-from compbench.flow.low_rank import LowRankDecoder, RankSettings, penalised_loss
+from compbench.flow.low_rank_maps import LowRankDecoder, RankSettings, penalised_loss
 from compbench.flow.many import train_many
-from compbench.interfaces import Context, TaskContext
+from compbench.system import devices
 from compbench.tasks.bump import Settings, make_task
 
 ABLATIONS = {"none": (0.0, 0.0), "entropy": (0.1, 0.0), "variance": (0.0, 0.01), "both": (0.1, 0.01)}

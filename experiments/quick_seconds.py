@@ -14,11 +14,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.errors import CompbenchError
-from compbench.interfaces import Presets
-from compbench.registry import Registry
-from compbench.schemas import Record
+from compbench.api.context import Presets
+from compbench.api.schemas import Record
+from compbench.registry.registry import Registry
 from compbench.store.records import Store
+from compbench.system.errors import CompbenchError
 
 ROOT = Path(__file__).parent.parent
 TWO_CORES = 1.7

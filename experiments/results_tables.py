@@ -20,9 +20,9 @@ from typing import NamedTuple
 from claims import ROOT, Side, by_seed, primary_of, usable
 from documents import line, put
 
+from compbench.api.schemas import Record
 from compbench.board.statistics import interval, mean
 from compbench.board.timing import train_flops
-from compbench.schemas import Record
 from compbench.store.judges import by_one_judge
 from compbench.store.records import read_published
 

@@ -20,8 +20,8 @@ from compbench.board.aggregate import BoardRow
 from compbench.board.build import tables
 from compbench.board.cells import Cell
 from compbench.board.site import read
-from compbench.errors import CompbenchError
-from compbench.home import Home
+from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
 
 
 class Point(NamedTuple):

@@ -21,12 +21,12 @@ from statistics import median
 
 import numpy
 
+from compbench.api.context import PRESETS
 from compbench.board.build import tables
 from compbench.board.families import Family
 from compbench.board.ranking import Rank, ranks
 from compbench.board.site import read
-from compbench.home import Home
-from compbench.interfaces import PRESETS
+from compbench.system.home import Home
 
 SEEDS = (3, 5, 10, 20, 40, 80)
 WIDTH = 3

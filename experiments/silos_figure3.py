@@ -13,10 +13,10 @@ import argparse
 import io
 from pathlib import Path
 
+from compbench.api.schemas import Record
 from compbench.board.statistics import interval, mean
-from compbench.home import Home
-from compbench.schemas import Record
 from compbench.store.records import Store
+from compbench.system.home import Home
 
 TASKS = ("blobs-iid", "blobs-noniid")
 ROWS = {

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import compbench
+from compbench.api.interfaces import Task
 from compbench.cli import task_groups
 from compbench.cli.info import of_method, task_facts, usable_tasks
-from compbench.interfaces import Task
-from compbench.new.starter import render
-from compbench.registry import Entry, LoadResult, Registry, docstring
+from compbench.cli.starter import render
+from compbench.registry.registry import Entry, LoadResult, Registry, docstring
 
 ROOT = Path(__file__).parents[1]
 BOARD = ROOT / "leaderboards" / "site" / "board.csv"
@@ -288,7 +288,7 @@ def examples() -> str:
         files = render("my-idea", kind)
         code = files["compbench_my_idea/my_idea.py"].decode()
         shown.append(f"## A {kind}\n\n    compbench new my-idea{option}\n\n```python\n{code}```")
-    local = (ROOT / "compbench" / "sweep" / "local.py").read_text()
+    local = (ROOT / "compbench" / "sweep" / "this_machine.py").read_text()
     text = "Its entry point is in the group `compbench.executors`; this one, `local`, is compbench's own, whole."
     return "\n\n".join([*shown, f"## An executor\n\n{text}\n\n```python\n{local}```"])
 

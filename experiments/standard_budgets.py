@@ -22,11 +22,11 @@ import torch
 from guidance_weights import SeenOnly, context_of, seen_scores, stage
 from torch import Tensor
 
+from compbench.api.interfaces import Budget, Method, OpenTask, Score, Task
 from compbench.board.families import FAMILIES
-from compbench.devices import Precision
-from compbench.interfaces import Budget, Method, OpenTask, Score, Task
-from compbench.registry import Registry
-from compbench.run.bf16 import arithmetic
+from compbench.registry.registry import Registry
+from compbench.system.bf16 import arithmetic
+from compbench.system.devices import Precision
 
 ENOUGH = {"accuracy": 0.9, "distance": 0.97}
 

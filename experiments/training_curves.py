@@ -15,9 +15,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.errors import CompbenchError
-from compbench.schemas import Record
+from compbench.api.schemas import Record
 from compbench.store.records import read_published
+from compbench.system.errors import CompbenchError
 
 ROOT = Path(__file__).parent.parent
 

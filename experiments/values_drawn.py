@@ -17,7 +17,7 @@ from judge_accuracy import opened_task
 from torch import Tensor
 
 from compbench.notebook.stored_model import load
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 from compbench.tasks.image_evaluation import to_uint8
 
 SHOWN = 3

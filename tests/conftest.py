@@ -14,7 +14,7 @@ from filelock import FileLock
 from support import template
 
 from compbench.data.lattices import SHAPES3D, Images
-from compbench.home import FROM_DATA
+from compbench.system.home import FROM_DATA
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -107,8 +107,8 @@ def plugin(tmp_path: Path):
         path.write_text(
             '"""A method that misbehaves."""\n'
             "import os, signal, time\nimport torch\n"
-            "from compbench.hookspecs import hookimpl\n"
-            "from compbench.interfaces import Method, MethodSettings\n"
+            "from compbench.api.hookspecs import hookimpl\n"
+            "from compbench.api.interfaces import Method, MethodSettings\n"
             f"{head}\n"
             "class Settings(MethodSettings):\n    pass\n\n"
             f"def fit(settings, problem, ctx):\n    {fit}\n\n"

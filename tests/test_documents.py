@@ -62,7 +62,8 @@ def test_what_people_read_is_plain_present_day_english() -> None:
 def test_the_page_for_authors_names_every_field_that_a_method_is_given() -> None:
     from dataclasses import fields
 
-    from compbench.interfaces import Context, Method, Problem, Request
+    from compbench.api.context import Context
+    from compbench.api.interfaces import Method, Problem, Request
 
     page = (ROOT / "docs" / "plugins.md").read_text()
     names = [field.name for kind in (Problem, Context, Method) for field in fields(kind)] + list(Request._fields)

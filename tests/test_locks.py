@@ -2,7 +2,7 @@ import threading
 import time
 from pathlib import Path
 
-from compbench.files import held
+from compbench.system.files import held
 
 
 def test_who_comes_second_waits_and_finds_it_made(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_every_marker_of_a_document_is_filled() -> None:
 def test_the_page_of_a_task_says_what_it_asks_and_who_is_best() -> None:
     from site_pages import board, lattice, task_page
 
-    from compbench.registry import Registry
+    from compbench.registry.registry import Registry
 
     registry = Registry()
     task = registry.load("tasks", "gauss2d-fact-id")
@@ -42,7 +42,7 @@ def test_the_page_of_a_task_says_what_it_asks_and_who_is_best() -> None:
 def test_the_page_of_an_image_task_has_samples_of_its_training_data() -> None:
     from site_pages import REAL_COLUMNS, board, real_samples, task_page
 
-    from compbench.registry import Registry
+    from compbench.registry.registry import Registry
 
     registry = Registry()
     task = registry.load("tasks", "concept-space")
@@ -57,7 +57,7 @@ def test_the_page_of_an_image_task_has_samples_of_its_training_data() -> None:
 def test_the_page_of_a_method_has_its_settings_and_the_papers_figures() -> None:
     from site_pages import board, method_page
 
-    from compbench.registry import Registry
+    from compbench.registry.registry import Registry
 
     page = method_page(Registry().entry("methods", "fkc"), board())
     for part in ("`num_particles`", "../tasks/gmm-id.md", "version"):

@@ -1,1 +1,1 @@
-"""Leaderboards: records -> tables, statistics, the page."""
+"""Who is best, how sure is that, and what does it cost?  Boards made of records."""

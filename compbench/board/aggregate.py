@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from compbench.api.schemas import Record
 from compbench.board.catalogue import Catalogue
 from compbench.board.cells import Cell, cells
 from compbench.board.code_age import older_code
@@ -20,14 +21,13 @@ from compbench.board.discriminability import Discriminability, discriminability
 from compbench.board.groups import Defaults, Group, Method, Section, changed, default_settings, group_of, section_of, variants
 from compbench.board.ranking import Rank, ranks
 from compbench.board.timing import NONE, Timing, timing
-from compbench.cost.counts import beyond_by_phrase
-from compbench.cost.loss_curves import setbacks
-from compbench.cost.profiles import CostProfile
-from compbench.files import Json
-from compbench.identity.equal_code import equal_code
-from compbench.schemas import Record
+from compbench.registry.equal_code import equal_code
+from compbench.store.counts import beyond_by_phrase
 from compbench.store.judges import by_one_judge, has_another_judge
+from compbench.store.loss_curves import setbacks
+from compbench.store.profiles import CostProfile
 from compbench.store.verification import SAMPLES_ONLY, Verification
+from compbench.system.files import Json
 
 Kind = Literal["run", "ablation", "reference"]
 """`run` competes; `ablation` is a method under other settings, in another precision or of an older version than that row."""
@@ -123,7 +123,7 @@ def aggregate(
             method's file changed, or the device), likewise, but first of all the one on the device that most seeds ran on.
         standings: what the levels of records come to, by their names; without one a record is self-reported.
         catalogue: default settings of the tasks.
-        profiles: what methods cost, from `compbench.cost.profiles.by_cost_key`.
+        profiles: what methods cost, from `compbench.store.profiles.by_cost_key`.
         method_defaults: default settings of the methods that are installed.
 
     Returns:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from compbench.api.context import PRESETS
+from compbench.api.schemas import Record
 from compbench.board.aggregate import Board, BoardRow, aggregate
 from compbench.board.catalogue import Catalogue, Lattice
-from compbench.board.coverage import ladders
+from compbench.board.coverage_ladder import ladders
 from compbench.board.families import Contest, contests
 from compbench.board.groups import Section
 from compbench.board.page_families import MethodFacts
@@ -18,12 +20,10 @@ from compbench.board.render_families import families_csv, families_markdown, tas
 from compbench.board.render_html import Picture, Surroundings, to_html
 from compbench.board.render_markdown import to_markdown
 from compbench.board.render_svg import to_svg
-from compbench.cost.profiles import CostProfile
-from compbench.files import write_atomically
-from compbench.interfaces import PRESETS
-from compbench.schemas import Record
+from compbench.store.profiles import CostProfile
 from compbench.store.records import collector_paused
 from compbench.store.verification import Verification
+from compbench.system.files import write_atomically
 
 CHART = "decomposition.svg"
 """Inference-time and estimation error; written where some method also ran on exact scores."""

@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from compbench.errors import CompbenchError
-from compbench.files import Json
-from compbench.registry import Registry
-from compbench.schemas import Record
+from compbench.api.schemas import Record
+from compbench.registry.registry import Registry
+from compbench.system.errors import CompbenchError
+from compbench.system.files import Json
 
 
 class TaskFacts(NamedTuple):

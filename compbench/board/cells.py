@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from compbench.api.factors import distance
+from compbench.api.interfaces import CellCount, Score
+from compbench.api.schemas import Record
 from compbench.board.statistics import Interval, interval, mean, sample_std
-from compbench.factors import distance
-from compbench.interfaces import CellCount, Score
-from compbench.schemas import Record
 
 PERCENT = 100.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compbench.identity.equal_code import equal_code
-from compbench.schemas import Record
+from compbench.api.schemas import Record
+from compbench.registry.equal_code import equal_code
 
 OF_THE_TASK = ("task", "data", "metrics")
 """Parts of the code that all methods on a task share; the others are compared within a method."""

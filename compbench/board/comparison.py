@@ -14,15 +14,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from compbench.api.schemas import Record
 from compbench.board.aggregate import Board, BoardRow
 from compbench.board.cells import known_mean, trials_of, whole_of
 from compbench.board.groups import Section
 from compbench.board.statistics import Interval, interval, mean
 from compbench.board.timing import timing
-from compbench.cost.profiles import CostProfile
-from compbench.errors import CompbenchError, suggest
-from compbench.schemas import Record
 from compbench.store.judges import IN_FEATURES, can_be_one
+from compbench.store.profiles import CostProfile
+from compbench.system.errors import CompbenchError, suggest
 
 Z = 1.959963984540054
 MARGIN = 24

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from compbench.api.schemas import Record
 from compbench.board.groups import Group, Section
 from compbench.board.statistics import mean, sample_std
-from compbench.schemas import Record
 
 ORACLE = "-oracle"
 TRAINING_ONLY = frozenset({"task.train_points"})

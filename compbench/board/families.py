@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from compbench.api.context import PRESETS
 from compbench.board.aggregate import Board, BoardRow, failed_seeds
 from compbench.board.groups import Section
 from compbench.board.ranking import Rank, ranks
 from compbench.board.scale import Scale, scale_of
 from compbench.board.statistics import Interval, interval, mean
-from compbench.interfaces import PRESETS
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "images": ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy", "mpi3d-medium", "dsprites-light"),

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from compbench.api.schemas import Record
 from compbench.board.catalogue import Catalogue, TaskFacts
-from compbench.files import Json
-from compbench.schemas import Record
+from compbench.system.files import Json
 
 READING_ORDER = ("standard", "paper", "quick", "smoke")
 """Of presets: the published one first, then those that rank ever less."""

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from compbench.files import Json
-from compbench.registry import Entry
+from compbench.registry.registry import Entry
+from compbench.system.files import Json
 
 DEEPEST = 8
 """Bases of bases that are followed."""

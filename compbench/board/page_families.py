@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from compbench.api.context import PRESETS
 from compbench.board.aggregate import BoardRow
 from compbench.board.families import Contest, Family
 from compbench.board.findings import findings, train_flops
 from compbench.board.method_defaults import default_settings_of, version_of
 from compbench.board.notation import count, open_ranks, standing_words
 from compbench.board.papers import PaperFigure
-from compbench.files import Json
-from compbench.interfaces import PRESETS
 from compbench.store.text import clean
+from compbench.system.files import Json
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,199}")
 """A module's dotted name: what a record says becomes no other path."""
@@ -133,7 +133,7 @@ def method_facts(modules: Mapping[str, str], output: Path, root: Path) -> dict[s
         output: folder of the page.
         root: the repository that may hold the plugins' files.
     """
-    from compbench.registry import Registry
+    from compbench.registry.registry import Registry
 
     installed = {entry.name: entry for entry in Registry().entries("methods")}
     found = {}

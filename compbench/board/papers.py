@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 COLUMNS = ("paper", "table", "task", "method", "metric", "score", "mean", "std", "note")
 

@@ -12,8 +12,8 @@ from compbench.board.notation import by_section, open_ranks, standing_words
 from compbench.board.render_csv import exact
 from compbench.board.render_markdown import escape, line
 from compbench.board.scale import scale_of
-from compbench.files import Json
 from compbench.store.text import text
+from compbench.system.files import Json
 
 FAMILIES = ("preset", "family", "method", "distribution", "state", "rank", "rank_best", "rank_worst", "group",
             "share_attained", "low", "high", "num_seeds", "num_tasks", "of_tasks", "left_out")  # fmt: skip

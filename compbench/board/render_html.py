@@ -15,7 +15,7 @@ from typing import NamedTuple
 from compbench.board.aggregate import Board, BoardRow
 from compbench.board.catalogue import Catalogue, TaskFacts
 from compbench.board.cells import Cell
-from compbench.board.coverage import Ladder, ladder_data
+from compbench.board.coverage_ladder import Ladder, ladder_data
 from compbench.board.families import FAMILY_OF, Contest
 from compbench.board.groups import Section
 from compbench.board.notation import (
@@ -39,8 +39,8 @@ from compbench.board.notation import (
 from compbench.board.page_families import MethodFacts, contest_data, default_contest, method_data
 from compbench.board.papers import PaperFigure, rows_of
 from compbench.board.timing import SiloCosts, Timing
-from compbench.files import Json
 from compbench.store.text import clean
+from compbench.system.files import Json
 
 HERE = Path(__file__).parent
 TEMPLATE, STYLE, CHARTS, SCRIPT = (HERE / name for name in ("board.html.jinja", "board.css", "charts.js", "board.js"))

@@ -12,9 +12,9 @@ from pydantic import TypeAdapter
 from compbench.store.records import Problem, Store
 
 if TYPE_CHECKING:
+    from compbench.api.schemas import Record
     from compbench.board.build import Material
     from compbench.board.render_html import Picture
-    from compbench.schemas import Record
 
 PAPERS = "papers.csv"
 MATRIX = "matrix.json"
@@ -61,8 +61,8 @@ def read(records: Path, output: Path, *, link: bool = False) -> tuple[Material, 
     from compbench.board.catalogue import catalogue, lattices
     from compbench.board.page_families import method_facts
     from compbench.board.render_html import Picture
-    from compbench.cost.profiles import by_cost_key, read_profiles
     from compbench.store import verification
+    from compbench.store.profiles import by_cost_key, read_profiles
     from compbench.store.records import read_published
 
     store = Store(records)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 CONFIDENCE = 0.95
 """Of every interval of a board, and of a whole table of comparisons (Holm)."""

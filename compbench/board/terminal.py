@@ -10,8 +10,8 @@ from compbench.board.findings import findings
 from compbench.board.groups import Section
 from compbench.board.notation import MARK, beyond, by_section, count, discriminability_words, heading, number, open_ranks
 from compbench.board.page_families import default_contest
-from compbench.errors import suggest
 from compbench.store.text import clean
+from compbench.system.errors import suggest
 
 NAME, LABEL = 24, 100
 """Characters of a method's name."""

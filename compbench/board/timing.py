@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from compbench.api.schemas import Record
 from compbench.board.cells import known_mean
 from compbench.board.statistics import mean
-from compbench.cost.profiles import CostProfile, profile_of_record
-from compbench.identity.equal_code import equal_code
-from compbench.schemas import Record
+from compbench.registry.equal_code import equal_code
+from compbench.store.profiles import CostProfile, profile_of_record
 
 NONE: Mapping[str, CostProfile] = MappingProxyType({})
 
@@ -62,7 +62,7 @@ def timing(ok: Sequence[Record], profiles: Mapping[str, CostProfile] = NONE) -> 
 
     Args:
         ok: the runs.
-        profiles: from `compbench.cost.profiles.by_cost_key`.
+        profiles: from `compbench.store.profiles.by_cost_key`.
     """
     machines: dict[str, list[Record]] = defaultdict(list)
     for record in ok:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from compbench.cli.options import home_of_user
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from compbench.board.build import Material

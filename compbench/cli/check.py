@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from compbench.cli.options import Finite, list_option
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 
 @click.command()
@@ -49,9 +49,9 @@ def check(
     """
     import json
 
-    from compbench.check.isolated import check_all
-    from compbench.registry import Registry
+    from compbench.registry.registry import Registry
     from compbench.sweep.parse import names as names_of
+    from compbench.testing.outside import check_all
 
     files = tuple(file.resolve() for file in plugins)
     words = [*names, *(["*"] if every else [])]

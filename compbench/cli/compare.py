@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from compbench.cli.options import home_of_user
-from compbench.errors import CompbenchError, suggest
-from compbench.files import Json
+from compbench.system.errors import CompbenchError, suggest
+from compbench.system.files import Json
 
 if TYPE_CHECKING:
+    from compbench.api.schemas import Record
     from compbench.board.aggregate import Board
     from compbench.board.build import Material
     from compbench.board.comparison import Comparison, ScoreDifference
-    from compbench.schemas import Record
     from compbench.store.records import Store
 
 
@@ -73,7 +73,7 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
 
 def _record(store: Store, text: str) -> Record:
     """A record by path or name.  Raises CompbenchError: there is none, which of a method is said so."""
-    from compbench.registry import Registry
+    from compbench.registry.registry import Registry
     from compbench.store.records import read_record
 
     if text in Registry().names("methods"):
@@ -127,8 +127,8 @@ def _as_json(found: Comparison) -> dict[str, Json]:
 
 def _draw(found: list[Comparison], store: Store, material: Material, file: Path) -> None:
     from compbench.board.comparison import side_by_side
-    from compbench.files import write_atomically
     from compbench.store.records import read_record
+    from compbench.system.files import write_atomically
 
     known = {record.name: record for record in material.records}
     pictures = []

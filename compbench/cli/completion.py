@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from compbench.errors import CompbenchError, Unwritable
+from compbench.system.errors import CompbenchError, Unwritable
 
 VARIABLE = "_COMPBENCH_COMPLETE"
 START_FILES = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/completions/compbench.fish"}

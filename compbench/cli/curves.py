@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compbench.schemas import LossCurve
+    from compbench.api.schemas import LossCurve
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDEST = 32

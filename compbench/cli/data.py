@@ -110,7 +110,7 @@ def data_render(name: str, output: Path, rows: int, seed: int) -> None:
 
 def _source(name: str) -> DataSource:
     from compbench.data.sources import SOURCES
-    from compbench.errors import suggest
+    from compbench.system.errors import suggest
 
     if name not in SOURCES:
         raise suggest("data source", name, list(SOURCES))

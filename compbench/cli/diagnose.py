@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from compbench.cli.options import home_of_user
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 
 @click.command()
@@ -32,7 +32,7 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     COMPBENCH_HOME after a run on this machine.  Of a model that is not called as model(x_t, t, condition) the outputs alone
     are looked at.
     """
-    from compbench.diagnose.report import report
+    from compbench.diagnose.page_files import report
     from compbench.diagnose.summary import shown
     from compbench.store.records import Store, read_record
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from compbench.files import Json
-from compbench.home import Home
+from compbench.system.files import Json
+from compbench.system.home import Home
 
 LEAST_DISK = 5 << 30
 """Bytes that runs, caches and an official file want at least."""
@@ -105,7 +105,7 @@ def _device(found: dict[str, Any]) -> Finding:
     if not found["works"]:
         return Finding("device", f"{found['name']}: a product of matrices came out wrong", "use another device")
     if found["device"] == "cpu":
-        from compbench import devices
+        from compbench.system import devices
 
         return Finding("device", f"cpu: {devices.cpu_name()}, {devices.num_cores()} cores")
     memory = f"{found['free_bytes'] >> 30} of {found['total_bytes'] >> 30} GiB free"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from compbench.cli.options import Finite, Options, list_option
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from compbench.gate.regression import Listener, Plan
@@ -47,10 +47,10 @@ def gate(**options: object) -> None:
     Exit status: 0 pass, 1 regression, 2 wrong usage, 3 inconclusive, 4 could not run.  A commit message with the trailer
     `Gate-accept: factored/* parameters` accepts that regression, as --accept does.
     """
-    from compbench.files import temporary_folder
+    from compbench.gate.rows import EXIT
     from compbench.gate.sides import CouldNotRun
-    from compbench.gate.table import EXIT
-    from compbench.run.signals import interrupted_once
+    from compbench.runner.signals import interrupted_once
+    from compbench.system.files import temporary_folder
 
     plan = _plan(options)
     try:
@@ -64,10 +64,11 @@ def gate(**options: object) -> None:
 
 def _gated(plan: Plan, options: Options, folder: Path) -> int:
     from compbench.cli.options import home_of_user
-    from compbench.gate import baseline, report, sides, worktree
+    from compbench.gate import answer as report
+    from compbench.gate import baseline, sides, worktree
     from compbench.gate.regression import gate as compared
     from compbench.gate.regression import usable
-    from compbench.gate.table import EXIT, accepted_in, answer
+    from compbench.gate.rows import EXIT, accepted_in, answer
 
     stored = baseline.read(options["baseline"]) if options["baseline"] else None
     head = sides.head_of(folder, home_of_user().data, _resolved(options["plugins"]))
@@ -85,7 +86,7 @@ def _gated(plan: Plan, options: Options, folder: Path) -> int:
         if base is None and stored is None:
             return 0
     if options["markdown"]:
-        from compbench.files import write_atomically
+        from compbench.system.files import write_atomically
 
         write_atomically(options["markdown"], report.markdown(result.rows).encode())
     if options["as_json"]:
@@ -113,7 +114,7 @@ def _plan(options: Options) -> Plan:
 
 def _suite(options: Options) -> Suite:
     from compbench.gate.suite import Cell, Suite, read
-    from compbench.registry import Registry
+    from compbench.registry.registry import Registry
     from compbench.sweep.parse import names
 
     files = _resolved(options["plugins"])

@@ -14,16 +14,16 @@ from rich.table import Table
 
 from compbench.cli import output, task_groups
 from compbench.cli.options import home_of_user
-from compbench.files import Json
+from compbench.system.files import Json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from compbench.api.executor import Executor
+    from compbench.api.interfaces import Method, Metric, Task
     from compbench.board.aggregate import BoardRow
     from compbench.cli.loaded_method import OfMethod
-    from compbench.interfaces import Method, Metric, Task
-    from compbench.registry import Entry, Kind, LoadResult, Registry
-    from compbench.sweep.executor import Executor
+    from compbench.registry.registry import Entry, Kind, LoadResult, Registry
 
 ENOUGH_SEEDS = 3
 """A row of fewer is the best one only where no row has so many: a lucky seed is no result."""
@@ -45,8 +45,8 @@ def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_js
     compbench info factored
     compbench info heldout_accuracy
     """
-    from compbench.errors import suggest
-    from compbench.registry import KINDS, Registry
+    from compbench.registry.registry import KINDS, Registry
+    from compbench.system.errors import suggest
 
     registry = Registry(plugins)
     if name in registry.names("methods"):
@@ -74,9 +74,9 @@ def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_js
 
 def _under(overrides: tuple[str, ...], loaded: Any, name: str, kind: Kind) -> Any:
     """What was loaded; a task under `--set task.NAME=VALUE`."""
-    from compbench.errors import CompbenchError
-    from compbench.identity.resolve import configured
+    from compbench.registry.resolve import configured
     from compbench.sweep.parse import parse_overrides
+    from compbench.system.errors import CompbenchError
 
     if not overrides:
         return loaded
@@ -87,9 +87,9 @@ def _under(overrides: tuple[str, ...], loaded: Any, name: str, kind: Kind) -> An
 
 def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
     """What `info` says of a task: lattice, holdout and its identifiability, budgets, sources."""
-    from compbench.context import PRESETS
-    from compbench.factors import identifiability
-    from compbench.home import Home
+    from compbench.api.context import PRESETS
+    from compbench.api.factors import identifiability
+    from compbench.system.home import Home
     from compbench.tasks.coverage import CoverageSettings, rungs
 
     found = identifiability(task.holdout.pattern_space.sizes, task.holdout.seen_cells) if task.holdout.cells else None
@@ -146,8 +146,8 @@ def _plain(value: object) -> str:
 def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) -> dict[str, Json]:
     """What `info` says of a method: where it is from, and its settings with bounds.  Its code runs behind a border."""
     from compbench.cli.loaded_method import OfMethod
-    from compbench.home import Home
-    from compbench.run.isolated import answer_of, scratch
+    from compbench.runner.isolated import answer_of, scratch
+    from compbench.system.home import Home
 
     entry = registry.entry("methods", name)
     arguments = {"name": name, "plugins": [str(path.resolve()) for path in plugins]}
@@ -168,7 +168,7 @@ def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) ->
 
 def loaded_facts(progress: object, *, name: str, plugins: Sequence[str]) -> Iterator[OfMethod]:
     """The facts of a method, for a process of its own."""
-    from compbench.registry import Registry
+    from compbench.registry.registry import Registry
 
     registry = Registry(tuple(map(Path, plugins)))
     yield of_method(registry.load("methods", name), usable_tasks(registry))
@@ -251,7 +251,7 @@ def score_facts(name: str, registry: Registry) -> dict[str, Json]:
 
 def paper(entry: Entry) -> str:
     """What the module of a method says below its summary: the paper, and what was chosen."""
-    from compbench.registry import docstring
+    from compbench.registry.registry import docstring
 
     lines = docstring(entry.file).splitlines()[1:] if entry.file else []
     text = " ".join(line for line in lines if not re.match(r"[\w-]+ {2,}\S", line))  # not the lines of other methods' summaries
@@ -260,7 +260,7 @@ def paper(entry: Entry) -> str:
 
 def _works_on(method: Method, tasks: Sequence[LoadResult]) -> str:
     """Tasks whose samples are of a kind that the method makes, and which offer what it needs."""
-    from compbench.identity.resolve import why_not
+    from compbench.registry.resolve import why_not
 
     families: dict[str, list[str]] = {}
     for task in tasks:
@@ -280,10 +280,10 @@ def best_rows(method: str, registry: Registry) -> dict[str, str]:
 
     A row at the method's default settings comes first; another names what it changes.
     """
+    from compbench.api.context import PRESETS
     from compbench.board.aggregate import aggregate
     from compbench.board.catalogue import catalogue
     from compbench.board.method_defaults import default_settings_of, version_of
-    from compbench.context import PRESETS
     from compbench.store.records import Store, read_records
 
     records = read_records([path for path in Store(records_folder()).paths() if path.name.split(".")[1:2] == [method]])[0]

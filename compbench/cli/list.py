@@ -16,7 +16,7 @@ from compbench.cli import task_groups
 from compbench.cli.options import home_of_user
 
 if TYPE_CHECKING:
-    from compbench.registry import Entry, LoadResult
+    from compbench.registry.registry import Entry, LoadResult
 
 SOURCES = (
     "exact: a formula is the data; official: the authors' files are here; "
@@ -35,7 +35,7 @@ def list_(matrix: bool, as_json: bool) -> None:
     compbench list --matrix
     compbench list --json | jq '.tasks[] | select(.data == "official") | .name'
     """
-    from compbench.registry import KINDS, Registry
+    from compbench.registry.registry import KINDS, Registry
 
     if matrix:
         _show_matrix(as_json=as_json)
@@ -130,11 +130,11 @@ def plugins(plugins: tuple[Path, ...], as_json: bool) -> None:
 
 def states(plugins: Sequence[Path] = ()) -> list[LoadResult]:
     """Every plugin after an attempt to load it behind a border, without its value; one that ends the process is broken."""
-    from compbench.home import Home
-    from compbench.registry import KINDS, LoadResult, Registry, State
-    from compbench.run.isolated import scratch, values_of
-    from compbench.run.messages import LineOfText
-    from compbench.run.processes import Ended
+    from compbench.registry.registry import KINDS, LoadResult, Registry, State
+    from compbench.runner.isolated import scratch, values_of
+    from compbench.runner.messages import LineOfText
+    from compbench.runner.processes import Ended
+    from compbench.system.home import Home
 
     registry = Registry(tuple(plugins))
     entries = [entry for kind in KINDS for entry in registry.entries(kind)]
@@ -153,7 +153,7 @@ def states(plugins: Sequence[Path] = ()) -> list[LoadResult]:
 
 def loaded(progress: object, *, plugins: Sequence[str], first: int) -> Iterator[tuple[str, str]]:
     """(state, reason) of every plugin from one on.  For a process of its own."""
-    from compbench.registry import KINDS, Registry
+    from compbench.registry.registry import KINDS, Registry
 
     registry = Registry(tuple(map(Path, plugins)))
     for entry in [entry for kind in KINDS for entry in registry.entries(kind)][first:]:

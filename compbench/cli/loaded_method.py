@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from compbench.run.messages import LineOfText
+from compbench.runner.messages import LineOfText
 
 
 class OfMethod(NamedTuple):

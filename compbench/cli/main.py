@@ -25,7 +25,7 @@ from compbench.cli import (
     sweep,
 )
 from compbench.cli import list as listing
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 
 class Verbs(click.Group):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from compbench.new.starter import StarterKind
+    from compbench.cli.starter import StarterKind
 
 
 @click.command()
@@ -21,7 +21,7 @@ def new(name: str, kind: StarterKind, into: Path) -> None:
     \b
     compbench new my-method
     """
-    from compbench.new.starter import start
+    from compbench.cli.starter import start
 
     folder, files = start(name, kind, into)
     for file in files:

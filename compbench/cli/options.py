@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from compbench.context import PRESETS
-from compbench.errors import CompbenchError
+from compbench.api.context import PRESETS
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.files import Json
-    from compbench.home import Home
-    from compbench.schemas import RunRequest
+    from compbench.api.schemas import RunRequest
+    from compbench.system.files import Json
+    from compbench.system.home import Home
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Options = dict[str, Any]
@@ -89,7 +89,7 @@ def run_options(command: Command) -> Command:
 
 
 def home_of_user() -> Home:
-    from compbench.home import Home
+    from compbench.system.home import Home
 
     return Home.of_user()
 
@@ -98,9 +98,9 @@ def run_requests(
     methods: list[str], tasks: list[str], overrides: dict[str, Json], options: Options, *, seeds: str, **more: Any
 ) -> list[RunRequest]:
     """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
-    from compbench.identity.resolve import refuse_infinite
-    from compbench.registry import Registry
-    from compbench.schemas import RunRequest
+    from compbench.api.schemas import RunRequest
+    from compbench.registry.registry import Registry
+    from compbench.registry.resolve import refuse_infinite
     from compbench.sweep.parse import parse_seeds, parse_time
 
     refuse_infinite(overrides)  # those of a sweep file; TOML has inf and nan
@@ -134,7 +134,7 @@ def run_requests(
 def rebuild_board(home: Path) -> tuple[Path, ...]:
     """Update the board after a run; a board that cannot be built must not lose the run."""
     from compbench.board.site import rebuild
-    from compbench.home import Home
+    from compbench.system.home import Home
 
     try:
         pages, _ = rebuild(Home(home).records, Home(home).board)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.progress import Task as ProgressTask
 
-    from compbench.registry import LoadResult
-    from compbench.schemas import RunRequest
-    from compbench.sweep.executor import RunResult
+    from compbench.api.executor import RunResult
+    from compbench.api.schemas import RunRequest
+    from compbench.registry.registry import LoadResult
 
 MOST_BARS = 20
 """Stages of a run that get a bar: the harness's own are fewer."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compbench.api.context import PRESETS
 from compbench.cli.options import Finite, Options, home_of_user, list_option
-from compbench.context import PRESETS
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.cost.profiles import CostProfile, Measure
     from compbench.gate.sides import CellOptions, Side
     from compbench.gate.suite import Cell
+    from compbench.store.profiles import CostProfile, Measure
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -49,9 +49,9 @@ def profile(**options: Any) -> None:
     figures, and `?` for what was not measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong usage or another
     `compbench profile` is at work on this machine.
     """
-    from compbench.files import temporary_folder
     from compbench.gate import costs, sides
-    from compbench.run.signals import interrupted_once
+    from compbench.runner.signals import interrupted_once
+    from compbench.system.files import temporary_folder
 
     cells, asked = _cells(options), _asked(options)
     home = home_of_user()
@@ -85,8 +85,8 @@ def _cells(options: Options) -> list[Cell]:
 
 
 def _asked(options: Options) -> CellOptions:
-    from compbench.devices import num_cores
     from compbench.gate.sides import CellOptions
+    from compbench.system.devices import num_cores
 
     threads = options["threads"] or num_cores()
     if threads > num_cores():
@@ -98,8 +98,8 @@ def _measured(
     side: Side, cell: Cell, asked: CellOptions, options: Options, folder: Path, say: Callable[[str], None]
 ) -> tuple[CostProfile, Path]:
     """A measurement and its file: a new one, or one that is there and would be the same."""
-    from compbench.cost.profiles import read_profiles, write_profile
     from compbench.gate import costs, sides
+    from compbench.store.profiles import read_profiles, write_profile
 
     home_of_user().share_data(sides.folder_of(side, cell) / "cache")
     known = [] if options["force"] else read_profiles(folder)[0]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compbench.cli.options import rebuild_board, run_options, run_requests
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.schemas import RunRequest
+    from compbench.api.schemas import RunRequest
 
 
 @click.command()
@@ -43,8 +43,8 @@ def run(
     """
     from compbench.cli import output
     from compbench.cli.show import show_record
-    from compbench.run.runner import run as run_one
-    from compbench.run.signals import terminate_like_ctrl_c
+    from compbench.runner.one_run import run as run_one
+    from compbench.runner.signals import terminate_like_ctrl_c
     from compbench.store.lease import Busy
     from compbench.sweep.parse import parse_overrides
 
@@ -85,10 +85,10 @@ def run(
 
 def _foretell(requests: Sequence[RunRequest]) -> None:
     """One line a run: its identity, the name of its record, and whether that is there."""
-    from compbench.home import Home
-    from compbench.run.runner import look_up, processes_of
-    from compbench.schemas import name_of
+    from compbench.api.schemas import name_of
+    from compbench.runner.one_run import look_up, processes_of
     from compbench.store.records import Store
+    from compbench.system.home import Home
 
     home = Home(Path(requests[0].home))
     with processes_of(home) as processes:

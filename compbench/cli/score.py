@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compbench.api.context import PRESETS
 from compbench.cli.options import Options, home_of_user, rebuild_board
-from compbench.context import PRESETS
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.run.attempt import Outcome
-    from compbench.schemas import RunRequest
+    from compbench.api.schemas import RunRequest
+    from compbench.runner.attempt import Outcome
 
 FILE = click.Path(path_type=Path)
 OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
@@ -49,8 +49,8 @@ def score(samples: Path | None, requests: Path | None, weights: Path | None, qui
     The same evaluation as a run's.  The record is of level `samples only`: no training was seen, so boards show it apart.
     """
     from compbench.cli import output
-    from compbench.rescore import scoring as scoring
-    from compbench.run.signals import terminate_like_ctrl_c
+    from compbench.runner import rescore as scoring
+    from compbench.runner.signals import terminate_like_ctrl_c
 
     terminate_like_ctrl_c()
     if sum(one is not None for one in (samples, requests, weights)) != 1:
@@ -87,8 +87,8 @@ def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], quiet: bool) ->
     """
     from compbench.cli import output
     from compbench.cli.submit import matching
-    from compbench.rescore.scoring import rescore as rescore_one
-    from compbench.run.signals import terminate_like_ctrl_c
+    from compbench.runner.rescore import rescore as rescore_one
+    from compbench.runner.signals import terminate_like_ctrl_c
     from compbench.store.records import Store
 
     terminate_like_ctrl_c()
@@ -124,8 +124,8 @@ def _what_is_new(path: Path, outcome: Outcome) -> str:
 
 
 def _request(samples: Path | None, options: Options) -> RunRequest:
-    from compbench.registry import Registry
-    from compbench.schemas import RunRequest
+    from compbench.api.schemas import RunRequest
+    from compbench.registry.registry import Registry
     from compbench.sweep.parse import parse_overrides
 
     registry = Registry(tuple(path.resolve() for path in options["plugins"]))

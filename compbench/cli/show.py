@@ -12,17 +12,18 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from compbench.cli import curves, lattice, output, task_groups
+from compbench.cli import cell_map as lattice
+from compbench.cli import curves, output, task_groups
 from compbench.cli.options import home_of_user
-from compbench.cost.counts import PREFIX, beyond_budget, counted, in_words
-from compbench.errors import CompbenchError
+from compbench.store.counts import PREFIX, beyond_budget, counted, in_words
 from compbench.store.text import clean
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from compbench.interfaces import Score
-    from compbench.schemas import Record
+    from compbench.api.interfaces import Score
+    from compbench.api.schemas import Record
     from compbench.store.records import Store
 
 MOST_MATCHES = 10
@@ -173,7 +174,7 @@ def _profile_lines(record: Record) -> Iterator[str]:
 
 def _counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """Loss curves, what the harness counted, and what the method noted."""
-    from compbench.cost.loss_curves import setback
+    from compbench.store.loss_curves import setback
 
     for line in curves.lines(record.losses, whole=verbose):
         yield "loss", line
@@ -214,8 +215,8 @@ def _changed(record: Record) -> Iterator[str]:
     """NAME=VALUE of all that differs from the defaults of the installed method, its task and the preset's budget."""
     from compbench.board.catalogue import catalogue
     from compbench.board.groups import section_of
-    from compbench.identity.defaults import literal_defaults
-    from compbench.registry import Registry
+    from compbench.registry.defaults import literal_defaults
+    from compbench.registry.registry import Registry
 
     registry, spec = Registry(), record.spec
     known = registry.names("methods")
@@ -231,8 +232,8 @@ def _changed(record: Record) -> Iterator[str]:
 
 
 def _code_age(record: Record) -> str:
-    from compbench.identity.meaning import differing, said
-    from compbench.registry import Registry
+    from compbench.registry.meaning import differing, said
+    from compbench.registry.registry import Registry
 
     try:
         return said(differing(record, Registry())).replace("the code", "today's code", 1)

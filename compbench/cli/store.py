@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from compbench.cli.options import home_of_user
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 FOLDER = click.Path(path_type=Path)
 
@@ -44,7 +44,7 @@ def verify(
     """
     if equal or equal_code:
         sys.exit(_equal(equal, against, write=write))
-    from compbench.identity.history import overwritten
+    from compbench.store.history import overwritten
     from compbench.store.text import clean
     from compbench.store.verify import Finding
     from compbench.store.verify import verify as check
@@ -79,11 +79,11 @@ def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int
 
     0: all is proven (and, without --write, in the table); 1: not all; 2: it cannot be tried.
     """
-    from compbench.gate.equal_code import new_rows, prove
+    from compbench.gate.proof import new_rows, prove
     from compbench.gate.sides import CouldNotRun, Unable
     from compbench.gate.worktree import commit_of, repository
-    from compbench.home import scratch_folder
-    from compbench.identity.equal_code import TABLE, read_table, write_table
+    from compbench.registry.equal_code import TABLE, read_table, write_table
+    from compbench.system.home import scratch_folder
 
     known = read_table(TABLE)
     top = repository(Path.cwd())
@@ -129,10 +129,10 @@ def export(store: Path | None, destination: Path | None, tensorboard: Path | Non
     compbench export leaderboards/records --to records.parquet
     compbench export --tensorboard logs --hub for-the-hub
     """
-    from compbench.export import trackers
-    from compbench.export.table import export as export_records
-    from compbench.export.table import read_store
+    from compbench.store import trackers
     from compbench.store.records import Store
+    from compbench.store.table import export as export_records
+    from compbench.store.table import read_store
 
     if not (destination or tensorboard or wandb or hub):
         raise CompbenchError("export where? --to FILE.csv, --tensorboard DIR, --wandb PROJECT or --hub DIR.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from compbench.cli.options import Finite, home_of_user
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from compbench.store.records import Store
@@ -34,10 +34,10 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  Everything is checked before
     anything is written.  Their level is `self-reported` until someone else runs `compbench reproduce`.
     """
-    from compbench.identity.meaning import said
-    from compbench.registry import Registry
+    from compbench.registry.meaning import said
+    from compbench.registry.registry import Registry
     from compbench.store.records import Store
-    from compbench.store.submit import gathered, lay_out
+    from compbench.store.submission import gathered, lay_out
 
     if training_data == "external" and not note.strip():
         raise CompbenchError("--training-data external needs --note with the data's name and where it comes from.")
@@ -80,9 +80,9 @@ def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
     record's is said beside.  Exit status: 0 reproduced, 1 not, 2 wrong usage.
     """
     from compbench.cli import output
-    from compbench.identity.meaning import said
-    from compbench.run.reproduce import reproduce as reproduce_one
-    from compbench.run.signals import terminate_like_ctrl_c
+    from compbench.registry.meaning import said
+    from compbench.runner.reproduce import reproduce as reproduce_one
+    from compbench.runner.signals import terminate_like_ctrl_c
     from compbench.store import verification
     from compbench.store.records import Store
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compbench.cli.options import Options, list_option, rebuild_board, run_options, run_requests
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.schemas import Record, RunRequest
-    from compbench.sweep.executor import RunResult
+    from compbench.api.executor import RunResult
+    from compbench.api.schemas import Record, RunRequest
     from compbench.sweep.grid import Grid
     from compbench.sweep.matrix import Matrix
 
@@ -66,11 +66,11 @@ def sweep(
     cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray takes the runs past this machine
     (docs/executors.md).
     """
+    from compbench.api.executor import SweepOptions
     from compbench.cli import output
-    from compbench.identity.resolve import updated
-    from compbench.registry import Registry
-    from compbench.run.signals import terminate_like_ctrl_c
-    from compbench.sweep.executor import SweepOptions
+    from compbench.registry.registry import Registry
+    from compbench.registry.resolve import updated
+    from compbench.runner.signals import terminate_like_ctrl_c
     from compbench.sweep.grid import default_preset
     from compbench.sweep.parse import parse_overrides
 
@@ -186,15 +186,15 @@ def _not_elsewhere(asked: Sequence[Asked], options: Options) -> list[RunRequest]
 
 
 def _stored(asked: Sequence[Asked]) -> list[Record]:
-    from compbench.home import Home
     from compbench.store.records import Store
+    from compbench.system.home import Home
 
     return list(Store(Home(Path(asked[0][0].home)).records).read()[0])
 
 
 def _finished(records: Iterable[Record]) -> dict[str, str]:
     """The identity of each finished run (`EqualCode.run_of`), and the class of the device that it ran on."""
-    from compbench.identity.equal_code import equal_code
+    from compbench.registry.equal_code import equal_code
 
     run_of = equal_code().run_of
     return {run_of(record.spec, record.identity): record.spec.device_class for record in records if record.status == "ok"}
@@ -205,7 +205,7 @@ def _identities(asked: Sequence[Asked], devices: set[str], *, pass_over: bool = 
 
     Of a request that cannot run here there is none, where such are passed over.
     """
-    from compbench.run.processes import Ended
+    from compbench.runner.processes import Ended
     from compbench.sweep.matrix import identities
 
     try:

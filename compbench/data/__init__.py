@@ -1,1 +1,1 @@
-"""Where x comes from: official files, their download and readers, and the embedded renderers."""
+"""What is a sample?  Renderers, readers of official files, and silos of examples."""

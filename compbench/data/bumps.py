@@ -10,10 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from compbench.errors import CompbenchError
-from compbench.factors import NULL
+from compbench.api.context import Batch
+from compbench.api.factors import NULL
 from compbench.flow.transfer import send
-from compbench.interfaces import Batch
+from compbench.system.errors import CompbenchError
 
 
 def bumps(condition: Tensor, *, size: int, sigma: float) -> Tensor:

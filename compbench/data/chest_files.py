@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compbench.data.chest_findings import FINDINGS
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 TABLE, TEST_LIST = "Data_Entry_2017.csv", "test_list.txt"
 COLUMNS = ("Image Index", "Finding Labels", "Patient ID")

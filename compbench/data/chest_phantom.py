@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor
 
 from compbench.data.chest_findings import FINDINGS
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 SIDE = 64
 NUM_STYLES = 16 + 4 * len(FINDINGS)

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from compbench.data.digit import SIDE, mnist_files, read_idx
-from compbench.errors import CompbenchError
 from compbench.flow.transfer import numbers
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

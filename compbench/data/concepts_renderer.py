@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compbench.errors import CompbenchError
 from compbench.flow.transfer import numbers, send
+from compbench.system.errors import CompbenchError
 
 SIZES = (2, 16, 8, 9, 9)
 """shape, colour (two bands of 8), size (two bands of 4), x, y"""

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from compbench.data.processes import Failed, Workers
+from compbench.api.interfaces import Source
+from compbench.data.process_pool import Failed, Workers
 from compbench.data.sources import SourceFile, recorded_sha256
-from compbench.errors import CompbenchError
-from compbench.files import held
-from compbench.home import FROM_DATA
-from compbench.interfaces import Source
+from compbench.system.errors import CompbenchError
+from compbench.system.files import held
+from compbench.system.home import FROM_DATA
 
 FILE = "cube-single-play-v0.npz"
 OFFICIAL = SourceFile(FILE, ())

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 DIGIT, SIDE = 4, 28
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from compbench.data.sources import DataSource, SourceFile, file_hash, note_sha256, noted_sha256
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 BLOCK = 2**20
 TIMEOUT_SECONDS = 60.0

@@ -15,7 +15,7 @@ import torch
 from compbench.data.dsprites_renderer import SIDE, SIZES
 from compbench.data.readers import NOT_READABLE, lattice_index, unpack
 from compbench.data.sources import SOURCES, file_hash, is_of
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from compbench.data.dsprites_outlines import ELLIPSE, HEART, SQUARE
-from compbench.errors import CompbenchError
 from compbench.flow.transfer import numbers, send
+from compbench.system.errors import CompbenchError
 
 SHAPES = ("square", "ellipse", "heart")
 SIZES = (3, 6, 40, 32, 32)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from compbench.api.factors import NULL
 from compbench.data.gaussians import Mixture, mixed, product_of_gaussians, quadrature
-from compbench.factors import NULL
 
 Combination = tuple[int, ...]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 QUADRATURE_SIDE = 400
 """Grid points a side where a composition has no closed form; moments change by less than 1e-6 at 800."""

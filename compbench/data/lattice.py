@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compbench.api.context import Batch
+from compbench.api.factors import Holdout
+from compbench.api.interfaces import Source
 from compbench.data.lattices import Images, Lattice
 from compbench.data.sources import SOURCES, recorded_sha256
-from compbench.errors import CompbenchError
-from compbench.factors import Holdout
 from compbench.flow.transfer import send
-from compbench.home import FROM_DATA
-from compbench.interfaces import Batch, Source
+from compbench.system.errors import CompbenchError
+from compbench.system.home import FROM_DATA
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +66,7 @@ def open_images(
 
 def _renderer(lattice: Lattice, cache: Path, device: torch.device, progress: Callable[[str, int, int], None]) -> Images:
     """A renderer, with its traced buffers kept in the cache (tracing takes 3 to 11 seconds on one core)."""
-    from compbench.files import load_tensors, save_tensors
+    from compbench.system.files import load_tensors, save_tensors
 
     path = cache / FROM_DATA / f"{lattice.name}-buffers-{lattice.renderer_version}.safetensors"
     renderer: Any = _renderer_class(lattice)

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from compbench.errors import CompbenchError
 from compbench.flow.transfer import numbers, send
+from compbench.system.errors import CompbenchError
 
 SIZES = (6, 6, 2, 3, 3, 40, 40)
 """object colour, object shape, object size, camera height, background colour, horizontal axis, vertical axis"""

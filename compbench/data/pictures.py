@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compbench.errors import CompbenchError, Unwritable
+from compbench.system.errors import CompbenchError, Unwritable
 
 
 def render_grid(name: str, output: Path, cache: Path, *, rows: int, seed: int) -> None:
@@ -16,10 +16,10 @@ def render_grid(name: str, output: Path, cache: Path, *, rows: int, seed: int) -
     import torch
     from PIL import Image
 
+    from compbench.api.factors import Factor, FactorSpace
     from compbench.data.dsprites_renderer import DSpritesRenderer
     from compbench.data.lattice import choose_source, open_images
     from compbench.data.lattices import DSPRITES, MPI3D, SHAPES3D
-    from compbench.factors import Factor, FactorSpace
 
     lattice, device = {"shapes3d": SHAPES3D, "mpi3d": MPI3D, "dsprites": DSPRITES}[name], torch.device("cpu")
     source = choose_source(lattice, cache, "embedded")

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from compbench.data.sources import is_of, stamp
-from compbench.errors import CompbenchError
 from compbench.flow.transfer import send
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from compbench.data.lattices import Images, Lattice

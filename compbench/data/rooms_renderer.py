@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from compbench.data import rooms_scene as scene
 from compbench.data.rooms_scene import NUM_POSES, NUM_ROOMS, SAMPLES, Room
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 OBJECTS = ("couch", "painting", "table")
 NUM_STYLES = 25

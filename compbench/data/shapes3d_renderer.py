@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from compbench.data.shapes3d_light import FLOOR, HIGHLIGHT, OBJECT, SHADOW, WALL
-from compbench.errors import CompbenchError
 from compbench.flow.transfer import numbers, send
+from compbench.system.errors import CompbenchError
 
 SIZES = (10, 10, 10, 8, 4, 15)
 """floor hue, wall hue, object hue, scale, shape, orientation"""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 
 class SourceFile(NamedTuple):

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from compbench.data.concepts_renderer import edge_distance
-from compbench.errors import CompbenchError
 from compbench.flow.transfer import numbers, send
+from compbench.system.errors import CompbenchError
 
 OWN = (4, 4, 3, 2, 4)
 """x, y, shape, size, colour of one sprite"""

@@ -1,1 +1,1 @@
-"""What happens inside a model."""
+"""What happens inside a model?"""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compbench.errors import CompbenchError
-from compbench.files import Json
-from compbench.home import Home
-from compbench.run.isolated import answer_of, scratch
+from compbench.runner.isolated import answer_of, scratch
+from compbench.system.errors import CompbenchError
+from compbench.system.files import Json
+from compbench.system.home import Home
 
 
 def probe(*, device: str = "auto") -> dict[str, Json]:
@@ -28,9 +28,9 @@ def look(progress: object, *, device: str) -> Iterator[dict[str, Json]]:
     """What `probe` reports; for a process of its own."""
     import torch
 
-    from compbench import devices
     from compbench.flow.compilation import compiles
-    from compbench.run import sandbox
+    from compbench.runner import sandbox
+    from compbench.system import devices
 
     started = torch.cuda.is_initialized()
     found: dict[str, Json] = {"cuda_started": started, "sandbox": sandbox.kind()}

@@ -10,10 +10,10 @@ from torch import Tensor
 from compbench.diagnose.geometry import Factorisation, Metric, factorisation, that_move, volume
 from compbench.diagnose.kernels import distances, overlaps
 from compbench.diagnose.probes import probe_r2
-from compbench.diagnose.subject import Derivative, Subject
+from compbench.diagnose.trained_model import Derivative, Subject
 from compbench.diagnose.units import most_varying
-from compbench.flow.low_rank import LowRankMaps, effective_rank
-from compbench.metrics.superposition import (
+from compbench.flow.low_rank_maps import LowRankMaps, effective_rank
+from compbench.metrics.superposition_error import (
     KernelAlignments,
     as_superposition,
     binary_factorised_kernel,

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from compbench.diagnose.units import tuning
-from compbench.errors import CompbenchError
-from compbench.metrics.superposition import superposition
+from compbench.metrics.superposition_error import superposition
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from jinja2 import Environment
 from compbench.diagnose.summary import Summary, shown
 
 if TYPE_CHECKING:
-    from compbench.schemas import Record
+    from compbench.api.schemas import Record
 
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">

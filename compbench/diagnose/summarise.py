@@ -8,10 +8,10 @@ from pathlib import Path
 
 from compbench.diagnose.diagnosis import diagnose
 from compbench.diagnose.figures import figures
-from compbench.diagnose.subject import Derivative, load_subject
 from compbench.diagnose.summary import Explained, Factorised, Layer, Summary
-from compbench.files import write_atomically
+from compbench.diagnose.trained_model import Derivative, load_subject
 from compbench.store.records import read_record
+from compbench.system.files import write_atomically
 
 
 def summarised(

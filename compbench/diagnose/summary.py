@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from compbench.run.messages import LineOfText
-from compbench.schemas import Frozen
+from compbench.api.schemas import Frozen
+from compbench.runner.messages import LineOfText
 
 Number = Annotated[float | None, BeforeValidator(lambda value: value if value is None or math.isfinite(value) else None)]
 """A finite number; None for what is none."""

@@ -1,1 +1,1 @@
-"""Everything between noise and data, as pure functions: paths, compositions, solvers, networks, training."""
+"""The mathematics between noise and data: paths, compositions, solvers, particles, networks and training."""

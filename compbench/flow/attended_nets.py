@@ -20,7 +20,7 @@ from compbench.flow.token_nets import Prediction, normalised, velocity_of, zeroe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compbench.interfaces import Problem
+    from compbench.api.interfaces import Problem
 
 
 class AttendedNet(nn.Module):

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compbench.errors import CompbenchError
-from compbench.factors import NULL
+from compbench.api.factors import NULL
+from compbench.system.errors import CompbenchError
 
 
 class SelfAttention(nn.Module):

@@ -20,8 +20,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from compbench.factors import NULL
-from compbench.interfaces import MethodSettings
+from compbench.api.factors import NULL
+from compbench.api.interfaces import MethodSettings
 
 Kind = Literal["bump", "ramp", "one-hot", "positional", "circle"]
 Choice = Literal["auto", "bump", "ramp", "one-hot", "positional", "circle"]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Context
+    from compbench.api.context import Context
 
 HOW: dict[str, dict[str, Any]] = {"cuda": {"mode": "reduce-overhead"}, "cpu": {"backend": "aot_eager"}}
 """How a network is compiled on each device: as CUDA graphs on a GPU.  A CPU traces and differentiates as a GPU does and then

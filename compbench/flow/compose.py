@@ -14,11 +14,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from compbench.factors import NULL, Weighted
+from compbench.api.factors import NULL, Weighted
 from compbench.flow.memory import in_parts, rows_at_once
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Problem
+    from compbench.api.interfaces import Problem
 
 ConditionalVelocity = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(x (B, *D), t (B,), condition (B, F)) -> velocity (B, *D)."""

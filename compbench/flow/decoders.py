@@ -17,14 +17,15 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from compbench.errors import CompbenchError, Refused
+from compbench.api.interfaces import Method, MethodSettings, Need
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.compilation import compiles
 from compbench.flow.train import train
-from compbench.interfaces import Method, MethodSettings, Need
+from compbench.system.errors import CompbenchError, Refused
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Batch, Context, Problem, Request, Silo
+    from compbench.api.context import Batch, Context, Silo
+    from compbench.api.interfaces import Problem, Request
 
 
 FUSED_FROM = 5_000

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from compbench.factors import NULL
+from compbench.api.factors import NULL
 
 
 def one_hot(values: Tensor, size: int) -> Tensor:

@@ -20,7 +20,8 @@ from torch import Generator, Tensor, nn
 from compbench.flow.path import LinearPath, per_sample, point
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Batch, Event, Silo
+    from compbench.api.context import Batch, Silo
+    from compbench.api.interfaces import Event
 
 LAST_TIME = 0.95
 """Energies are learnt and asked up to here; the score grows as 1 / (1 - t) beyond every bound."""

@@ -18,7 +18,7 @@ from compbench.flow.nets import VelocityNet
 from compbench.flow.path import LinearPath, logit_normal, point, target_velocity
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Batch
+    from compbench.api.context import Batch
 
 
 class SourcesNet(nn.Module):

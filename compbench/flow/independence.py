@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from compbench.factors import NULL
+from compbench.api.factors import NULL
 from compbench.flow.compose import stacked
 from compbench.flow.experts import Experts
 from compbench.flow.path import LinearPath, point, target_velocity
 from compbench.flow.transfer import numbers
 
 if TYPE_CHECKING:
+    from compbench.api.context import Batch, Silo
     from compbench.flow.train import Loss
-    from compbench.interfaces import Batch, Silo
 
 
 class Masking(NamedTuple):

@@ -14,14 +14,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from compbench.api.context import FitParts, Steps
 from compbench.flow.experts import Experts
 from compbench.flow.silos import DecentralisedSettings, first_stage, network, recipe
-from compbench.flow.train import Steps
-from compbench.interfaces import FitParts
 
 if TYPE_CHECKING:
+    from compbench.api.context import Context
+    from compbench.api.interfaces import Problem
     from compbench.flow.nets import VelocityNet
-    from compbench.interfaces import Context, Problem
 
 FIT_VERSION = 1
 """Goes up when the same settings fit other experts."""

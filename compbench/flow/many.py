@@ -15,15 +15,16 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from compbench.errors import CompbenchError
+from compbench.api.context import Batch
 from compbench.flow.compilation import compiles, note
 from compbench.flow.stacked_step import Losses, StackedStep, along, shortening
 from compbench.flow.train import LOSS_WINDOW, ema_decay, learning_rate
 from compbench.flow.transfer import send
-from compbench.interfaces import Batch
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Budget, Context, Silo
+    from compbench.api.context import Context, Silo
+    from compbench.api.interfaces import Budget
 
 ManyLoss = Callable[[nn.Module, Any, Tensor], Tensor]
 """(one network, its batch, its row of `weights`) -> scalar; vectorised by `vmap`, so it draws nothing and has no branches

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 WIDEST = 1 << 16
 """Largest width that is tried."""

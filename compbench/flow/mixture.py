@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from compbench.factors import NULL, Weighted
+from compbench.api.factors import NULL, Weighted
 from compbench.flow.compose import around_null
 from compbench.flow.experts import Experts
 from compbench.flow.solver import answer
 from compbench.flow.transfer import numbers
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Context, Request
+    from compbench.api.context import Context
+    from compbench.api.interfaces import Request
 
 Inference = Literal["composed", "joint"]
 

@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compbench.errors import CompbenchError
 from compbench.flow.blocks import (
     MULTIPLIERS,
     Modulation,
@@ -32,9 +31,10 @@ from compbench.flow.compose import Guidance
 from compbench.flow.encode import one_hots
 from compbench.flow.path import per_sample
 from compbench.flow.temporal import TemporalUNet
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Budget, Event, Problem
+    from compbench.api.interfaces import Budget, Event, Problem
 
 
 SHORTEST_TIME_LEFT = 0.05

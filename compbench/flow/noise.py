@@ -15,15 +15,16 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from compbench.errors import CompbenchError
 from compbench.flow.compose import Guidance
 from compbench.flow.memory import rows_at_once
 from compbench.flow.path import GaussianPath, VariancePreservingPath, point
 from compbench.flow.train import train
 from compbench.flow.transfer import numbers
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Batch, Context, Problem
+    from compbench.api.context import Batch, Context
+    from compbench.api.interfaces import Problem
 
 NUM_HIDDEN = 4
 CHUNK_ROWS = 2048

@@ -14,15 +14,17 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from compbench.errors import Cancelled
+from compbench.api.context import Steps
 from compbench.flow.independence import decentralised_loss
 from compbench.flow.silos import DecentralisedSettings, Recipe
-from compbench.flow.train import Loss, Steps, learning_rate
+from compbench.flow.train import Loss, learning_rate
+from compbench.system.errors import Cancelled
 
 if TYPE_CHECKING:
-    from compbench.federation import LentSilo
+    from compbench.api.context import Batch, Context, Silo
+    from compbench.api.federation import LentSilo
+    from compbench.api.interfaces import Budget, Problem
     from compbench.flow.nets import VelocityNet
-    from compbench.interfaces import Batch, Budget, Context, Problem, Silo
 
 CONTROL_SEED = 7919
 """Of the batches that a control is measured on, the same in both parts of a round."""

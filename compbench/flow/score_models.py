@@ -14,8 +14,8 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from compbench.errors import Refused
-from compbench.factors import NULL, Weighted
+from compbench.api.factors import NULL, Weighted
+from compbench.api.interfaces import MethodSettings
 from compbench.flow import scores
 from compbench.flow.compose import Guidance, GuidanceWeight
 from compbench.flow.expert_nets import MarginalExperts, SourcesNet, experts_loss
@@ -30,10 +30,11 @@ from compbench.flow.smc import Composed, ComposedScore, Drawn, Settings, Trace, 
 from compbench.flow.solver import Known
 from compbench.flow.swarms import Step, StepCount, beside, follow, levels, start_swarm, steps_of
 from compbench.flow.train import flow_matching_loss, train
-from compbench.interfaces import MethodSettings
+from compbench.system.errors import Refused
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Batch, Context, Problem, Request
+    from compbench.api.context import Batch, Context
+    from compbench.api.interfaces import Problem, Request
 
 FIT_VERSION = 1
 """Goes up when fits give other models."""

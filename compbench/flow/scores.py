@@ -12,13 +12,13 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from compbench.devices import on_gpu
-from compbench.factors import NULL, Weighted
+from compbench.api.factors import NULL, Weighted
 from compbench.flow.compose import around_null, stacked
 from compbench.flow.noise import NoiseNet
 from compbench.flow.path import GaussianPath, LinearPath, velocity_to_score
 from compbench.flow.smc import Composed, ComposedScore
 from compbench.flow.transfer import numbers
+from compbench.system.devices import on_gpu
 
 MemberValues = Callable[[Tensor, float], Tensor]
 """(x (N, *D), t) -> a value, or a vector, of each member at each point: (C, N) or (C, N, *D)."""

@@ -16,19 +16,21 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from compbench.api.context import Steps
+from compbench.api.interfaces import MethodSettings
 from compbench.flow.compose import GuidanceWeight, compose
 from compbench.flow.experts import Experts
 from compbench.flow.independence import Masking, Ramp, decentralised_loss
 from compbench.flow.mixture import Inference, LabelRouter, Mixture, composition, label_counts, sample_mixture
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.solver import Velocity, answer
-from compbench.flow.train import Steps, train
-from compbench.interfaces import MethodSettings
+from compbench.flow.train import train
 
 if TYPE_CHECKING:
-    from compbench.factors import Weighted
-    from compbench.federation import LentSilo
-    from compbench.interfaces import Budget, Context, Problem, Request
+    from compbench.api.context import Context
+    from compbench.api.factors import Weighted
+    from compbench.api.federation import LentSilo
+    from compbench.api.interfaces import Budget, Problem, Request
 
 NUM_LABELS = 4096
 """Labels that a silo tells of its examples, drawn with replacement: what a student's conditions are drawn from."""

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from compbench.errors import CompbenchError
 from compbench.flow.path import GaussianPath, diffusion
 from compbench.flow.resampling import Scheme, ancestors_at, ess_of, positions, relative_weights, resample, temper
 from compbench.flow.solver import Known, towards_known
+from compbench.system.errors import CompbenchError
 
 LARGEST_KICK = 0.2
 """e^2 dt is not taken larger: where a path's diffusion is infinite (a linear path's start) Euler's steps would explode."""

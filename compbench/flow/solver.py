@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Request
+    from compbench.api.interfaces import Request
 
 Velocity = Callable[[Tensor, Tensor], Tensor]
 """(x (B, *D), t (B,)) -> velocity (B, *D)."""

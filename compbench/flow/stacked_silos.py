@@ -22,7 +22,8 @@ from compbench.flow.path import LinearPath, point, target_velocity
 from compbench.flow.score_models import on_device
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Budget, Context, Silo
+    from compbench.api.context import Context, Silo
+    from compbench.api.interfaces import Budget
 
 
 class PathBatch(NamedTuple):

@@ -22,7 +22,8 @@ from compbench.flow.train import ema_decay, learning_rate
 from compbench.flow.transfer import send
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Budget, Context
+    from compbench.api.context import Context
+    from compbench.api.interfaces import Budget
 
 State = dict[str, Tensor]
 """Weights by name, (K, ...) each."""

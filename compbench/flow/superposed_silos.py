@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from compbench.factors import NULL
+from compbench.api.factors import NULL
 from compbench.flow.path import LinearPath, velocity_to_score
 from compbench.flow.smc import Coefficient, Composed, ComposedScore
 from compbench.flow.superposition import either, normal_noise, superposed_step
 from compbench.flow.transfer import numbers
 
 if TYPE_CHECKING:
-    from compbench.factors import Weighted
+    from compbench.api.factors import Weighted
     from compbench.flow.experts import Experts
 
 ExpertScores = Callable[[Tensor, float], Tensor]

@@ -14,11 +14,11 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from compbench.errors import CompbenchError
 from compbench.flow.path import GaussianPath
 from compbench.flow.resampling import ess, positions, resample, temper
 from compbench.flow.smc import Swarm, Trace
 from compbench.flow.solver import Known
+from compbench.system.errors import CompbenchError
 
 StepCount = Annotated[int, Field(ge=1, le=100_000)] | Literal["budget"]
 """A method's setting: how many steps its samples take; "budget": as many as the task's budget says."""

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compbench.factors import NULL
+from compbench.api.factors import NULL
 
 
 class ShiftedTemplate(nn.Module):

@@ -15,8 +15,8 @@ from compbench.flow.independence import TeacherBatch
 from compbench.flow.transfer import send
 
 if TYPE_CHECKING:
+    from compbench.api.context import Context
     from compbench.flow.experts import Experts
-    from compbench.interfaces import Context
 
 NUM_GROUPS = 8
 """Teachers drawn, with repetition, for each pool of trajectories."""

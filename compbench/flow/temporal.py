@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compbench.errors import CompbenchError
 from compbench.flow.blocks import MULTIPLIERS, Modulation, ResidualLayer, TimeEmbedding, Trunk, num_groups
+from compbench.system.errors import CompbenchError
 
 KERNEL = 5
 

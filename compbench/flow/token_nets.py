@@ -17,14 +17,14 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compbench.errors import CompbenchError, Refused
+from compbench.api.interfaces import Problem
 from compbench.flow.blocks import TimeEmbedding
 from compbench.flow.decoders import sinusoidal_places
 from compbench.flow.encode import one_hots
 from compbench.flow.matching import matched_width, parameters_of
 from compbench.flow.nets import SHORTEST_TIME_LEFT, monolithic_net
 from compbench.flow.path import per_sample
-from compbench.interfaces import Problem
+from compbench.system.errors import CompbenchError, Refused
 
 Prediction = Literal["velocity", "denoised"]
 Mixer = Callable[[int, int], nn.Module]

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Generator, Tensor, nn
 
-from compbench.context import Steps as Steps
-from compbench.errors import Cancelled, CompbenchError
 from compbench.flow.compilation import compiled, note, step_begins
 from compbench.flow.path import LinearPath, logit_normal, point, target_velocity
+from compbench.system.errors import Cancelled, CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Batch, Budget, Context, Silo
+    from compbench.api.context import Batch, Context, Silo
+    from compbench.api.interfaces import Budget
 
 Loss = Callable[[Any, "Batch", Generator], Tensor]
 """(network, batch, generator on the batch's device) -> scalar loss; the network may be a compiled one, which takes the same."""

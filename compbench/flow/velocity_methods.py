@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from compbench.api.interfaces import EventKind, Method, MethodSettings
 from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
-from compbench.interfaces import EventKind, Method, MethodSettings
 
 if TYPE_CHECKING:
-    from compbench.interfaces import Context, Problem, Request
+    from compbench.api.context import Context
+    from compbench.api.interfaces import Problem, Request
 
 
 def velocity_method(

@@ -1,1 +1,1 @@
-"""Regressions in score or speed."""
+"""Did it get worse or slower?  Two commits compared in exact facts, scores and speed."""

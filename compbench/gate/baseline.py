@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from compbench.errors import CompbenchError, first_of
-from compbench.files import Json, write_atomically
+from compbench.gate.rows import HASH
 from compbench.gate.sides import Facts, ScoreBySeed, Scores
-from compbench.gate.table import HASH
+from compbench.system.errors import CompbenchError, first_of
+from compbench.system.files import Json, write_atomically
 
 MOST = 10**18
 """No cost is larger."""

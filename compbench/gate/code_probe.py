@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,10 @@ KINDS = ("methods", "tasks", "metrics")
 
 def module(name: str) -> Any:
     """A module of compbench that tells what code is, in the room where this checkout has it."""
-    before = find_spec("compbench.identity") is not None  # the layout up to 0.2
-    room = "" if before and name == "registry" else "identity." if before else "registry."
-    return importlib.import_module(f"compbench.{room}{name}")
+    whole = importlib.import_module("compbench.registry")
+    if hasattr(whole, "__path__"):
+        return importlib.import_module(f"compbench.registry.{name}")
+    return whole if name == "registry" else importlib.import_module(f"compbench.identity.{name}")  # the layout up to 0.2
 
 
 class Foreign:

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import compbench
-from compbench.cost.profiles import CostProfile, Measure
-from compbench.devices import core_ticks, cores_busy, cpu_name, num_cores
-from compbench.errors import CompbenchError
+from compbench.api.schemas import RunRequest, RunSpec
 from compbench.gate import sides
 from compbench.gate.sides import CellOptions, Side
 from compbench.gate.suite import Cell
-from compbench.identity.checkout import origin_of
-from compbench.registry import Registry
-from compbench.schemas import RunRequest, RunSpec
+from compbench.registry.checkout import origin_of
+from compbench.registry.registry import Registry
+from compbench.store.profiles import CostProfile, Measure
+from compbench.system.devices import core_ticks, cores_busy, cpu_name, num_cores
+from compbench.system.errors import CompbenchError
 
 MACHINE = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
 """Where all users of a machine meet, whatever their TMPDIR."""

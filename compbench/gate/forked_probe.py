@@ -55,10 +55,10 @@ def main(probe: str, text: str) -> list[dict[str, Any]]:
     """Import what every order needs, and answer one after the other."""
     import torch
 
-    from compbench.registry import Registry  # noqa: F401
-
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # the first of a process imports torch's compiler
-    act = runpy.run_path(probe)["main"]
+    found = runpy.run_path(probe)
+    act = found["main"]
+    found["ours"]("registry")
     gc.freeze()
     return [answered(order, act) for order in json.loads(text)]
 

@@ -8,9 +8,10 @@ what `compbench` has had since its first release, imports nothing else of the ga
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
-import importlib.util
+import importlib
 import json
 import os
 import runpy
@@ -20,13 +21,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from compbench.interfaces import Context, Problem, Request
+    from compbench.api.context import Context
+    from compbench.api.interfaces import Problem, Request
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -58,9 +59,9 @@ class Subject:
     def __init__(self, order: dict[str, Any]) -> None:
         import torch
 
-        from compbench import devices
-        from compbench.registry import Registry
-        from compbench.schemas import RunRequest
+        RunRequest = ours("schemas").RunRequest
+        Registry = ours("registry").Registry
+        devices = ours("devices")
 
         names = ("method", "task", "overrides", "preset", "seed", "source", "plugins", "home")
         request = RunRequest(**{name: order[name] for name in names})
@@ -99,15 +100,15 @@ class Subject:
         """`rows` combinations, spread over the lattice, and noise; the same for base and head."""
         import torch
 
-        from compbench.interfaces import Request
-
         generator = torch.Generator().manual_seed(self.seed)
         columns = [torch.randint(size, (rows,), generator=generator) for size in self.final.space.sizes]
         x0 = torch.randn(rows, *self.task.event.shape, generator=generator)
-        return Request(torch.stack(columns, 1).to(self.device), x0.to(self.device))
+        request: Request = ours("interfaces").Request(torch.stack(columns, 1).to(self.device), x0.to(self.device))
+        return request
 
     def sample(self, model: object, request: Request) -> Tensor:
-        return self.method.sample(self.settings, model, request, self._context("sample"))
+        samples: Tensor = self.method.sample(self.settings, model, request, self._context("sample"))
+        return samples
 
     @property
     def final(self) -> Problem:
@@ -117,13 +118,12 @@ class Subject:
     def _context(self, purpose: str, progress: Progress | None = None, cancelled: Cancelled | None = None) -> Context:
         import torch
 
-        from compbench.context import NoCheckpoints, seed_of
-        from compbench.interfaces import Context
+        own = ours("context")
 
-        seed = seed_of(f"{self.seed} {purpose}")
+        seed = own.seed_of(f"{self.seed} {purpose}")
         torch.manual_seed(seed)
         precision: Literal["bf16", "fp32"] = "bf16" if self.precision == "bf16" else "fp32"  # as a run's
-        context = Context(self.device, precision, torch.Generator().manual_seed(seed), NoCheckpoints())
+        context: Context = own.Context(self.device, precision, torch.Generator().manual_seed(seed), own.NoCheckpoints())
         context.progress = progress or context.progress
         context.cancelled = cancelled or context.cancelled
         context.compile = self.device.type == "cuda"
@@ -134,8 +134,8 @@ def facts(subject: Subject) -> dict[str, object]:
     """Exact facts: the same on every run of the same code on one machine."""
     import torch
 
-    from compbench import devices
-    from compbench.profiling import count_flops, num_parameters
+    devices = ours("devices")
+    profiling = ours("profiling")
 
     gc.collect()
     gc.disable()  # when cycles are collected depends on what else is imported
@@ -143,9 +143,9 @@ def facts(subject: Subject) -> dict[str, object]:
     request = subject.request(FACT_ROWS)
     samples, sampling_bytes = peak_bytes(lambda: subject.sample(model, request))
     found = {
-        "parameters": num_parameters(model),
-        "flops_per_fit": count_flops(lambda: subject.fit(1)),
-        "flops_per_sample": count_flops(lambda: subject.sample(model, request)) / FACT_ROWS,
+        "parameters": profiling.num_parameters(model),
+        "flops_per_fit": profiling.count_flops(lambda: subject.fit(1)),
+        "flops_per_sample": profiling.count_flops(lambda: subject.sample(model, request)) / FACT_ROWS,
         "training_bytes": training_bytes,
         "sampling_bytes": sampling_bytes,
         "samples_sha256": hashlib.sha256(samples.detach().float().contiguous().numpy().tobytes()).hexdigest(),
@@ -178,8 +178,8 @@ def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, object]:
     """What `durations` measures, of what exactly, and the memory that it took."""
     import torch
 
-    from compbench import devices
-    from compbench.profiling import peak_memory
+    devices = ours("devices")
+    profiling = ours("profiling")
 
     rows = SAMPLE_ROWS[subject.task.event.kind]
     if subject.device.type == "cuda":
@@ -188,7 +188,7 @@ def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, object]:
     return {
         "seconds": durations(subject, clock, seconds, rows),
         "rows": rows,
-        "peak_memory_bytes": peak_memory(subject.device),
+        "peak_memory_bytes": profiling.peak_memory(subject.device),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "metrics": sorted(_resolve().metrics_of(subject.task, subject.registry)),
@@ -244,7 +244,7 @@ class Turns:
 
     def _train(self) -> None:
         """Slices of one long fit, which stands still in its report of a step; of whole fits where none is reported."""
-        from compbench.errors import Cancelled
+        Cancelled = ours("errors").Cancelled
 
         start, counted = None, 0
 
@@ -297,15 +297,27 @@ def _race(order: dict[str, Any]) -> None:
         send(_error(error))
 
 
-def _resolve() -> ModuleType:
-    """What resolves requests; a base that is older than `compbench.identity` has it elsewhere."""
-    return importlib.import_module(f"compbench.{'identity' if importlib.util.find_spec('compbench.identity') else 'run'}.resolve")
+ROOMS = ("api.", "system.", "registry.", "identity.", "run.", "")
+"""Where a module of the harness may lie: in today's layout first, then in those of older bases."""
+
+
+def ours(name: str) -> Any:
+    """A module of this interpreter's compbench, in whatever room its release has it."""
+    for room in ROOMS:
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(f"compbench.{room}{name}")
+    raise ModuleNotFoundError(f"this compbench has no module '{name}'")
+
+
+def _resolve() -> Any:
+    """What resolves requests."""
+    return ours("resolve")
 
 
 def _code(order: dict[str, Any]) -> dict[str, str]:
     """Hashes of all that a run of each cell executes here: the code by its meaning, packages and Python by their versions."""
-    from compbench.identity.meaning import executed
-    from compbench.registry import Registry
+    executed = ours("meaning").executed
+    Registry = ours("registry").Registry
 
     registry = Registry(tuple(map(Path, order["plugins"])))
     scoring = {task: _resolve().metrics_of(registry.load("tasks", task), registry) for _, task in order["pairs"]}
@@ -314,7 +326,7 @@ def _code(order: dict[str, Any]) -> dict[str, str]:
 
 def _train_seconds(subject: Subject, clock: Clock, seconds: float) -> float | None:
     """Median over windows of the seconds a step; of whole fits where a method reports no steps."""
-    from compbench.errors import Cancelled
+    Cancelled = ours("errors").Cancelled
 
     windows: list[tuple[float, float]] = []  # end of the window since the first step, seconds a step
     first = start = None
@@ -365,7 +377,7 @@ def _synchronise(subject: Subject) -> None:
 
 
 def close_border(file: str, folder: str, closed: list[str], *, device: str) -> None:
-    """Put up the sandbox of the head's `compbench.run.sandbox`, which older code may not have; CUDA is started before."""
+    """Put up the sandbox of the head's `compbench.runner.sandbox`, which older code may not have; CUDA is started before."""
     import torch
 
     if device != "cpu" and torch.cuda.is_available():

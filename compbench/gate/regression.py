@@ -7,16 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from traceback import format_exc
 from typing import NamedTuple, TypeVar
 
-from compbench.devices import num_cores
-from compbench.errors import CompbenchError
-from compbench.gate import sides, speed, table, turns
+from compbench.gate import rows as table
+from compbench.gate import sides, speed, turns
 from compbench.gate.baseline import Baseline
+from compbench.gate.rows import Row, ScoreRow
 from compbench.gate.sides import CellOptions, CouldNotRun, Facts, Scores, Side, Unable
 from compbench.gate.suite import Cell, Gate, Suite
 from compbench.gate.suspicion import noticing
-from compbench.gate.table import Row, ScoreRow
 from compbench.gate.turns import Unraced
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
+from compbench.system.devices import num_cores
+from compbench.system.errors import CompbenchError
 
 T = TypeVar("T")
 Measured = dict[str, T | Unable]

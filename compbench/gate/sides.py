@@ -23,14 +23,14 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from compbench.devices import num_cores, thread_variables
-from compbench.files import Json
 from compbench.gate.suite import Cell
-from compbench.home import CLOSED, Home
-from compbench.run import sandbox, supervisor
-from compbench.run.processes import MALLOC, last_line, own_places
-from compbench.run.supervisor import STOP
+from compbench.runner import sandbox, supervisor
+from compbench.runner.processes import MALLOC, last_line, own_places
+from compbench.runner.supervisor import STOP
 from compbench.sweep.parse import parse_seeds
+from compbench.system.devices import num_cores, thread_variables
+from compbench.system.files import Json
+from compbench.system.home import CLOSED, Home
 
 SUPERVISOR = Path(supervisor.__file__)
 """Run as a file: a base may be older than it."""

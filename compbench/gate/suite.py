@@ -21,10 +21,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from compbench import files
-from compbench.errors import CompbenchError
-from compbench.files import Json
-from compbench.interfaces import Presets
+from compbench.api.context import Presets
+from compbench.system import files
+from compbench.system.errors import CompbenchError
+from compbench.system.files import Json
 
 Gate = Literal["exact", "scores", "speed"]
 GATES: tuple[Gate, ...] = ("exact", "scores", "speed")

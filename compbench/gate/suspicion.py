@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compbench.gate.table import EXACT_COSTS, Row
+from compbench.gate.rows import EXACT_COSTS, Row
 
 MUCH = 0.25
 """Share of an exact cost that no small change saves."""

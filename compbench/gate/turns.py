@@ -23,8 +23,8 @@ from typing import IO, Any, Literal, NamedTuple
 
 from compbench.gate.sides import LOOK_SECONDS, PROBE_SECONDS, SUPERVISOR, CellOptions, Side, Unable, command_of
 from compbench.gate.suite import Cell
-from compbench.run.processes import last_line
-from compbench.run.supervisor import STOP
+from compbench.runner.processes import last_line
+from compbench.runner.supervisor import STOP
 
 Label = Literal["base", "head"]
 ROWS = ("train", "sample")

@@ -17,10 +17,10 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from compbench.errors import CompbenchError
 from compbench.gate.sides import SUPERVISOR, CouldNotRun, Side, Unable, home_of, supervised
-from compbench.identity.checkout import git
-from compbench.run.processes import last_line
+from compbench.registry.checkout import git
+from compbench.runner.processes import last_line
+from compbench.system.errors import CompbenchError
 
 CHECKOUT_SECONDS, INSTALL_SECONDS = 600.0, 3600.0
 

@@ -1,1 +1,1 @@
-"""Metrics, one file a family: plain functions on arrays."""
+"""How is a sample judged?"""

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compbench.devices import on_gpu
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Metric, SamplePair, Value
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Metric, SamplePair, Value
+from compbench.system.devices import on_gpu
 
 if TYPE_CHECKING:
     import numpy

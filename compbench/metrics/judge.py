@@ -12,8 +12,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from compbench.errors import CompbenchError
-from compbench.files import load_tensors, save_tensors
+from compbench.system.errors import CompbenchError
+from compbench.system.files import load_tensors, save_tensors
 
 Batches = Callable[[int, Generator], tuple[Tensor, Tensor]]
 """(size, generator) -> uint8 images (B, C, H, W) and conditions (B, F), both on the device."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Metric
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Metric
 
 if TYPE_CHECKING:
     from torch import Tensor

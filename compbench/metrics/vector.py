@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import EventKind, Metric, SamplePair, Value
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import EventKind, Metric, SamplePair, Value
 
 if TYPE_CHECKING:
     import numpy

@@ -1,1 +1,1 @@
-"""What a notebook uses: `compbench.run`, `load` and `task`."""
+"""Runs, models and tasks from Python."""

@@ -1,6 +1,6 @@
 """The source of a method that a notebook's cell or a script defined: its own definitions, as one text.
 
-A run's identity hashes what a file means (`compbench.identity.meaning`).  A method object has no file, so its functions and what
+A run's identity hashes what a file means (`compbench.registry.meaning`).  A method object has no file, so its functions and what
 they use of the same cells are written down one after another, with an import for each name that comes from a module.  The text
 is parsed, never run: a value stands in it as its repr, a class without source as its schema.
 """
@@ -19,8 +19,8 @@ from dataclasses import fields
 from textwrap import dedent
 from types import ModuleType
 
-from compbench.files import Json
-from compbench.interfaces import Method
+from compbench.api.interfaces import Method
+from compbench.system.files import Json
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """Where an object lies in memory, which its repr may say and which means nothing."""

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from compbench.context import Presets
-from compbench.errors import CompbenchError
-from compbench.files import Json
-from compbench.home import Home, scratch_folder
-from compbench.identity.resolve import refuse_infinite
-from compbench.interfaces import Method
+from compbench.api.context import Presets
+from compbench.api.interfaces import Method
+from compbench.api.schemas import Record, RunRequest
 from compbench.notebook.cell_source import source_of
-from compbench.registry import Defined, Registry
-from compbench.run.runner import run as run_request
-from compbench.schemas import Record, RunRequest
+from compbench.registry.registry import Defined, Registry
+from compbench.registry.resolve import refuse_infinite
+from compbench.runner.one_run import run as run_request
+from compbench.system.errors import CompbenchError
+from compbench.system.files import Json
+from compbench.system.home import Home, scratch_folder
 
 ALONE = "give in_process=True: a method that is no file runs in this process, without sandbox and time limit"
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compbench.context import Context, NoCheckpoints
-from compbench.errors import CompbenchError
-from compbench.files import load_tensors
-from compbench.home import Home
-from compbench.identity.resolve import settings_of, task_context, task_of
-from compbench.interfaces import Method, MethodSettings, Problem, Request, Task
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import Method, MethodSettings, Problem, Request, Task
+from compbench.api.schemas import Record, RunRequest
 from compbench.notebook.task_view import as_conditions
-from compbench.registry import Defined, Registry
-from compbench.schemas import Record, RunRequest
+from compbench.registry.registry import Defined, Registry
+from compbench.registry.resolve import settings_of, task_context, task_of
 from compbench.store.records import Store, read_record
+from compbench.system.errors import CompbenchError
+from compbench.system.files import load_tensors
+from compbench.system.home import Home
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compbench.context import Presets
-from compbench.errors import CompbenchError
-from compbench.factors import FactorSpace
-from compbench.home import Home
-from compbench.identity.resolve import budget_of, task_context, task_of
-from compbench.interfaces import Problem, Task
-from compbench.registry import Registry
-from compbench.schemas import RunRequest
+from compbench.api.context import Presets
+from compbench.api.factors import FactorSpace
+from compbench.api.interfaces import Problem, Task
+from compbench.api.schemas import RunRequest
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import budget_of, task_context, task_of
+from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,1 +1,1 @@
-"""Records on disk: reading, writing, verifying, submitting, exporting."""
+"""What is kept?  Records, how they are read, checked, handed in and exported."""

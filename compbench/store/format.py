@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from compbench.errors import CompbenchError, first_of
-from compbench.files import Json, nesting
-from compbench.schemas import RECORD_FORMAT, Record
+from compbench.api.schemas import RECORD_FORMAT, Record
+from compbench.system.errors import CompbenchError, first_of
+from compbench.system.files import Json, nesting
 
 MAX_RECORD_BYTES = 4 * 2**20
 """A record is some kilobytes; anything larger is not one."""

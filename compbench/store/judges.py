@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from compbench.schemas import Record
+from compbench.api.schemas import Record
 
 IN_FEATURES = frozenset({"fd_judge", "kid", "precision", "recall"})
 """Metrics that are computed in a judge's features (`compbench.metrics.image`)."""

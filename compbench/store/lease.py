@@ -17,8 +17,8 @@ from pathlib import Path
 
 from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
-from compbench.errors import CompbenchError, Unwritable
-from compbench.files import read_limited
+from compbench.system.errors import CompbenchError, Unwritable
+from compbench.system.files import read_limited
 
 BEAT_SECONDS = 2.0
 """Between two refreshes of a holder."""

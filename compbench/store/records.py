@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from compbench.errors import CompbenchError, Unwritable
-from compbench.files import read_limited, write_atomically
-from compbench.schemas import Artifact, Record, RunRequest
+from compbench.api.schemas import Artifact, Record, RunRequest
 from compbench.store.format import MAX_RECORD_BYTES, dump, parse
 from compbench.store.text import clean
 from compbench.store.validate import check_known, check_place, check_scores
+from compbench.system.errors import CompbenchError, Unwritable
+from compbench.system.files import read_limited, write_atomically
 
 SAMPLES = "samples.png"
 """How the name of a sample grid ends."""

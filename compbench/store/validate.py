@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from compbench.errors import CompbenchError
-from compbench.interfaces import Score
-from compbench.registry import Kind, Registry
-from compbench.schemas import Record
+from compbench.api.interfaces import Score
+from compbench.api.schemas import Record
+from compbench.registry.registry import Kind, Registry
+from compbench.system.errors import CompbenchError
 
 SHARES = frozenset({"mode_share", "precision", "recall", "success_rate", "feasibility", "trivial_rate", "execution_ceiling"})
 """Metrics that count samples: k of n.  So does every metric whose name ends with `accuracy`."""

@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from compbench.errors import CompbenchError
-from compbench.files import file_sha256, read_json, write_atomically
-from compbench.schemas import Environment, Frozen, Record
+from compbench.api.schemas import Environment, Frozen, Record
 from compbench.store.records import Problem, read_all
+from compbench.system.errors import CompbenchError
+from compbench.system.files import file_sha256, read_json, write_atomically
 
 LEVEL_FORMAT = 1
 MAX_LEVEL_BYTES = 2**18

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from compbench.errors import CompbenchError
-from compbench.schemas import Artifact, Record
+from compbench.api.schemas import Artifact, Record
 from compbench.store.records import Store, read_artifact, read_record
 from compbench.store.validate import check_costs, check_known
+from compbench.system.errors import CompbenchError
 
 WRITING_SECONDS = 60.0
 """A file that is being written gets its name within this time; what is older was left by a process that was killed."""

@@ -1,1 +1,1 @@
-"""Many runs: grids, executors and the local pool."""
+"""Many runs: grids, the pool, and the executors that work through them."""

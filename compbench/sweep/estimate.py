@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from compbench.schemas import Record, RunRequest
+from compbench.api.schemas import Record, RunRequest
 
 
 def expected_seconds(requests: Sequence[RunRequest], records: Iterable[Record]) -> list[float | None]:

@@ -21,11 +21,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from compbench import files
-from compbench.errors import CompbenchError
-from compbench.files import Json, nesting
-from compbench.interfaces import PRESETS
+from compbench.api.context import PRESETS
 from compbench.sweep.parse import DEEPEST
+from compbench.system import files
+from compbench.system.errors import CompbenchError
+from compbench.system.files import Json, nesting
 
 SHIPPED = Path(__file__).parent / "shipped"
 

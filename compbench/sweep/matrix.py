@@ -9,15 +9,15 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from compbench.errors import CompbenchError
-from compbench.home import Home
-from compbench.identity.equal_code import equal_code
-from compbench.identity.meaning import Kept, code_of
-from compbench.identity.resolve import why_not
-from compbench.registry import Kind, LoadResult, Registry
-from compbench.run.isolated import answer_of, scratch, values_of
-from compbench.run.messages import LineOfText
-from compbench.schemas import Code, RunRequest, RunSpec
+from compbench.api.schemas import Code, RunRequest, RunSpec
+from compbench.registry.equal_code import equal_code
+from compbench.registry.meaning import Kept, code_of
+from compbench.registry.registry import Kind, LoadResult, Registry
+from compbench.registry.resolve import why_not
+from compbench.runner.isolated import answer_of, scratch, values_of
+from compbench.runner.messages import LineOfText
+from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
 
 Matrix = dict[str, dict[str, LineOfText]]
 """Of each method and task why the method cannot work there; "" where it can."""
@@ -111,8 +111,8 @@ class Resolver:
         return self._registries.setdefault(request.plugins, Registry(tuple(map(Path, request.plugins))))
 
     def _resolved(self, request: RunRequest) -> RunSpec:
-        from compbench.run.attempt import Attempt
-        from compbench.run.in_process import InProcessPair
+        from compbench.runner.attempt import Attempt
+        from compbench.runner.in_process import InProcessPair
 
         registry = self._registry(request)
         pair = InProcessPair(request, self._folder, lambda stage, done, total: None, registry)

@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from compbench.errors import CompbenchError
-from compbench.files import Json, nesting
-from compbench.identity.resolve import refuse_infinite
-from compbench.registry import Kind, Registry
+from compbench.registry.registry import Kind, Registry
+from compbench.registry.resolve import refuse_infinite
+from compbench.system.errors import CompbenchError
+from compbench.system.files import Json, nesting
 
 DEEPEST = 16
 """Lists and tables of a setting that lie inside each other; the messages between a run's processes hold twice as many."""

@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from compbench.devices import num_cores
-from compbench.errors import CompbenchError, Unwritable
-from compbench.home import Home
-from compbench.run.attempt import Outcome
-from compbench.run.processes import Processes
-from compbench.run.runner import look_up, processes_of, run
-from compbench.run.signals import stopped_by_signals
-from compbench.schemas import CARD, Card, RunRequest
+from compbench.api.executor import RunResult, SweepListener, SweepOptions
+from compbench.api.schemas import CARD, Card, RunRequest
+from compbench.runner.attempt import Outcome
+from compbench.runner.one_run import look_up, processes_of, run
+from compbench.runner.processes import Processes
+from compbench.runner.signals import stopped_by_signals
 from compbench.store.lease import Busy, wait
 from compbench.store.records import Store
-from compbench.sweep.executor import RunResult, SweepListener, SweepOptions
+from compbench.system.devices import num_cores
+from compbench.system.errors import CompbenchError, Unwritable
+from compbench.system.home import Home
 
 JOIN_SECONDS = 90.0
 """For slots that were asked to stop: longer than a child's grace."""

@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import Field
 
-from compbench.errors import CompbenchError
-from compbench.files import Json
-from compbench.hookspecs import hookimpl
-from compbench.run.signals import stopped_by_signals
-from compbench.schemas import RunRequest
-from compbench.sweep.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions, not_installed
+from compbench.api.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions, not_installed
+from compbench.api.hookspecs import hookimpl
+from compbench.api.schemas import RunRequest
+from compbench.runner.signals import stopped_by_signals
 from compbench.sweep.pool import STOPPED, left, work_through
+from compbench.system.errors import CompbenchError
+from compbench.system.files import Json
 
 CANCEL_SECONDS = 90.0
 """How long tasks that were asked to stop are waited for: longer than a child's grace."""

@@ -24,13 +24,13 @@ from typing import Any
 
 from pydantic import Field
 
-from compbench.errors import CompbenchError, Unwritable
-from compbench.files import Json
-from compbench.hookspecs import hookimpl
-from compbench.run.signals import stopped_by_signals
-from compbench.schemas import RunRequest
-from compbench.sweep.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions, not_installed
+from compbench.api.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions, not_installed
+from compbench.api.hookspecs import hookimpl
+from compbench.api.schemas import RunRequest
+from compbench.runner.signals import stopped_by_signals
 from compbench.sweep.pool import STOPPED, left, work_through
+from compbench.system.errors import CompbenchError, Unwritable
+from compbench.system.files import Json
 
 CANCEL_SECONDS = 120.0
 """How long members that were cancelled are waited for: SLURM kills them well before."""

@@ -1,1 +1,1 @@
-"""Tasks, one file a family: which combinations are held out, and how a sampler is scored."""
+"""What is asked?  A file a family: lattice, holdout, budgets, and how answers are scored."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from compbench.data.blobs import HOLDOUT, SPACE, Settings, centre
-from compbench.errors import CompbenchError
-from compbench.federation import Federation
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Evaluation, Event, Problem, Sampler, Source, Task, TaskContext
+from compbench.api.federation import Federation
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Budget, Evaluation, Event, Problem, Sampler, Source, Task, TaskContext
+from compbench.data.blob_mixture import HOLDOUT, SPACE, Settings, centre
+from compbench.system.errors import CompbenchError
 
 CITATION = "Decentralized Compositional Flow Matching"
 
@@ -96,7 +96,7 @@ class OpenBlobs:
         """Points of the modes that each silo has, from the run's seed."""
         import torch
 
-        from compbench.data.silos import TensorSilo
+        from compbench.data.silo_shards import TensorSilo
 
         settings, device = self.settings, self.ctx.device
         generator = torch.Generator().manual_seed(self.ctx.seed * 1_000_003 + 29)

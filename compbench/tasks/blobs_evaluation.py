@@ -10,8 +10,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from compbench.data.blobs import HOLDOUT, MISSING, Settings, centre
-from compbench.interfaces import Evaluation, Sampler, Score, TaskContext
+from compbench.api.interfaces import Evaluation, Sampler, Score, TaskContext
+from compbench.data.blob_mixture import HOLDOUT, MISSING, Settings, centre
 from compbench.tasks.vector_distances import Compared, vector_distances
 
 NUM_SAMPLES = {"smoke": 100, "quick": 1000, "standard": 1000, "paper": 5000}

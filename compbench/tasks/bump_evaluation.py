@@ -6,12 +6,12 @@ import numpy
 import torch
 from torch import Tensor
 
+from compbench.api.factors import Holdout
+from compbench.api.interfaces import Evaluation, Sampler, Score
 from compbench.data.bumps import as_upright, blank_level, bumps
-from compbench.factors import Holdout
-from compbench.interfaces import Evaluation, Sampler, Score
 from compbench.metrics.localisation import Localisation, localise, shaped
-from compbench.metrics.pictures import coloured, outlined
-from compbench.metrics.superposition import as_superposition, kernel_alignments, superposition_score
+from compbench.metrics.picture_arrays import coloured, outlined
+from compbench.metrics.superposition_error import as_superposition, kernel_alignments, superposition_score
 
 ENLARGED = 8
 """Pixels of the landscape's picture for one cell."""

@@ -6,7 +6,7 @@ from collections import Counter
 
 from torch import Tensor
 
-from compbench.interfaces import CellCount
+from compbench.api.interfaces import CellCount
 
 
 def count_cells(cells: Tensor, right: Tensor) -> tuple[CellCount, ...]:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
 from compbench.data.chest_findings import FINDINGS
-from compbench.errors import CompbenchError
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
-    from compbench.data.chest import Radiographs
+    from compbench.data.chest_images import Radiographs
     from compbench.tasks.chest_evaluation import ChestEvaluation
 
 CITATION = "Decentralized Compositional Flow Matching"
@@ -133,7 +133,7 @@ class OpenChest:
     """A task with its radiographs at hand."""
 
     def __init__(self, split: str, settings: Settings, ctx: TaskContext) -> None:
-        from compbench.data.chest import OfficialRadiographs, PhantomRadiographs
+        from compbench.data.chest_images import OfficialRadiographs, PhantomRadiographs
 
         self.split, self.settings, self.ctx = split, settings, ctx
         self.radiographs: Radiographs
@@ -146,7 +146,7 @@ class OpenChest:
         """Silos of radiographs, by the split's seed."""
         import torch
 
-        from compbench.data.silos import TensorSilo, check_marginals, dirichlet_owners, iid_owners
+        from compbench.data.silo_shards import TensorSilo, check_marginals, dirichlet_owners, iid_owners
 
         stored, labels, decode = self.radiographs.training
         generator = torch.Generator().manual_seed(self.settings.split_seed * 1_000_003 + 43)

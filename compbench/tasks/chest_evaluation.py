@@ -10,9 +10,9 @@ from functools import cached_property
 import torch
 from torch import Generator, Tensor
 
-from compbench.data.chest import Radiographs
+from compbench.api.interfaces import Evaluation, Sampler, Score
+from compbench.data.chest_images import Radiographs
 from compbench.flow.transfer import send
-from compbench.interfaces import Evaluation, Sampler, Score
 from compbench.metrics.judge import JudgeSettings, train_judge
 from compbench.metrics.utility import compositional_recall
 from compbench.tasks.image_evaluation import ImageEvaluation, Sizes, grid, to_uint8

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Budget, Evaluation, Event, Problem, Sampler, Source, Task, TaskContext
 from compbench.flow.transfer import send
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Evaluation, Event, Problem, Sampler, Source, Task, TaskContext
 from compbench.tasks import coverage
 from compbench.tasks.coverage import CoverageSettings
 
@@ -183,7 +183,7 @@ class OpenDigits:
         import torch
 
         from compbench.data.coloured_digits import coloured
-        from compbench.data.silos import TensorSilo, check_marginals, dirichlet_owners, iid_owners
+        from compbench.data.silo_shards import TensorSilo, check_marginals, dirichlet_owners, iid_owners
 
         generator = torch.Generator().manual_seed(self.settings.split_seed * 1_000_003 + 41)
         condition = seen_colours(self.train.labels, self.holdout, generator)

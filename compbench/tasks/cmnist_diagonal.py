@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Task
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Task
 from compbench.tasks import cmnist, coverage
 
 BUDGETS = {

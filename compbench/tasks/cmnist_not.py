@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Task
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Task
 from compbench.tasks import cmnist, cmnist_diagonal, coverage
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def make_task(settings: cmnist.Settings | None = None) -> Task:
         citation="CoInD: Enabling Logical Compositions in Diffusion Models, coloured MNIST, NOT",
         metrics=("accuracy", "total_variation", "fid", "fd_judge", "kid", "precision", "recall"),
         notes=[
-            "a condition has -2 - c for 'any colour but c' (compbench.factors.excluding)",
+            "a condition has -2 - c for 'any colour but c' (compbench.api.factors.excluding)",
             "all_total_variation ranks: distance of the shares of wrong digits, excluded colours and each other colour, counted "
             "from the digit, from the exact 0, 0 and a tenth each; its floor is the same of real images",
             "who ignores NOT has 0.1; who gives the two seen colours alone 0.8; who gives the excluded colour alone 1",

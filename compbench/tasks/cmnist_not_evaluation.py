@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compbench.factors import excluding
-from compbench.interfaces import Evaluation, Sampler, Score
+from compbench.api.factors import excluding
+from compbench.api.interfaces import Evaluation, Sampler, Score
 from compbench.metrics.shares import total_variation
 from compbench.tasks.by_cell import count_cells
 from compbench.tasks.image_evaluation import ImageEvaluation, grid, to_uint8

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from compbench.errors import CompbenchError
-from compbench.factors import Factor, FactorSpace
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Event, Score, Source, Task, TaskContext
+from compbench.api.factors import Factor, FactorSpace
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Budget, Event, Score, Source, Task, TaskContext
+from compbench.system.errors import CompbenchError
 from compbench.tasks.cmnist import BUDGETS as DIGIT_BUDGETS
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.lattice_images import Lattices, OpenLattice, Referee, binned

@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
-from compbench.errors import CompbenchError
-from compbench.factors import FactorSpace, Holdout
-from compbench.interfaces import MethodSettings
+from compbench.api.factors import FactorSpace, Holdout
+from compbench.api.interfaces import MethodSettings
+from compbench.system.errors import CompbenchError
 
 V = TypeVar("V")
 

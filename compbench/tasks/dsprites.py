@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import Field
 
+from compbench.api.factors import Factor, FactorSpace
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Event, Source, Task, TaskContext
 from compbench.data.lattice import choose_source
 from compbench.data.lattices import DSPRITES
-from compbench.factors import Factor, FactorSpace
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Event, Source, Task, TaskContext
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.image_holdout import budgets
 from compbench.tasks.lattice_images import Lattices, OpenLattice, Referee, binned

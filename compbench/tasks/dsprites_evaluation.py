@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from compbench.interfaces import Score
+from compbench.api.interfaces import Score
 from compbench.metrics.judge import JudgeSettings
 
 if TYPE_CHECKING:

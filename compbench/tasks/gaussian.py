@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from compbench.errors import CompbenchError
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
+from compbench.api.context import Batch
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
 from compbench.flow.transfer import send
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Batch, Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from torch import Generator

@@ -8,8 +8,8 @@ import numpy
 import torch
 from torch import Tensor
 
+from compbench.api.interfaces import Evaluation, Sampler, Score, TaskContext
 from compbench.data.gaussians import Mixture, Moments, base_composition, product_of_gaussians, quadrature
-from compbench.interfaces import Evaluation, Sampler, Score, TaskContext
 from compbench.tasks.vector_distances import Compared, vector_distances
 
 if TYPE_CHECKING:

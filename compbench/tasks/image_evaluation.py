@@ -17,13 +17,13 @@ import numpy
 import torch
 from torch import Generator, Tensor
 
-from compbench.errors import CompbenchError
-from compbench.factors import FactorSpace, Holdout
-from compbench.files import held
-from compbench.identity.meaning import of_definitions
-from compbench.interfaces import Evaluation, Metric, SamplePair, Sampler, Score, TaskContext
+from compbench.api.factors import FactorSpace, Holdout
+from compbench.api.interfaces import Evaluation, Metric, SamplePair, Sampler, Score, TaskContext
 from compbench.metrics.judge import Judge, JudgeSettings, load_judge, save_judge, train_judge
 from compbench.metrics.unavailable import MetricUnavailable
+from compbench.registry.meaning import of_definitions
+from compbench.system.errors import CompbenchError
+from compbench.system.files import held
 from compbench.tasks.by_cell import count_cells
 
 GRID_COLUMNS, GRID_PAIRS = 10, 2

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import Field
 
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Budget, Evaluation, Event, Extension, Problem, Sampler, Task, TaskContext
 from compbench.data.lattice import ImageSilo, choose_source, open_images
 from compbench.data.lattices import MPI3D, SHAPES3D, Lattice
-from compbench.errors import CompbenchError
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
 from compbench.flow.transfer import send
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Evaluation, Event, Extension, Problem, Sampler, Task, TaskContext
+from compbench.system.errors import CompbenchError
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compbench.errors import CompbenchError
-from compbench.factors import FactorSpace, Holdout
-from compbench.federation import Federation
+from compbench.api.context import Batch
+from compbench.api.factors import FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Evaluation, Event, Problem, Sampler, Score, TaskContext
 from compbench.flow.transfer import send
-from compbench.interfaces import Batch, Budget, Evaluation, Event, Problem, Sampler, Score, TaskContext
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

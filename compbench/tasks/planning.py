@@ -13,10 +13,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Evaluation, Event, Problem, Sampler, Source, Task, TaskContext
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Budget, Evaluation, Event, Problem, Sampler, Source, Task, TaskContext
 from compbench.tasks.planning_settings import Settings
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class OpenPlanning:
         import torch
 
         from compbench.data.cube_segments import normalised
-        from compbench.data.silos import TensorSilo, check_marginals, iid_owners
+        from compbench.data.silo_shards import TensorSilo, check_marginals, iid_owners
 
         seen = [row for row, cell in enumerate(self.segments.cells.tolist()) if tuple(cell) not in HOLDOUT.cells]
         plans = torch.from_numpy(normalised(self.segments.plans[seen])).to(self.ctx.device)

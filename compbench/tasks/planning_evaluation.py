@@ -22,12 +22,12 @@ import numpy
 import torch
 from torch import Tensor
 
-from compbench.context import seed_of
+from compbench.api.context import seed_of
+from compbench.api.interfaces import Evaluation, Sampler, Score, TaskContext
 from compbench.data.cube_segments import CUBE, NUM_STATE_CHANNELS, REST_HEIGHT, Segments, feasible, in_metres, normalised
-from compbench.data.processes import Failed, Workers
-from compbench.files import held
-from compbench.identity.meaning import of_definitions
-from compbench.interfaces import Evaluation, Sampler, Score, TaskContext
+from compbench.data.process_pool import Failed, Workers
+from compbench.registry.meaning import of_definitions
+from compbench.system.files import held
 from compbench.tasks.by_cell import count_cells
 from compbench.tasks.planning_execution import THRESHOLD, Outcome, Trial, carry_out
 from compbench.tasks.planning_picture import panels
@@ -36,7 +36,7 @@ from compbench.tasks.planning_recorded import RecordedPlans
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compbench.factors import Holdout
+    from compbench.api.factors import Holdout
     from compbench.tasks.planning_settings import Settings
 
 NUM_GROUPS = 3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from compbench.data.cube_segments import CENTRE, CUBE, QUADRANTS
-from compbench.data.processes import Failed
+from compbench.data.process_pool import Failed
 from compbench.tasks.planning_execution import Outcome
 
 if TYPE_CHECKING:

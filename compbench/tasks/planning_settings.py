@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from compbench.interfaces import MethodSettings
+from compbench.api.interfaces import MethodSettings
 
 
 class Settings(MethodSettings):

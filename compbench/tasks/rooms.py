@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from compbench.api.context import Batch
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
 from compbench.data.room_shares import SOURCES, Cell, Shares, exact_shares
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
 from compbench.flow.transfer import send
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Batch, Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
 
 if TYPE_CHECKING:
     import torch
     from torch import Generator
 
     from compbench.data.class_folders import Second
-    from compbench.data.rooms import RoomPictures
+    from compbench.data.room_images import RoomPictures
     from compbench.tasks.rooms_evaluation import RoomsEvaluation
 
 CITATION = "Catastrophic Compositional Generation: Why Vanilla Diffusion Models Fail to Extrapolate"
@@ -142,7 +143,7 @@ class OpenRooms:
     """A task with its pictures at hand."""
 
     def __init__(self, kind: str, where: str, settings: Settings, ctx: TaskContext) -> None:
-        from compbench.data.rooms import FolderRooms, RenderedRooms
+        from compbench.data.room_images import FolderRooms, RenderedRooms
 
         self.where, self.settings, self.ctx, self.task = where, settings, ctx, make_task(kind, where, settings)
         self.pictures: RoomPictures

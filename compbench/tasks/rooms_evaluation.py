@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
+from compbench.api.interfaces import Evaluation, Sampler, Score
+from compbench.data.room_images import RoomPictures
 from compbench.data.room_shares import Cell, Shares, drawn_classes
-from compbench.data.rooms import RoomPictures
 from compbench.flow.transfer import send
-from compbench.interfaces import Evaluation, Sampler, Score
 from compbench.metrics.judge import Judge, JudgeSettings
 from compbench.metrics.shares import total_variation
 from compbench.tasks.image_evaluation import ImageEvaluation, Sizes, grid, to_uint8

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from compbench.errors import CompbenchError
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Score, Source, Task, TaskContext
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Score, Source, Task, TaskContext
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,10 +13,10 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Event, Task
 from compbench.data.lattice import choose_source
 from compbench.data.lattices import SHAPES3D
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Event, Task
 from compbench.tasks.coverage import holdout_of, said
 from compbench.tasks.image_holdout import GUIDANCE, OpenImages, Settings, budgets, condition_space
 

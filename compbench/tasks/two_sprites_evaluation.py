@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from compbench.interfaces import Evaluation, Sampler, Score, TaskContext
+from compbench.api.interfaces import Evaluation, Sampler, Score, TaskContext
 from compbench.tasks.image_evaluation import grid, to_uint8
 
 if TYPE_CHECKING:
+    from compbench.api.factors import Holdout
     from compbench.data.lattices import Images
-    from compbench.factors import Holdout
 
 NUM_SAMPLES = {"smoke": 64, "quick": 500, "standard": 1000, "paper": 5000}
 SPLITS = ("heldout", "seen")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from compbench.interfaces import SamplePair, Score, TaskContext
+from compbench.api.interfaces import SamplePair, Score, TaskContext
 
 if TYPE_CHECKING:
     from torch import Tensor

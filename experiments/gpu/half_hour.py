@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.5, help="from the start until all is packed")
     parser.add_argument("--reserve", type=float, default=30, help="seconds for packing")
     asked = parser.parse_args()
-    from compbench.home import Home
+    from compbench.system.home import Home
 
     asked.out.mkdir(parents=True, exist_ok=True)
     out, home = asked.out.resolve(), Home.of_user()

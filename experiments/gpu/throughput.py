@@ -24,17 +24,17 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from compbench import devices, profiling
-from compbench.context import NoCheckpoints
-from compbench.errors import Cancelled
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import Problem, Request, SamplePair, TaskContext
 from compbench.flow.compiled_sampling import COMPILE_FROM, compiled_sampling
-from compbench.flow.low_rank import penalised_loss
+from compbench.flow.low_rank_maps import penalised_loss
 from compbench.flow.many import train_many
 from compbench.flow.silos import network
 from compbench.flow.stacked_silos import train_silos
-from compbench.interfaces import Context, Problem, Request, SamplePair, TaskContext
 from compbench.metrics.image import kid, precision, recall
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
+from compbench.system import devices, profiling
+from compbench.system.errors import Cancelled
 
 REGISTRY = Registry()
 STEPS = {"train": 10**6, "many": 3000, "silos": 3000, "sample": 1, "distances": 1, "host distances": 1}

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from compbench import devices
-from compbench.run.bf16 import WideDispatch, WideKernels, wide_products
-from compbench.run.wrapped_kernels import CAN_WRAP
+from compbench.system import devices
+from compbench.system.bf16 import WideDispatch, WideKernels, wide_products
+from compbench.system.wrapped_kernels import CAN_WRAP
 
 pytestmark = pytest.mark.slow
 WIDTH, ROUNDS = 64, 5

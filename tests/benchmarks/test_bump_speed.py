@@ -10,17 +10,17 @@ from reference.geometry import metrics_by_loop
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from compbench import devices
-from compbench.context import NoCheckpoints
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import TaskContext
 from compbench.data.bumps import as_samples, bumps
 from compbench.diagnose.geometry import metrics_by_jvp, tapped
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.compilation import compiles
 from compbench.flow.decoders import CNNDecoder, ConditionDecoder, MLPDecoder, denormals_flushed, fused, penalised
-from compbench.flow.low_rank import REFERENCE_TOKENS, REFERENCE_VECTORS, LowRankDecoder, RankSettings, penalised_loss
+from compbench.flow.low_rank_maps import REFERENCE_TOKENS, REFERENCE_VECTORS, LowRankDecoder, RankSettings, penalised_loss
 from compbench.flow.many import train_many
 from compbench.flow.train import train
-from compbench.interfaces import Context, TaskContext
+from compbench.system import devices
 from compbench.tasks.bump import Settings, make_task
 
 pytestmark = pytest.mark.slow

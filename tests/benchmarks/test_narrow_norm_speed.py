@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from compbench.flow.blocks import Modulation
 from compbench.flow.nets import UNet
-from compbench.run import narrow_norms
+from compbench.system import narrow_norms
 
 pytestmark = pytest.mark.slow
 ROUNDS, GROUPS, BATCH = 15, 8, 32

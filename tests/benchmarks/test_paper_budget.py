@@ -5,9 +5,9 @@ import resource
 import pytest
 import torch
 
-from compbench.context import NoCheckpoints
-from compbench.interfaces import Context, Problem, TaskContext
-from compbench.registry import Registry
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import Problem, TaskContext
+from compbench.registry.registry import Registry
 
 pytestmark = pytest.mark.slow
 STEPS = 2

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Generator, nn
 
-from compbench.context import NoCheckpoints
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, Method, Problem, Request
 from compbench.flow.compose import Guidance
-from compbench.interfaces import Budget, Context, Event, Method, Problem, Request
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 
 pytestmark = pytest.mark.slow
 

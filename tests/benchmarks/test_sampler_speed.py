@@ -8,11 +8,11 @@ import torch
 from reference.compose import compose_plainly
 from torch import Tensor
 
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, Problem
 from compbench.flow.compose import around_null, compose
 from compbench.flow.nets import monolithic_net
-from compbench.interfaces import Budget, Event, Problem
 
 pytestmark = pytest.mark.slow
 

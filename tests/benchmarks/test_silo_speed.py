@@ -12,16 +12,16 @@ import pytest
 import torch
 from reference.experts import loop
 
-from compbench.context import NoCheckpoints
-from compbench.data.silos import TensorSilo
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, MethodSettings, Problem
+from compbench.data.silo_shards import TensorSilo
 from compbench.flow.experts import Experts
 from compbench.flow.independence import Masking, decentralised_loss
 from compbench.flow.nets import monolithic_net
 from compbench.flow.silos import recipe
 from compbench.flow.train import train
-from compbench.interfaces import Budget, Context, Event, MethodSettings, Problem
 
 pytestmark = pytest.mark.slow
 

@@ -5,14 +5,14 @@ import time
 import pytest
 import torch
 
-from compbench import devices
-from compbench.context import NoCheckpoints
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
+from compbench.api.context import Batch, Context, NoCheckpoints
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, Problem
 from compbench.flow.nets import monolithic_net
 from compbench.flow.train import flow_matching_loss, train
-from compbench.interfaces import Batch, Budget, Context, Event, Problem
-from compbench.profiling import num_parameters
+from compbench.system import devices
+from compbench.system.profiling import num_parameters
 
 pytestmark = pytest.mark.slow
 

@@ -18,15 +18,15 @@ import torch
 from reference.smc import feynman_kac_plainly
 from torch import Tensor, nn
 
-from compbench.context import NoCheckpoints
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.factors import Weighted
+from compbench.api.interfaces import Source, TaskContext
 from compbench.data.gaussian_oracle import SourceOracle
 from compbench.data.gaussians import Mixture
-from compbench.factors import Weighted
 from compbench.flow import scores
 from compbench.flow.noise import NoiseNet, fit_noise_net
 from compbench.flow.path import VariancePreservingPath
 from compbench.flow.smc import Settings, draw, feynman_kac
-from compbench.interfaces import Context, Source, TaskContext
 from compbench.metrics.transport import directions, sliced_wasserstein
 from compbench.tasks.gaussian import distributions, make_task
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from support.sample_records import record, score
 
+from compbench.api.schemas import RECORD_FORMAT, Record
 from compbench.board import notation
 from compbench.board.aggregate import rows
 from compbench.board.catalogue import TaskFacts
 from compbench.board.notation import heading
 from compbench.board.statistics import sample_std
-from compbench.schemas import RECORD_FORMAT, Record
 from compbench.store.format import dump
 from compbench.store.records import read_records
 

@@ -6,6 +6,7 @@ from click.testing import CliRunner
 from support.sample_boards import whole
 from support.sample_records import record, score
 
+from compbench.api.schemas import Record
 from compbench.board.aggregate import Board, rows
 from compbench.board.notation import MARK
 from compbench.board.render_csv import rows_csv
@@ -13,8 +14,7 @@ from compbench.board.render_html import to_html
 from compbench.board.render_markdown import to_markdown
 from compbench.board.terminal import task_board
 from compbench.cli.main import main
-from compbench.cost.counts import FIT, beyond_budget
-from compbench.schemas import Record
+from compbench.store.counts import FIT, beyond_budget
 from compbench.store.records import Store
 
 STEPS = "2000 optimiser steps, of 1000 that the budget grants"

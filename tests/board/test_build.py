@@ -8,18 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from cost.test_profiles import made as measured
+from store.test_profiles import made as measured
 from support.sample_records import png, record, score, with_picture
 
+from compbench.api.schemas import Record
 from compbench.board.aggregate import rows
 from compbench.board.build import Material, build, sample_grids, stale
 from compbench.board.render_html import Picture
 from compbench.board.site import rebuild
 from compbench.board.site import stale as site_is_stale
-from compbench.cost.profiles import write_profile
-from compbench.errors import CompbenchError
-from compbench.schemas import Record
+from compbench.store.profiles import write_profile
 from compbench.store.records import Store
+from compbench.system.errors import CompbenchError
 
 PAPERS = Path(__file__).parents[2] / "leaderboards" / "papers.csv"
 NAMES = ["board.csv", "rows.csv", "families.csv", "tasks.csv", "board.md", "index.html"]

@@ -4,11 +4,11 @@ import hashlib
 
 from support.sample_records import record, score
 
+from compbench.api.schemas import Code, Environment, LossCurve, Record
 from compbench.board.aggregate import rows
 from compbench.board.code_age import older_code
 from compbench.board.notation import notes
 from compbench.board.render_csv import rows_csv
-from compbench.schemas import Code, Environment, LossCurve, Record
 
 
 def made(day: int, seed: int, *, threads: int = 2, method: str = "factored", device_class: str = "cpu", **parts: str) -> Record:

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from PIL import Image
 from support.sample_records import png, record, score
 
+from compbench.api.schemas import Record
 from compbench.board.comparison import compare, compare_records, side_by_side
 from compbench.cli.main import main
-from compbench.errors import CompbenchError
-from compbench.schemas import Record
 from compbench.store.records import Store
+from compbench.system.errors import CompbenchError
 
 
 def runs(method: str, values: dict[int, float], **facts) -> list[Record]:

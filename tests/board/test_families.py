@@ -11,13 +11,13 @@ import board_scales
 import pytest
 from support.sample_records import record, score
 
+from compbench.api.schemas import Record
 from compbench.board.aggregate import aggregate
 from compbench.board.families import FAMILIES, NEED_A_GPU, NOT_RUN, Contest, Standing, contests
 from compbench.board.page_families import default_contest
 from compbench.board.render_families import families_csv, families_markdown, tasks_csv
 from compbench.board.scale import Scale, scale_of, scales
-from compbench.registry import Registry
-from compbench.schemas import Record
+from compbench.registry.registry import Registry
 from compbench.sweep.grid import grids
 from compbench.sweep.parse import names
 

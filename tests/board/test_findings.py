@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from support.sample_records import record, score
 
+from compbench.api.schemas import Profile, Record
 from compbench.board.aggregate import aggregate
 from compbench.board.families import contests
 from compbench.board.findings import findings
-from compbench.schemas import Profile, Record
 
 TASKS = ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy")
 

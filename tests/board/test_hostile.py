@@ -13,14 +13,14 @@ import pytest
 from support.sample_boards import whole
 from support.sample_records import png, record, score
 
+from compbench.api.schemas import Record
 from compbench.board.aggregate import rows
 from compbench.board.render_html import Picture, to_html
 from compbench.board.site import rebuild
-from compbench.files import read_limited
-from compbench.schemas import Record
 from compbench.store.format import MAX_RECORD_BYTES, dump
 from compbench.store.records import Store
 from compbench.store.verification import beside
+from compbench.system.files import read_limited
 
 HONEST = [record(score(value=0.5 + seed / 100), seed=seed) for seed in range(3)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compbench.board.method_defaults import default_settings_of, version_of
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 
 NAMES = Registry().names("methods")
 

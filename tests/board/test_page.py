@@ -11,9 +11,9 @@ import pytest
 from support.browser import CHROMIUM, DRIVER, MISSING, Browser, browser
 from support.sample_records import png, record, score
 
+from compbench.api.interfaces import CellCount
 from compbench.board.site import rebuild
-from compbench.interfaces import CellCount
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 from compbench.store.records import Store
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)

@@ -12,7 +12,7 @@ from compbench.board.aggregate import rows
 from compbench.board.papers import COLUMNS, read
 from compbench.board.render_csv import scores_csv
 from compbench.board.render_markdown import to_markdown
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 PAPERS = Path(__file__).parents[2] / "leaderboards" / "papers.csv"
 HEADER = ",".join(COLUMNS)

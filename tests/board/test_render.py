@@ -8,7 +8,7 @@ import json
 import re
 
 import pytest
-from cost.test_profiles import made as profile
+from store.test_profiles import made as profile
 from support.sample_boards import whole
 from support.sample_records import png, record, score
 
@@ -18,7 +18,7 @@ from compbench.board.render_csv import ROWS, SCORES, rows_csv, scores_csv
 from compbench.board.render_html import Picture, embedded, to_html
 from compbench.board.render_markdown import escape, to_markdown
 from compbench.board.timing import timing
-from compbench.cost.profiles import Measure, by_cost_key
+from compbench.store.profiles import Measure, by_cost_key
 
 HOSTILE = (
     "=cmd|' /C calc'!A0",

@@ -10,11 +10,11 @@ from board.test_render import page_data
 from support.sample_boards import whole
 from support.sample_records import record
 
+from compbench.api.schemas import Profile, Record, SiloProfile
 from compbench.board.aggregate import BoardRow, rows
 from compbench.board.render_csv import rows_csv
 from compbench.board.render_html import to_html
 from compbench.board.render_markdown import to_markdown
-from compbench.schemas import Profile, Record, SiloProfile
 
 
 def silo(name: str, out: int, seconds: float) -> SiloProfile:

@@ -8,7 +8,7 @@ import pytest
 
 from compbench.board import statistics
 from compbench.board.statistics import f_quantile, holm, interval, p_value, t_quantile, t_tail, wilson
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 
 def test_quantiles_are_those_of_printed_tables() -> None:

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from support.sample_records import record, score
 
 from compbench.cli.board import board
-from compbench.errors import CompbenchError
 from compbench.store.records import Store
+from compbench.system.errors import CompbenchError
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from cost.test_profiles import made
+from store.test_profiles import made
 from support.sample_records import record
 
+from compbench.api.schemas import Profile, Record, SiloProfile, Stage
 from compbench.board.timing import charged_seconds, timing, train_flops
-from compbench.cost.profiles import Measure, by_cost_key
-from compbench.schemas import Profile, Record, SiloProfile, Stage
+from compbench.store.profiles import Measure, by_cost_key
 
 
 def with_profile(**facts: Any) -> Record:

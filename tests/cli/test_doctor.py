@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from compbench.cli import doctor
 from compbench.cli.main import main
 from compbench.diagnose import device_probe
-from compbench.home import Home
+from compbench.system.home import Home
 
 WELL: dict[str, Any] = {
     **{"torch": "2.15", "cuda_of_torch": "13.2", "cuda_started": True, "sandbox": "landlock", "compiles": True, "works": True},

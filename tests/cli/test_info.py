@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner
 from support.sample_records import record, score
 
+from compbench.api.schemas import Plugin
 from compbench.cli.info import best_rows
 from compbench.cli.main import main
-from compbench.registry import Registry
-from compbench.schemas import Plugin
+from compbench.registry.registry import Registry
 from compbench.store.records import Store
 
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from compbench.cli.main import main
 from compbench.cli.task_groups import data_here, missing_extra
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 
 
 def output(tmp_path: Path, *words: str, **env: str) -> str:

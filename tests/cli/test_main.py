@@ -5,15 +5,15 @@ import pytest
 from click.testing import CliRunner
 from support.sample_records import record
 
+from compbench.api.executor import RunResult
+from compbench.api.schemas import RunRequest
 from compbench.cli.main import main
 from compbench.cli.sweep import _exit_status
-from compbench.errors import CompbenchError
-from compbench.run.attempt import Outcome
-from compbench.schemas import RunRequest
+from compbench.runner.attempt import Outcome
 from compbench.store.lease import Busy
 from compbench.store.records import Store
-from compbench.sweep.executor import RunResult
 from compbench.sweep.matrix import Resolver
+from compbench.system.errors import CompbenchError
 
 LONG = "x" * 300
 """More than a file system takes for a name."""
@@ -101,7 +101,7 @@ def test_seeds_that_another_process_runs_do_not_keep_a_run_from_the_others(
         one = record(seed=request.seed)
         return Outcome(one, tmp_path / f"{one.name}.json", reused=False)
 
-    monkeypatch.setattr("compbench.run.runner.run", run)
+    monkeypatch.setattr("compbench.runner.one_run.run", run)
     words = ("run", "--method", "factored", "--task", "shapes3d-heavy", "--quiet", "--json", "--seed")
     found = cli(*words, "1-2")
     assert begun == [1, 2]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from compbench.api.schemas import RunRequest
 from compbench.cli import output
-from compbench.run.channel import Frame, Garbled
-from compbench.run.messages import Progress, parsed
-from compbench.schemas import RunRequest
+from compbench.runner.channel import Frame, Garbled
+from compbench.runner.messages import Progress, parsed
 
 QUICK = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 from support.sample_records import record
 
+from compbench.api.schemas import LossCurve
 from compbench.cli.curves import lines, sparkline
 from compbench.cli.main import main
-from compbench.identity.defaults import literal_defaults
-from compbench.registry import Registry
-from compbench.schemas import LossCurve
+from compbench.registry.defaults import literal_defaults
+from compbench.registry.registry import Registry
 from compbench.store.records import Store
 
 

@@ -13,11 +13,11 @@ from support.template import TEMPLATE
 
 from compbench.cli import start
 from compbench.cli.main import main
-from compbench.errors import CompbenchError
-from compbench.home import Home
-from compbench.identity.resolve import refuse_infinite
+from compbench.registry.resolve import refuse_infinite
 from compbench.store.records import Store
 from compbench.sweep.parse import parse_overrides
+from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
 
 COMPBENCH = f"{sys.executable} -m compbench.cli.start"
 

@@ -5,12 +5,12 @@ import torch
 from PIL import Image
 from torch import Generator
 
+from compbench.api.interfaces import Source, TaskContext
 from compbench.data import chest_files
-from compbench.data.chest import OfficialRadiographs, PhantomRadiographs
 from compbench.data.chest_findings import FINDINGS, feasible, label_counts, words
+from compbench.data.chest_images import OfficialRadiographs, PhantomRadiographs
 from compbench.data.chest_phantom import NUM_STYLES, SIGNS, ChestPhantom, random_styles
-from compbench.errors import CompbenchError
-from compbench.interfaces import Source, TaskContext
+from compbench.system.errors import CompbenchError
 
 
 def context(folder, kind: str = "embedded") -> TaskContext:

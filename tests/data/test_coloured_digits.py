@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from compbench.data.coloured_digits import FILES, NUM_REFERENCE, VARIANTS, coloured, embedded_digits, official_digits
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 
 def test_a_colour_scales_each_channel() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy
 import pytest
 
+from compbench.api.interfaces import Source
 from compbench.data import cube_trajectories
 from compbench.data.cube_trajectories import ROWS, Trajectories, choose, episode, load, read
-from compbench.errors import CompbenchError
-from compbench.interfaces import Source
+from compbench.system.errors import CompbenchError
 
 
 def test_generate_gives_the_same_bits_in_other_processes_and_order(played: Trajectories) -> None:

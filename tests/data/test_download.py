@@ -12,7 +12,7 @@ import pytest
 from compbench.data import download
 from compbench.data.download import fetch, verify
 from compbench.data.sources import DataSource, SourceFile
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 CONTENT = bytes(range(256)) * 8000
 SHA = hashlib.sha256(CONTENT).hexdigest()

@@ -18,7 +18,7 @@ from compbench.data.dsprites_file import check_official, open_dsprites, wrong_pi
 from compbench.data.dsprites_outlines import ELLIPSE, HEART, SQUARE
 from compbench.data.dsprites_renderer import SHAPES, SIZES, DSpritesRenderer, centre, turn
 from compbench.data.sources import SOURCES
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 OFFICIAL_FRAMES = "3d38f770e7694ba6ba5430c6f6eb71df0a62d538c867bcc5b19aebdb15d2d9e3"
 """SHA-256 of the 320 frames of the official repository's dsprites.gif, a bit for each pixel."""

@@ -2,10 +2,10 @@ import numpy
 import pytest
 import torch
 
+from compbench.api.factors import NULL
 from compbench.data.gaussian_oracle import SourceOracle
 from compbench.data.gaussians import base_composition, gaussian, mixed, product_of_gaussians, quadrature, uniform_over
-from compbench.errors import CompbenchError
-from compbench.factors import NULL
+from compbench.system.errors import CompbenchError
 from compbench.tasks.gaussian import GaussianSettings, MixtureSettings, distributions
 
 CPU = torch.device("cpu")

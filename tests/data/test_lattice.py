@@ -5,12 +5,12 @@ import numpy
 import pytest
 import torch
 
+from compbench.api.factors import Factor, FactorSpace, Holdout
 from compbench.data.lattice import ImageSilo, choose_source, open_images
 from compbench.data.lattices import MPI3D, SHAPES3D
 from compbench.data.readers import lattice_index
 from compbench.data.sources import SOURCES
-from compbench.errors import CompbenchError
-from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.system.errors import CompbenchError
 
 CPU = torch.device("cpu")
 

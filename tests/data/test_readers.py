@@ -11,7 +11,7 @@ import torch
 
 from compbench.data import readers
 from compbench.data.readers import MPI3DFile, Shapes3DFile, lattice_index, load, npz_problem
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 SIZES = (2, 3, 2)
 COUNT = 12

@@ -4,7 +4,7 @@ import torch
 from compbench.data import mpi3d_renderer, shapes3d_renderer
 from compbench.data.mpi3d_renderer import MPI3DRenderer
 from compbench.data.shapes3d_renderer import Shapes3DRenderer, hue_colour, light_buffers, trace
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 
 def test_shapes3d_horizon_and_wall_stand_where_the_protocol_measured_them() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from compbench.data.lattices import MPI3D, SHAPES3D
 from compbench.data.sources import SOURCES, SourceFile, file_hash, is_of, noted_sha256, recorded_sha256, stamp
-from compbench.errors import CompbenchError
+from compbench.system.errors import CompbenchError
 
 UNKNOWN = SourceFile("thing.bin", ("https://example.org/thing.bin",))
 KNOWN = UNKNOWN._replace(sha256="0" * 64)

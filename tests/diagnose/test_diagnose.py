@@ -59,8 +59,8 @@ def test_diagnose_gives_the_records_own_superposition_score(home) -> None:
 
 EXPERTS = '''"""An answer without a network that is called: a stand-in for mixtures of experts."""
 
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, MethodSettings
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Method, MethodSettings
 from torch import nn
 
 class Settings(MethodSettings): ...
@@ -143,7 +143,7 @@ def test_outputs_of_a_stochastic_task_are_compared_without_what_they_share(home)
     import torch
 
     from compbench.diagnose.diagnosis import diagnose
-    from compbench.diagnose.subject import LayerGeometry
+    from compbench.diagnose.trained_model import LayerGeometry
 
     generator = torch.Generator().manual_seed(0)
     x, y, both = (torch.randn(shape, generator=generator) for shape in ((4, 1, 30), (1, 5, 30), (4, 5, 30)))

@@ -7,8 +7,8 @@ import pytest
 from documents import between
 from support.sample_records import record, score
 
+from compbench.api.schemas import Record
 from compbench.board.ranking import p_values
-from compbench.schemas import Record
 
 TASK = "shapes3d-heavy"
 

@@ -7,7 +7,7 @@ import pytest
 from coverage_ladder import _bars, draw, gap, read, table
 from support.sample_records import record, score
 
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 from compbench.store.records import Store
 from compbench.sweep import grid as sweep_files
 from compbench.sweep.parse import names, parse_seeds

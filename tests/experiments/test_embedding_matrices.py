@@ -7,11 +7,11 @@ import torch
 from embedding_matrices import Matrices, figure, matrices
 from support.sample_records import record
 
-from compbench.errors import CompbenchError
-from compbench.files import save_tensors
-from compbench.flow.low_rank import LowRankDecoder, RankSettings
-from compbench.home import Home
+from compbench.flow.low_rank_maps import LowRankDecoder, RankSettings
 from compbench.store.records import Store
+from compbench.system.errors import CompbenchError
+from compbench.system.files import save_tensors
+from compbench.system.home import Home
 
 
 def home_with(path: Path, method: str = "low-rank") -> tuple[Home, str, LowRankDecoder]:

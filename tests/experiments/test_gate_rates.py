@@ -10,8 +10,8 @@ from pathlib import Path
 import gate_rates
 import pytest
 
-from compbench.identity.meaning import executed
-from compbench.registry import Registry
+from compbench.registry.meaning import executed
+from compbench.registry.registry import Registry
 
 ROOT = Path(__file__).parents[2]
 

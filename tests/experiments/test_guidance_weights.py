@@ -4,8 +4,8 @@ import torch
 from guidance_weights import SeenOnly, choose
 from torch import Tensor
 
-from compbench.context import Context
-from compbench.interfaces import Method, MethodSettings, Request, Score
+from compbench.api.context import Context
+from compbench.api.interfaces import Method, MethodSettings, Request, Score
 
 
 def score(value: float, direction: str = "higher") -> Score:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 from judge_accuracy import accuracies, real_images
 
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 
 
 def test_each_factor_has_its_own_accuracy() -> None:

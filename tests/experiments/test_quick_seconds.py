@@ -3,7 +3,7 @@
 from quick_seconds import Row, rows, table
 from support.sample_records import record
 
-from compbench.schemas import Profile, Stage
+from compbench.api.schemas import Profile, Stage
 
 
 def run(method: str, steps: int, **cpu_seconds: float):

@@ -6,9 +6,9 @@ import pytest
 from score_scatter import figure, points
 from support.sample_records import record, score
 
-from compbench.errors import CompbenchError
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 from compbench.store.records import Store
+from compbench.system.errors import CompbenchError
 
 TASK = "cmnist-noniid"
 SETTINGS = Registry().load("tasks", TASK).settings.model_dump(mode="json")

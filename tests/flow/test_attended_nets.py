@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from compbench.factors import NULL, Factor, FactorSpace, Holdout
-from compbench.federation import Federation
+from compbench.api.factors import NULL, Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, Problem
 from compbench.flow.attended_nets import AttendedNet, attended_net
 from compbench.flow.nets import monolithic_net
-from compbench.interfaces import Budget, Event, Problem
 
 SIZES = (2, 3, 4)
 EVENTS = (Event("image", (2, 16, 16)), Event("vector", (3,)), Event("trajectory", (3, 8)))

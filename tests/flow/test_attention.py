@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from compbench.errors import CompbenchError
-from compbench.factors import NULL
+from compbench.api.factors import NULL
 from compbench.flow.attention import CrossAttention, FactorTokens, SelfAttention, attend
+from compbench.system.errors import CompbenchError
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from compbench.factors import NULL
+from compbench.api.factors import NULL
 from compbench.flow.codes import CodeSettings, Encoding
 
 KINDS = ("bump", "ramp", "one-hot", "positional", "circle")

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-from compbench.check.tiny_problems import BUDGET, OBJECTS, PROBLEMS
-from compbench.context import NoCheckpoints
+from compbench.api.context import Batch, Context, NoCheckpoints
+from compbench.api.interfaces import Method
 from compbench.flow import compilation
 from compbench.flow.blocks import ResidualBlock
 from compbench.flow.train import train
-from compbench.interfaces import Batch, Context, Method
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
+from compbench.testing.tiny_problems import BUDGET, OBJECTS, PROBLEMS
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 

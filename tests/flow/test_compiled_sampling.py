@@ -14,19 +14,19 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-from compbench import devices
-from compbench.check.tiny_problems import OBJECTS, PROBLEMS, ROWS
-from compbench.context import NoCheckpoints
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import Event, Method, Request
+from compbench.api.schemas import RunRequest
 from compbench.flow import compiled_sampling
 from compbench.flow.compilation import HOW
 from compbench.flow.compiled_sampling import COMPILE_FROM, CompiledSampling, networks
-from compbench.interfaces import Context, Event, Method, Request
-from compbench.registry import Registry
-from compbench.run import referee
-from compbench.run.messages import WARM_UP
-from compbench.run.referee import CheckedSampler
-from compbench.run.runner import run
-from compbench.schemas import RunRequest
+from compbench.registry.registry import Registry
+from compbench.runner import referee
+from compbench.runner.messages import WARM_UP
+from compbench.runner.one_run import run
+from compbench.runner.referee import CheckedSampler
+from compbench.system import devices
+from compbench.testing.tiny_problems import OBJECTS, PROBLEMS, ROWS
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 

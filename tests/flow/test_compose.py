@@ -3,7 +3,7 @@ import torch
 from reference.compose import compose_plainly
 from torch import Tensor
 
-from compbench.factors import NULL, Weighted
+from compbench.api.factors import NULL, Weighted
 from compbench.flow.compose import around_null, compose, guide, stacked
 from compbench.flow.nets import UNet, VelocityNet, head
 

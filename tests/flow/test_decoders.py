@@ -3,15 +3,15 @@ from functools import partial
 import pytest
 import torch
 
-from compbench.context import NoCheckpoints
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, Problem
 from compbench.data.bumps import TableSilo
-from compbench.errors import CompbenchError
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
 from compbench.flow.codes import CodeSettings
 from compbench.flow.decoders import CNNDecoder, MLPDecoder, PixelDecoder, TransformerDecoder, condition_decoder, regress
-from compbench.interfaces import Budget, Context, Event, Problem
-from compbench.profiling import num_parameters
+from compbench.system.errors import CompbenchError
+from compbench.system.profiling import num_parameters
 
 SPACE = FactorSpace([Factor("x", 4), Factor("y", 4)])
 

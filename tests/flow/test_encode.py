@@ -1,6 +1,6 @@
 import torch
 
-from compbench.factors import NULL
+from compbench.api.factors import NULL
 from compbench.flow.encode import centred_one_hot, one_hot, one_hots
 
 

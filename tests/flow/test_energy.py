@@ -3,11 +3,11 @@
 import torch
 from torch import Generator, nn
 
-from compbench.context import NoCheckpoints
-from compbench.data.silos import TensorSilo
+from compbench.api.context import Batch, Context, NoCheckpoints
+from compbench.api.interfaces import Budget, Event
+from compbench.data.silo_shards import TensorSilo
 from compbench.flow.energy import LAST_TIME, DensityRouter, Energy, score_matching_loss
 from compbench.flow.train import train
-from compbench.interfaces import Batch, Budget, Context, Event
 
 
 class Exact(nn.Module):

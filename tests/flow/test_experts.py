@@ -5,10 +5,10 @@ import torch
 from reference.experts import loop
 from torch import Generator
 
-from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.interfaces import Budget, Event, Problem
 from compbench.flow.experts import Experts
 from compbench.flow.nets import monolithic_net
-from compbench.interfaces import Budget, Event, Problem
 
 SPACE = FactorSpace([Factor("a", 2), Factor("b", 3)])
 SHAPES = {"vector": (2,), "image": (3, 16, 16)}

@@ -8,15 +8,15 @@ import pytest
 import torch
 from support import stand_in
 
-from compbench.check.tiny_problems import BUDGET, OBJECTS, PROBLEMS, ROWS
-from compbench.context import NoCheckpoints
-from compbench.cost.loss_curves import LossCurves
-from compbench.errors import Refused
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import Method, Request
 from compbench.flow.independence import draw_one
 from compbench.flow.train import LOSS_WINDOW, train
 from compbench.flow.transfer import numbers, send
-from compbench.interfaces import Context, Method, Request
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
+from compbench.store.loss_curves import LossCurves
+from compbench.system.errors import Refused
+from compbench.testing.tiny_problems import BUDGET, OBJECTS, PROBLEMS, ROWS
 
 WAITS: dict[str, tuple[float, float]] = {}
 """Method -> waits of the host in one step of a fit and of sampling; methods that are not here wait in neither.  These numbers

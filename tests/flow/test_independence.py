@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from compbench.factors import NULL
+from compbench.api.context import Batch
+from compbench.api.factors import NULL
 from compbench.flow.experts import Experts
 from compbench.flow.independence import (
     Masking,
@@ -18,7 +19,6 @@ from compbench.flow.independence import (
     student_loss,
     sub_conditions,
 )
-from compbench.interfaces import Batch
 
 
 class Table(nn.Module):

@@ -6,16 +6,16 @@ from support import stand_in
 from torch import Generator
 from torch._dynamo.utils import counters
 
-from compbench.context import NoCheckpoints
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import Budget
 from compbench.data.bumps import TableSilo, as_samples, bumps
-from compbench.errors import CompbenchError
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.decoders import ConditionDecoder, MLPDecoder, regression_loss
-from compbench.flow.low_rank import LowRankDecoder, RankSettings, band_of, banded_convolution, penalised_loss
+from compbench.flow.low_rank_maps import LowRankDecoder, RankSettings, band_of, banded_convolution, penalised_loss
 from compbench.flow.many import clip_each, train_many
 from compbench.flow.stacked_step import schedule
 from compbench.flow.train import ema_decay, learning_rate, train
-from compbench.interfaces import Budget, Context
+from compbench.system.errors import CompbenchError
 
 CPU = torch.device("cpu")
 N = 6
@@ -132,7 +132,7 @@ def as_on_a_gpu(images: torch.Tensor, weight: torch.Tensor, shifts: torch.Tensor
 def test_a_step_of_many_networks_is_one_graph_that_learns_what_torch_s_optimiser_does(
     kind: str, forgotten: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compbench.flow.low_rank.convolution", as_on_a_gpu)
+    monkeypatch.setattr("compbench.flow.low_rank_maps.convolution", as_on_a_gpu)
     found = []
     for compile in (False, True):
         ctx = context(99, compile=compile)

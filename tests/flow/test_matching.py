@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from compbench.errors import CompbenchError
 from compbench.flow.matching import matched_width, parameters_of
+from compbench.system.errors import CompbenchError
 
 
 def square(width: int) -> nn.Module:

@@ -10,7 +10,7 @@ from support import stand_in
 from support.peak_memory import GIB, Peak, counted, draws_without_driver
 from torch import Tensor, nn
 
-from compbench.factors import NULL, Weighted
+from compbench.api.factors import NULL, Weighted
 from compbench.flow import memory, scores
 from compbench.flow.compose import compose
 from compbench.flow.experts import Experts
@@ -18,8 +18,8 @@ from compbench.flow.mixture import LabelRouter, mixture_velocity
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.noise import NoiseNet
 from compbench.flow.smc import chunk
-from compbench.registry import Registry
-from compbench.run.referee import GPU_BATCH, TRAJECTORY_BATCH
+from compbench.registry.registry import Registry
+from compbench.runner.referee import GPU_BATCH, TRAJECTORY_BATCH
 
 pytestmark = [
     stand_in.needs_torch_with_cuda,

@@ -3,11 +3,11 @@
 import torch
 from torch import Generator
 
-from compbench.factors import NULL, Factor, FactorSpace, Holdout, Weighted
+from compbench.api.factors import NULL, Factor, FactorSpace, Holdout, Weighted
+from compbench.api.interfaces import Budget, Event, Problem
 from compbench.flow.experts import Experts
 from compbench.flow.mixture import LabelRouter, composition, label_counts, mixture_velocity
 from compbench.flow.nets import monolithic_net
-from compbench.interfaces import Budget, Event, Problem
 
 SIZES = (2, 3)
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from compbench.errors import CompbenchError
+from compbench.api.interfaces import Budget, Event
 from compbench.flow.nets import MLP, UNet, VelocityNet, backbone, head, head_hidden
-from compbench.interfaces import Budget, Event
-from compbench.profiling import num_parameters
+from compbench.system.errors import CompbenchError
+from compbench.system.profiling import num_parameters
 
 
 class FirstValueHead(torch.nn.Module):

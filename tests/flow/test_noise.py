@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from compbench.errors import CompbenchError
-from compbench.factors import Weighted
+from compbench.api.factors import Weighted
 from compbench.flow.noise import NoiseNet
 from compbench.flow.path import VariancePreservingPath
 from compbench.flow.scores import of_noise_net
 from compbench.flow.smc import Composed
+from compbench.system.errors import CompbenchError
 
 SOURCES = ((0, 0), (1, 0), (0, 1))
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from compbench.factors import NULL
+from compbench.api.factors import NULL
 from compbench.flow import scores
 from compbench.flow.noise import NoiseNet
 from compbench.flow.path import LinearPath, VariancePreservingPath, velocity_to_score

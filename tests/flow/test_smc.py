@@ -8,13 +8,13 @@ import torch
 from reference.smc import feynman_kac_plainly
 from torch import Tensor
 
-from compbench.errors import CompbenchError
 from compbench.flow.path import LinearPath, VariancePreservingPath
 from compbench.flow.resampling import ess, positions, resample, temper
 from compbench.flow.scores import of_members
 from compbench.flow.smc import Settings, draw, feynman_kac, pick
 from compbench.flow.solver import Known
 from compbench.metrics.transport import directions, sliced_wasserstein
+from compbench.system.errors import CompbenchError
 
 VP = VariancePreservingPath()
 SOURCES = (torch.tensor([10.0, 1.0]), torch.tensor([1.0, 10.0]))

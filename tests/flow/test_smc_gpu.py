@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from compbench.api.factors import Weighted
 from compbench.data.gaussian_oracle import SourceOracle
-from compbench.factors import Weighted
 from compbench.flow import scores
 from compbench.flow.noise import NoiseNet
 from compbench.flow.path import VariancePreservingPath

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from compbench.api.interfaces import Request
 from compbench.flow.solver import Known, answer, euler
-from compbench.interfaces import Request
 
 
 def growth(x: Tensor, t: Tensor) -> Tensor:

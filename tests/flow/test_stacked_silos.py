@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import Generator
 
-from compbench.check.tiny_problems import PROBLEMS
-from compbench.context import NoCheckpoints
+from compbench.api.context import Context, NoCheckpoints
 from compbench.flow.independence import Masking, decentralised_loss
 from compbench.flow.nets import monolithic_net
 from compbench.flow.stacked_silos import train_silos
 from compbench.flow.train import train
-from compbench.interfaces import Context
+from compbench.testing.tiny_problems import PROBLEMS
 
 CPU = torch.device("cpu")
 MASKING = Masking(0.7, 0.2, 0.1)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from compbench.api.factors import NULL, Factor, FactorSpace, symmetry_of
 from compbench.data.bumps import as_samples, bumps
 from compbench.data.digit import rotations
-from compbench.factors import NULL, Factor, FactorSpace, symmetry_of
 from compbench.flow.symmetry import ShiftedTemplate, TurnedTemplate, shift, turn
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}

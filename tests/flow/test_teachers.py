@@ -3,10 +3,9 @@
 import torch
 from torch import Generator, Tensor, nn
 
-from compbench.context import NoCheckpoints
+from compbench.api.context import Context, NoCheckpoints
 from compbench.flow.experts import Experts
 from compbench.flow.teachers import TeachersPaths
-from compbench.interfaces import Context
 
 
 class Constant(nn.Module):

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from compbench.errors import CompbenchError
-from compbench.factors import Factor, FactorSpace, Holdout
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.interfaces import Budget, Event
 from compbench.flow.nets import Modulation, VelocityNet, backbone, monolithic_net
 from compbench.flow.temporal import TemporalUNet
-from compbench.interfaces import Budget, Event
+from compbench.system.errors import CompbenchError
 
 EVENT = Event("trajectory", (17, 24))
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from compbench.errors import CompbenchError
-from compbench.factors import NULL
+from compbench.api.factors import NULL
 from compbench.flow.attention import SelfAttention
 from compbench.flow.nets import UNet, VelocityNet
 from compbench.flow.token_nets import AdaptiveBlock, AllPlaces, Neighbours, TokenNet, patch_of, velocity_of
+from compbench.system.errors import CompbenchError
 
 MIXERS = {
     "attention": lambda number, width: AllPlaces(SelfAttention(width, 4)),

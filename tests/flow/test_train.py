@@ -5,11 +5,12 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from compbench.errors import Cancelled, CompbenchError
+from compbench.api.context import Batch, Context
+from compbench.api.interfaces import Budget
 from compbench.flow.nets import MLP, UNet, VelocityNet, head
 from compbench.flow.solver import euler
 from compbench.flow.train import ema_decay, flow_matching_loss, learning_rate, train
-from compbench.interfaces import Batch, Budget, Context
+from compbench.system.errors import Cancelled, CompbenchError
 
 MEANS = torch.tensor([[-2.0, 1.0], [2.0, -1.0]])
 

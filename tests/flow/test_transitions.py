@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from compbench.errors import CompbenchError
 from compbench.flow.control import bases, coefficients, controlled_step
 from compbench.flow.path import LinearPath, VariancePreservingPath
 from compbench.flow.scores import Members
 from compbench.flow.smc import Swarm, pick, schedule, weight_rate
 from compbench.flow.swarms import Stepped, follow, levels, start_swarm
 from compbench.flow.transitions import kernel, log_density_of, transition_step
+from compbench.system.errors import CompbenchError
 
 PATH = VariancePreservingPath()
 EDGE = 1e-5

@@ -9,18 +9,18 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli.main import main
-from compbench.cost.profiles import FEWEST
-from compbench.errors import CompbenchError
 from compbench.gate import costs, sides
 from compbench.gate.sides import CellOptions, Side
 from compbench.gate.suite import Cell
+from compbench.store.profiles import FEWEST
+from compbench.system.errors import CompbenchError
 
 SLEEPER = '''"""Sleeps 20 ms a step and 60 ms a request; its first request takes much longer."""
 import time
 import torch
-from compbench.errors import Cancelled
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, MethodSettings
+from compbench.system.errors import Cancelled
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Method, MethodSettings
 
 answered = []
 time.perf_counter = time.process_time = lambda: 0.0  # the probe has bound its clocks before

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli.main import main
-from compbench.gate import sides, suite, table, turns, worktree
+from compbench.gate import rows as table
+from compbench.gate import sides, suite, turns, worktree
 
 ROOT = Path(__file__).parents[2]
 FACTS = {"parameters": 10, "evaluations": 4, "flops_per_fit": 5.0, "training_bytes": 9000, "samples_sha256": "a" * 64}
@@ -246,7 +247,7 @@ def test_an_error_of_the_gate_itself_is_no_regression(world, monkeypatch) -> Non
 
 
 def test_the_shipped_suite_has_every_gate_and_only_what_is_installed() -> None:
-    from compbench.registry import Registry
+    from compbench.registry.registry import Registry
 
     found, registry = suite.read("compbench-ci"), Registry()
     assert {gate for cell in found.cell for gate in cell.gates} == set(suite.GATES)
@@ -256,7 +257,7 @@ def test_the_shipped_suite_has_every_gate_and_only_what_is_installed() -> None:
 
 
 def test_the_shipped_suite_scores_a_trained_method_on_every_kind_of_event() -> None:
-    from compbench.registry import Registry
+    from compbench.registry.registry import Registry
 
     registry = Registry()
     scored = [cell for cell in suite.read("compbench-ci").cell if "scores" in cell.gates]

@@ -11,11 +11,11 @@ import pytest
 import torch
 from support.toy_method import TOY, toy
 
-from compbench.errors import Cancelled
 from compbench.gate import turns
 from compbench.gate.probe import Turns
 from compbench.gate.sides import CellOptions, Side
 from compbench.gate.turns import Unraced, run_pair, worsening
+from compbench.system.errors import Cancelled
 
 
 class Toy:

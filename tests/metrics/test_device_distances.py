@@ -4,7 +4,7 @@ import numpy
 import pytest
 import torch
 
-from compbench.interfaces import SamplePair
+from compbench.api.interfaces import SamplePair
 from compbench.metrics import device_distances, image, kernel, manifold
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from compbench.errors import CompbenchError
 from compbench.metrics.judge import Judge, JudgeSettings, load_judge, save_judge, train_judge
+from compbench.system.errors import CompbenchError
 
 CPU = torch.device("cpu")
 SIZES = (3, 2)
@@ -109,7 +109,7 @@ def test_load_judge_refuses_a_truncated_file(judge: Judge, tmp_path: Path, share
 
 
 def test_load_judge_refuses_tensors_of_something_else(tmp_path: Path) -> None:
-    from compbench.files import save_tensors
+    from compbench.system.files import save_tensors
 
     save_tensors(tmp_path / "other.safetensors", {"weight": torch.zeros(3)}, {"epoch": 1})
     with pytest.raises(CompbenchError, match="does not hold a judge"):

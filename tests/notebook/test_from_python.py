@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-import types
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,12 @@ from torch import nn
 
 import compbench
 from compbench import Method, MethodSettings
-from compbench.errors import CompbenchError
+from compbench.api.schemas import Record
 from compbench.notebook.cell_source import source_of
-from compbench.registry import Registry
-from compbench.schemas import Record
+from compbench.registry.registry import Registry
 from compbench.store.records import Store
-from compbench.store.submit import checked
+from compbench.store.submission import checked
+from compbench.system.errors import CompbenchError
 
 ROOT = Path(__file__).parents[2]
 SCALE = 2.0
@@ -83,12 +82,13 @@ def test_every_lazy_name_is_there_and_type_checkers_know_the_same() -> None:
         _ = compbench.sampel  # type: ignore[attr-defined]
 
 
-def test_run_can_be_called_and_is_still_the_package() -> None:
-    import compbench.run.runner
+def test_run_is_the_function_whose_arguments_a_notebook_shows() -> None:
+    import inspect
 
-    assert isinstance(sys.modules["compbench.run"], types.ModuleType)
-    assert callable(compbench.run)
-    assert callable(compbench.run.runner.run)  # type: ignore[attr-defined]
+    from compbench.notebook.from_python import run
+
+    assert compbench.run is run
+    assert list(inspect.signature(compbench.run).parameters)[:2] == ["method", "task"]
 
 
 def test_a_method_of_a_cell_runs_and_its_record_says_what_it_is(ran: Record, home: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_method_of_a_cell_runs_each_time_it_is_asked_for(ran: Record) -> None:
 
 
 def test_a_record_of_a_cell_cannot_be_handed_in_as_a_plugin_either(ran: Record, tmp_path: Path) -> None:
-    from compbench.store.submit import _check_plugin
+    from compbench.store.submission import _check_plugin
 
     with pytest.raises(CompbenchError, match="from a notebook; make a plugin of it: compbench new cell"):
         _check_plugin(ran.model_copy(update={"in_process": False}), Registry())

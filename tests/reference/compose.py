@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from compbench.factors import Weighted
+from compbench.api.factors import Weighted
 from compbench.flow.compose import ConditionalVelocity
 
 

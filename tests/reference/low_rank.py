@@ -1,11 +1,11 @@
-"""Low-rank rendering, each example through every convolution: what `compbench.flow.low_rank` is tested against."""
+"""Low-rank rendering, each example through every convolution: what `compbench.flow.low_rank_maps` is tested against."""
 
 from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from compbench.flow.low_rank import LowRankDecoder
+from compbench.flow.low_rank_maps import LowRankDecoder
 
 
 def decode_plainly(decoder: LowRankDecoder, condition: Tensor) -> Tensor:

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.sample_records import record
 
-from compbench.errors import CompbenchError
-from compbench.schemas import Record
+from compbench.api.schemas import Record
 from compbench.store.format import DIGEST, MAX_NESTING, dump, parse
 from compbench.store.records import read_record, read_records
+from compbench.system.errors import CompbenchError
 
 EXAMPLES = int(os.environ.get("COMPBENCH_EXAMPLES", "80"))
 QUICK = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -3,10 +3,10 @@
 import pytest
 from support.sample_records import record, score
 
+from compbench.api.schemas import Record
 from compbench.board.aggregate import rows
 from compbench.board.comparison import compare
 from compbench.board.notation import notes
-from compbench.schemas import Record
 from compbench.store.judges import by_one_judge
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from compbench.errors import Unwritable
 from compbench.store import lease
 from compbench.store.lease import Busy, Lost, take, wait
+from compbench.system.errors import Unwritable
 
 QUICK = {"beat": 0.1, "dead": 1.0}
 

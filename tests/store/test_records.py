@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from support.sample_records import record, score
 
-from compbench.errors import CompbenchError
-from compbench.files import write_atomically
-from compbench.schemas import RECORD_FORMAT
+from compbench.api.schemas import RECORD_FORMAT
 from compbench.store.format import MIGRATIONS, dump, parse
 from compbench.store.records import Store, read_records
+from compbench.system.errors import CompbenchError
+from compbench.system.files import write_atomically
 
 FORMATS = Path(__file__).parent / "fixtures" / "records"
 """A real record as each format wrote it; files here are never rewritten."""

@@ -14,21 +14,21 @@ from pathlib import Path
 import pytest
 from support.sample_records import record
 
-from compbench.errors import CompbenchError, Unwritable
-from compbench.home import Home
-from compbench.identity.checkout import scope_of
-from compbench.identity.meaning import code_of
-from compbench.interfaces import Source
-from compbench.registry import Registry
-from compbench.run.attempt import Attempt
-from compbench.run.audit import Watch
-from compbench.run.checkpoints import FileCheckpoints
-from compbench.run.fit_cache import SharedFit
-from compbench.run.messages import ContestantDescribed, Fit, M, Message, Opened, Prepared, RefereeDescribed
-from compbench.run.processes import Ended
-from compbench.schemas import Record, RunRequest
+from compbench.api.interfaces import Source
+from compbench.api.schemas import Record, RunRequest
+from compbench.registry.checkout import scope_of
+from compbench.registry.meaning import code_of
+from compbench.registry.registry import Registry
+from compbench.runner.attempt import Attempt
+from compbench.runner.audit import Watch
+from compbench.runner.checkpoints import FileCheckpoints
+from compbench.runner.fit_cache import SharedFit
+from compbench.runner.messages import ContestantDescribed, Fit, M, Message, Opened, Prepared, RefereeDescribed
+from compbench.runner.processes import Ended
 from compbench.store.lease import BEAT_SECONDS, Lease, Lost, take
 from compbench.store.records import Store, Taken
+from compbench.system.errors import CompbenchError, Unwritable
+from compbench.system.home import Home
 
 TESTS = Path(__file__).parents[1]
 

@@ -4,15 +4,15 @@ import pytest
 from support.sample_boards import whole
 from support.sample_records import record, score
 
+from compbench.api.schemas import Environment, Record
 from compbench.board.aggregate import rows
 from compbench.board.render_csv import rows_csv
 from compbench.board.render_html import to_html
 from compbench.board.render_markdown import to_markdown
-from compbench.errors import CompbenchError
-from compbench.schemas import Environment, Record
 from compbench.store import verification
 from compbench.store.records import Store
 from compbench.store.verification import ScorePair, Verification
+from compbench.system.errors import CompbenchError
 
 HERE = Environment(compbench="0.1", python="3.12")
 

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from support.sample_records import record, score
 from support.stored import store
 
+from compbench.api.schemas import Profile, Stage
 from compbench.cli.main import main
-from compbench.errors import CompbenchError
-from compbench.schemas import Profile, Stage
 from compbench.store.format import dump, parse
 from compbench.store.records import Store
 from compbench.store.verify import verify
+from compbench.system.errors import CompbenchError
 
 
 def record_of(folder: Path) -> Path:

@@ -30,7 +30,7 @@ class ForkedChild:
     def __init__(
         self, words: Sequence[str], *, stdout: IO[bytes], env: dict[str, str], pass_fds: Sequence[int], **_: Any
     ) -> None:
-        assert list(words[1:4]) == ["-P", "-m", "compbench.run.supervisor"]
+        assert list(words[1:4]) == ["-P", "-m", "compbench.runner.supervisor"]
         self.args, self.returncode = words, None
         self.pid = os.fork()
         if self.pid == 0:
@@ -78,7 +78,7 @@ def ended_by(work: Callable[[], object]) -> NoReturn:
 
 def _supervise(words: Sequence[str], output: int, env: dict[str, str], kept: Sequence[int]) -> None:
     """Session, descriptors and environment as `subprocess.Popen` would have made them; then what the supervisor does."""
-    from compbench.run import supervisor
+    from compbench.runner import supervisor
 
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
@@ -137,14 +137,14 @@ def serve() -> None:
     """The template's side: a fork for each line of orders; what ended is waited for by no one but the kernel."""
     import torch
 
-    import compbench.run.contestant
-    import compbench.run.referee  # noqa: F401
+    import compbench.runner.contestant
+    import compbench.runner.referee  # noqa: F401
     from compbench.cli import output, sweep  # noqa: F401
     from compbench.cli.main import main
-    from compbench.identity.resolve import metrics_of
-    from compbench.registry import Registry
-    from compbench.run import processes
-    from compbench.sweep import local  # noqa: F401
+    from compbench.registry.registry import Registry
+    from compbench.registry.resolve import metrics_of
+    from compbench.runner import processes
+    from compbench.sweep import this_machine as local  # noqa: F401
 
     torch.set_num_threads(1)
     registry = Registry()

@@ -1,4 +1,4 @@
-"""Digests of all code that is installed, kept in `tests/identity/frozen.json` so that no change of one goes unseen.
+"""Digests of all code that is installed, kept in `tests/registry/frozen.json` so that no change of one goes unseen.
 
 python tests/support/frozen.py      writes today's digests, if a version or the table of equal code explains each that changed
 """
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from compbench.gate.code_probe import codes, facts_here
-from compbench.identity.equal_code import EqualCode, equal_code
+from compbench.registry.equal_code import EqualCode, equal_code
 
-PATH = Path(__file__).parents[1] / "identity" / "frozen.json"
+PATH = Path(__file__).parents[1] / "registry" / "frozen.json"
 DIGITS = 16
 """Of a digest; enough to tell some thousands apart."""
 Frozen = dict[str, Any]

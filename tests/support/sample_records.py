@@ -6,8 +6,8 @@ import struct
 import zlib
 from typing import Any
 
-from compbench.interfaces import Budget, Score
-from compbench.schemas import Artifact, Environment, Profile, Record, RunSpec
+from compbench.api.interfaces import Budget, Score
+from compbench.api.schemas import Artifact, Environment, Profile, Record, RunSpec
 
 BUDGET = {"train_steps": 1000, "batch_size": 64, "width": 32, "learning_rate": 1e-3, "sample_steps": 40}
 CPU = "Fictional CPU 2.0 GHz"

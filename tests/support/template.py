@@ -2,7 +2,7 @@
 
 A run starts a contestant and a referee, and each spends 1.5 CPU seconds on `import torch`, 1.1 on the compiler that torch's
 first optimiser imports, and 0.4 on the methods, tasks and metrics.  Here a template process imports them once; for each child
-it forks, and the fork goes on as `compbench.run.supervisor` would after its own imports.  All that follows is real:
+it forks, and the fork goes on as `compbench.runner.supervisor` would after its own imports.  All that follows is real:
 supervisor, sandbox, messages, signals, time limits, kills.
 
     test's process, or a command line of `Template.compbench`  --order, descriptors-->  template  --fork-->  supervisor -> child
@@ -51,10 +51,10 @@ def read_at_start(env: Mapping[str, str]) -> dict[str, str]:
 
 def supervised(words: Sequence[str]) -> list[str] | None:
     """The supervisor's words, where a command is this interpreter's own and begins with the supervisor."""
-    from compbench.run import supervisor
+    from compbench.runner import supervisor
 
     if words[0] == sys.executable and words[1] == "-P":
-        if list(words[2:4]) == ["-m", "compbench.run.supervisor"]:
+        if list(words[2:4]) == ["-m", "compbench.runner.supervisor"]:
             return list(words[4:])
         if words[2] == supervisor.__file__:
             return list(words[3:])
@@ -186,7 +186,7 @@ class Template:
 
     def _start(self, folder: Path, life: int) -> str:
         """A template that listens in a folder, and ends and removes it once `life` can be read."""
-        from compbench.run.processes import environment
+        from compbench.runner.processes import environment
 
         place = str(folder / "socket")
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -204,7 +204,7 @@ TEMPLATE = Template()
 def install(popen: Any = TEMPLATE.popen) -> None:
     """From now on children of runs, and probes of the gate, start from a template."""
     from compbench.gate import sides, turns
-    from compbench.run import processes
+    from compbench.runner import processes
 
     for module in (processes, sides, turns):
         module.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": popen})  # type: ignore[attr-defined]
@@ -296,9 +296,9 @@ def load() -> None:
     """Import what children of most runs import, and keep it out of their collections of garbage."""
     import torch
 
-    import compbench.run.contestant
-    import compbench.run.referee  # noqa: F401
-    from compbench.registry import Registry
+    import compbench.runner.contestant
+    import compbench.runner.referee  # noqa: F401
+    from compbench.registry.registry import Registry
 
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # the first of a process imports torch's compiler
     registry = Registry()
@@ -333,7 +333,7 @@ def main(verb: str, *words: str) -> None:
     load()
     order = Server(int(words[0]), socket.socket(fileno=int(words[1]))).serve()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    from compbench.run import supervisor
+    from compbench.runner import supervisor
 
     supervisor.main(int(order[0]), *order[1:])
 

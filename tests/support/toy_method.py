@@ -6,9 +6,9 @@ from compbench.gate.suite import Cell
 
 PLUGIN = '''"""A toy: some products of matrices a step."""
 import torch
-from compbench.errors import Cancelled
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, MethodSettings
+from compbench.system.errors import Cancelled
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Method, MethodSettings
 
 PRODUCTS = {products}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.sample_records import record
 
-from compbench.schemas import RunRequest
+from compbench.api.schemas import RunRequest
 from compbench.sweep.estimate import expected_seconds
 
 

@@ -15,8 +15,8 @@ import pytest
 from support.forked_sweeps import SweepTemplate
 from support.real_sweeps import CHEAP, begun, start, wait_for, workers_of
 
-from compbench.run import processes
-from compbench.schemas import RunRequest
+from compbench.api.schemas import RunRequest
+from compbench.runner import processes
 from compbench.store.records import Store
 from compbench.sweep.pool import SweepOptions, work_through
 

@@ -3,13 +3,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from compbench.api.context import PRESETS
+from compbench.api.interfaces import Budget
 from compbench.cli.main import main
-from compbench.errors import CompbenchError
-from compbench.identity.resolve import configured
-from compbench.interfaces import PRESETS, Budget
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import configured
 from compbench.sweep.grid import Grid, default_preset, grids, read, shipped
 from compbench.sweep.parse import names, parse_seeds
+from compbench.system.errors import CompbenchError
 
 
 def test_a_grid_is_every_combination_of_its_settings() -> None:

@@ -4,18 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from compbench.home import Home
-from compbench.identity.meaning import code_of
-from compbench.identity.resolve import why_not
-from compbench.interfaces import NEEDS
-from compbench.registry import Registry
-from compbench.run.attempt import Attempt
-from compbench.run.in_process import InProcessPair
-from compbench.run.processes import Ended
-from compbench.schemas import RunRequest, name_of
+from compbench.api.interfaces import NEEDS
+from compbench.api.schemas import RunRequest, name_of
+from compbench.registry.equal_code import equal_code
+from compbench.registry.meaning import code_of
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import why_not
+from compbench.runner.attempt import Attempt
+from compbench.runner.in_process import InProcessPair
+from compbench.runner.processes import Ended
 from compbench.sweep.grid import grids
 from compbench.sweep.matrix import Resolver, identities, matrix, reasons
 from compbench.sweep.parse import names, parse_seeds
+from compbench.system.home import Home
 
 REGISTRY = Registry()
 
@@ -89,22 +90,23 @@ def test_identities_are_those_of_the_runs(tmp_path) -> None:
     (first,), (second,) = identities(asked)
     assert first != second
     assert len(first) == 64
-    from compbench.run.runner import look_up, processes_of
+    from compbench.runner.one_run import look_up, processes_of
 
     with processes_of(Home(tmp_path)) as processes:
         spec, finished = look_up(asked[0], processes)
-    assert spec.identity == first
+    assert equal_code().run_of(spec) == first
     assert finished is None
-    assert name_of(spec, first, 1).startswith("blobs-iid.mono.smoke.s0.")
+    assert name_of(spec, spec.identity, 1).startswith("blobs-iid.mono.smoke.s0.")
 
 
 def test_the_same_run_on_another_device_has_an_identity_that_needs_no_such_device(tmp_path: Path) -> None:
     request = RunRequest(method="mono", task="blobs-iid", preset="smoke", seed=3, device="cpu", home=str(tmp_path))
     resolver = Resolver(tmp_path)
+    run_of = equal_code().run_of
     here, there = resolver.spec(request), resolver.spec(request, "NVIDIA H200")
     code = code_of(REGISTRY, method="mono", task="blobs-iid", metrics=here.metrics, device_class="NVIDIA H200")
     assert there == here.model_copy(update={"device_class": "NVIDIA H200", "code": code.digest})
-    assert list(identities([request], elsewhere=["NVIDIA H200", "cpu"])) == [[here.identity, there.identity]]
+    assert list(identities([request], elsewhere=["NVIDIA H200", "cpu"])) == [[run_of(here), run_of(there)]]
 
 
 def test_a_request_that_cannot_run_here_has_no_identity_and_the_others_keep_theirs(tmp_path: Path) -> None:

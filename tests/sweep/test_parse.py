@@ -1,7 +1,7 @@
 import pytest
 
-from compbench.errors import CompbenchError
 from compbench.sweep.parse import names, parse_lists, parse_overrides, parse_seeds, parse_time
+from compbench.system.errors import CompbenchError
 
 
 def test_seeds_are_ranges_and_lists_without_repeats() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from compbench.run.processes import Child, Processes
-from compbench.schemas import RunRequest
+from compbench.api.schemas import RunRequest
+from compbench.runner.processes import Child, Processes
 from compbench.store.records import Store
 from compbench.sweep import pool
 from compbench.sweep.pool import SweepOptions, cards_of, work_through

@@ -12,8 +12,8 @@ import pytest
 from support import fake_slurm, template
 from support.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers_of
 
+from compbench.api.executor import RunResult, SweepOptions
 from compbench.store.records import Store
-from compbench.sweep.executor import RunResult, SweepOptions
 from compbench.sweep.slurm import Member, read_ledger
 
 pytest.importorskip("submitit")

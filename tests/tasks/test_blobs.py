@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Generator
 
-from compbench.data.blobs import HOLDOUT, MISSING, SPACE, Settings, centre
-from compbench.data.silos import check_marginals, dirichlet_owners, iid_owners
-from compbench.errors import CompbenchError
-from compbench.interfaces import Source, TaskContext
+from compbench.api.interfaces import Source, TaskContext
+from compbench.data.blob_mixture import HOLDOUT, MISSING, SPACE, Settings, centre
+from compbench.data.silo_shards import check_marginals, dirichlet_owners, iid_owners
 from compbench.metrics import vector
+from compbench.system.errors import CompbenchError
 from compbench.tasks.blobs import BUDGETS, make_task
 from compbench.tasks.blobs_evaluation import panel
 

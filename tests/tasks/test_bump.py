@@ -3,10 +3,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from compbench.api.factors import NULL
+from compbench.api.interfaces import TaskContext
 from compbench.data.bumps import as_samples, blank_level, bumps
-from compbench.errors import CompbenchError
-from compbench.factors import NULL
-from compbench.interfaces import TaskContext
+from compbench.system.errors import CompbenchError
 from compbench.tasks.bump import SQUARES, Settings, make_task
 
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from support.sample_records import record, score
 
+from compbench.api.factors import distance
+from compbench.api.interfaces import CellCount
 from compbench.board.cells import by_distance, together
-from compbench.cli.lattice import drawn, lines, product_of_factors
-from compbench.errors import CompbenchError
-from compbench.factors import distance
-from compbench.interfaces import CellCount
+from compbench.cli.cell_map import drawn, lines, product_of_factors
 from compbench.store.validate import check_scores
+from compbench.system.errors import CompbenchError
 from compbench.tasks.by_cell import count_cells
 
 HELD = (CellCount((0, 1), 1, 2), CellCount((1, 1), 2, 2))

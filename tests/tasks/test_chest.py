@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Generator
 
+from compbench.api.interfaces import Source, TaskContext
 from compbench.data.chest_findings import FINDINGS
-from compbench.errors import CompbenchError
-from compbench.interfaces import Source, TaskContext
 from compbench.metrics import image, utility
 from compbench.metrics.utility import compositional_recall
+from compbench.system.errors import CompbenchError
 from compbench.tasks.chest import SPACE, Settings, choose, compbench_tasks, make_task
 from compbench.tasks.chest_evaluation import CLASSIFIERS
 

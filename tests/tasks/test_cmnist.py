@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Generator
 
+from compbench.api.factors import identifiability
+from compbench.api.interfaces import Source, TaskContext
 from compbench.data.coloured_digits import FILES
-from compbench.errors import CompbenchError
-from compbench.factors import identifiability
-from compbench.interfaces import Source, TaskContext
 from compbench.metrics import image
+from compbench.system.errors import CompbenchError
 from compbench.tasks.cmnist import (
     BUDGETS,
     NUM_VALUES,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
+from compbench.api.factors import identifiability
+from compbench.api.interfaces import TaskContext
 from compbench.board.papers import read, rows_of
-from compbench.factors import identifiability
-from compbench.interfaces import TaskContext
 from compbench.tasks import cmnist
 from compbench.tasks.cmnist_diagonal import make_task
 

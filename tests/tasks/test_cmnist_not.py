@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from compbench.api.factors import NULL, excluding
+from compbench.api.interfaces import Score, TaskContext
 from compbench.board.papers import read
-from compbench.errors import CompbenchError
-from compbench.factors import NULL, excluding
-from compbench.identity.resolve import why_not
-from compbench.interfaces import Score, TaskContext
 from compbench.metrics.shares import compbench_metrics, total_variation
-from compbench.registry import Registry
-from compbench.samples.pool import read_pool
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import why_not
+from compbench.store.samples import read_pool
+from compbench.system.errors import CompbenchError
 from compbench.tasks import cmnist_diagonal
 from compbench.tasks.cmnist_not import make_task
 from compbench.tasks.cmnist_not_evaluation import NotEvaluation, outcomes

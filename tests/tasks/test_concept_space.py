@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from compbench.api.factors import identifiability
+from compbench.api.interfaces import TaskContext
 from compbench.data.concepts_renderer import MEAN_RADIUS, SIDE, SIZES, ConceptsRenderer, edge_distance
-from compbench.errors import CompbenchError
-from compbench.factors import identifiability
-from compbench.interfaces import TaskContext
+from compbench.system.errors import CompbenchError
 from compbench.tasks.concept_space import Settings, make_task
 
 CPU = torch.device("cpu")

@@ -6,10 +6,10 @@ import math
 import pytest
 from click.testing import CliRunner
 
+from compbench.api.factors import identifiability, minimum_coverage
 from compbench.cli.main import main
-from compbench.errors import CompbenchError
-from compbench.factors import identifiability, minimum_coverage
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
+from compbench.system.errors import CompbenchError
 from compbench.tasks.coverage import CoverageSettings, rungs, seen_cells
 
 SIZES = [(4, 10), (10, 10), (2, 2, 2), (3, 8), (5, 4, 3)]

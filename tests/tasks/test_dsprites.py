@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from compbench.api.factors import identifiability
+from compbench.api.interfaces import TaskContext
 from compbench.data.dsprites_renderer import DSpritesRenderer
-from compbench.errors import CompbenchError
-from compbench.factors import identifiability
-from compbench.interfaces import TaskContext
 from compbench.metrics.judge import JudgeSettings
+from compbench.system.errors import CompbenchError
 from compbench.tasks.dsprites import FINE, OpenLattice, Settings, make_task
 from compbench.tasks.dsprites_evaluation import all_refined, overlap, overlap_scores
 from compbench.tasks.image_evaluation import Sizes

@@ -3,10 +3,10 @@ import dataclasses
 import pytest
 import torch
 
+from compbench.api.interfaces import Source, TaskContext
 from compbench.data.gaussians import base_composition
-from compbench.errors import CompbenchError
-from compbench.interfaces import Source, TaskContext
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
+from compbench.system.errors import CompbenchError
 from compbench.tasks.gaussian import BASE_VARIANCES, GaussianSettings, MixtureSettings, PooledSource, distributions, make_task
 from compbench.tasks.gaussian_evaluation import densities
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from compbench.interfaces import TaskContext
+from compbench.api.interfaces import TaskContext
 from compbench.tasks import blobs, cmnist, gaussian
 
 

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
+from compbench.api.factors import identifiability
+from compbench.api.interfaces import TaskContext
 from compbench.data.lattices import MPI3D, SHAPES3D
-from compbench.errors import CompbenchError
-from compbench.factors import identifiability
-from compbench.interfaces import TaskContext
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
+from compbench.system.errors import CompbenchError
 from compbench.tasks import image_evaluation
 from compbench.tasks.image_evaluation import ImageEvaluation, Sizes, grid, to_uint8
 from compbench.tasks.image_holdout import Settings, condition_space, fine_space, make_task, to_condition, to_fine

@@ -3,7 +3,7 @@
 import pytest
 
 from compbench.cli.info import task_facts
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 
 REGISTRY = Registry()
 

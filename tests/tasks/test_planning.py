@@ -6,12 +6,12 @@ import numpy
 import pytest
 import torch
 
+from compbench.api.interfaces import Source, TaskContext
 from compbench.data.cube_segments import CUBE, NUM_STATE_CHANNELS, Segments, cells_of, normalised, segments
 from compbench.data.cube_trajectories import Trajectories
-from compbench.data.processes import Failed, Workers
-from compbench.errors import CompbenchError
-from compbench.interfaces import Source, TaskContext
-from compbench.metrics.planning import compbench_metrics
+from compbench.data.process_pool import Failed, Workers
+from compbench.metrics.plan_rates import compbench_metrics
+from compbench.system.errors import CompbenchError
 from compbench.tasks import planning, planning_evaluation
 from compbench.tasks.planning import BUDGETS, HOLDOUT, OWNERS, SPACE, make_task
 from compbench.tasks.planning_evaluation import NUM_GROUPS, TRIALS, PlanningEvaluation

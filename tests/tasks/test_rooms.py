@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Generator
 
+from compbench.api.interfaces import Source, TaskContext
 from compbench.data.class_folders import ROOMS
 from compbench.data.room_shares import SOURCES, exact_shares
-from compbench.errors import CompbenchError
-from compbench.interfaces import Source, TaskContext
 from compbench.metrics import image, shares
+from compbench.system.errors import CompbenchError
 from compbench.tasks.rooms import Settings, choose, compbench_tasks, make_task
 
 SMALL = Settings(side=32, pictures=50)

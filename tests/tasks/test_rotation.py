@@ -5,10 +5,10 @@ import struct
 import pytest
 import torch
 
+from compbench.api.interfaces import Source, TaskContext
 from compbench.data.digit import first_digit, mnist_files, read_idx, rotations
-from compbench.errors import CompbenchError
-from compbench.interfaces import Source, TaskContext
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
+from compbench.system.errors import CompbenchError
 from compbench.tasks.rotation import Settings, all_images, choose, judge, make_task
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from compbench.api.factors import identifiability
+from compbench.api.interfaces import TaskContext
 from compbench.board.papers import read
-from compbench.factors import identifiability
-from compbench.interfaces import TaskContext
 from compbench.tasks.image_holdout import Settings
 from compbench.tasks.shapes3d_composition import make_task
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from compbench.api.factors import identifiability
+from compbench.api.interfaces import TaskContext
 from compbench.data.sprites_renderer import COLOURS, GROUND, SIZES, SpritesRenderer
-from compbench.errors import CompbenchError
-from compbench.factors import identifiability
-from compbench.interfaces import TaskContext
+from compbench.system.errors import CompbenchError
 from compbench.tasks.two_sprites import BASES, SPACE, Settings, make_task
 from compbench.tasks.two_sprites_evaluation import r_squared
 

@@ -5,13 +5,11 @@ first line of the file is what `compbench list` shows.  Replace them with your o
 """
 
 import torch
-from compbench.factors import NULL
+from compbench import NULL, Method, MethodSettings, hookimpl
 from compbench.flow.compose import guide
 from compbench.flow.nets import monolithic_net
 from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, MethodSettings
 from pydantic import Field
 
 COMPBENCH_API = 1

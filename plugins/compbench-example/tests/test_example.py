@@ -1,7 +1,7 @@
 from types import SimpleNamespace
 
 import torch
-from compbench.factors import NULL
+from compbench import NULL
 from compbench.testing import check_method
 
 from compbench_example.example import Settings, compbench_methods, sample
@@ -17,8 +17,7 @@ class Wind(SimpleNamespace):
 
 
 def test_sample_moves_by_w_where_the_conditional_velocity_is_one():
-    from compbench.context import NoCheckpoints
-    from compbench.interfaces import Context, Request
+    from compbench import Context, NoCheckpoints, Request
 
     ctx = Context(torch.device("cpu"), "fp32", torch.Generator(), NoCheckpoints())
     request = Request(torch.zeros(3, 2, dtype=torch.long), torch.randn(3, 5))

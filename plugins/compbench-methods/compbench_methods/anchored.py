@@ -11,14 +11,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from compbench.errors import Refused
-from compbench.factors import Holdout, Weighted
+from compbench import Context, Holdout, Method, MethodSettings, Problem, Refused, Request, Weighted, hookimpl
 from compbench.flow.compose import compose
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
 
 
 class Settings(MethodSettings):

@@ -15,15 +15,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from compbench.errors import Refused
+from compbench import Context, Method, MethodSettings, Problem, Refused, Request, hookimpl
+from compbench.api.context import Steps
 from compbench.flow import score_models
 from compbench.flow.compose import around_null, compose, guide
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.silos import split
 from compbench.flow.solver import answer
-from compbench.flow.train import Steps
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
 
 
 class Settings(MethodSettings):

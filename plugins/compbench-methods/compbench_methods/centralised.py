@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from compbench import Context, Method, Problem, hookimpl
 from compbench.flow.independence import decentralised_loss
 from compbench.flow.nets import VelocityNet
 from compbench.flow.silos import DecentralisedSettings, evaluations_of_network, network, sample_network
 from compbench.flow.train import train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem
 
 
 class Settings(DecentralisedSettings):

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from compbench.errors import Refused
+from compbench import Context, Method, Problem, Refused, hookimpl
 from compbench.flow.independence import pairwise_loss
 from compbench.flow.nets import VelocityNet
 from compbench.flow.silos import DecentralisedSettings, evaluations_of_network, network, sample_network
 from compbench.flow.train import train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem
 
 
 class Settings(DecentralisedSettings):

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from compbench import Method, MethodSettings, Problem, hookimpl
 from compbench.flow.attended_nets import AttendedNet, attended_net
 from compbench.flow.velocity_methods import velocity_method
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, MethodSettings, Problem
 
 
 class Settings(MethodSettings):

@@ -17,7 +17,8 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from compbench.federation import LentSilo
+from compbench import Context, LentSilo, Method, Problem, hookimpl
+from compbench.api.context import Steps
 from compbench.flow.experts import Experts
 from compbench.flow.independence import Ramp, TeacherBatch, draw_masks, peer_loss, student_loss
 from compbench.flow.mixture import Mixture
@@ -39,9 +40,7 @@ from compbench.flow.silos import (
     untrained_mixture,
 )
 from compbench.flow.teachers import TeachersPaths
-from compbench.flow.train import Steps, train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem
+from compbench.flow.train import train
 
 
 class Settings(DecentralisedSettings):

@@ -6,11 +6,10 @@ Compositional Flow Matching (DCFM), section 4.  Each silo sends its expert once.
 
 from __future__ import annotations
 
+from compbench import Method, Problem, hookimpl
 from compbench.flow.local_experts import LocalExperts, LocalSettings, fit_facts, made_of_experts
 from compbench.flow.mixture import LabelRouter, Mixture
 from compbench.flow.silos import evaluations_of_experts, network, sample_experts, untrained_mixture
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, Problem
 
 
 def routed(settings: LocalSettings, problem: Problem, trained: LocalExperts) -> Mixture:

@@ -13,6 +13,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from compbench import Context, Method, Problem, hookimpl
+from compbench.api.context import Steps
 from compbench.flow.energy import DensityRouter, Energy, score_matching_loss
 from compbench.flow.experts import Experts
 from compbench.flow.independence import decentralised_loss
@@ -26,9 +28,7 @@ from compbench.flow.silos import (
     sample_experts,
     split,
 )
-from compbench.flow.train import Steps, train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem
+from compbench.flow.train import train
 
 
 class Settings(DecentralisedSettings):

@@ -13,11 +13,10 @@ import math
 
 from pydantic import Field
 
+from compbench import Method, MethodSettings, Problem, hookimpl
 from compbench.flow.attention import SelfAttention
 from compbench.flow.token_nets import AllPlaces, TokenNet, token_net
 from compbench.flow.velocity_methods import velocity_method
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, MethodSettings, Problem
 
 
 class Settings(MethodSettings):

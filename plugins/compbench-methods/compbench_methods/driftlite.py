@@ -16,11 +16,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from compbench import Context, Method, Problem, Request, hookimpl
 from compbench.flow import score_models, swarms
 from compbench.flow.control import controlled_step
 from compbench.flow.swarms import steps_of
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
 
 
 class Particles(score_models.SwarmSettings):

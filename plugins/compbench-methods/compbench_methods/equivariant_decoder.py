@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from compbench.errors import Refused
-from compbench.factors import symmetry_of
+from compbench import NEEDS, Method, Problem, Refused, hookimpl, symmetry_of
 from compbench.flow.decoders import RateSettings, decoder_method
 from compbench.flow.symmetry import ShiftedTemplate, TurnedTemplate
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import NEEDS, Method, Problem
 
 
 class Settings(RateSettings):

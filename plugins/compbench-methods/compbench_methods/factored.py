@@ -15,14 +15,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from compbench.errors import CompbenchError
+from compbench import CompbenchError, Context, Method, MethodSettings, Problem, Request, hookimpl
 from compbench.flow.encode import centred_one_hot
 from compbench.flow.nets import VelocityNet, backbone, head, head_hidden, velocity_net
 from compbench.flow.path import logit_normal, noise_side
 from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
 
 TIMES = {"noise-side": noise_side, "logit-normal": logit_normal}
 

@@ -6,12 +6,11 @@ Compositional Flow Matching (DCFM).  Each round sends the network to every silo 
 
 from __future__ import annotations
 
+from compbench import Context, Method, Problem, hookimpl
 from compbench.flow.nets import VelocityNet
 from compbench.flow.rounds import RoundSettings, rounds
 from compbench.flow.silos import evaluations_of_network, network, recipe, sample_network
 from compbench.flow.train import train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem
 
 
 def fit(settings: RoundSettings, problem: Problem, ctx: Context) -> VelocityNet:

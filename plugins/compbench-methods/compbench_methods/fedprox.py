@@ -14,12 +14,11 @@ import math
 
 from pydantic import Field
 
+from compbench import Context, Method, Problem, hookimpl
 from compbench.flow.nets import VelocityNet
 from compbench.flow.rounds import RoundSettings, held_near, rounds
 from compbench.flow.silos import evaluations_of_network, network, recipe, sample_network
 from compbench.flow.train import train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem
 
 
 class Settings(RoundSettings):

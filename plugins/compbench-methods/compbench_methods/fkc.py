@@ -16,10 +16,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from compbench import Context, Method, MethodSettings, Problem, Request, hookimpl
 from compbench.flow import score_models
 from compbench.flow.smc import Settings as Swarms
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 

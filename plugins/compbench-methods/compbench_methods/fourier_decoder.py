@@ -12,11 +12,10 @@ from functools import partial
 
 from pydantic import Field
 
+from compbench import Method, Problem, hookimpl
 from compbench.flow.codes import Choice, CodeSettings
 from compbench.flow.decoders import ConditionDecoder, RateSettings, condition_decoder, decoder_method
 from compbench.flow.fourier import FourierDecoder
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, Problem
 
 
 class Settings(CodeSettings, RateSettings):

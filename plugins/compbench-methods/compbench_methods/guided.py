@@ -13,12 +13,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from compbench.errors import Refused
+from compbench import Context, Method, Problem, Refused, Request, hookimpl
 from compbench.flow import score_models
 from compbench.flow.compose import GuidanceWeight, around_null, compose, stacked
 from compbench.flow.solver import Known, answer
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
 
 
 class IntervalSettings(score_models.ModelSettings):

@@ -13,11 +13,9 @@ from __future__ import annotations
 from pydantic import Field
 from torch import nn
 
-from compbench.errors import Refused
+from compbench import Method, MethodSettings, Problem, Refused, hookimpl
 from compbench.flow.token_nets import Neighbours, TokenNet, token_net
 from compbench.flow.velocity_methods import velocity_method
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, MethodSettings, Problem
 
 
 class Settings(MethodSettings):

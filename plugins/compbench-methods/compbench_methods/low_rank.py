@@ -16,15 +16,13 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from compbench.errors import Refused
+from compbench import Batch, Context, Event, Method, Problem, Refused, Request, hookimpl
 from compbench.flow.decoders import RateSettings, denormals_flushed, regress, sample_decoder
-from compbench.flow.low_rank import LowRankDecoder, LowRankMaps, RankSettings
+from compbench.flow.low_rank_maps import LowRankDecoder, LowRankMaps, RankSettings
 from compbench.flow.nets import SHORTEST_TIME_LEFT, Modulation, backbone
 from compbench.flow.path import per_sample
 from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Batch, Context, Event, Method, Problem, Request
 
 
 class Settings(RankSettings, RateSettings):

@@ -17,9 +17,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from compbench.flow import mcmc, score_models
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
+from compbench import Context, Method, MethodSettings, Problem, Request, hookimpl
+from compbench.flow import markov_chains as mcmc
+from compbench.flow import score_models
 
 
 class Chains(MethodSettings):

@@ -9,11 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from compbench import Context, Method, MethodSettings, Problem, Request, hookimpl
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
 
 
 class Settings(MethodSettings):

@@ -16,11 +16,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from compbench import Context, Method, Problem, Request, hookimpl
 from compbench.flow import score_models
 from compbench.flow.score_models import ModelSettings, WeightSettings
 from compbench.flow.smc import Settings as Swarms
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
 
 
 @torch.no_grad()

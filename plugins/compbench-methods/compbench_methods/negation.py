@@ -15,16 +15,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from compbench.errors import Refused
+from compbench import Context, Method, Problem, Refused, Request, hookimpl
 from compbench.flow import score_models, silos
 from compbench.flow.compose import GuidanceWeight
 from compbench.flow.independence import pairwise_loss
-from compbench.flow.negation import SignedSlices
 from compbench.flow.nets import VelocityNet
+from compbench.flow.signed_slices import SignedSlices
 from compbench.flow.solver import answer
 from compbench.flow.train import train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
 
 REPELS = partial(Field, description="gamma of an excluded value; 'task': the weight of a value that is asked for")
 

@@ -15,11 +15,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from compbench import Context, Method, Problem, Request, hookimpl
 from compbench.flow import score_models, swarms
 from compbench.flow.swarms import steps_of
 from compbench.flow.transitions import log_density_of, transition_step
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
 
 
 class OracleSettings(score_models.SwarmSettings):

@@ -18,12 +18,12 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
+from compbench import Budget, Context, Method, Problem, hookimpl
+from compbench.api.context import Steps
 from compbench.flow.nets import VelocityNet
 from compbench.flow.rounds import RoundSettings, average, mean_gradient, rounds, shares_of, tilted
 from compbench.flow.silos import Recipe, evaluations_of_network, network, part_of, recipe, sample_network
-from compbench.flow.train import Loss, Steps, train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Budget, Context, Method, Problem
+from compbench.flow.train import Loss, train
 
 
 class Settings(RoundSettings):

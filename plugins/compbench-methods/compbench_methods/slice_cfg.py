@@ -13,14 +13,12 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from compbench.factors import NULL
+from compbench import NULL, Batch, Context, Method, MethodSettings, Problem, Request, hookimpl
 from compbench.flow import score_models
 from compbench.flow.compose import GuidanceWeight, around_null, compose
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Batch, Context, Method, MethodSettings, Problem, Request
 
 
 class Settings(MethodSettings):

@@ -14,11 +14,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from compbench.errors import Refused
+from compbench import Method, Problem, Refused, hookimpl
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.decoders import CNNDecoder, decoder_method
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, Problem
 
 
 class Settings(CodeSettings):

@@ -14,12 +14,11 @@ from functools import partial
 import torch
 from pydantic import Field
 
+from compbench import Method, Problem, hookimpl
 from compbench.flow.local_experts import LocalExperts, LocalSettings, fit_facts, made_of_experts, start_of
 from compbench.flow.nets import VelocityNet
 from compbench.flow.rounds import average, displaced
 from compbench.flow.silos import evaluations_of_network, network, sample_network
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, Problem
 
 
 class ScaledSettings(LocalSettings):

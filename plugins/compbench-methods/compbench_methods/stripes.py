@@ -13,8 +13,7 @@ import torch
 from pydantic import Field
 from torch import Generator, nn
 
-from compbench.errors import Refused
-from compbench.federation import Federation
+from compbench import Batch, Context, Federation, Method, Problem, Refused, Silo, hookimpl
 from compbench.flow.codes import CodeSettings
 from compbench.flow.decoders import (
     CNNDecoder,
@@ -25,10 +24,8 @@ from compbench.flow.decoders import (
     decoder_method,
     regress,
 )
-from compbench.flow.low_rank import LowRankDecoder, RankSettings
+from compbench.flow.low_rank_maps import LowRankDecoder, RankSettings
 from compbench.flow.transfer import send
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Batch, Context, Method, Problem, Silo
 
 MAX_DRAWS = 100
 """Draws of as many examples as are wanted, before the training data is held to have no more distinct ones."""

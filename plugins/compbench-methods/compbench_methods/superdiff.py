@@ -16,15 +16,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from compbench.factors import NULL, Weighted
+from compbench import NULL, Context, Method, MethodSettings, Problem, Request, Weighted, hookimpl
 from compbench.flow import score_models
 from compbench.flow.compose import around_null
 from compbench.flow.scores import around_base, merged
 from compbench.flow.smc import given, schedule
 from compbench.flow.superposition import follow_all
 from compbench.flow.swarms import levels
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, MethodSettings, Problem, Request
 
 
 class Superposition(MethodSettings):

@@ -15,6 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from compbench import Context, Method, Problem, Request, hookimpl
 from compbench.flow.experts import Experts
 from compbench.flow.local_experts import LocalExperts, LocalSettings, fit_facts, made_of_experts
 from compbench.flow.mixture import Mixture, composition
@@ -25,8 +26,6 @@ from compbench.flow.smc import given, schedule
 from compbench.flow.solver import Known
 from compbench.flow.superposed_silos import SiloPrior, expert_scores, follow_either
 from compbench.flow.swarms import levels
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Context, Method, Problem, Request
 
 
 class Settings(LocalSettings):

@@ -6,10 +6,9 @@ from functools import partial
 
 from pydantic import Field
 
+from compbench import Method, Problem, hookimpl
 from compbench.flow.codes import CodeSettings
 from compbench.flow.decoders import ConditionDecoder, RateSettings, TransformerDecoder, condition_decoder, decoder_method
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, Problem
 
 
 class Settings(CodeSettings, RateSettings):

@@ -5,10 +5,10 @@ from dataclasses import replace
 import torch
 from torch import Generator
 
-from compbench.context import NoCheckpoints
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.federation import Federation
-from compbench.interfaces import Batch, Budget, Context, Event, Problem
+from compbench.api.context import Batch, Context, NoCheckpoints
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, Problem
 
 SPACE = FactorSpace([Factor("left-right", 2), Factor("top-bottom", 2)])
 NOTHING_HELD_OUT = Holdout.empty(SPACE)

@@ -8,12 +8,12 @@ from compbench_methods import cross_attention, dit, local
 from problems import Shades, context, image_problem, vector_problem
 from torch import Generator
 
-from compbench.errors import Refused
-from compbench.federation import Federation
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Event, Problem, Request
 from compbench.flow.matching import parameters_of
 from compbench.flow.nets import monolithic_net
-from compbench.interfaces import Event, Problem, Request
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
+from compbench.system.errors import Refused
 
 MODULES = {"dit": dit, "local": local, "cross-attention": cross_attention}
 

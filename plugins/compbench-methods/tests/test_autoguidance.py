@@ -6,7 +6,7 @@ from compbench_methods import autoguidance
 from problems import context, vector_problem
 from torch import Tensor, nn
 
-from compbench.interfaces import Request
+from compbench.api.interfaces import Request
 
 
 class Points(nn.Module):

@@ -5,9 +5,9 @@ import torch
 from compbench_methods import anchored, coind, superdiff
 from problems import context, one_factor_problem, vector_problem
 
-from compbench.errors import Refused
-from compbench.factors import Factor, FactorSpace, Holdout
-from compbench.interfaces import Request
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.interfaces import Request
+from compbench.system.errors import Refused
 
 SPACE = FactorSpace([Factor("a", 3), Factor("b", 3)])
 

@@ -4,9 +4,9 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from compbench.check.examine import report_on
-from compbench.registry import Registry
+from compbench.registry.registry import Registry
 from compbench.testing import check_method
+from compbench.testing.examine import report_on
 
 NAMES = sorted(point.name for point in entry_points(group="compbench.methods") if point.value.startswith("compbench_methods."))
 CHEAP = ("settings", "shape", "dtype", "finite", "conditions", "null", "build", "globals")

@@ -5,13 +5,13 @@ import torch
 from compbench_methods import cnn_decoder, low_rank, mlp_decoder, pixel_decoder, stripes, transformer_decoder
 from torch import Generator
 
-from compbench.context import NoCheckpoints
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.factors import NULL, Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, Problem, Request
 from compbench.data.bumps import TableSilo, all_stripes, as_samples, as_upright, bumps
-from compbench.errors import Refused
-from compbench.factors import NULL, Factor, FactorSpace, Holdout
-from compbench.federation import Federation
-from compbench.interfaces import Budget, Context, Event, Problem, Request
 from compbench.metrics.localisation import localise
+from compbench.system.errors import Refused
 
 N = 8
 SPACE = FactorSpace([Factor("x", N), Factor("y", N)])

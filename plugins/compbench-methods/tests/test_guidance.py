@@ -6,9 +6,9 @@ import pytest
 import torch
 from problems import context, vector_problem
 
-from compbench.factors import Holdout
-from compbench.interfaces import Problem, Request
-from compbench.registry import Registry
+from compbench.api.factors import Holdout
+from compbench.api.interfaces import Problem, Request
+from compbench.registry.registry import Registry
 
 COMPOSING = {
     "slice-cfg": "holdout_weight",

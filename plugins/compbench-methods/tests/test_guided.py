@@ -6,8 +6,8 @@ from compbench_methods import guided
 from problems import context
 from torch import Tensor, nn
 
+from compbench.api.interfaces import Request
 from compbench.flow.compose import Guidance
-from compbench.interfaces import Request
 
 
 class Points(nn.Module):

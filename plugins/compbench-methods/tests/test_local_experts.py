@@ -8,9 +8,9 @@ from compbench_methods import ddm, soup, superdiff_or
 from problems import context
 from test_silo_methods import draw, problem
 
+from compbench.api.interfaces import Method
 from compbench.flow.local_experts import LocalExperts, LocalSettings, start_of
 from compbench.flow.silos import network, recipe
-from compbench.interfaces import Method
 
 METHODS: dict[str, Method] = {
     method.name: method for module in (ddm, soup, superdiff_or) for method in module.compbench_methods()

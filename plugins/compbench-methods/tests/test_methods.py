@@ -17,13 +17,13 @@ from problems import (
 )
 from torch import Generator, Tensor
 
-from compbench.errors import Cancelled, CompbenchError
-from compbench.factors import NULL, Holdout
-from compbench.federation import Federation
+from compbench.api.factors import NULL, Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, Method, Problem, Request
 from compbench.flow import score_models
 from compbench.flow.nets import VelocityNet
-from compbench.interfaces import Budget, Event, Method, Problem, Request
-from compbench.profiling import num_parameters
+from compbench.system.errors import Cancelled, CompbenchError
+from compbench.system.profiling import num_parameters
 
 METHODS = {module.__name__.rsplit(".", 1)[-1]: module for module in (mono, factored, slice_cfg)}
 

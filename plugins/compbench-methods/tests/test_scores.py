@@ -9,15 +9,15 @@ from compbench_methods import driftlite, fkc, guided, mcmc, naive, rne, superdif
 from problems import context, image_problem, perturbed_images, vector_problem
 from torch import nn
 
+from compbench.api.factors import Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Event, Method, Problem, Request, Source, TaskContext
 from compbench.data.gaussian_oracle import SourceOracle
 from compbench.data.gaussians import gaussian
-from compbench.errors import CompbenchError, Refused
-from compbench.factors import Holdout
-from compbench.federation import Federation
 from compbench.flow import score_models
 from compbench.flow.expert_nets import source_rows
 from compbench.flow.path import LinearPath, velocity_to_score
-from compbench.interfaces import Event, Method, Problem, Request, Source, TaskContext
+from compbench.system.errors import CompbenchError, Refused
 from compbench.tasks.gaussian import make_task
 
 METHODS: dict[str, Method] = {m.name: m for module in (driftlite, fkc, mcmc, naive, rne) for m in module.compbench_methods()}

@@ -6,15 +6,15 @@ from compbench_methods import fedavgm, fedflow, fedprox, scaffold, soup
 from problems import SPACE, context
 from torch import Generator, Tensor, nn
 
-from compbench.data.silos import TensorSilo
-from compbench.factors import Holdout
-from compbench.federation import Federation, num_bytes
+from compbench.api.factors import Holdout
+from compbench.api.federation import Federation, num_bytes
+from compbench.api.interfaces import Budget, Event, Problem
+from compbench.data.silo_shards import TensorSilo
 from compbench.flow import local_experts
 from compbench.flow.local_experts import LocalSettings
 from compbench.flow.rounds import average, displaced, held_near, mean_gradient, rounds
 from compbench.flow.silos import Recipe, network, recipe
 from compbench.flow.train import train
-from compbench.interfaces import Budget, Event, Problem
 
 HOLDOUT = Holdout(SPACE, (0, 1), ((1, 0),))
 SLOPES, TARGETS = (1.0, 2.0), (-1.0, 2.0)

@@ -8,17 +8,17 @@ from compbench_methods import centralised, dcfm, ddm, dfd, fedflow
 from problems import SPACE, context, image_problem
 from torch import Generator, Tensor, nn
 
-from compbench.closures import refuse_tensors
-from compbench.data.silos import TensorSilo
-from compbench.errors import Cancelled
-from compbench.factors import Holdout
-from compbench.federation import Federation
+from compbench.api.closures import refuse_tensors
+from compbench.api.factors import Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, Method, Problem, Request
+from compbench.data.silo_shards import TensorSilo
 from compbench.flow.independence import peer_loss
 from compbench.flow.local_experts import LocalSettings
 from compbench.flow.silos import network, recipe, split
-from compbench.interfaces import Budget, Event, Method, Problem, Request
-from compbench.run.bf16 import arithmetic
-from compbench.run.checkpoints import FileCheckpoints
+from compbench.runner.checkpoints import FileCheckpoints
+from compbench.system.bf16 import arithmetic
+from compbench.system.errors import Cancelled
 
 METHODS: dict[str, Method] = {
     method.name: method for module in (centralised, dcfm, ddm, dfd, fedflow) for method in module.compbench_methods()

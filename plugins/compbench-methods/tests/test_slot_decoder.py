@@ -6,9 +6,9 @@ import pytest
 import torch
 from compbench_methods.slot_decoder import Settings, build, slots_of
 
-from compbench.errors import Refused
-from compbench.interfaces import Problem, TaskContext
-from compbench.registry import Registry
+from compbench.api.interfaces import Problem, TaskContext
+from compbench.registry.registry import Registry
+from compbench.system.errors import Refused
 
 
 def problem(name: str, folder: Path) -> Problem:

@@ -8,14 +8,14 @@ import torch
 from compbench_methods import equivariant_decoder, fourier_decoder
 from test_decoder_methods import images_of, problem, silo
 
+from compbench.api.factors import Factor, FactorSpace
+from compbench.api.federation import Federation
+from compbench.api.schemas import RunRequest
 from compbench.data.bumps import bumps
-from compbench.errors import Refused
-from compbench.factors import Factor, FactorSpace
-from compbench.federation import Federation
 from compbench.metrics.localisation import localise
-from compbench.registry import Registry
-from compbench.run.contestant import Contestant
-from compbench.schemas import RunRequest
+from compbench.registry.registry import Registry
+from compbench.runner.contestant import Contestant
+from compbench.system.errors import Refused
 
 PLACES = torch.cartesian_prod(torch.arange(8), torch.arange(8))
 

@@ -6,10 +6,10 @@ from compbench_methods import centralised, dcfm, ddm, dfd, driftlite, factored, 
 from problems import SPACE, context
 from torch import Generator
 
-from compbench.data.silos import TensorSilo
-from compbench.factors import Holdout
-from compbench.federation import Federation
-from compbench.interfaces import Budget, Event, Method, Problem, Request
+from compbench.api.factors import Holdout
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, Method, Problem, Request
+from compbench.data.silo_shards import TensorSilo
 
 MODULES = (centralised, dcfm, ddm, dfd, driftlite, factored, fedflow, fkc, low_rank, mcmc, mono, rne, slice_cfg)
 METHODS: dict[str, Method] = {

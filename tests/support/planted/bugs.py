@@ -23,12 +23,12 @@ UPDATE = "x = x + (v_null"
 FIT = "    net, federation = build(settings, problem), problem.federation\n"
 LOCAL = "return train(settings, make(), silo, budget, own).state_dict()"
 REFUSAL = """\
-    from compbench.errors import Refused
+    from compbench.system.errors import Refused
     if len(problem.event.shape) > 1:
         raise Refused("vectors only")
 """
 BUILT = "        build=build,"
-PARTS = "__import__('compbench.interfaces').interfaces.FitParts(fit={}, build=build, finish=lambda settings, problem, net: net)"
+PARTS = "__import__('compbench').api.context.FitParts(fit={}, build=build, finish=lambda settings, problem, net: net)"
 POOLED = "return train(settings, net, federation.pooled(), problem.budget, ctx)"
 SENT = """
         state["last.bias"] = silo.batch(1, own.generator).x1[0]

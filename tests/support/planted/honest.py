@@ -9,13 +9,13 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from compbench.errors import Cancelled
-from compbench.factors import NULL
+from compbench.api.context import Steps
+from compbench.api.factors import NULL
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Method, MethodSettings
 from compbench.flow.encode import one_hots
 from compbench.flow.silos import recipe
-from compbench.flow.train import Steps
-from compbench.hookspecs import hookimpl
-from compbench.interfaces import Method, MethodSettings
+from compbench.system.errors import Cancelled
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 

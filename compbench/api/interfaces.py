@@ -1,0 +1,393 @@
+"""What a plugin author reads first: Method, Task, Metric, and what passes between them.
+
+A method is a frozen record of a settings class and functions; there is no base class to inherit from:
+    fit(settings, problem, ctx) -> model
+    sample(settings, model, request, ctx) -> Tensor (B, *D)
+It never sees the holdout: a `Problem` has the seen data only, a `Request` carries conditions and noise, never answers.
+Nothing here imports torch at run time, so that `compbench list` stays fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from compbench.api.context import FitParts, Presets, Silo, generator_of
+from compbench.api.factors import FactorSpace, Holdout, symmetry_of
+from compbench.system.files import Json
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+    from torch import Generator, Tensor, nn
+
+    from compbench.api.federation import Federation
+
+API_VERSION = 1
+"""The version of these interfaces; a plugin module may state the one it was written for as COMPBENCH_API."""
+LARGEST = 10**18
+"""The largest size of any number of a record: what is beyond has diverged, or was made up to break a board."""
+
+EventKind = Literal["vector", "image", "trajectory"]
+
+
+class MethodSettings(BaseModel):
+    """Base of every settings class: frozen, no unknown names; each field has a bound and a description."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class Budget(BaseModel):
+    """What a task grants each method under one preset, so that methods compare at equal cost.
+
+    A method may be given another by `--set budget.NAME=VALUE`; its record and the board show that."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    train_steps: int = Field(gt=0, description="optimiser steps of the fit; of each party where there are silos")
+    batch_size: int = Field(gt=0, description="examples in one step")
+    width: int = Field(gt=0, description="channels of the backbone's first stage (hidden units of an MLP)")
+    patch: int = Field(1, gt=0, le=16, description="pixel-unshuffle factor in front of the backbone; 1 works on pixels")
+    prediction: Literal["velocity", "denoised"] = Field(
+        "velocity", description="what the network's last layer gives: the velocity, or E[x1 given x_t] that it follows from"
+    )
+    learning_rate: float = Field(gt=0, le=1, description="peak learning rate of AdamW")
+    final_learning_rate: float = Field(0.0, ge=0, le=1, description="learning rate at the end of the cosine")
+    warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
+    ema_decay: float = Field(0.999, ge=0, lt=1, description="decay of the weights' moving average")
+    gradient_clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
+    sample_steps: int = Field(gt=0, description="solver steps from noise to data")
+    extend_steps: int = Field(0, ge=0, description="optimiser steps of an extension; 0 where the task has none")
+    checkpoint_seconds: float = Field(60.0, gt=0, description="time between checkpoints of the fit")
+
+
+class Event(NamedTuple):
+    """What one sample is: its kind and shape (*D).  Images are (C, H, W) in [-1, 1], trajectories (C, frames)."""
+
+    kind: EventKind
+    shape: tuple[int, ...]
+
+
+class Request(NamedTuple):
+    """What the referee asks: one sample for each row.
+
+    Attributes:
+        condition: requested conditions, (B, F) long; NULL (-1) leaves a factor open, `factors.excluding(v)` is any value but v.
+        x0: initial noise, (B, *D), drawn by the harness so that methods are paired on it.
+        known: entries that are given (inpainting), (B, *D), or None.
+        known_mask: which entries of `known` count, bool (B, *D), or None.
+    """
+
+    condition: Tensor
+    x0: Tensor
+    known: Tensor | None = None
+    known_mask: Tensor | None = None
+
+
+class Extension(NamedTuple):
+    """A second stage: `factor` joins the model; `problem` is the problem of the larger space."""
+
+    factor: str
+    problem: Problem
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a method may know of a task: the lattice, what is seen of it, the silos' data, and the budget.
+
+    Attributes:
+        space, event: factors and their sizes, in the order of conditions; kind and shape of a sample.
+        federation: the silos; a centralised task has one.  `federation.pooled()` gives a central training set.
+        budget: steps, batch and model size of the preset.
+        holdout: which combinations are never seen (cells only; their data is out of reach).
+        base: the combination that compositions of perturbation tasks subtract; () if there is none.
+        composed: positions of the factors that the holdout is about.
+        guidance_weight: w of those factors in every composed sample of the task; the others' is 1.
+        extension: the second stage of an extension task.
+        oracle: analytic truth, handed only to methods that declare themselves oracles.
+        singles: examples of one factor alone, the others NULL (the stripes of bump tasks); None if there are none.
+        deterministic: whether a combination has one sample, so that a method may regress on it.
+    """
+
+    space: FactorSpace
+    event: Event
+    federation: Federation
+    budget: Budget
+    holdout: Holdout
+    base: tuple[int, ...] = ()
+    composed: tuple[int, ...] = ()
+    guidance_weight: float = 1.0
+    extension: Extension | None = None
+    oracle: Any = None
+    singles: Silo | None = None
+    deterministic: bool = False
+
+    def frequencies(self) -> tuple[tuple[float, ...], ...]:
+        """Share of the seen combinations that has each value of each factor."""
+        return self.holdout.frequencies()
+
+
+Need = Literal["scores", "symmetry", "singles", "objects", "null", "pairs", "anchors", "silos"]
+NEEDS: Mapping[Need, str] = {
+    "scores": "the task has no analytic scores",
+    "symmetry": "its factors neither shift an image by whole pixels nor turn it",
+    "singles": "the task offers no examples of single factors",
+    "objects": "the task's factors are not those of two or more objects in a picture",
+    "null": "the task's compositions stand around a base combination, not around NULL",
+    "pairs": "the task's conditions have one factor only",
+    "silos": "the task has one silo, in which the method is plain training",
+    "anchors": "some held-out cell is the corner of no rectangle of seen cells",
+}
+"""What a method may need of a task, and what is said where the task lacks it."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method: its settings class and its functions.
+
+    Attributes:
+        name, settings: equal to its entry point's name; subclass of `MethodSettings`.
+        fit: (settings, problem, ctx) -> model; an `nn.Module` or anything that `sample` understands.
+        sample: (settings, model, request, ctx) -> samples (B, *D), float32.
+        extend: (settings, model, factor, problem, ctx) -> model that knows one more factor; None if it cannot.
+        build: (settings, problem) -> untrained model, so that stored weights can be loaded again.
+        evaluations: (settings, problem) -> evaluations of the network for one sample, if it is fixed; else None.
+        kinds, version: event kinds that it works on, and a number that goes up when its results change.
+        oracle: whether it uses the task's analytic truth; shown as a reference row.
+        shared_fit: (settings, problem) -> JSON of all that the fit depends on beside problem, seed and precision.  Methods
+            of one distribution that answer alike get one model, fitted once and kept in the cache; None: a fit of one's own.
+        parts: where methods share a part of the fit alone: that part, and what the method makes of it; `fit` is both.
+        pools_silos, one_silo: whether it pools the silos' data; if not, whether it is more than plain training on one silo.
+        regresses: whether it has one sample for each condition, so that the noise does not matter.
+        needs: what a task must offer it (`NEEDS`), or no run starts; oracles need "scores", and who needs "symmetry" is one.
+        negates: whether it answers conditions that exclude a value (`factors.excluding`).
+        couples_rows: whether rows of one request share something (pilots, an adapted step): a row alone is another draw.
+    """
+
+    name: str
+    settings: type[MethodSettings]
+    fit: Callable[..., object]
+    sample: Callable[..., Tensor]
+    extend: Callable[..., object] | None = None
+    build: Callable[..., nn.Module] | None = None
+    evaluations: Callable[..., int] | None = None
+    kinds: tuple[EventKind, ...] = ("vector", "image", "trajectory")
+    version: int = 1
+    oracle: bool = False
+    shared_fit: Callable[..., dict[str, Json]] | None = None
+    parts: FitParts | None = None
+    pools_silos: bool = True
+    one_silo: bool = False
+    regresses: bool = False
+    needs: tuple[Need, ...] = ()
+    couples_rows: bool = False
+    negates: bool = False
+
+
+class SamplePair(NamedTuple):
+    """Real and generated samples of one split, and features of them, for metrics that compare distributions.
+
+    Attributes:
+        real, generated: uint8 images (N, C, H, W) or float vectors (N, D).
+        floor: a second, independent real sample, for the noise floor.
+        features: features(extractor, which) -> float array (N, D), cached; `which` is "real", "generated" or "floor".
+    """
+
+    real: Tensor
+    generated: Tensor
+    floor: Tensor
+    features: Callable[[str, str], numpy.ndarray]
+
+
+class Value(NamedTuple):
+    """A metric's value, and its noise floor: the same metric between two real samples of the same size."""
+
+    value: float
+    floor: float | None = None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that can be trusted: what it is called, which way is better, and how it is computed.
+
+    Attributes:
+        compute: (pair, generator) -> Value, or raises `MetricUnavailable(reason)`; None for what a task computes (accuracies).
+        margin: the smallest difference that matters, for the regression gate.
+    """
+
+    name: str
+    summary: str
+    unit: str
+    direction: Literal["higher", "lower"]
+    version: int = 1
+    margin: float = 0.0
+    kinds: tuple[EventKind, ...] = ("image",)
+    compute: Callable[..., Value] | None = None
+
+    def score(self, split: str, value: float | None, *, n: int, suffix: str = "", **known: object) -> Score:
+        """The record's line of this metric, called `<split>_<name><suffix>`; `known` has ceiling, floor, primary or reason."""
+        facts = {"metric": self.name, "metric_version": self.version, "unit": self.unit, "direction": self.direction}
+        facts |= {"name": f"{split}_{self.name}{suffix}", "split": split}
+        return Score.model_validate({"value": value, "n": n, **facts, **known})
+
+
+class CellCount(NamedTuple):
+    """Samples of one cell of the holdout's factors: how many of them are right."""
+
+    cell: tuple[int, ...]
+    right: int
+    n: int
+
+
+class Score(BaseModel):
+    """One number of a record; an unavailable metric has no value and says why.
+
+    `ceiling` is the same accuracy on real data, `floor` the same distance between two real samples.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = Field(description="split and metric, as in heldout_accuracy", pattern=r"^[a-z0-9_]{1,80}$")
+    metric: str = Field(description="name of the metric", pattern=r"^[a-z0-9_]{1,80}$")
+    metric_version: int = Field(1, ge=1, le=10**6, description="goes up when the metric's numbers change")
+    split: Literal["seen", "heldout", "all", "none"] = Field(description="which combinations were asked for")
+    value: float | None = Field(ge=-LARGEST, le=LARGEST, description="the score; none if unavailable")
+    n: int = Field(ge=0, le=LARGEST, description="number of generated samples behind it")
+    unit: str = Field("", max_length=40, description="unit of the value")
+    direction: Literal["higher", "lower"] = Field(description="which way is better")
+    ceiling: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="the judge's own accuracy on real data of the split")
+    floor: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="the metric between two real samples of the same size")
+    primary: bool = Field(False, description="whether the board ranks by it")
+    reason: str = Field("", max_length=500, description="why there is no value")
+    by_cell: tuple[CellCount, ...] = Field((), max_length=4096, description="of a joint accuracy: right samples of each cell")
+
+
+class Evaluation(NamedTuple):
+    """What a task's referee found: scores, and pictures by name (uint8 arrays (H, W, 3))."""
+
+    scores: tuple[Score, ...]
+    pictures: Mapping[str, numpy.ndarray] = {}
+
+
+class Sampler(Protocol):
+    """The contestant as the referee sees it: conditions in, checked finite samples out (on the CPU).
+
+    With `known` and `known_mask` it asks for samples around given entries, which must come back as they were given.
+    """
+
+    def __call__(
+        self, condition: Tensor, *, stream: str, known: Tensor | None = None, known_mask: Tensor | None = None
+    ) -> Tensor: ...
+
+
+class Source(NamedTuple):
+    """Where a task's data came from: "official" or "embedded", and a fingerprint of it."""
+
+    kind: Literal["official", "embedded"]
+    name: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """What the harness lends a task: device, caches, and a voice.
+
+    Attributes:
+        seed, preset: the run's; the referee derives its own generators from the seed.
+        cache: folder for what is costly and reusable (judges, reference statistics), named by content hash.
+        data: folder of official data files.
+        source, metrics: what `Task.source` answered, and the metrics that the task scores by, by name.
+    """
+
+    device: torch.device
+    precision: Literal["fp32", "bf16"]
+    seed: int
+    cache: Path
+    data: Path
+    source: Source
+    preset: Presets = "quick"
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None
+
+    def generator(self, purpose: str) -> Generator:
+        """Random numbers of the run's seed for one purpose: references drawn for another purpose stay as they are."""
+        return generator_of(f"referee {self.seed} {purpose}")
+
+
+class OpenTask(Protocol):
+    """A task with its data open: the contestant's side asks for the problem, the referee's prepares and evaluates."""
+
+    def problem(self, budget: Budget) -> Problem:
+        """What a method may know: seen data only."""
+
+    def prepare(self) -> None:
+        """Render, train and keep judges and references, before any fit."""
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        """Ask for samples and score them."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: a lattice with held-out cells, its data, and its referee.
+
+    Modules of tasks import torch inside functions only: `list`, `info` and the parent process load them.
+
+    Attributes:
+        name, space, holdout, event: the entry point's; lattice of conditions, its held-out cells, kind and shape of a sample.
+        budgets: one budget a preset.
+        source: (data folder, "auto" / "official" / "embedded") -> which data it will use.
+        open: ctx -> the task with its data open, once a process.
+        primary: name of the score that the board ranks by.
+        silos, extends, negates: number of silos (1 is centralised); the factor that an extension adds, or ""; if it asks NOT.
+        settings: the task's own settings (`--set task.NAME=VALUE`), and `configure` the task under others.
+        citation: the paper and table that it comes from.
+        guidance_weights: `Problem.guidance_weight` of each preset; 1 where there is none.
+        notes: what a reader of its scores should know.
+        metrics: names of the registered metrics that it scores by: part of a run's identity.  None: all of its event's kind.
+        paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
+        offers: "scores" (an oracle), "singles" (examples of single factors), "objects" (factors like "front x", "back x").
+        truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
+    """
+
+    name: str
+    summary: str
+    space: FactorSpace
+    holdout: Holdout
+    event: Event
+    budgets: Mapping[str, Budget]
+    source: Callable[[Path, str], Source]
+    open: Callable[[TaskContext], OpenTask]
+    primary: str
+    version: int = 1
+    silos: int = 1
+    extends: str = ""
+    base: tuple[int, ...] = ()
+    settings: MethodSettings = field(default_factory=MethodSettings)
+    configure: Callable[[Any], Task] | None = None
+    citation: str = ""
+    guidance_weights: Mapping[str, float] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    metrics: tuple[str, ...] | None = None
+    paper_notes: Sequence[str] = ()
+    offers: tuple[Literal["scores", "singles", "objects"], ...] = ()
+    truth: Callable[[Tensor], Tensor] | None = None
+    negates: bool = False
+
+    def lacks(self, need: Need) -> bool:
+        """Whether a method that has this need cannot work here."""
+        if need == "null":
+            return bool(self.base)
+        if need == "silos":
+            return self.silos < 2
+        if need == "pairs":
+            return len(self.space) < 2
+        if need == "symmetry":
+            return symmetry_of(self.space, self.event.shape) is None
+        if need == "anchors":
+            return not all(self.holdout.anchors(cell) for cell in self.holdout.cells)
+        return need not in self.offers

@@ -1,0 +1,332 @@
+"""What is written down: RunSpec, Record, Profile, Environment, Board rows.  Frozen pydantic, no NaN, no unknown names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from compbench.api.context import Presets
+from compbench.api.interfaces import LARGEST, Budget, Score
+from compbench.system.errors import CompbenchError, first_of
+from compbench.system.files import Json
+
+RECORD_FORMAT = 9
+"""Goes up when a record's fields or lines change; `compbench.store.format` migrates older ones.
+
+2: the file has a digest of itself.
+6: `spec.code` is a hash of meaning, and the record says which commit it was.
+7: it says whether samples alone were scored.
+8: it has curves of loss and throughput.
+9: a line holds a whole score.
+"""
+
+Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
+MOST = 10**6
+"""No version, attempt or seed count is larger."""
+MOST_POINTS, MOST_CURVES = 100, 32
+"""Points of all loss curves of a record together, and such curves: some kilobytes."""
+Line = Annotated[str, Field(max_length=200)]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}$"
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+class RunSpec(Frozen):
+    """What a run is, and nothing of how it went.  Its canonical JSON's SHA-256 is the run's identity."""
+
+    task: str = Field(pattern=NAME, description="name of the task")
+    task_version: int = Field(ge=1, le=MOST, description="goes up when the task's numbers change")
+    task_settings: dict[str, Json] = Field(default_factory=dict, description="settings of the task")
+    method: str = Field(pattern=NAME, description="name of the method")
+    method_version: int = Field(ge=1, le=MOST, description="goes up when the method's numbers change")
+    code: str = Field(pattern=r"^[0-9a-f]{64}$", description="hash of what the code means (compbench.registry.meaning)")
+    settings: dict[str, Json] = Field(description="the method's settings, every one resolved")
+    budget: Budget = Field(description="the task's budget under the preset, with what --set changed")
+    budget_changed: tuple[str, ...] = Field((), description="names of budget entries that --set changed")
+    preset: Presets = Field(description="smoke, quick, standard or paper")
+    seed: int = Field(ge=0, lt=2**31, description="seed of data order, initial weights, x0 and evaluation")
+    device_class: str = Field(max_length=80, description="cpu, or the GPU's name")
+    precision: Literal["fp32", "bf16", "tf32"] = Field(description="bf16 means autocast, tf32 rounds a GPU's products")
+    source: Literal["official", "embedded"] = Field(description="where the data came from")
+    fingerprint: str = Field(max_length=80, description="hash of the data, or the renderer's version")
+    metrics: dict[str, int] = Field(default_factory=dict, description="metrics that the task scores by, with versions")
+
+    def canonical(self) -> str:
+        """JSON with sorted keys and no spaces: the same bytes for the same spec on every machine."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of the canonical JSON, 64 hex digits."""
+        return hashlib.sha256(self.canonical().encode()).hexdigest()
+
+
+CARD = r"^[A-Za-z0-9./_-]{1,100}$"
+"""What CUDA_VISIBLE_DEVICES may call a GPU: an index, or a UUID of a GPU or of a part of one."""
+
+
+class Card(Frozen):
+    """The one GPU that a run's processes see, which is cuda:0 to them.
+
+    Attributes:
+        number: its position among the GPUs that the sweep sees, from 0.
+        entry: what CUDA_VISIBLE_DEVICES calls it.
+    """
+
+    number: int = Field(ge=0, le=1000)
+    entry: str = Field(pattern=CARD)
+
+
+class RunRequest(Frozen):
+    """What a user asked for; the children resolve it into a RunSpec.  Paths are this machine's."""
+
+    task: str
+    method: str
+    overrides: dict[str, Json] = Field(default_factory=dict, description="--set: settings, budget.* and task.*")
+    preset: Presets = "quick"
+    seed: int = Field(0, ge=0, lt=2**31)
+    device: str = Field("auto", max_length=40, description="auto, cpu, cuda or cuda:N")
+    card: Card | None = Field(None, description="the only GPU that the run sees; chosen by a sweep for each slot")
+    precision: Literal["auto", "fp32", "bf16", "tf32"] = "auto"
+    source: Literal["auto", "official", "embedded"] = "auto"
+    plugins: tuple[str, ...] = Field((), description="--plugin files")
+    time_limit: float = Field(0.0, ge=0, description="seconds for the whole attempt; 0 is none")
+    threads: int = Field(0, ge=0, description="CPU threads of each child; 0 is all cores over slots")
+    slots: int = Field(1, ge=1, description="runs side by side on this machine")
+    trace: bool = False
+    curve: int = Field(0, ge=0, le=20, description="points along training, by halves, that are scored beside the end")
+    keep_samples: bool = Field(False, description="keep the samples beside the weights, for `rescore`")
+    home: str = Field(description="COMPBENCH_HOME")
+
+    @classmethod
+    def of(cls, **facts: object) -> RunRequest:
+        """The request of what a person asked for.  Raises CompbenchError: what of it no run can have."""
+        try:
+            return cls.model_validate(facts)
+        except ValidationError as error:
+            where, _, what = first_of(error).partition(": ")
+            raise CompbenchError(f"{where} of the run: {what}.") from error
+
+
+class Stage(Frozen):
+    """One timed stage, in seconds of wall clock and of CPU; imports and compilation are stages of their own."""
+
+    name: str = Field(pattern=r"^[a-z_]{1,40}$")
+    seconds: float = Field(ge=0, le=LARGEST)
+    cpu_seconds: float = Field(0.0, ge=0, le=LARGEST)
+
+
+class ExtensionProfile(Frozen):
+    """What a second stage cost (extension tasks)."""
+
+    mode: Literal["extended", "retrained"] = Field(description="a frozen model extended, or a new one trained")
+    new_parameters: int = Field(ge=0, le=LARGEST, description="parameters trained in the second stage")
+    seconds: float = Field(ge=0, le=LARGEST)
+    share_of_base: float = Field(ge=0, le=LARGEST, description="its time over the base model's training time")
+    frozen_identical: bool | None = Field(description="base weights bit-identical afterwards; none if retrained")
+
+
+class SiloProfile(Frozen):
+    """What one silo sent, received and computed during the fit, counted by the harness."""
+
+    name: str = Field(max_length=80)
+    size: int = Field(ge=1, le=LARGEST, description="training examples")
+    rounds: int = Field(0, ge=0, le=LARGEST, description="times that a function of the method ran there")
+    transfers_out: int = Field(0, ge=0, le=LARGEST, description="states sent, times the parties they went to")
+    transfers_in: int = Field(0, ge=0, le=LARGEST, description="states received before a round")
+    bytes_out: int = Field(0, ge=0, le=LARGEST)
+    bytes_in: int = Field(0, ge=0, le=LARGEST)
+    steps: int = Field(0, ge=0, le=LARGEST, description="training steps that were counted there, of all stages and rounds")
+    seconds: float = Field(0.0, ge=0, le=LARGEST, description="wall clock of the functions that ran there")
+    cpu_seconds: float = Field(0.0, ge=0, le=LARGEST)
+
+
+class Profile(Frozen):
+    """What a run cost.  Rates are medians over synchronised regions after warm-up; absent where not measured."""
+
+    train_steps: int | None = Field(None, ge=0, le=LARGEST, description="of the fit, over all silos, stages and rounds together")
+    train_steps_per_second: float | None = Field(None, ge=0, le=LARGEST)
+    train_samples_per_second: float | None = Field(None, ge=0, le=LARGEST)
+    sample_samples_per_second: float | None = Field(None, ge=0, le=LARGEST)
+    sample_batch: int | None = Field(None, ge=1, le=LARGEST, description="batch of the throughput measurement")
+    latency_p50_ms: float | None = Field(None, ge=0, le=LARGEST, description="one batch of requests, median")
+    latency_p95_ms: float | None = Field(None, ge=0, le=LARGEST)
+    latency_batch: int | None = Field(None, ge=1, le=LARGEST, description="batch of the latency measurement")
+    evaluations_per_sample: int | None = Field(None, ge=0, le=LARGEST, description="network evaluations, per sample")
+    parameters: int | None = Field(None, ge=0, le=LARGEST)
+    flops_per_train_step: float | None = Field(None, ge=0, le=LARGEST, description="by torch's counter, forward and backward")
+    flops_per_sample: float | None = Field(None, ge=0, le=LARGEST)
+    peak_flops_per_second: float | None = Field(
+        None, ge=0, le=LARGEST, description="measured by a matrix product, same precision"
+    )
+    share_of_peak_training: float | None = Field(None, ge=0, le=LARGEST)
+    share_of_peak_sampling: float | None = Field(None, ge=0, le=LARGEST)
+    peak_memory_bytes: int | None = Field(None, ge=0, le=LARGEST, description="contestant: device memory, resident set on a CPU")
+    referee_memory_bytes: int | None = Field(None, ge=0, le=LARGEST)
+    energy_joules: float | None = Field(None, ge=0, le=LARGEST, description="of the fit, from NVML, where it has it")
+    stages: tuple[Stage, ...] = Field((), max_length=500)
+    extension: ExtensionProfile | None = None
+    distrust: str = Field("", max_length=500, description="why speeds are missing: another clock contradicts the contestant's")
+    silos: tuple[SiloProfile, ...] = Field((), description="of tasks with several silos, unless their data was pooled")
+
+    def seconds(self, stage: str) -> float:
+        """Wall-clock seconds of a stage; 0 if it did not run."""
+        return sum(entry.seconds for entry in self.stages if entry.name == stage)
+
+
+class Environment(Frozen):
+    """Where a run took place; no host name, no user, no path."""
+
+    compbench: Line
+    python: Line
+    torch: Line = ""
+    platform: Line = ""
+    cpu: Line = ""
+    cores: int = Field(0, ge=0, le=LARGEST)
+    threads: int = Field(0, ge=0, le=LARGEST, description="torch threads of the contestant")
+    device: Line = "cpu"
+    card: int | None = Field(None, ge=0, le=1000, description="which of the machine's GPUs it was, where a sweep chose it")
+    slots: int = Field(
+        1, ge=1, le=LARGEST, description="runs that shared the machine: speeds of a shared machine are lower bounds"
+    )
+    other_cores: float | None = Field(
+        None, ge=0, le=LARGEST, description="not measured any more (`compbench profile` does it); null, but in older records"
+    )
+    predecessors: int = Field(
+        0,
+        ge=0,
+        le=LARGEST,
+        description="runs that the same processes had done before: imports were warm, peak memory is theirs too",
+    )
+    sandbox: Literal["", "landlock", "none", "off"] = Field("", description="what stood around the contestant")
+    packages: dict[Line, Line] = Field(default_factory=dict, max_length=1000)
+
+
+class Plugin(Frozen):
+    """The distribution that a method came from."""
+
+    distribution: Line = ""
+    version: Line = ""
+    module: Line = ""
+    file_sha256: Line = ""
+
+
+class Checkout(Frozen):
+    """The git commit that some code was of; no path and no name of a user or a repository."""
+
+    commit: str = Field("", pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})?$", description="empty where the code is in no repository")
+    clean: bool | None = Field(None, description="whether the code's folder had no change beside the commit; null if not known")
+
+
+class Code(Frozen):
+    """Where the code of a run came from.  `RunSpec.code` is the hash of it all; records before format 6 know nothing more."""
+
+    parts: dict[Line, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(
+        default_factory=dict,
+        max_length=20,
+        description="meaning of each part: method, flow, task, data, metrics, core",
+    )
+    compbench: Checkout = Checkout()
+    plugin: Checkout = Checkout()
+
+
+class CurvePoint(Frozen):
+    """Scores of the weights at a step of the fit, by name: the one that ranks and its seen twin."""
+
+    step: int = Field(ge=1, le=LARGEST)
+    scores: dict[Line, float] = Field(max_length=20)
+
+
+class LossCurve(Frozen):
+    """Training loss and throughput of a fit's loop, a value a point: means over the steps since the point before.
+
+    Counted by the contestant, unverified.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.+-]{1,80}$", description="stage, and the part of it (a silo, a network) if any")
+    steps: tuple[Annotated[int, Field(ge=1, le=LARGEST)], ...] = Field(
+        min_length=1, max_length=MOST_POINTS, description="steps of this curve's loops up to each point, increasing"
+    )
+    loss: tuple[Annotated[float, Field(ge=-LARGEST, le=LARGEST)], ...] = Field(max_length=MOST_POINTS)
+    examples_per_second: tuple[Annotated[float, Field(ge=0, le=LARGEST)], ...] = Field(
+        max_length=MOST_POINTS, description="by the wall clock, of all loops together; the first includes compilation"
+    )
+
+    @model_validator(mode="after")
+    def _is_a_curve(self) -> LossCurve:
+        if not len(self.steps) == len(self.loss) == len(self.examples_per_second):
+            raise ValueError("a loss curve has as many losses and rates as steps")
+        if any(later <= step for step, later in pairwise(self.steps)):
+            raise ValueError("the steps of a loss curve increase")
+        return self
+
+
+def _few_points(curves: tuple[LossCurve, ...]) -> tuple[LossCurve, ...]:
+    if sum(len(curve.steps) for curve in curves) > MOST_POINTS or len({curve.name for curve in curves}) < len(curves):
+        raise ValueError(f"a record has at most {MOST_POINTS} points of loss curves, and one curve of a name")
+    return curves
+
+
+class Artifact(Frozen):
+    """A file beside the record."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,249}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+def name_of(spec: RunSpec, identity: str, attempt: int) -> str:
+    """What the record of an attempt is called."""
+    return f"{spec.task}.{spec.method}.{spec.preset}.s{spec.seed}.{identity[:12]}.{attempt}"
+
+
+class Record(Frozen):
+    """One attempt at a run: immutable, written whole or not at all.  Failures are records too."""
+
+    format: int = RECORD_FORMAT
+    identity: str = Field(pattern=r"^[0-9a-f]{64}$")
+    attempt: int = Field(ge=1, le=MOST)
+    spec: RunSpec
+    status: Status
+    reason: str = Field("", max_length=2000, description="one line: why it is not ok")
+    traceback: str = Field("", max_length=8000, description="tail of the traceback or log")
+    scores: tuple[Score, ...] = Field((), max_length=500)
+    profile: Profile = Profile()
+    environment: Environment
+    plugin: Plugin = Plugin()
+    code: Code = Code()
+    notes: dict[str, float | tuple[float, ...]] = Field(
+        default_factory=dict, max_length=1000, description="what the method says of itself, by stream; unverified"
+    )
+    artifacts: tuple[Artifact, ...] = Field((), max_length=50)
+    pooled_silos: bool = False
+    oracle: bool = False
+    in_process: bool = False
+    curve: tuple[CurvePoint, ...] = Field((), max_length=50, description="scores along training, `run --curve`")
+    losses: Annotated[tuple[LossCurve, ...], AfterValidator(_few_points)] = Field(
+        (), max_length=MOST_CURVES, description="loss and throughput along the fit, a curve a loop"
+    )
+    resumed: bool = Field(False, description="whether the fit went on from a checkpoint")
+    rescored: str = Field("", max_length=300, description="name of the record whose kept samples or weights were scored again")
+    samples_only: bool = Field(False, description="whether samples or weights from elsewhere were scored: no training was seen")
+    started: str = Field("", max_length=40, description="UTC, ISO 8601")
+    seconds: float = Field(0.0, ge=0, le=LARGEST, description="whole attempt, wall clock")
+
+    @property
+    def name(self) -> str:
+        """File name without suffix: unique for each attempt."""
+        return name_of(self.spec, self.identity, self.attempt)
+
+    @property
+    def has_meaning(self) -> bool:
+        """Whether `spec.code` is a hash of meaning; in older records it is one of the method's file, and says less."""
+        return bool(self.code.parts)
+
+    def score(self, name: str) -> Score | None:
+        """The score of a name, or None."""
+        return next((score for score in self.scores if score.name == name), None)

@@ -1,1 +1,0 @@
-"""The contract of a plugin, and pytest's door to it."""

@@ -1,0 +1,62 @@
+"""The lattice of a record as text: the share of right samples of each cell, and by distance to what was seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compbench.api.interfaces import CellCount, Score
+
+WIDEST = 24
+"""Columns of a lattice that is drawn."""
+
+
+def lines(scores: Sequence[Score]) -> Iterator[str]:
+    """What a record's scores say by cell; nothing for a record without counts."""
+    from compbench.board.cells import by_distance
+
+    known = {score.split: score for score in scores if score.by_cell}
+    heldout, seen = known.get("heldout"), known.get("seen")
+    if heldout is None:
+        return
+    counts = {split: score.by_cell for split, score in known.items()}
+    yield from drawn(counts.get("heldout", ()), counts.get("seen", ()))
+    shares = by_distance(heldout.by_cell, seen.by_cell if seen else ())
+    if shares:
+        parts = (f"{away}: {right / n:.3f} of {n}" for away, (right, n) in shares.items())
+        yield f"held out by distance to the seen cells (values that differ)  {', '.join(parts)}"
+    product = product_of_factors(heldout, scores)
+    if product is not None and heldout.value is not None:
+        yield f"each factor by itself right, multiplied {product:.3f}; all right together {heldout.value:.3f}"
+
+
+def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount]) -> Iterator[str]:
+    """A line a value of the first factor, percent right; seen cells in brackets.  Of two factors and a width that fits."""
+    cells: Mapping[tuple[int, ...], str] = {
+        **{count.cell: f"({round(100 * count.right / count.n)})" for count in seen if count.n},
+        **{count.cell: f"{round(100 * count.right / count.n)} " for count in heldout if count.n},
+    }
+    if not cells or any(len(cell) != 2 for cell in cells):
+        return
+    rows, columns = (max(cell[k] for cell in cells) + 1 for k in (0, 1))
+    if columns > WIDEST:
+        return
+    yield "percent right of each cell; (seen)"
+    for row in range(rows):
+        yield "  " + "".join(f"{cells.get((row, column), ''):>6}" for column in range(columns))
+
+
+def product_of_factors(joint: Score, scores: Sequence[Score]) -> float | None:
+    """The product of the accuracies of the joint one's factors: what it would be if their errors were independent.
+
+    None for a score that is no accuracy: what is named after a rate is the same rate taken in another way.
+    """
+    if not joint.metric.endswith("accuracy"):
+        return None
+    each = [score.value for score in scores if score.name.startswith(f"{joint.name}_") and "seen_judge" not in score.name]
+    known = [value for value in each if value is not None]
+    if len(known) < 2:
+        return None
+    return math.prod(known)

@@ -1,0 +1,166 @@
+"""What is diagnosed: the trained model of a record, the grid of two factors, its outputs and its layers there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import Method, MethodSettings, Problem, Request, Task
+from compbench.api.schemas import Record
+from compbench.diagnose.geometry import Layers, Metric, metrics_by_differences, metrics_by_jvp, tapped
+from compbench.notebook.stored_model import rebuild
+from compbench.registry.registry import Registry
+from compbench.system.errors import CompbenchError
+
+Derivative = Literal["auto", "jvp", "differences"]
+ROWS = 49
+"""Conditions of one forward."""
+
+
+class NoLayers(CompbenchError):
+    """The layers of a model cannot be had, and why."""
+
+
+class LayerGeometry(NamedTuple):
+    """Layers on the grid: their activations (X * Y, ...), metric tensors, how those were had, and why there are none, or ""."""
+
+    activations: Layers
+    metrics: dict[str, Metric]
+    derivative: Literal["jvp", "differences"]
+    why_none: str = ""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A trained model on a grid of two factors, the others fixed in their middle.
+
+    Attributes:
+        factors: positions of the two.
+        grid: conditions of all cells, the second factor fastest, (X * Y, F).
+        heldout: which cells are held out, bool (X, Y).
+        x0: one initial noise for all cells, (*D).
+    """
+
+    record: Record
+    task: Task
+    method: Method
+    settings: MethodSettings
+    problem: Problem
+    model: nn.Module
+    factors: tuple[int, int]
+    grid: Tensor
+    heldout: Tensor
+    x0: Tensor
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """(X, Y)."""
+        return self.heldout.shape[0], self.heldout.shape[1]
+
+    @torch.no_grad()
+    def outputs(self) -> Tensor:
+        """Samples of all cells from the same noise, (X * Y, *D)."""
+        context = Context(torch.device("cpu"), "fp32", torch.Generator().manual_seed(0), NoCheckpoints())
+        parts = []
+        for rows in self.grid.split(ROWS):
+            asked = Request(rows, self.x0.expand(len(rows), *self.x0.shape).contiguous())
+            parts.append(self.method.sample(self.settings, self.model, asked, context).float())
+        return torch.cat(parts)
+
+    def inside(self, derivative: Derivative) -> LayerGeometry:
+        """Activations and metric tensors of all layers; none of a model that cannot be called here.
+
+        Raises:
+            CompbenchError: "jvp" was asked of a model that takes integer conditions only.
+        """
+        differentiable = hasattr(self.model, "encoding") and hasattr(self.model, "render")
+        name = self.method.name
+        if derivative == "jvp" and not differentiable:
+            raise CompbenchError(
+                f"the model of '{name}' is not differentiable in its condition: it has no `encoding` and `render(code)`; "
+                "use --derivative differences."
+            )
+        with tapped(self.model) as heard:
+            if not differentiable:
+                try:
+                    activations = self._stepwise(lambda rows: self._velocity_layers(rows, heard))
+                except NoLayers as error:
+                    return LayerGeometry({}, {}, "differences", str(error))
+                return LayerGeometry(activations, metrics_by_differences(activations, self.sizes), "differences")
+            model: Any = self.model
+
+            def layers(code: Tensor) -> Layers:
+                output = model.render(code)
+                return {"code": code, **heard(len(code)), "output": output}
+
+            activations = self._stepwise(lambda rows: layers(model.encoding(rows)))
+            if derivative == "differences":
+                return LayerGeometry(activations, metrics_by_differences(activations, self.sizes), "differences")
+            code = model.encoding(self.grid)
+            tangents = torch.stack([model.encoding.tangent(self.grid, factor) for factor in self.factors])
+            return LayerGeometry(activations, metrics_by_jvp(layers, code, tangents), "jvp")
+
+    def _velocity_layers(self, rows: Tensor, heard: Callable[[int], Layers]) -> Layers:
+        """Layers of a velocity network at x0 and time 0, where every condition's path begins."""
+        x0 = self.x0.expand(len(rows), *self.x0.shape).contiguous()
+        try:
+            output = self.model(x0, torch.zeros(len(rows)), rows)
+        except (TypeError, RuntimeError, NotImplementedError) as error:  # experts over parts of the state, a mixture of models
+            said = " ".join(str(error).split())[:100]
+            raise NoLayers(
+                f"the layers of '{self.method.name}' cannot be had: its model is called neither as model(x_t, t, condition) "
+                f"nor by `encoding` and `render(code)` ({type(error).__name__}: {said})."
+            ) from error
+        return {**heard(len(rows)), "velocity at x0": output}
+
+    @torch.no_grad()
+    def _stepwise(self, layers: Callable[[Tensor], Layers]) -> Layers:
+        parts = [layers(rows) for rows in self.grid.split(ROWS)]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0] if all(name in part for part in parts)}
+
+
+def load_subject(record: Record, folder: Path, *, home: Path, plugins: tuple[Path, ...] = (), factors: str = "") -> Subject:
+    """The model of a record with its stored weights, on the CPU.
+
+    Args:
+        record: of a finished run.
+        folder: where its weights are (`model.safetensors`), and what is made of the task's data (`cache`).
+        home: where the official data is.
+        plugins: files of methods that are not installed.
+        factors: names of two factors, "x,y"; "" takes those of the holdout.
+
+    Raises:
+        CompbenchError: the method has changed or cannot be built again, or there is no grid.
+    """
+    stored = rebuild(record, folder, home=home, registry=Registry(plugins))
+    problem = stored.problem
+    positions = _positions(problem, factors)
+    grid = _grid(problem, positions)
+    sizes = [problem.space.sizes[position] for position in positions]
+    x0 = torch.randn(problem.event.shape, generator=torch.Generator().manual_seed(record.spec.seed))
+    heldout = problem.holdout.contains(grid).unflatten(0, sizes)
+    if not heldout.any() or heldout.all():
+        raise CompbenchError(f"on the grid of {' and '.join(problem.space.names[p] for p in positions)} nothing is held out.")
+    return Subject(record, stored.task, stored.method, stored.settings, problem, stored.model, positions, grid, heldout, x0)
+
+
+def _positions(problem: Problem, factors: str) -> tuple[int, int]:
+    names = factors.split(",") if factors else [problem.space.names[position] for position in problem.holdout.factors]
+    positions = [problem.space.index(name.strip()) for name in names]
+    if len(set(positions)) != 2:
+        raise CompbenchError(f"diagnose takes a grid of two factors, got {factors or len(positions)}; --factors A,B names them.")
+    return positions[0], positions[1]
+
+
+def _grid(problem: Problem, positions: tuple[int, int]) -> Tensor:
+    sizes = problem.space.sizes
+    axes = [torch.arange(size) if place in positions else torch.tensor([size // 2]) for place, size in enumerate(sizes)]
+    order = [*(place for place in range(len(sizes)) if place not in positions), *positions]
+    grid = torch.cartesian_prod(*(axes[place] for place in order)).view(-1, len(sizes))
+    return grid[:, torch.tensor(order).argsort()]

@@ -1,1 +1,0 @@
-"""Records as tables, and for trackers."""

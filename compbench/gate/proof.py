@@ -1,0 +1,241 @@
+"""Proves that two commits' code gives the same bits, so that records of the one are records of the other.
+
+Two proofs count.  *Meaning*: the newer commit's rules give both sources one hash, so only the rules or the words changed.
+*Bits*: exact facts (`probe.facts`: parameters, evaluations, the samples of a short fit) and all scores of smoke runs are the
+same on both sides, for enough cells that every changed method and every changed task is in one.  A version that went up says that
+numbers were meant to change: nothing is equal there.  What a GPU alone runs is not run here: where its text changed, bits prove
+nothing for GPUs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compbench.gate import sides
+from compbench.gate.sides import CellOptions, Side, Unable
+from compbench.gate.suite import Cell
+from compbench.gate.worktree import built, commit_of, repository
+from compbench.registry.checkout import git
+from compbench.registry.equal_code import TABLE, Equal
+from compbench.system.errors import CompbenchError
+
+PROBE = Path(__file__).with_name("code_probe.py")
+SECONDS = 900.0
+"""Longest for the digests of one checkout."""
+BITS = ("parameters", "evaluations", "samples_sha256")
+"""Exact facts that must be the same; memory and operations may change with code of the same bits."""
+OF_THE_TASK = {"task", "data", "metrics"}
+"""Parts of the code that all methods on a task share."""
+ROUNDS = 4
+"""So many methods are asked for a task, and tasks for a method, until one is not refused."""
+Codes = Mapping[str, tuple[str, dict[str, str]]]
+Listener = Callable[[str], None]
+
+
+class Checkout(NamedTuple):
+    """What one commit's code is, by its own rules.
+
+    Attributes:
+        facts: root, entries, versions, and the metrics of each task (`code_probe.facts_here`).
+        codes: "method/task/device" -> digest, and digests of the parts.
+    """
+
+    facts: dict[str, Any]
+    codes: Codes
+
+
+class Proven(NamedTuple):
+    """What two commits have in common.
+
+    Attributes:
+        rows: for the table.
+        changed: pairs of a version that went up, as "method/task".
+        unproven: "method/task/device" -> why its code cannot be said to be equal.
+    """
+
+    rows: tuple[Equal, ...]
+    changed: tuple[str, ...]
+    unproven: dict[str, str]
+
+
+def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lambda line: None) -> Proven:
+    """Compare all code that is installed with two commits of the repository around.
+
+    Args:
+        old, new: names of commits; `old` must be the first parent of `new`, which is what the table says.
+        folder: for environments and homes.
+        data: the user's official data.
+
+    Raises:
+        CompbenchError: no such commit, or not its first parent.
+        CouldNotRun: an environment could not be made.
+        Unable: a side's code could not be hashed.
+    """
+    commit = _child(old, new)
+    with built(old, folder / "old", data, ()) as before, built(new, folder / "new", data, ()) as after:
+        theirs, ours = _checkout(before, folder), _checkout(after, folder)
+        again = _checkout(after, folder, theirs.facts)
+        differing = [pair for pair in ours.codes if pair in theirs.codes and ours.codes[pair][0] != theirs.codes[pair][0]]
+        same = {pair for pair in differing if again.codes[pair] == ours.codes[pair]}
+        changed = {pair for pair in differing if _version_went_up(pair, theirs.facts, ours.facts)} - same
+        open_ones = [pair for pair in differing if pair not in same | changed]
+        listener(
+            f"{len(ours.codes)} codes: {len(differing)} have another digest, {len(same)} of them by the rules or words alone"
+        )
+        why: dict[str, str] = {}
+        if open_ones:
+            why = _without_equal_bits(open_ones, theirs.codes, ours.codes, (before, after), listener)
+            left = [pair for pair in open_ones if pair not in why]
+            why |= _gpu_texts(left, after, folder, theirs, ours)
+    proofs = {**dict.fromkeys(same, "meaning"), **{pair: "bits" for pair in open_ones if pair not in why}}
+    rows = [row for pair, proof in proofs.items() for row in _rows(theirs.codes[pair], ours.codes[pair], commit, proof)]
+    return Proven(_unambiguous(rows), tuple(sorted({pair.rpartition("/")[0] for pair in changed})), why)
+
+
+def new_rows(rows: Iterable[Equal], top: Path, since: str) -> list[Equal]:
+    """The rows that the table did not have at a commit.  Raises CompbenchError: no such commit."""
+    commit = commit_of(top, since)
+    try:
+        before = set(git(top, "show", f"{commit}:{TABLE.relative_to(top)}").decode().splitlines())
+    except CompbenchError:
+        before = set()  # there was no table
+    return [row for row in rows if ",".join(row) not in before]
+
+
+def _child(old: str, new: str) -> str:
+    """The newer commit's whole name.  Raises CompbenchError: the older one is not its first parent."""
+    top = repository(Path.cwd())
+    commit, parent = commit_of(top, new), commit_of(top, old)
+    first = git(top, "rev-parse", "--verify", "--quiet", f"{commit}^1").decode().strip()
+    if first != parent:
+        raise CompbenchError(
+            f"{old} is not the commit before {new}: its first parent is {first[:12]}; prove one commit after another."
+        )
+    return commit
+
+
+def _checkout(side: Side, folder: Path, facts: dict[str, Any] | None = None) -> Checkout:
+    """A side's code; with `facts`, that of the checkout that these are of, by this side's rules."""
+    place = folder / f"codes-{side.home.parent.name}{'-again' if facts else ''}.json"
+    answer = _asked(side, place, {"facts": facts} if facts else {})
+    return Checkout(answer["facts"], {pair: (digest, parts) for pair, (digest, parts) in answer["codes"].items()})
+
+
+def _asked(side: Side, place: Path, order: dict[str, Any]) -> dict[str, Any]:
+    words = place.with_suffix(".order.json")
+    words.write_text(json.dumps({**order, "answer": str(place)}), encoding="utf-8")
+    side.run([str(PROBE), str(words)], seconds=SECONDS)
+    answer: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    return answer
+
+
+def _version_went_up(pair: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether the method, the task or one of its metrics has another version."""
+    method, task, _ = pair.split("/")
+    named = [("methods", method), ("tasks", task), *(("metrics", name) for name in after["metrics"].get(task, ()))]
+    return any(before["versions"][kind].get(name) != after["versions"][kind].get(name) for kind, name in named if name)
+
+
+def _without_equal_bits(
+    pairs: Sequence[str], theirs: Codes, ours: Codes, both: tuple[Side, Side], listener: Listener
+) -> dict[str, str]:
+    """Pairs whose cells give other bits, and why.  A pair whose own cell is not run follows its method and its task.
+
+    A method that refuses a task on both sides shows nothing of it: another is asked, up to `ROUNDS` times.
+    """
+    bad: dict[str, str] = {}
+    scored: set[str] = set()
+    left, needed = set(pairs), changed_sides(pairs, theirs, ours)
+    for _ in range(ROUNDS):
+        if not (cells := cover(left, needed)):
+            break
+        listener(f"{len(cells)} cells are run on both sides: {', '.join(cell.name for cell in cells)}")
+        for cell, *found in zip(cells, *(sides.facts(side, cells, CellOptions()) for side in both), strict=True):
+            if all(isinstance(one, Unable) for one in found) and str(found[0]) == str(found[1]):
+                left -= {pair for pair in left if pair.startswith(f"{cell.method}/{cell.task}/")}
+                continue
+            reason = _difference(*found)
+            if not reason and cell.task not in scored:  # what scores is the task's: one method shows it
+                scored.add(cell.task)
+                reason = _score_difference(cell, *both)
+            listener(f"{cell.name}: {reason or 'the same bits'}")
+            needed -= {("method", cell.method), ("task", cell.task)}
+            if reason:
+                bad |= {cell.method: f"{cell.name}: {reason}", cell.task: f"{cell.name}: {reason}"}
+    bad |= {name: f"no cell of this {kind} can be run" for kind, name in needed}
+    return {pair: bad[name] for pair in pairs for name in pair.split("/")[:2] if name in bad}
+
+
+def changed_sides(pairs: Iterable[str], before: Codes, after: Codes) -> set[tuple[str, str]]:
+    """("method", name) and ("task", name) of which a part of the code changed, among "method/task/device" with other digests."""
+    needed: set[tuple[str, str]] = set()
+    for pair in pairs:
+        method, task, _ = pair.split("/")
+        parts, now = before[pair][1], after[pair][1]
+        changed = {name for name in parts.keys() | now.keys() if parts.get(name) != now.get(name)}
+        if method:
+            needed |= {("method", method)} if changed - OF_THE_TASK or not changed else set()
+            needed |= {("task", task)} if changed - {"method"} or not changed else set()
+    return needed
+
+
+def cover(pairs: Iterable[str], needed: set[tuple[str, str]]) -> list[Cell]:
+    """Cells, of some "method/task/device", such that all that is needed is in one: first those in which two are."""
+    left, cells = set(needed), []
+    known = sorted({(method, task) for method, task, _ in (pair.split("/") for pair in pairs) if method})
+    for least in (2, 1):
+        for method, task in known:
+            new = {("method", method), ("task", task)} & left
+            if len(new) >= least:
+                left -= new
+                cells.append(Cell(method=method, task=task, preset="smoke", seeds="0"))
+    return cells
+
+
+def _difference(theirs: sides.Facts | Unable, ours: sides.Facts | Unable) -> str:
+    for one in (theirs, ours):
+        if isinstance(one, Unable):
+            return f"cannot be run: {one}"
+    assert not isinstance(theirs, Unable)
+    assert not isinstance(ours, Unable)
+    return next((f"{name} differ" for name in BITS if theirs.values.get(name) != ours.values.get(name)), "")
+
+
+def _score_difference(cell: Cell, before: Side, after: Side) -> str:
+    try:
+        theirs, ours = (sides.all_scores(side, cell, CellOptions()) for side in (before, after))
+    except Unable as error:
+        return f"cannot be run: {error}"
+    return next((f"{name} differs" for name in sorted(theirs.keys() | ours.keys()) if theirs.get(name) != ours.get(name)), "")
+
+
+def _gpu_texts(pairs: Iterable[str], after: Side, folder: Path, theirs: Checkout, ours: Checkout) -> dict[str, str]:
+    """Pairs on a GPU of which the text that only a GPU runs is another."""
+    waiting = [pair for pair in pairs if pair.endswith("/gpu") and ours.codes[pair][0] != ours.codes[f"{pair[:-4]}/cpu"][0]]
+    if not waiting:
+        return {}
+    before, now = (
+        _asked(after, folder / f"gpu-{name}.json", {"facts": one.facts, "gpu": True})["gpu"]
+        for name, one in (("old", theirs), ("new", ours))
+    )
+    return {pair: "what only a GPU runs has changed" for pair in waiting if before.get(pair[:-4]) != now.get(pair[:-4])}
+
+
+def _rows(theirs: tuple[str, dict[str, str]], ours: tuple[str, dict[str, str]], commit: str, proof: str) -> list[Equal]:
+    (old, old_parts), (new, new_parts) = theirs, ours
+    found = [(old, new), *((old_parts[name], new_parts[name]) for name in old_parts.keys() & new_parts.keys())]
+    return [Equal(one, other, commit, proof) for one, other in found if one != other]
+
+
+def _unambiguous(rows: Iterable[Equal]) -> tuple[Equal, ...]:
+    """The rows of digests that became one other digest, and that no other became: a part may be split or joined."""
+    after, before = defaultdict(set), defaultdict(set)
+    known = set(rows)
+    for row in known:
+        after[row.old].add(row.new)
+        before[row.new].add(row.old)
+    return tuple(sorted(row for row in known if len(after[row.old]) == len(before[row.new]) == 1))

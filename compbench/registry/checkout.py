@@ -1,0 +1,102 @@
+"""Where a run's code comes from: distribution and file, git commit and whether it was changed since, hash of meaning.
+
+Never a path, a branch or a name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+import compbench
+from compbench.api.schemas import Checkout, Code, Plugin, RunRequest
+from compbench.registry.meaning import CPU, code_of, meaning
+from compbench.registry.registry import Registry
+from compbench.system.errors import CompbenchError
+
+SECONDS = 30.0
+"""Git answers in milliseconds; on a file system that hangs it must not hold up a run."""
+
+
+def checkout_of(file: Path) -> Checkout:
+    """The commit of the repository that a source file belongs to; nothing where it is in none, or is ignored there.
+
+    Clean means that nothing below the file's folder differs from the commit and that no new file lies there: what is edited
+    elsewhere in the repository is not this code.
+    """
+    if _lines(file.parent, "check-ignore", "--", file.name):
+        return Checkout()  # as of an environment that lies in someone's repository
+    said = _lines(file.parent, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", ".")
+    commit = next((line.split()[2] for line in said if line.startswith("# branch.oid ")), "")
+    if not commit or commit.startswith("("):  # "(initial)": nothing was committed yet
+        return Checkout()
+    return Checkout(commit=commit, clean=all(line.startswith("#") for line in said))
+
+
+def origin_of(request: RunRequest, registry: Registry, metrics: Iterable[str], device_class: str) -> tuple[str, Code]:
+    """(hash of all code that a request runs on a class of devices, its parts and commits), as this process finds it.
+
+    Raises:
+        CompbenchError: a source file that cannot be read or parsed.
+    """
+    code = code_of(registry, method=request.method, task=request.task, metrics=metrics, device_class=device_class)
+    file = registry.entry("methods", request.method).file
+    own, plugin = checkout_of(Path(compbench.__file__)), checkout_of(file) if file else Checkout()
+    return code.digest, Code(parts=code.parts, compbench=own, plugin=plugin)
+
+
+def task_origin(request: RunRequest, registry: Registry, metrics: Iterable[str], device_class: str) -> tuple[str, Code]:
+    """The same of a task and its metrics alone: there is no method."""
+    code = code_of(registry, method="", task=request.task, metrics=metrics, device_class=device_class)
+    return code.digest, Code(parts=code.parts, compbench=checkout_of(Path(compbench.__file__)))
+
+
+def plugin_of(request: RunRequest, registry: Registry) -> Plugin:
+    """The method's distribution and file as this process finds them, before any of its code has run."""
+    entry = registry.entry("methods", request.method)
+    try:
+        return Plugin(
+            distribution=Path(entry.distribution).name,
+            version=entry.version,
+            module=entry.module if entry.version != "file" else Path(entry.module).name,
+            file_sha256=entry.sha256,
+        )
+    except (ValidationError, OSError) as error:
+        raise CompbenchError(f"the plugin of '{request.method}' cannot be read: {str(error)[:300]}.") from error
+
+
+def scope_of(request: RunRequest, registry: Registry, device_class: str) -> str:
+    """Hash of the code that a shared fit may run there: the task's, and that of all methods of the request's distribution.
+
+    Fits are shared among these methods and with no one else.
+    """
+    own = registry.entry("methods", request.method)
+    siblings = [entry for entry in registry.entries("methods") if entry.distribution == own.distribution and not entry.problem]
+    task = registry.entry("tasks", request.task)
+    code = meaning(("task", task), *(("method", entry) for entry in siblings), gpu=device_class != CPU)
+    return hashlib.sha256(f"{own.distribution} {code.digest}".encode()).hexdigest()
+
+
+def git(folder: Path, *arguments: str, seconds: float = SECONDS) -> bytes:
+    """What git prints in a folder.  Raises CompbenchError: it fails, or is not here."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompbenchError(f"git does not answer: {error}.") from error
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"git {arguments[0]} failed"]
+        raise CompbenchError(f"{said[-1][:200]}.")
+    return done.stdout
+
+
+def _lines(folder: Path, *arguments: str) -> list[str]:
+    """Lines that git prints; none if it fails, or is not here."""
+    with contextlib.suppress(CompbenchError):
+        return git(folder, *arguments).decode(errors="replace").splitlines()
+    return []

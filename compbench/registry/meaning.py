@@ -1,0 +1,344 @@
+"""What the code of a run means, as a hash: the definitions that its numbers depend on, and nothing of how they are written.
+
+    code = SHA-256 of the set { hash(definition, hashes of what it refers to) }
+
+The definitions are those of the method's file, of the task's module and of the metrics that the task scores by, and all of
+ours (compbench, and the plugin's own package) that these refer to, through imports inside functions too.  Comments,
+docstrings, formatting, annotations of functions, the words of errors and descriptions of settings count for nothing, nor do
+the names of modules and files: what was moved or documented is the same code.  Modules of `HARNESS` are left out: they start,
+check, time and write down, and no sample and no score depends on them, but by the order of sums, which is the processor's and
+torch's too (`run/bf16.py`, `run/narrow_norms.py`, `run/stacked_norms.py`).  Other people's libraries are not followed; a
+record names their versions.
+
+What only a GPU runs counts in records of GPUs alone: the statement `if on_gpu(device): ...`, or `if on_gpu(device) and ...:`,
+without an else, where `on_gpu` is that of `compbench.system.devices`.
+
+Sources are only parsed, never imported, so the parent process can do it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+import compbench
+from compbench.api.schemas import Record
+from compbench.registry.equal_code import equal_code
+from compbench.registry.registry import Entry, Registry
+from compbench.registry.syntax import Chain, Module, Target, parse
+from compbench.system.errors import CompbenchError
+
+_ROOMS = "board cli diagnose gate notebook registry runner store sweep system testing"
+_INTERFACES = "api.closures api.context api.executor api.hookspecs api.interfaces api.schemas"
+_FILES_AND_PICTURES = "data.download data.pictures data.sources metrics.picture_arrays metrics.unavailable tasks.planning_picture"
+HARNESS = frozenset(f"{_ROOMS} {_INTERFACES} {_FILES_AND_PICTURES}".split())
+"""Modules below `compbench` on which no number depends beyond its rounding: the harness, what finds and checks data files (their
+content is the spec's fingerprint), and pictures."""
+
+RUNNERS = (
+    "compbench.runner.worker",
+    "compbench.runner.one_run",
+    "compbench.api.context",
+    "compbench.system.devices",
+    "compbench.api.federation",
+)
+"""What runs a method beside its own code, or is handed to it."""
+
+PARTS = {"flow": "flow", "tasks": "task", "data": "data", "metrics": "metrics"}
+"""Folder below `compbench` -> the part of the code that it is reported as; what lies elsewhere is "core"."""
+
+CPU = "cpu"
+"""The device class of all CPUs (`compbench.system.devices.device_class`)."""
+
+SCHEME = "meaning 2"
+"""Goes up when the same code gets another hash."""
+
+MOST_MODULES = 2000
+"""Modules that stay parsed in one process."""
+
+LONGEST_WAY = 50
+"""A name is not handed on from module to module more often."""
+
+
+class Code(NamedTuple):
+    """The code of a run.
+
+    Attributes:
+        digest: SHA-256 of all its definitions, 64 hex digits: part of a run's identity.
+        parts: the same of its parts by name ("method", "flow", "task", "data", "metrics", "core"), to say what differs.
+    """
+
+    digest: str
+    parts: dict[str, str]
+
+
+class DefinitionHashes(NamedTuple):
+    """One definition: hashes of its own text, and of that with the definitions that it refers to; and these."""
+
+    own: str
+    linked: str
+    onwards: tuple[Target, ...]
+
+
+def code_of(
+    registry: Registry,
+    *,
+    method: str,
+    task: str,
+    metrics: Iterable[str],
+    device_class: str = CPU,
+    kept: Kept | None = None,
+    root: Path | None = None,
+) -> Code:
+    """The code of a method on a task that scores by some metrics; without a method ("") that of the task and the metrics.
+
+    Args:
+        registry: finds the source files.
+        method, task, metrics: names.
+        device_class: what the run is on, as its spec says it ("cpu", or a GPU's name).
+        kept: what several calls share, for as long as no source file changes.
+        root: the folder that a package `compbench` is in, of another checkout than this one.
+
+    Raises:
+        CompbenchError: an unknown name, or a file that cannot be read or parsed.
+    """
+    known = set(registry.names("metrics"))
+    scoring = [registry.entry("metrics", name) for name in sorted(set(metrics) & known)]
+    roots = [("method", registry.entry("methods", method))] if method else []
+    roots.append(("task", registry.entry("tasks", task)))
+    return meaning(*roots, *(("metrics", entry) for entry in scoring), gpu=device_class != CPU, kept=kept, root=root)
+
+
+def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = None, root: Path | None = None) -> Code:
+    """The code that some entries' files depend on; each comes with the part that its own package is reported as.
+
+    Without `gpu`, what a CPU runs of it.  `kept` and `root` are as in `code_of`.
+
+    All of a method's file counts.  Of tasks and metrics, many of which share a file, what their hook leads to does.
+    """
+    sources = _Sources([entry for _, entry in roots], gpu=gpu, root=root)
+    if kept is not None:
+        sources = kept.setdefault(sources.scope, sources)
+    linked: set[str] = set()
+    own: dict[str, set[str]] = {}
+    for part, entry in roots:
+        name = sources.name_of(entry)
+        hooks = [target for target in sources.all_of(name) if part != "method" and target.name.startswith("compbench_")]
+        for target in sources.reached(hooks or sources.all_of(name)):
+            hashed = sources.hashed(target)
+            linked.add(hashed.linked)
+            own.setdefault(sources.part_of(target.module, part), set()).add(hashed.own)
+    return Code(_digest(linked), {part: _digest(hashes) for part, hashes in sorted(own.items())})
+
+
+def for_gpus(*roots: tuple[str, Entry], kept: Kept, root: Path | None = None) -> str:
+    """The hash of the definitions that have a part for GPUs alone, among those that some entries' files depend on."""
+    made = [_Sources([entry for _, entry in roots], gpu=gpu, root=root) for gpu in (True, False)]
+    whole, cpu = (kept.setdefault(sources.scope, sources) for sources in made)
+    reached = whole.reached(target for _, entry in roots for target in whole.all_of(whole.name_of(entry)))
+    return _digest({whole.hashed(one).own for one in reached if whole.hashed(one).own != cpu.hashed(one).own})
+
+
+def executed(registry: Registry, *, method: str, task: str, metrics: Iterable[str]) -> str:
+    """The hash of all that a run executes, the harness included, and of the versions of Python and of all packages.
+
+    Two environments of one machine in which it is the same do the same work in the same time: the gate need not race them.
+
+    Raises:
+        CompbenchError: an unknown name, or a file that cannot be read or parsed.
+    """
+    entries = [registry.entry("methods", method), registry.entry("tasks", task)]
+    entries += [registry.entry("metrics", name) for name in sorted(metrics)]
+    sources = _Sources(entries, left_out=frozenset())
+    modules = [*map(sources.name_of, entries), *RUNNERS]
+    reached = sources.reached(target for name in modules for target in sources.all_of(name))
+    packages = {one.metadata["Name"]: one.version for one in reversed(list(metadata.distributions()))}
+    facts = [sys.version, platform.platform(), *(f"{name}=={version}" for name, version in packages.items())]
+    return _digest([*facts, *{sources.hashed(target).linked for target in reached}])
+
+
+def of_definitions(*definitions: type | Callable[..., object]) -> str:
+    """The hash of functions and classes of compbench with all that they depend on: what a cache is named by.
+
+    Of other people's, their names.
+    """
+    sources = _Sources([])
+    targets = [Target(one.__module__, one.__qualname__.partition(".")[0]) for one in definitions]
+    ours = [target for target in targets if target in sources.all_of(target.module)]
+    others = [".".join(target) for target in targets if target not in ours]
+    return _digest([*others, *{sources.hashed(target).linked for target in sources.reached(ours)}])
+
+
+UNKNOWN = "unknown"
+"""What differs of a record that was made before records knew."""
+
+
+def differing(record: Record, registry: Registry) -> tuple[str, ...]:
+    """The parts of a record's code that differ from today's; () if the code is the same, or equal by the table of equal code.
+
+    A record before format 6 says no parts: ("unknown",).
+
+    Raises:
+        CompbenchError: its method or task is not installed here.
+    """
+    spec = record.spec
+    method = "" if record.samples_only and not record.plugin.distribution else spec.method
+    today = code_of(registry, method=method, task=spec.task, metrics=spec.metrics, device_class=spec.device_class)
+    return differing_from(record, today)
+
+
+def differing_from(record: Record, today: Code) -> tuple[str, ...]:
+    """The same, against code that is known."""
+    if not record.has_meaning:
+        return (UNKNOWN,)
+    table, known = equal_code(), record.code.parts
+    if table.name(today.digest) == table.name(record.spec.code):
+        return ()
+    names = known.keys() | today.parts.keys()
+    return tuple(sorted(name for name in names if table.name(known.get(name, "")) != table.name(today.parts.get(name, ""))))
+
+
+def said(differing: Sequence[str]) -> str:
+    """What `differing` found, in words."""
+    if not differing:
+        return "the code is the same"
+    if tuple(differing) == (UNKNOWN,):
+        return "the record is older than hashes of meaning: whether the code is the same is not known"
+    return f"the code differs in {', '.join(differing)}"
+
+
+def _digest(hashes: Iterable[str], *, in_order: bool = False) -> str:
+    return hashlib.sha256("\n".join([SCHEME, *(hashes if in_order else sorted(hashes))]).encode()).hexdigest()
+
+
+class _Sources:
+    """The source files of compbench and of some plugins' packages, by dotted module name."""
+
+    def __init__(
+        self, entries: Iterable[Entry], left_out: frozenset[str] = HARNESS, *, gpu: bool = True, root: Path | None = None
+    ) -> None:
+        self._left_out, self._gpu = left_out, gpu
+        self._roots = {"compbench": root or Path(compbench.__file__).parents[1]}
+        self._files: dict[str, Path] = {}
+        for entry in entries:
+            if entry.file is None:
+                raise CompbenchError(f"'{entry.name}' cannot be used: {entry.problem or 'its source file was not found.'}")
+            name = self.name_of(entry)
+            self._files[name] = entry.file
+            if entry.version != "file":
+                depth = len(name.split(".")) - (entry.file.name != "__init__.py")
+                self._roots.setdefault(name.split(".")[0], entry.file.parents[depth])
+        self._modules: dict[str, Module | None] = {}
+        self._hashed: dict[Target, DefinitionHashes] = {}
+
+    @property
+    def scope(self) -> Hashable:
+        """All that a definition's hash depends on beside the files: sources of one scope are the same."""
+        apart = {(name, file) for name, file in self._files.items() if self._below_a_root(name) != file}
+        return self._gpu, self._left_out, frozenset(self._roots.items()), frozenset(apart)
+
+    def name_of(self, entry: Entry) -> str:
+        """The module's dotted name; a file given by --plugin is a package of its own."""
+        return entry.module if entry.version != "file" else f"plugin {entry.module}"
+
+    def part_of(self, module: str, own: str) -> str:
+        package, _, rest = module.partition(".")
+        return PARTS.get(rest.partition(".")[0], "core") if package == "compbench" else own
+
+    def all_of(self, name: str) -> list[Target]:
+        """Every definition of a module."""
+        module = self._module(name)
+        return [Target(name, definition) for definition in module.definitions] if module else []
+
+    def reached(self, start: Iterable[Target]) -> set[Target]:
+        """Some definitions and all that they refer to, however far."""
+        found: set[Target] = set()
+        waiting = list(start)
+        while waiting:
+            target = waiting.pop()
+            if target not in found:
+                found.add(target)
+                waiting += [*self.hashed(target).onwards, Target(target.module, "")]
+        return found
+
+    def hashed(self, target: Target) -> DefinitionHashes:
+        """One definition; "" is what a module does beside defining."""
+        if target not in self._hashed:
+            local, chains = self._local(target)
+            own, linked, onwards = [local], [local], []
+            for found, label in map(self._resolved, chains):
+                own.append(label)
+                linked += [*(self._local(one)[0] for one in found), label]
+                onwards += found
+            self._hashed[target] = DefinitionHashes(_digest(own, in_order=True), _digest(linked, in_order=True), tuple(onwards))
+        return self._hashed[target]
+
+    def _local(self, target: Target) -> tuple[str, tuple[Chain, ...]]:
+        module = self._module(target.module)
+        assert module is not None
+        return module.local(target.name, gpu=self._gpu)
+
+    def _resolved(self, chain: Chain) -> tuple[list[Target], str]:
+        """The definitions of ours that a dotted name stands for, and what is left of it: all, of another's library."""
+        name, rest = chain
+        for _ in range(LONGEST_WAY):
+            if name.partition(".")[0] not in self._roots and name not in self._files:
+                return [], ".".join([name, *rest])
+            deepest = next((k for k in range(len(rest), 0, -1) if self._module(".".join([name, *rest[:k]]))), 0)
+            name, rest = ".".join([name, *rest[:deepest]]), rest[deepest:]
+            module = self._module(name)
+            if module is None:
+                return [], ".".join(rest)
+            if not rest:
+                return self.all_of(name), ""
+            if rest[0] in module.definitions:
+                return [Target(name, rest[0])], ".".join(rest[1:])
+            if rest[0] not in module.imports:
+                return [], ".".join(rest)
+            start, further = module.imports[rest[0]]
+            name, rest = start, (*further, *rest[1:])
+        raise CompbenchError(f"{chain[0]} imports '{'.'.join(chain[1])}' in a circle.")
+
+    def _module(self, name: str) -> Module | None:
+        if name not in self._modules:
+            file = self._file(name)
+            self._modules[name] = _parsed(file, name) if file else None
+        return self._modules[name]
+
+    def _is_left_out(self, name: str) -> bool:
+        return any(name == own or name.startswith(f"{own}.") for own in self._left_out)
+
+    def _file(self, name: str) -> Path | None:
+        return self._files.get(name) or self._below_a_root(name)
+
+    def _below_a_root(self, name: str) -> Path | None:
+        package, _, rest = name.partition(".")
+        if package not in self._roots or (package == "compbench" and self._is_left_out(rest)):
+            return None
+        if name == "compbench":
+            return self._roots[name] / "compbench" / "__init__.pyi"  # which says what its lazy names stand for
+        path = self._roots[package].joinpath(*name.split("."))
+        return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+Kept = dict[Hashable, _Sources]
+"""Parsed and hashed sources by their scope."""
+
+
+def _parsed(file: Path, name: str) -> Module:
+    try:
+        facts = file.stat()
+        return _parse(file, name, facts.st_mtime_ns, facts.st_size)
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
+        raise CompbenchError(f"{file} cannot be read as Python: {str(error)[:200]}.") from error
+
+
+@lru_cache(maxsize=MOST_MODULES)
+def _parse(file: Path, name: str, mtime: int, size: int) -> Module:
+    return parse(file.read_text("utf-8"), name, is_package=file.name == "__init__.py")

@@ -1,0 +1,308 @@
+"""Entry points -> names.  Listing reads metadata and docstrings only; loading happens one plugin at a time, in a guard.
+
+Each plugin is in one of three states, always with the reason: `ok`, `broken` (its code fails) or `incompatible` (it needs
+packages that are not installed, or another version of these interfaces).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from functools import lru_cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+
+from compbench.system.errors import CompbenchError, suggest
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
+    from _typeshed.importlib import MetaPathFinderProtocol as MetaPathFinder
+
+    from compbench.api.interfaces import Method, Metric, Task
+
+Kind = Literal["methods", "tasks", "metrics", "executors"]
+KINDS: tuple[Kind, ...] = ("methods", "tasks", "metrics", "executors")
+CLASSES: dict[Kind, str] = {
+    "methods": "compbench.api.interfaces.Method",
+    "tasks": "compbench.api.interfaces.Task",
+    "metrics": "compbench.api.interfaces.Metric",
+    "executors": "compbench.api.executor.Executor",
+}
+"""What each hook returns.  By name: an Executor is of a floor above, and nothing is imported for a look."""
+State = Literal["ok", "broken", "incompatible"]
+NOTEBOOK = "notebook"
+"""The distribution of a method that is no file."""
+
+
+class Entry(NamedTuple):
+    """A plugin as its metadata describe it; nothing of it was imported.
+
+    Attributes:
+        name: of the entry point, which is the name of the method, task or metric.
+        distribution, version: what it came with; a file given by --plugin has its path as distribution.
+        module: its import path, or the file's path.
+        file: its source, if that could be located.
+        summary: first line of the module's docstring, or the line that begins with the name.
+        problem: why it cannot be used at all (duplicate name, no such module, syntax error); "" if nothing is known.
+    """
+
+    kind: Kind
+    name: str
+    distribution: str
+    version: str
+    module: str
+    file: Path | None
+    summary: str
+    problem: str = ""
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the plugin's file: part of a run's identity, so edited code is never taken for the old."""
+        return hashlib.sha256(self.file.read_bytes() if self.file else self.module.encode()).hexdigest()
+
+
+class Defined(NamedTuple):
+    """A method that a notebook or a script defined, and a file with the source of its definitions (`run.cell_source`)."""
+
+    method: Method
+    file: Path
+
+
+class LoadResult(NamedTuple):
+    """A plugin after an attempt to load it; `value` is the Method, Task or Metric if the state is ok."""
+
+    entry: Entry
+    state: State
+    reason: str
+    value: Any = None
+
+
+class Registry:
+    """All that is installed, the files given by --plugin, and methods that Python code defined and handed over."""
+
+    def __init__(self, files: tuple[Path, ...] = (), defined: tuple[Defined, ...] = ()) -> None:
+        self._files, self._defined = files, defined
+        self._entries: dict[Kind, tuple[Entry, ...]] = {}
+
+    def entries(self, kind: Kind) -> tuple[Entry, ...]:
+        """Everything of a kind, sorted by name, without importing any of it."""
+        if kind not in self._entries:
+            found = [_entry(kind, point) for point in entry_points(group=f"compbench.{kind}")]
+            found += [_file_entry(kind, path) for path in self._files if kind == "methods"]
+            found += [_defined_entry(one) for one in self._defined if kind == "methods"]
+            self._entries[kind] = tuple(_without_duplicates(sorted(found, key=lambda entry: entry.name)))
+        return self._entries[kind]
+
+    def names(self, kind: Kind) -> list[str]:
+        return [entry.name for entry in self.entries(kind)]
+
+    def entry(self, kind: Kind, name: str) -> Entry:
+        """The entry of a name.  Raises CompbenchError with a suggestion for an unknown one."""
+        for entry in self.entries(kind):
+            if entry.name == name:
+                return entry
+        raise suggest(kind[:-1], name, self.names(kind))
+
+    @overload
+    def load(self, kind: Literal["methods"], name: str) -> Method: ...
+
+    @overload
+    def load(self, kind: Literal["tasks"], name: str) -> Task: ...
+
+    @overload
+    def load(self, kind: Literal["metrics"], name: str) -> Metric: ...
+
+    @overload
+    def load(self, kind: Kind, name: str) -> Any: ...  # an Executor is of a floor above
+
+    def load(self, kind: Kind, name: str) -> Any:
+        """The Method, Task or Metric of a name.
+
+        Raises:
+            CompbenchError: unknown name, or the plugin is broken or incompatible, and why.
+        """
+        loaded = self.attempt(self.entry(kind, name))
+        if loaded.state != "ok":
+            raise CompbenchError(f"{kind[:-1]} '{name}' is {loaded.state}: {loaded.reason}")
+        return loaded.value
+
+    def attempt(self, entry: Entry) -> LoadResult:
+        """Load one plugin in its own guard; whatever it raises becomes its state."""
+        if entry.problem:
+            return LoadResult(entry, "broken", entry.problem)
+        if entry.distribution == NOTEBOOK:
+            return LoadResult(entry, "ok", "", next(one.method for one in self._defined if one.file == entry.file))
+        try:
+            module = _import(entry)
+            _check_api(module)
+            return LoadResult(entry, "ok", "", _hooked(module, entry))
+        except ModuleNotFoundError as error:
+            return LoadResult(entry, *_missing(error, entry))
+        except CompbenchError as error:
+            return LoadResult(entry, "incompatible" if "COMPBENCH_API" in str(error) else "broken", str(error))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plugin may even call sys.exit
+            return LoadResult(entry, "broken", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+
+
+def _entry(kind: Kind, point: EntryPoint) -> Entry:
+    distribution, version = _owner(point.dist) if point.dist else ("?", "?")
+    module = point.value.split(":")[0].strip()
+    file = _locate(module)
+    if file is None:
+        problem = f"its module '{module}' was not found; reinstall {distribution}."
+        return Entry(kind, point.name, distribution, version, module, None, "", problem)
+    summary, problem = _summary(file, point.name)
+    return Entry(kind, point.name, distribution, version, module, file, summary, problem)
+
+
+@lru_cache(maxsize=64)
+def _owner(distribution: Distribution) -> tuple[str, str]:
+    """Name and version of a distribution, which parse its whole metadata at each look."""
+    return distribution.metadata["Name"], distribution.version
+
+
+def _file_entry(kind: Kind, path: Path) -> Entry:
+    if not os.path.isfile(path):  # unlike pathlib's, no error where a name is too long
+        raise CompbenchError(f"--plugin {path}: there is no such file.")
+    summary, problem = _summary(path, path.stem)
+    return Entry(kind, path.stem.replace("_", "-"), str(path), "file", str(path), path.resolve(), summary, problem)
+
+
+def _defined_entry(one: Defined) -> Entry:
+    return Entry("methods", one.method.name, NOTEBOOK, "file", str(one.file), one.file, "defined in a notebook or a script")
+
+
+def _without_duplicates(entries: list[Entry]) -> list[Entry]:
+    by_name: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_name.setdefault(entry.name, []).append(entry)
+    kept = []
+    for name, group in by_name.items():
+        first = group[0]
+        if len({(entry.distribution, entry.module) for entry in group}) > 1:
+            owners = " and ".join(f"{entry.distribution} ({entry.module})" for entry in group)
+            first = first._replace(problem=f"the name '{name}' is claimed by {owners}; uninstall one.")
+        kept.append(first)
+    return kept
+
+
+def _locate(module: str) -> Path | None:
+    """The source file of a module, without importing it or its parent packages."""
+    path: list[str] | None = None
+    spec = None
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        name = ".".join(parts[:depth])
+        spec = next((s for finder in sys.meta_path if (s := _find_spec(finder, name, path)) is not None), None)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or [])
+    return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else None
+
+
+def _find_spec(finder: MetaPathFinder, name: str, path: list[str] | None) -> ModuleSpec | None:
+    try:
+        return finder.find_spec(name, path)
+    except (AttributeError, ImportError, ValueError):
+        return None
+
+
+def _summary(file: Path, name: str) -> tuple[str, str]:
+    """(summary, problem): the docstring's line about `name`, or its first line; a file that does not parse is broken."""
+    text, problem = _docstring(file)
+    if problem:
+        return "", problem
+    lines = [line.strip() for line in text.strip().splitlines()]
+    own = [line.removeprefix(name).strip() for line in lines if line.startswith(f"{name}  ")]
+    return (own or lines or [""])[0], ""
+
+
+def docstring(file: Path) -> str:
+    """The docstring of a module's source; "" if it has none or does not parse."""
+    return _docstring(file)[0]
+
+
+@lru_cache(maxsize=256)  # a family's file is asked for once a task
+def _docstring(file: Path) -> tuple[str, str]:
+    """(docstring, problem) of a source file; the whole file is parsed, so that a syntax error is seen without an import."""
+    try:
+        return ast.get_docstring(ast.parse(file.read_text("utf-8"), file.name)) or "", ""
+    except (SyntaxError, ValueError, OSError) as error:
+        return "", f"{type(error).__name__}: {error}"
+
+
+def _import(entry: Entry) -> ModuleType:
+    if entry.version != "file":
+        return importlib.import_module(entry.module)
+    spec = importlib.util.spec_from_file_location(f"compbench_plugin_{Path(entry.module).stem}", entry.module)
+    if spec is None or spec.loader is None:
+        raise CompbenchError(f"{entry.module} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _check_api(module: ModuleType) -> None:
+    from compbench.api.interfaces import API_VERSION
+
+    wanted = getattr(module, "COMPBENCH_API", API_VERSION)
+    if wanted != API_VERSION:
+        raise CompbenchError(f"written for COMPBENCH_API {wanted}, this compbench has {API_VERSION}; update the older.")
+
+
+def _hooked(module: ModuleType, entry: Entry) -> object:
+    """What the module's hook returns under the entry point's name."""
+    import pluggy
+
+    from compbench.api import hookspecs
+
+    manager = pluggy.PluginManager("compbench")
+    manager.add_hookspecs(hookspecs)
+    manager.register(module, name=entry.name)
+    try:
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        raise CompbenchError(f"misspelt hook: {str(error).splitlines()[0]}") from error
+    groups = getattr(manager.hook, f"compbench_{entry.kind}")()
+    for group in groups:
+        _check_classes(group, entry.kind)
+    values = [value for group in groups for value in group]
+    if not values:
+        raise CompbenchError(f"{entry.module} has no @hookimpl def compbench_{entry.kind}() that returns one.")
+    by_name = {value.name: value for value in values}
+    if len(by_name) < len(values):
+        raise CompbenchError(f"{entry.module} returns two {entry.kind} of one name.")
+    if entry.name in by_name:
+        return by_name[entry.name]
+    raise CompbenchError(f"{entry.module} offers {', '.join(sorted(by_name))}, not '{entry.name}': rename one.")
+
+
+def _check_classes(group: object, kind: Kind) -> None:
+    """A hook returns a tuple or a list of its kind's class.  Raises CompbenchError."""
+    found = "" if isinstance(group, tuple | list) else type(group).__name__
+    for value in group if isinstance(group, tuple | list) else ():
+        if CLASSES[kind] not in {f"{one.__module__}.{one.__qualname__}" for one in type(value).__mro__}:
+            found = f"a {type(group).__name__} with {type(value).__name__} in it"
+    if found:
+        wanted = CLASSES[kind].rpartition(".")[2]
+        raise CompbenchError(f"compbench_{kind}() must return a tuple of {wanted}, got {found}.")
+
+
+def _missing(error: ModuleNotFoundError, entry: Entry) -> tuple[State, str]:
+    """A missing package makes a plugin incompatible; a missing part of itself makes it broken."""
+    missing = (error.name or "").split(".")[0]
+    if missing == entry.module.split(".")[0]:
+        return "broken", f"its own module '{error.name}' is missing; reinstall {entry.distribution}."
+    own = entry.distribution
+    line = "pip install 'compbench[run]'" if missing in ("torch", "numpy", "safetensors", "h5py") else f"pip install {own}"
+    return "incompatible", f"needs package '{missing}', which is not installed: {line}"

@@ -1,0 +1,159 @@
+"""From what a user asked for to what is run: `--set` values, checked against the schemas of method, task and budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from compbench.api.interfaces import NEEDS, Budget, Method, MethodSettings, Metric, Need, Source, Task, TaskContext
+from compbench.system.errors import CompbenchError, suggest
+from compbench.system.files import Json
+
+if TYPE_CHECKING:
+    import torch
+
+    from compbench.api.schemas import RunRequest, RunSpec
+    from compbench.registry.registry import Registry
+
+OF_THE_CODE = frozenset({"code", "method_version", "task_version", "metrics"})
+"""Fields of a spec that say with which code it was run, not what was asked for."""
+
+
+def task_of(request: RunRequest, registry: Registry) -> Task:
+    """The task of a request under its `--set task.NAME=VALUE` settings."""
+    return configured(registry.load("tasks", request.task), request.overrides)
+
+
+def configured(task: Task, overrides: Mapping[str, Json]) -> Task:
+    """A task under the `task.NAME` settings among some overrides.
+
+    Raises:
+        CompbenchError: it has no such setting, or does not take the value.
+    """
+    changed = _with_prefix(overrides, "task.")
+    if not changed:
+        return task
+    if task.configure is None:
+        raise CompbenchError(f"task '{task.name}' has no settings; --set task.{next(iter(changed))} cannot be used.")
+    return task.configure(updated(task.settings, changed, f"task '{task.name}'", "task."))
+
+
+def budget_of(request: RunRequest, task: Task) -> Budget:
+    """The preset's budget under `--set budget.NAME=VALUE`."""
+    changed = _with_prefix(request.overrides, "budget.")
+    return updated(task.budgets[request.preset], changed, f"the budget of '{task.name}'", "budget.")
+
+
+def settings_of(request: RunRequest, method: Method) -> MethodSettings:
+    """The method's settings, every one resolved."""
+    own = {key: value for key, value in request.overrides.items() if not key.startswith(("budget.", "task."))}
+    return updated(method.settings(), own, f"method '{method.name}'", "")
+
+
+def why_not(method: Method, task: Task) -> str:
+    """Why a method cannot work on a task, in one sentence; "" where it can.  Nothing is trained or opened to know it."""
+    implied: dict[Need, bool] = {"scores": method.oracle, "silos": not (method.pools_silos or method.one_silo)}
+    needs = (*method.needs, *(need for need, implies in implied.items() if implies))
+    lacking = next((NEEDS[need] for need in needs if task.lacks(need)), "")
+    if method.negates and not task.negates:
+        lacking = "the task excludes no value, and without a NOT the method is its plain form"
+    if task.negates and not method.negates:
+        lacking = "the task asks for any value but one, and the method has no such NOT"
+    if task.event.kind not in method.kinds:
+        lacking = f"it makes {' and '.join(method.kinds)} samples, asked for is the kind {task.event.kind}"
+    return f"method '{method.name}' cannot work on task '{task.name}': {lacking}." if lacking else ""
+
+
+def metrics_of(task: Task, registry: Registry) -> dict[str, Metric]:
+    """The metrics that a task scores by: those that it names, else all of its event's kind; what does not load is left out."""
+    named = [entry for entry in registry.entries("metrics") if task.metrics is None or entry.name in task.metrics]
+    loaded = [attempt.value for attempt in map(registry.attempt, named) if attempt.state == "ok"]
+    return {metric.name: metric for metric in loaded if task.metrics is not None or task.event.kind in metric.kinds}
+
+
+def task_context(
+    request: RunRequest,
+    source: Source,
+    device: torch.device,
+    *,
+    precision: str,
+    cache: Path,
+    metrics: dict[str, Metric] | None = None,
+) -> TaskContext:
+    """What the harness gives a task; `metrics` for the referee alone, which scores by them."""
+    return TaskContext(
+        device=device,
+        precision="bf16" if precision == "bf16" else "fp32",
+        seed=request.seed,
+        cache=cache,
+        data=Path(request.home) / "data",
+        source=source,
+        preset=request.preset,
+        metrics=metrics or {},
+    )
+
+
+def check_same(here: RunSpec, expected: RunSpec) -> None:
+    """Raise CompbenchError naming what of an expected spec is asked for otherwise here.
+
+    Code and versions may be others, and there may be settings that the expected spec did not have: `reproduce` says which.
+    """
+    found, wanted = here.model_dump(mode="json"), expected.model_dump(mode="json")
+    for name, was in wanted.items():
+        now = found[name]
+        if isinstance(was, dict):
+            was = {key: value for key, value in was.items() if now.get(key) != value}
+            now = {key: now.get(key) for key in was}
+        if name not in OF_THE_CODE and was != now:
+            before, here_now = contrast(str(was), str(now))
+            what = name.replace("_", " ")
+            raise CompbenchError(f"this spec cannot be run here: {what} was {before}, here it is {here_now}.")
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def _with_prefix(overrides: Mapping[str, Json], prefix: str) -> dict[str, Json]:
+    return {key.removeprefix(prefix): value for key, value in overrides.items() if key.startswith(prefix)}
+
+
+def updated(model: M, changed: dict[str, Json], what: str, prefix: str, *, option: str = "--set") -> M:
+    """`model` with some values replaced and checked.  Raises CompbenchError naming the setting and its bounds."""
+    fields = type(model).model_fields
+    for unknown in changed.keys() - fields.keys():
+        error = suggest(f"setting of {what}", prefix + unknown, [prefix + name for name in fields])
+        raise CompbenchError(f"{error} Values are set by {option} NAME=VALUE.")
+    try:
+        found = type(model).model_validate({**model.model_dump(), **changed})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else ""  # what follows names the alternative of a union that failed
+        raise CompbenchError(
+            f"{option} {prefix}{key}={changed.get(key)!r}: {first['msg']} ({fields[key].description if key in fields else what})."
+        ) from error
+    refuse_infinite({prefix + key: value for key, value in found.model_dump().items()}, option)
+    return found
+
+
+def refuse_infinite(values: Mapping[str, Json], option: str = "--set") -> None:
+    """Raise CompbenchError for a setting that is infinite or NaN: JSON has neither, so both would become the identity of none."""
+    for name, value in values.items():
+        try:
+            json.dumps(value, allow_nan=False, default=list)
+        except ValueError as error:
+            raise CompbenchError(f"{option} {name}={value!r}: a setting is a finite number.") from error
+
+
+def contrast(was: str, now: str, most: int = 200) -> tuple[str, str]:
+    """Two long texts from where they begin to differ, each cut to `most` characters: what is left out of both is the same."""
+    start = next((place for place, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]), min(len(was), len(now)))
+    start = max(0, start - most // 4) if max(len(was), len(now)) > most else 0
+    return _excerpt(was, start, most), _excerpt(now, start, most)
+
+
+def _excerpt(value: str, start: int, most: int) -> str:
+    return ("…" if start else "") + value[start : start + most] + ("…" if len(value) > start + most else "")

@@ -1,0 +1,252 @@
+"""A module's source as definitions: the text of each without what means nothing, and the names that it refers to."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from compbench.registry.prose import without_prose
+
+Chain = tuple[str, tuple[str, ...]]
+"""(module, dotted name in it): where to begin to look, and what for."""
+
+GPU_ONLY: Chain = ("compbench.system.devices", ("on_gpu",))
+"""The function whose answer is no on a CPU: `if on_gpu(device): ...` is left out of what a CPU runs."""
+
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class Target(NamedTuple):
+    """One definition: a module and a name at its top; "" is all that the module does beside defining."""
+
+    module: str
+    name: str
+
+
+class Module:
+    """A parsed module.
+
+    Attributes:
+        name: dotted.
+        definitions: name -> the statements that define it, in order.
+        imports: name at the top -> where it comes from.
+    """
+
+    def __init__(self, name: str, package: str) -> None:
+        self.name, self.package = name, package
+        self.definitions: dict[str, list[ast.stmt]] = {}
+        self.imports: dict[str, Chain] = {}
+        self._local: dict[tuple[str, bool], tuple[str, tuple[Chain, ...]]] = {}
+
+    def local(self, name: str, *, gpu: bool = True) -> tuple[str, tuple[Chain, ...]]:
+        """(hash of a definition's own text, what it refers to in order of appearance), with what only a GPU runs or without."""
+        if (name, gpu) not in self._local:
+            writer = _Writer(self, gpu=gpu)
+            text = "\n".join(writer.statements(self.definitions.get(name, [])))
+            self._local[name, gpu] = hashlib.sha256(text.encode()).hexdigest(), tuple(writer.chains)
+        return self._local[name, gpu]
+
+    def absolute(self, node: ast.ImportFrom) -> str:
+        """The module that an import names; relative ones begin at the package."""
+        if not node.level:
+            return node.module or ""
+        base = self.package.split(".")[: len(self.package.split(".")) - node.level + 1]
+        return ".".join([*base, *([node.module] if node.module else [])])
+
+
+def parse(source: str, name: str, *, is_package: bool = False) -> Module:
+    """Read a module's source.
+
+    Raises:
+        SyntaxError: it is no Python.
+    """
+    module = Module(name, name if is_package else name.rpartition(".")[0])
+    module.definitions[""] = []
+    for statement in without_prose(ast.parse(source)).body:
+        _take_up(module, statement)
+    return module
+
+
+def _take_up(module: Module, statement: ast.stmt) -> None:
+    """Enter one statement at the top of a module under every name that it binds."""
+    if isinstance(statement, ast.If) and _is_for_type_checkers(statement.test):
+        for inner in statement.orelse:
+            _take_up(module, inner)
+        return
+    imported = dict(_imported(module, statement))
+    module.imports.update(imported)
+    if isinstance(statement, ast.Import | ast.ImportFrom) or _is_text(statement):
+        return
+    names = _bound(statement) - imported.keys()
+    for name in [*names, *([""] if not names or isinstance(statement, COMPOUND) else [])]:
+        module.definitions.setdefault(name, []).append(statement)
+
+
+def _is_for_type_checkers(test: ast.expr) -> bool:
+    return ast.unparse(test).rpartition(".")[2] == "TYPE_CHECKING"
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Whether a statement is a string that stands alone: a docstring, of whatever."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _imported(module: Module, statement: ast.AST) -> Iterator[tuple[str, Chain]]:
+    """Names that imports within a statement bind, outside of functions unless it is one itself."""
+    for node in _own_nodes(statement):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield alias.asname or alias.name, (module.absolute(node), (alias.name,))
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                yield (alias.asname, (alias.name, ())) if alias.asname else (top, (top, ()))
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and what lies in its scope: functions, classes and comprehensions are given, but not entered."""
+    yield node
+    if not isinstance(node, (*SCOPES, *COMPREHENSIONS, ast.ClassDef)):
+        for child in ast.iter_child_nodes(node):
+            yield from _own_nodes(child)
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    """Names that a statement at the top defines or changes; `x[...] = y` and `x.a = y` change x."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    names = set()
+    for node in _own_nodes(statement):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            base: object = node
+            while isinstance(base, ast.Attribute | ast.Subscript):
+                base = base.value
+            names |= {base.id} if isinstance(base, ast.Name) else set()
+    return names
+
+
+def _locals(function: Any) -> set[str]:
+    """Names that a function binds itself."""
+    arguments = function.args
+    own = {arg.arg for arg in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]}
+    own |= {arg.arg for arg in (arguments.vararg, arguments.kwarg) if arg is not None}
+    body = function.body if isinstance(function.body, list) else [function.body]
+    for node in (node for statement in body for node in _own_nodes(statement)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            own.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler) and node.name:
+            own.add(node.name)
+        elif isinstance(node, ast.Global):
+            own -= set(node.names)
+    return own
+
+
+class _Writer:
+    """Statements as canonical text.  The same on every Python: empty fields are left out.
+
+    A name that comes from elsewhere is written as a number, wherever it comes from; what it stands for, `chains` says.
+    """
+
+    def __init__(self, module: Module, *, gpu: bool) -> None:
+        self.module, self.gpu = module, gpu
+        self.chains: list[Chain] = []
+        self._scopes: list[tuple[set[str], Mapping[str, Chain]]] = []
+
+    def statements(self, body: list[ast.stmt]) -> list[str]:
+        written = []
+        for statement in body:
+            if _is_text(statement) or isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass | ast.Global):
+                continue
+            if not self.gpu and self._is_for_gpus(statement):
+                continue
+            if isinstance(statement, ast.AnnAssign) and self._scopes:  # in a function, an annotation does nothing
+                if statement.value is not None:
+                    written.append(f"Assign({self.write(statement.target)},{self.write(statement.value)})")
+                continue
+            written.append(self.write(statement))
+        return written
+
+    def write(self, node: object) -> str:
+        if isinstance(node, list):
+            if node and isinstance(node[0], ast.stmt):
+                return f"[{','.join(self.statements(node))}]"
+            return f"[{','.join(self.write(part) for part in node)}]"
+        if not isinstance(node, ast.AST):
+            return repr(node)
+        if isinstance(node, ast.Name | ast.Attribute) and (parts := _dotted(node)):
+            return self._name(parts)
+        if isinstance(node, SCOPES):
+            return self._function(node)
+        if isinstance(node, ast.Raise):
+            return f"Raise({self.write(node.exc.func if isinstance(node.exc, ast.Call) else node.exc)})"
+        return self._node(node)
+
+    def _node(self, node: ast.AST) -> str:
+        skipped = ("ctx", "type_comment", "kind", "type_params")
+        fields = [(name, value) for name, value in ast.iter_fields(node) if name not in skipped and value not in (None, [])]
+        return f"{type(node).__name__}({','.join(f'{name}={self.write(value)}' for name, value in fields)})"
+
+    def _function(self, node: Any) -> str:
+        """A function without its annotations; decorators and defaults belong to the scope around it."""
+        arguments = node.args
+        around = [
+            self.write(part) for part in [*getattr(node, "decorator_list", []), *arguments.defaults, *arguments.kw_defaults]
+        ]
+        groups = (arguments.posonlyargs, arguments.args, [arguments.vararg], arguments.kwonlyargs, [arguments.kwarg])
+        names = "|".join(",".join(arg.arg for arg in group if arg is not None) for group in groups)
+        body = node.body if isinstance(node.body, list) else [ast.Expr(node.body)]
+        imported = {name: chain for statement in body for name, chain in _imported(self.module, statement)}
+        self._scopes.append((_locals(node) - imported.keys(), imported))
+        inside = self.statements(body) if isinstance(node.body, list) else [self.write(body[0])]
+        self._scopes.pop()
+        return f"{type(node).__name__}({getattr(node, 'name', '')},{names},[{','.join(around)}],[{','.join(inside)}])"
+
+    def _is_for_gpus(self, node: ast.stmt) -> bool:
+        """Whether a statement is `if on_gpu(device): ...` without an else, of a name or an attribute; `and` may follow."""
+        test = node.test if isinstance(node, ast.If) and not node.orelse else None
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            test = test.values[0]
+        if not isinstance(test, ast.Call) or len(test.args) != 1 or test.keywords or not _dotted(test.args[0]):
+            return False
+        return self._stands_for(_dotted(test.func)) == GPU_ONLY
+
+    def _name(self, parts: list[str]) -> str:
+        chain = self._stands_for(parts)
+        if chain is None:
+            return ".".join(parts)
+        self.chains.append(chain)
+        return f"@{len(self.chains)}"
+
+    def _stands_for(self, parts: list[str]) -> Chain | None:
+        """What a dotted name comes from, if it is of this module's top or imported; None for a function's own and builtins."""
+        if not parts:
+            return None
+        for own, imported in reversed(self._scopes):
+            if parts[0] in imported:
+                return self._further(imported[parts[0]], parts)
+            if parts[0] in own:
+                return None
+        if parts[0] in self.module.definitions:
+            return self.module.name, tuple(parts)
+        if parts[0] in self.module.imports:
+            return self._further(self.module.imports[parts[0]], parts)
+        return None
+
+    def _further(self, origin: Chain, parts: list[str]) -> Chain:
+        start, further = origin
+        return start, (*further, *parts[1:])
+
+
+def _dotted(node: ast.AST) -> list[str]:
+    """The parts of `a.b.c`; none of anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return [node.id, *reversed(parts)] if isinstance(node, ast.Name) else []

@@ -1,1 +1,0 @@
-"""Scores without training: of kept or foreign samples and weights."""

@@ -1,0 +1,1 @@
+"""How does a run go?  From a request to a record, and the processes in between."""

@@ -1,0 +1,372 @@
+"""One attempt at a run: prepare, open, fit, evaluate, measure; whatever happens ends in a record."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+import traceback as tracebacks
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from pydantic import ValidationError
+
+from compbench.api.interfaces import Score
+from compbench.api.schemas import CurvePoint, Profile, Record, RunRequest, RunSpec, Status
+from compbench.registry.checkout import origin_of, plugin_of, scope_of
+from compbench.registry.equal_code import equal_code
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import check_same
+from compbench.runner import messages, training_curve
+from compbench.runner.audit import Watch, environment_of, profile_of
+from compbench.runner.compiled_code import KeptCode
+from compbench.runner.fit_cache import FIT_FILE, SharedFit
+from compbench.runner.messages import Evaluated, Failed, Fit, FitCost, Fitted, M, Message, Open, Opened
+from compbench.runner.processes import Ended, last_line
+from compbench.runner.signals import uninterrupted
+from compbench.store.lease import Busy, Lease, take
+from compbench.store.records import MAX_PICTURE_BYTES, Store, read_record
+from compbench.store.samples import SAMPLES_FILE
+from compbench.store.validate import check_scores
+from compbench.system.errors import CompbenchError, Unwritable, first_of
+from compbench.system.files import Json, publish, read_limited, remove_parts, remove_tree
+from compbench.system.home import Home
+
+CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,223}\.safetensors")
+"""At most 245 characters: while a file is written its name has ten more, and a file system takes 255."""
+CHECKPOINT_SECONDS = 1.0
+"""Between two looks for new checkpoints of the contestant."""
+MOST_FILES = 20_000
+"""Entries of the contestant's folder that are looked at: a hundred rounds of ten silos leave two thousand."""
+
+
+class Outcome(NamedTuple):
+    """A record and where it is.  `reused` if the same spec had been run before."""
+
+    record: Record
+    path: Path
+    reused: bool
+
+
+class Ending(NamedTuple):
+    """How an attempt ended: the record's status, one line, and the tail of a traceback or log."""
+
+    status: Status
+    reason: str = ""
+    traceback: str = ""
+
+
+class Pair(Protocol):
+    """Contestant and referee, in processes of their own or in this one.
+
+    `describe` and `ask` raise `Ended` when one of them fails.  `alarm` is called twice a second while they wait, until the
+    `deadline` of `time.monotonic()`.
+    """
+
+    alarm: Callable[[], None]
+    deadline: float
+    watch: Watch
+    predecessors: int
+    contestant_folder: Path
+    referee_folder: Path
+
+    def describe(self) -> tuple[messages.ContestantDescribed, messages.RefereeDescribed]: ...
+    def ask(self, order: Message, kind: type[M]) -> M: ...
+    def stop(self, *, gracefully: bool = False) -> None: ...
+    def log(self) -> str: ...
+
+
+class Attempt:
+    """The course of one attempt, and what is known of it so far: enough for a record at any moment."""
+
+    plugin_of, origin_of = staticmethod(plugin_of), staticmethod(origin_of)
+    """Where the record says that its code comes from."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        home: Home,
+        pair: Pair,
+        *,
+        force: bool = False,
+        resume: bool = False,
+        in_process: bool = False,
+        registry: Registry | None = None,
+    ) -> None:
+        self.request, self.home, self.pair, self.store = request, home, pair, Store(home.records)
+        self.force, self.resume, self.in_process = force, resume, in_process
+        self.registry = registry or Registry(tuple(map(Path, request.plugins)))
+        self.plugin = self.plugin_of(request, self.registry)
+        self.started, self.clock = datetime.now(UTC), time.monotonic()
+        self.facts: dict[str, Json] = {}
+        self.profile = Profile()
+        self.scores: tuple[Score, ...] = ()
+        self.curve: tuple[CurvePoint, ...] = ()
+        self.artifacts: dict[str, bytes] = {}
+        self._published: dict[str, tuple[int, int]] = {}
+        self._looked = 0.0
+
+    def find(self, expected: RunSpec | None = None) -> Outcome | None:
+        """Resolve the request into a spec; its finished record, unless forced to run again."""
+        try:
+            self.contestant, self.referee = self.pair.describe()
+            self.spec = self._spec()
+        except Ended as end:
+            raise CompbenchError(end.reason if end.usage else f"{end.reason}. {last_line(end.traceback)}".strip()) from end
+        except ValidationError as error:
+            raise CompbenchError(f"'{self.request.method}' describes itself wrongly: {first_of(error)}.") from error
+        if expected is not None:
+            check_same(self.spec, expected)
+        return self._finished()
+
+    def run(self, expected: RunSpec | None = None) -> Outcome:
+        """The finished record of the request, or one of this attempt.
+
+        Raises:
+            CompbenchError: the request itself is wrong; Unwritable: the store cannot be written.
+            Busy: another process runs the same spec.
+        """
+        if (finished := self.find(expected)) is not None:
+            return finished
+        identity, stop = self.spec.identity, self.pair.alarm
+        self.folder = self.home.runs / identity
+        with exclusive(self.home.leases / f"{identity}.lease", self.spec, alarm=stop) as lease:
+            if (finished := self._finished()) is not None:  # by whoever had the lease until now
+                return finished
+            self.store.sweep_up(identity)
+            self.store.check_writable()
+            remove_parts(self.folder)
+
+            def alarm() -> None:
+                stop()
+                lease.check()
+                if time.monotonic() - self._looked >= CHECKPOINT_SECONDS:
+                    self._publish_checkpoints()
+
+            self.pair.alarm = alarm
+            ending = self._course()
+            lease.check()
+            return self._record(ending)
+
+    def _finished(self) -> Outcome | None:
+        record = None if self.force else self.store.finished(equal_code().identities(self.spec))
+        if record is None or (self.request.curve and not record.curve):
+            return None
+        return Outcome(record, self.store.folder / f"{record.name}.json", reused=True)
+
+    def _course(self) -> Ending:
+        """The stages, and how they ended."""
+        try:
+            self._stages()
+            return Ending("ok")
+        except Ended as end:
+            self.pair.stop(gracefully=end.status == "timeout")
+            self._publish_checkpoints()
+            return Ending(end.status, end.reason, end.traceback or (self.pair.log() if end.status != "refused" else ""))
+        except KeyboardInterrupt:
+            with uninterrupted():
+                self.pair.stop(gracefully=True)
+                self._publish_checkpoints()
+            again = "run the command again" if self.request.curve else "go on with --resume"
+            return Ending("killed", f"stopped by Ctrl-C; {again}")
+        except (Busy, Unwritable):
+            raise
+        except CompbenchError as error:
+            self.pair.stop()
+            return Ending("failed", str(error))
+        except Exception as error:
+            if self.in_process:  # the debugger's to see
+                raise
+            self.pair.stop()
+            text = f"compbench itself failed: {type(error).__name__}: {error}"
+            return Ending("failed", text, "".join(tracebacks.format_exception(error)))
+
+    def _stages(self) -> None:
+        """Prepare, open, fit, evaluate, measure, publish."""
+        watch = self.pair.watch
+        watch.worked()
+        self._prepare()
+        watch.waited()
+        start = time.monotonic()
+        stops = training_curve.stops(self.spec.budget.train_steps, self.request.curve)
+        cost = self._fit(self._open(), stops)
+        fit_seconds = time.monotonic() - start
+        watch.worked()
+        found = self._evaluate()
+        watch.worked(sampling=True)
+        measured = self.pair.ask(messages.Measure(), messages.Measured)
+        self.facts = measured.facts
+        self.profile = profile_of(measured.profile, found, watch, budget=self.spec.budget, fit_seconds=fit_seconds, shared=cost)
+        self._publish()
+        self.curve = tuple(map(self._scored_at, stops))
+
+    def _prepare(self) -> None:
+        """Let the referee prepare; then the contestant's folder: checkpoints if the run resumes, links to what is of the data."""
+        self.pair.ask(messages.Prepare(), messages.Prepared)
+        place = self.pair.contestant_folder / "run"
+        remove_tree(place)
+        for path in self._kept_checkpoints() if self.resume else ():
+            with contextlib.suppress(CompbenchError):
+                publish(path, place / path.name)
+        self._kept_code.lend(place)
+        self.home.share_data(self.pair.contestant_folder / "cache")
+
+    def _open(self) -> Opened:
+        referee = self.referee
+        order = Open(source=referee.source, precision=self.spec.precision, device=referee.device, resume=self.resume)
+        return self.pair.ask(order, Opened)
+
+    def _fit(self, opened: Opened, stops: tuple[int, ...]) -> FitCost | None:
+        """Fit, or give the contestant a fit that others share; what that cost when it was made."""
+        if stops or opened.fit is None:
+            self.pair.ask(Fit(stops=stops), Fitted)
+            return None
+
+        def waiting() -> None:
+            self.pair.alarm()
+            if time.monotonic() >= self.pair.deadline:
+                raise Ended("timeout", "the run waited for another run's fit until its time limit")
+
+        place = SharedFit(self.home.cache, opened.fit, scope_of(self.request, self.registry, self.spec.device_class), waiting)
+        with place.lock:
+            cost, start = place.cost(), time.monotonic()
+            fitted = self.pair.ask(Fit(shared=str(place.path) if cost else "", cost=cost), Fitted)
+            if fitted.shared:
+                return cost
+            made = fitted.cost.model_copy(update={"seconds": time.monotonic() - start})
+            place.keep(self.pair.contestant_folder / "run" / FIT_FILE, made)
+        return None
+
+    def _evaluate(self) -> Evaluated:
+        """Take scores, the referee's pictures, and the samples where they are to be kept."""
+        found, folder = self.pair.ask(messages.Evaluate(), Evaluated), self.pair.referee_folder
+        names = [f"{name}.png" for name in found.pictures]
+        self.scores, self.artifacts = found.scores, {name: read_limited(folder / name, MAX_PICTURE_BYTES) for name in names}
+        if self.request.keep_samples:
+            self._take(folder / SAMPLES_FILE)
+        return found
+
+    def _scored_at(self, step: int) -> CurvePoint:
+        """The ranking score and its seen twin of the weights that the fit left at a step."""
+        weights = training_curve.path_of(self.pair.contestant_folder / "run", step)
+        self.pair.ask(Fit(kept=str(weights)), Fitted)
+        found = self.pair.ask(messages.Evaluate(), Evaluated).scores
+        ranks = {name for score in found if score.primary for name in (score.name, score.name.replace("heldout", "seen"))}
+        scores = {score.name: score.value for score in found if score.name in ranks and score.value is not None}
+        return CurvePoint(step=step, scores=scores)
+
+    @property
+    def _kept_code(self) -> KeptCode:
+        return KeptCode(self.home.cache, self.spec, self.plugin)
+
+    def _publish(self) -> None:
+        """Take weights and trace into the run's folder, and compiled code to the cache; no plain file ends the run as failed."""
+        self._kept_code.keep(self.pair.contestant_folder / "run")
+        for name in ("model.safetensors", "trace.json"):
+            path = self.pair.contestant_folder / "run" / name
+            if os.path.lexists(path):
+                self._take(path)
+        for path in self._kept_checkpoints():
+            path.unlink(missing_ok=True)
+
+    def _take(self, path: Path) -> None:
+        try:
+            publish(path, self.folder / path.name)
+        except Unwritable as error:  # of this run's folder alone: the next run may do
+            raise CompbenchError(str(error)) from error
+
+    def _publish_checkpoints(self) -> None:
+        """Take new checkpoints into the run's folder, so that a killed run can go on."""
+        for path in self._new_checkpoints():
+            with contextlib.suppress(OSError, CompbenchError):
+                status = path.lstat()
+                if self._published.get(path.name) != (status.st_mtime_ns, status.st_ino):
+                    publish(path, self.folder / path.name)
+                    self._published[path.name] = (status.st_mtime_ns, status.st_ino)
+        self._looked = time.monotonic()
+
+    def _new_checkpoints(self) -> Iterator[Path]:
+        """In the contestant's folder, which may hold any number of files."""
+        folder = self.pair.contestant_folder / "run"
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in islice(entries, MOST_FILES):
+                if CHECKPOINT.fullmatch(entry.name):
+                    yield folder / entry.name
+
+    def _kept_checkpoints(self) -> list[Path]:
+        """All in the run's folder."""
+        return [path for path in self.folder.glob("checkpoint*") if CHECKPOINT.fullmatch(path.name)]
+
+    def _record(self, ending: Ending) -> Outcome:
+        """Write the record; one that cannot be is that of a failed run."""
+        with uninterrupted():
+            try:
+                record = self._written_down(ending)
+                check_scores(record)
+            except CompbenchError as error:
+                record = self._written_down(Ending("failed", f"the task scored what cannot be: it {error}"))
+            except (TypeError, ValueError) as error:  # what the contestant said of itself fits no record
+                self.facts, self.profile = {}, Profile()
+                why = f"the contestant says of itself what fits no record: {str(error)[:500]}"
+                record = self._written_down(Ending("failed", why, self.pair.log()))
+            path = self.store.write_next(record, self.artifacts if record.status == "ok" else {})
+            return Outcome(read_record(path), path, reused=False)  # as it stands on disk, artifacts named
+
+    def _written_down(self, ending: Ending) -> Record:
+        said = Failed(reason=ending.reason, traceback=ending.traceback)  # cut, and without controls
+        card = self.request.card and self.request.card.number
+        known = {"device": self.spec.device_class, "card": card, "slots": self.request.slots}
+        known["predecessors"] = self.pair.predecessors
+        own = {name: getattr(self, name) for name in ("spec", "profile", "plugin", "code", "in_process")}
+        own |= {name: bool(self.facts.get(name, False)) for name in ("pooled_silos", "resumed")}
+        own |= {"scores": self.scores, "curve": self.curve} if ending.status == "ok" else {}
+        return Record(
+            **own,
+            identity=self.spec.identity,
+            attempt=self.store.next_attempt(self.spec.identity),
+            status=ending.status,
+            reason=said.reason,
+            traceback=said.traceback,
+            environment=environment_of(self.facts, sandboxed=not self.in_process, **known),
+            oracle=self.contestant.oracle,
+            notes=self.facts.get("notes", {}),
+            losses=self.facts.get("losses", ()),
+            started=self.started.isoformat(timespec="seconds"),
+            seconds=time.monotonic() - self.clock,
+        )
+
+    def _spec(self) -> RunSpec:
+        """The spec, of what parent and referee know; of the contestant's answer only settings and version are taken."""
+        contestant, referee, request = self.contestant, self.referee, self.request
+        if contestant.file_sha256 != self.plugin.file_sha256:
+            raise CompbenchError(
+                f"'{request.method}' is not what its file says: it was changed while it was loaded; run it again."
+            )
+        if (contestant.budget, contestant.task_settings) != (referee.budget, referee.task_settings):
+            raise CompbenchError(f"'{request.method}' resolves the task or its budget otherwise than the referee does.")
+        digest, self.code = self.origin_of(request, self.registry, referee.metrics, referee.device_class)
+        asked = {name: getattr(request, name) for name in ("task", "method", "preset", "seed")}
+        names = ("task_version", "task_settings", "budget", "budget_changed", "device_class", "precision", "metrics")
+        found = {name: getattr(referee, name) for name in names}
+        found |= {"source": referee.source.kind, "fingerprint": referee.source.fingerprint}
+        own = {"method_version": contestant.method_version, "settings": contestant.settings}
+        return RunSpec(**asked, **found, **own, code=digest)
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, spec: RunSpec, *, alarm: Callable[[], None] = lambda: None) -> Iterator[Lease]:
+    """Hold the lease of a run.  Raises Busy: another process is running the same spec."""
+    try:
+        lease = take(path, alarm=alarm)
+    except Busy as busy:
+        what = f"'{spec.method}' on '{spec.task}' (seed {spec.seed}, {spec.preset})"
+        message = f"{what} is being run by another process ({busy.holder}); wait for it, or change the seed."
+        raise Busy(busy.path, busy.holder, message) from busy
+    try:
+        yield lease
+    finally:
+        lease.release()

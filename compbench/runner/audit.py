@@ -1,0 +1,179 @@
+"""What a contestant says of itself, read without trust: its process runs plugin code, so anything may come.
+
+Scores are the referee's and never pass through here.  Speeds are the parent's and the referee's own: steps by the parent's
+clock, requests, peak and energy by the referee's.  Of the contestant come its stages, FLOPs, memory and counts; where our
+clocks contradict them, or it worked when it had nothing to do, no speed is kept.
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import compbench
+from compbench.api.interfaces import Budget
+from compbench.api.schemas import Environment, Profile, Stage
+from compbench.runner import sandbox
+from compbench.runner.messages import Evaluated, FitCost
+from compbench.system.devices import cpu_name, num_cores
+from compbench.system.files import Json
+from compbench.system.profiling import StepMeter
+
+SLACK_SECONDS, SLACK_SHARE = 5.0, 0.5
+"""How much less than ours a contestant's clock may say: messages and a busy machine take time too."""
+BYTES_PER_SECOND = 1e8
+"""A cautious speed of samples on their way to the referee."""
+IDLE_SECONDS, IDLE_SHARE = 1.0, 0.1
+"""CPU seconds that a contestant may use when it has nothing to do, beside a share of what it used to sample."""
+STEPS_SLACK = 2
+"""How many times the budget's steps, a silo and a server, a fit may say that it did."""
+MOST_SILOS = 100
+PEAK_SLACK = 1.5
+"""A share of the measured peak up to this means that the peak was measured badly; beyond it the FLOPs cannot be."""
+ITS_OWN = frozenset({"train_steps", "evaluations_per_sample", "parameters", "flops_per_train_step", "flops_per_sample"})
+ITS_OWN |= {"peak_memory_bytes", "stages", "extension", "silos"}
+"""Fields of a profile that a contestant is asked for.  All others are the parent's and the referee's."""
+Listener = Callable[[str, int, int], None]
+
+
+class Watch:
+    """The parent's own look at a run: progress, which `listener` gets too, by its clock; and `cpu_seconds` of the contestant and
+    all that it started (None where that is not known) at the borders of its work.
+    """
+
+    def __init__(self, listener: Listener, cpu_seconds: Callable[[], float | None] = lambda: None) -> None:
+        self._listener, self._cpu_seconds = listener, cpu_seconds
+        self.meter = StepMeter()
+        self.idle_cpu_seconds = self.sampling_cpu_seconds = 0.0
+        self._last: float | None = None
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage == "fit":
+            self.meter.step(done)
+        self._listener(stage, done, total)
+
+    def worked(self, *, sampling: bool = False) -> None:
+        """The contestant has done what it was asked for; `sampling` if it answered the referee's requests meanwhile."""
+        self.sampling_cpu_seconds += self._since_last() * sampling
+
+    def waited(self) -> None:
+        """The contestant is asked for something again; whatever it used since it was done was no part of any stage."""
+        self.idle_cpu_seconds += self._since_last()
+
+    def _since_last(self) -> float:
+        now = self._cpu_seconds()
+        used = 0.0 if now is None or self._last is None else max(0.0, now - self._last)
+        self._last = now
+        return used
+
+
+def profile_of(
+    measured: dict[str, Json],
+    refereed: Evaluated,
+    watch: Watch,
+    *,
+    budget: Budget,
+    fit_seconds: float,
+    shared: FitCost | None = None,
+) -> Profile:
+    """The profile of a run; without speeds, and saying why, where they cannot be true.
+
+    Args:
+        measured: the contestant's own part, as it came.
+        refereed, watch: what the referee measured, and what the parent saw.
+        fit_seconds: of opening the data and fitting, by the parent's clock.
+        shared: what a fit of another run took, if it was taken.
+    """
+    ours: dict[str, Json] = {"referee_memory_bytes": refereed.referee_memory_bytes}
+    try:
+        said = Profile(**{name: value for name, value in measured.items() if name in ITS_OWN or name not in Profile.model_fields})
+    except (TypeError, ValueError) as error:
+        why = f"the contestant sent no profile: {' '.join(str(error).split())[:300]}"
+        return Profile(**ours, stages=refereed.stages, distrust=why)
+    stages, idle = _stages(said, refereed, watch, shared)
+    why = _contradiction(said, watch, budget, fit_seconds, shared)
+    slack = IDLE_SECONDS + IDLE_SHARE * watch.sampling_cpu_seconds + refereed.num_bytes / BYTES_PER_SECOND
+    if not why and idle > slack:
+        why = f"it used {idle:.3g} CPU seconds while it had nothing to do"
+    if not why:
+        ours |= _speeds(said, refereed, watch, budget, shared)
+        why = str(ours.pop("distrust", ""))
+    return Profile(**{**dict(said), **ours, "stages": stages, "distrust": why})
+
+
+def _stages(said: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | None) -> tuple[list[Stage], float]:
+    """All stages (seconds of sampling are the referee's, its CPU time the contestant's); the contestant's CPU seconds of none.
+
+    While it warms up it may keep all cores busy: a compiler has processes of its own, which its clock does not see.
+    """
+    answered = {name: sum(stage.cpu_seconds for stage in said.stages if stage.name == name) for name in ("warm_up", "sample")}
+    seen = watch.sampling_cpu_seconds
+    warming = num_cores() * sum(stage.seconds for stage in refereed.stages if stage.name == "warm_up")
+    idle = watch.idle_cpu_seconds + max(0.0, seen - answered["sample"] - warming)
+    stages = [stage for stage in said.stages if stage.name not in answered and not (shared and stage.name == "fit")]
+    if shared:
+        stages.append(Stage(name="fit", seconds=shared.seconds, cpu_seconds=shared.cpu_seconds))
+    for stage in refereed.stages:
+        said_cpu = answered.get(stage.name)
+        own = {} if said_cpu is None else {"cpu_seconds": min(said_cpu, seen or said_cpu)}
+        stages.append(stage.model_copy(update=own))
+    if idle >= 0.05:  # less is a message or two
+        stages.append(Stage(name="outside", seconds=0.0, cpu_seconds=round(idle, 2)))
+    return stages, idle
+
+
+def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, shared: FitCost | None) -> dict[str, Json]:
+    """Rates, latency, shares of peak and energy: of our clocks; `distrust` where FLOPs go beyond the device's peak."""
+    found: dict[str, Json] = {"energy_joules": None if shared else refereed.energy_joules}
+    rate = None if shared else watch.meter.rate()
+    times = sorted(refereed.request_seconds[1:] or refereed.request_seconds)  # the first is warm-up where there are more
+    samples = refereed.batch / statistics.median(times) if times and times[0] > 0 else None
+    found |= {"train_steps_per_second": rate, "train_samples_per_second": rate and rate * budget.batch_size}
+    if samples:
+        found |= {"sample_samples_per_second": samples, "sample_batch": refereed.batch, "latency_batch": refereed.batch}
+        found["latency_p50_ms"] = 1000 * statistics.median(times)
+        found["latency_p95_ms"] = 1000 * times[round(0.95 * (len(times) - 1))]
+    rates = {
+        "share_of_peak_training": (said.flops_per_train_step or 0.0) * (rate or 0.0),
+        "share_of_peak_sampling": (said.flops_per_sample or 0.0) * (samples or 0.0),
+    }
+    measured = refereed.peak_flops_per_second
+    if measured:
+        peak = max(measured, *rates.values())  # a peak is the most that was ever seen
+        if peak > PEAK_SLACK * measured:
+            return {"distrust": f"its FLOPs would be {peak:.3g} a second on a device whose peak is {measured:.3g}"}
+        found["peak_flops_per_second"] = peak
+        found |= {name: value / peak for name, value in rates.items() if value}
+    return found
+
+
+def _contradiction(said: Profile, watch: Watch, budget: Budget, fit_seconds: float, shared: FitCost | None) -> str:
+    """Why the contestant's word on its fit cannot be believed; "" if it can."""
+    names = ("setup", "data", "extend") if shared else ("setup", "data", "fit", "extend")
+    fitted = sum(map(said.seconds, names))
+    less = not shared and fitted < SLACK_SHARE * fit_seconds and fit_seconds - fitted > SLACK_SECONDS
+    if less or fitted > fit_seconds + IDLE_SECONDS:
+        return f"its clock says {fitted:.3g} s of a fit that took {fit_seconds:.3g} s"
+    most = STEPS_SLACK * (min(len(said.silos), MOST_SILOS) + 1) * budget.train_steps
+    done = max(watch.meter.done, 0 if shared else said.train_steps or 0)
+    if done > most:
+        return f"it says {done} training steps where the budget allows {budget.train_steps} a silo"
+    return ""
+
+
+def environment_of(facts: dict[str, Any], *, sandboxed: bool, **known: object) -> Environment:
+    """Where a run took place, of what the contestant said (`facts`) and the parent knows: never a host name, a user or a path."""
+    return Environment(
+        compbench=compbench.__version__,
+        python=platform.python_version(),
+        torch=str(facts.get("torch", "")),
+        platform=f"{platform.system()} {platform.machine()}",
+        cpu=cpu_name(),
+        cores=num_cores(),
+        threads=int(facts.get("threads", 0)),
+        sandbox=sandbox.kind() if sandboxed else "off",
+        packages={str(name): str(version) for name, version in dict(facts.get("packages", {})).items()},
+        **known,
+    )

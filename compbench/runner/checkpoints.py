@@ -1,0 +1,72 @@
+"""Checkpoints and weights as safetensors: named tensors and a header of JSON; nothing is pickled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compbench.system.errors import CompbenchError
+from compbench.system.files import Json, load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from compbench.store.loss_curves import LossCurves
+
+
+CURVES = "compbench.curves"
+"""Where the facts of a checkpoint hold the harness's own: the curves so far."""
+
+
+class FileCheckpoints:
+    """The latest checkpoint of a stage in one file, replaced whole; those of its parts lie beside it.
+
+    Attributes:
+        name: of the part, with a dot before each part of a part; the whole fit's is empty.
+        resumed: whether a checkpoint was loaded, by any part.
+    """
+
+    def __init__(
+        self, path: Path, *, resume: bool, curves: LossCurves | None = None, whole: FileCheckpoints | None = None, name: str = ""
+    ) -> None:
+        self.path, self.name, self._resume, self._curves = path, name, resume, curves
+        self._whole = whole or self
+        self.resumed = False
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Json]] | None:
+        """(tensors, facts) of the last checkpoint if the run resumes and there is one.  Raises CompbenchError."""
+        if not self._resume or not self.path.is_file():
+            return None
+        try:
+            tensors, facts = load_tensors(self.path)
+        except CompbenchError as error:  # names a copy that goes with the run
+            raise CompbenchError(f"the run's {self.path.name} is damaged; run it again without --resume.") from error
+        self._whole.resumed = True
+        curves = facts.pop(CURVES, None)
+        if self._curves is not None:
+            self._curves.restore(curves)
+        return tensors, facts
+
+    def going_on(self) -> FileCheckpoints:
+        """The same file, for a fit that goes on where it was stopped on purpose: such a run does not count as resumed."""
+        return FileCheckpoints(
+            self.path, resume=True, curves=self._curves, whole=FileCheckpoints(self.path, resume=True), name=self.name
+        )
+
+    def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Json]) -> None:
+        """Replace the checkpoint; a reader sees the old one or the new one, never half."""
+        curves = {} if self._curves is None else {CURVES: self._curves.state()}
+        save_tensors(self.path, tensors, {**facts, **curves})
+
+    def part(self, name: str) -> FileCheckpoints:
+        """Checkpoints of one part of the fit, in a file of their own."""
+        path = self.path.with_name(f"{self.path.stem}.{re.sub('[^A-Za-z0-9_-]', '_', name)}{self.path.suffix}")
+        name = f"{self.name}.{name}"
+        return FileCheckpoints(path, resume=self._resume, curves=self._curves, whole=self._whole, name=name)
+
+    def clear(self) -> None:
+        """Delete the checkpoint and those of all parts."""
+        for path in [self.path, *self.path.parent.glob(f"{self.path.stem}.*{self.path.suffix}")]:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,73 @@
+"""Compiled code that a run hands on to later runs of the same code: compiling a UNet takes a minute, loading it seconds.
+
+A contestant leaves torch's own bundle of what was compiled in its folder; the parent keeps it, and lends it to contestants of the
+same method, file, settings, budget, device and torch.  No other method ever gets it: compiled code is code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compbench.system.errors import CompbenchError
+from compbench.system.files import publish
+
+if TYPE_CHECKING:
+    from compbench.api.schemas import Plugin, RunSpec
+
+CODE_FILE = "compiled.bin"
+"""In a contestant's folder: what it was lent, and what it leaves."""
+
+MOST_BYTES = 2**30
+
+
+class KeptCode:
+    """The parent's side: one place in the cache for all seeds of a spec."""
+
+    def __init__(self, cache: Path, spec: RunSpec, plugin: Plugin) -> None:
+        facts = {**spec.model_dump(mode="json", exclude={"seed"}), "torch": version("torch")}
+        text = json.dumps([facts, plugin.distribution, plugin.file_sha256], sort_keys=True)
+        self.path = cache / f"compiled-{hashlib.sha256(text.encode()).hexdigest()[:24]}.bin"
+
+    def lend(self, folder: Path) -> None:
+        """Put what is kept into a contestant's folder."""
+        self._copy(self.path, folder / CODE_FILE)
+
+    def keep(self, folder: Path) -> None:
+        """Take what a contestant left, if it is a plain file; the cache is safe to lose."""
+        self._copy(folder / CODE_FILE, self.path)
+
+    def _copy(self, source: Path, destination: Path) -> None:
+        with contextlib.suppress(CompbenchError, OSError):
+            publish(source, destination, limit=MOST_BYTES)
+
+
+def take_up(folder: Path) -> bool:
+    """The contestant's side: let the compiler find what was lent; whether there was something that it could read."""
+    import torch
+
+    if not hasattr(torch.compiler, "load_cache_artifacts"):  # before torch 2.7
+        return False
+    try:
+        return torch.compiler.load_cache_artifacts((folder / CODE_FILE).read_bytes()) is not None
+    except FileNotFoundError:
+        return False
+    except Exception as error:  # it is compiled again; of damaged code torch itself says so in its log
+        warnings.warn(f"compiled code cannot be loaded: {error}", stacklevel=2)
+        return False
+
+
+def leave(folder: Path) -> None:
+    """Write what was compiled in this process, and what was found compiled, to the contestant's folder."""
+    import torch
+
+    if not hasattr(torch.compiler, "save_cache_artifacts"):  # before torch 2.7
+        return
+    if (found := torch.compiler.save_cache_artifacts()) is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CODE_FILE).write_bytes(found[0])

@@ -1,0 +1,394 @@
+"""The contestant: loads the plugin, fits, answers requests, measures itself.  Runs in a process of its own.
+
+Everything that a plugin does happens here; the referee and the parent never run its code.  It writes to one folder of
+its own; the parent publishes what is worth keeping.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compbench.api.context import Checkpoints, Context, NoCheckpoints, Notes, seed_of
+from compbench.api.interfaces import Extension, Method, Problem, Request
+from compbench.api.schemas import ExtensionProfile, RunRequest, Stage
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import budget_of, settings_of, task_context, task_of, why_not
+from compbench.runner import compiled_code, counted, training_curve
+from compbench.runner.checkpoints import FileCheckpoints
+from compbench.runner.cost_probe import probed
+from compbench.runner.fit_cache import FIT_FILE, facts_of_fit
+from compbench.runner.messages import WARM_UP, ContestantDescribed, Fit, FitCost, Fitted, Measured, Message, Open, Opened
+from compbench.store import counts
+from compbench.store.loss_curves import LossCurves
+from compbench.system import devices, profiling
+from compbench.system.errors import Cancelled, CompbenchError, Refused
+from compbench.system.files import Json, load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from compbench.flow.compiled_sampling import CompiledSampling
+
+COMPILE_FROM = 1_000
+"""Steps of a fit from which compiling its network on a GPU pays: it takes a minute for a UNet that is not in the cache."""
+
+PROBE_ROWS = 2
+"""Samples drawn under the FLOP counter."""
+
+
+class Contestant:
+    """One method on one task: `describe`, `open`, `fit`, then `sample` as often as asked, then `measure`.
+
+    In its `folder`, `run` has checkpoints, weights and traces, `cache` what is made of the data.
+    """
+
+    def __init__(
+        self,
+        request: RunRequest,
+        folder: Path,
+        *,
+        progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+        cancelled: Callable[[], bool] = lambda: False,
+        registry: Registry | None = None,
+    ) -> None:
+        self.request, self.progress, self.cancelled = request, progress, cancelled
+        self.own, self.folder = folder, folder / "run"
+        self.registry = registry or Registry(tuple(Path(file) for file in request.plugins))
+        self.stages: list[Stage] = []
+        self.extension: ExtensionProfile | None = None
+        self._sampling = Stage(name="sample", seconds=0.0)
+        self._streams: dict[str, torch.Generator] = {}
+        self._notes = Notes()
+        self._losses = LossCurves()
+        self._counts: dict[str, float] = {}
+        self._steps = 0
+        self._stop: int | None = None
+        self._compiled: CompiledSampling | None = None
+        self.model: object = None
+
+    def describe(self) -> ContestantDescribed:
+        """Load plugin and task.  Raises CompbenchError, or Refused where the method cannot work on the task."""
+        with self._stage("imports"):
+            entry = self.registry.entry("methods", self.request.method)
+            self.method: Method = self.registry.load("methods", self.request.method)
+            self.oracle = bool(self.method.oracle)
+            self.task = task_of(self.request, self.registry)
+            self.settings = settings_of(self.request, self.method)
+            self.budget = budget_of(self.request, self.task)
+            if reason := why_not(self.method, self.task):
+                raise Refused(reason)
+        return ContestantDescribed(
+            settings=self.settings.model_dump(mode="json"),
+            method_version=self.method.version,
+            oracle=self.oracle or "symmetry" in self.method.needs,
+            file_sha256=entry.sha256,
+            budget=self.budget,
+            task_settings=self.task.settings.model_dump(mode="json"),
+        )
+
+    def obey(self, order: Message) -> Message:
+        """Do one of the parent's orders: `Open`, `Fit` or `Measure`."""
+        if isinstance(order, Open):
+            return self.open(order)
+        from compbench.system.bf16 import arithmetic
+
+        with arithmetic(self.device, self.precision):
+            return self.fit(order) if isinstance(order, Fit) else self.measure()
+
+    def open(self, order: Open) -> Opened:
+        """Open the task's data; what a fit depends on, where others may share it."""
+        with self._stage("setup"):
+            import torch
+
+            self.device, self.precision = devices.resolve(order.device), order.precision
+        devices.set_up(self.device, self.precision)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._tracer = profiling.Tracer(self.folder / "trace.json" if self.request.trace else None)
+        context = task_context(self.request, order.source, self.device, precision=self.precision, cache=self.own / "cache")
+        with self._stage("data"):
+            problem = self.task.open(context).problem(self.budget)
+        self._tally = counted.Tally()
+        self.problem = counted.counted(problem if self.oracle else replace(problem, oracle=None), self._tally)
+        self.final = self.problem.extension.problem if self.problem.extension else self.problem
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+            compiled_code.take_up(self.own)
+        self.checkpoints = FileCheckpoints(self.folder / "checkpoint.safetensors", resume=order.resume, curves=self._losses)
+        if self.method.shared_fit is None:
+            return Opened(fit=None)
+        own, place = self.method.shared_fit(self.settings, self.problem), devices.device_class(self.device)
+        facts = facts_of_fit(own, request=self.request, task=self.task, budget=self.budget, order=order, device_class=place)
+        return Opened(fit=facts)
+
+    def fit(self, order: Fit) -> Fitted:
+        """Fit the method, or take a fit that another run made; then the second stage of an extension task."""
+        import torch
+
+        if order.kept:
+            return self._keep_model(Path(order.kept))
+        shared = bool(order.shared) and self._taken_from(order)
+        if not shared:
+            early = self._tally.copy()
+            with self._tally.counting_steps():
+                self._stop_at(order.stops)
+                self.model = self._fit("fit", self.problem, self.checkpoints)
+            taken, parts = self._tally.since(early), 1 + len(order.stops)
+            self._counts |= counted.counts(self.problem, taken, before=early, reported=self._steps, parts=parts)
+            if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
+                save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
+                self.model = self._shared_part(self.folder / FIT_FILE)  # laid out as others get it, so that sums are the same
+        if self.method.parts is not None:
+            self.model = self.method.parts.finish(self.settings, self.problem, self.model)
+        ledger, curves = self.problem.federation.ledger(), self._losses.state()
+        if self.problem.extension is not None:
+            with self._tally.counting_steps():
+                self._extend(self.problem.extension)
+        self._tracer.close()
+        if isinstance(self.model, torch.nn.Module):
+            facts = {"method": self.method.name, "task": self.task.name, "settings": self.settings.model_dump(mode="json")}
+            save_tensors(self.folder / "model.safetensors", self.model.state_dict(), facts)
+        self.checkpoints.clear()
+        self._begin_sampling()
+        cpu_seconds = sum(stage.cpu_seconds for stage in self.stages if stage.name == "fit")
+        cost = FitCost(cpu_seconds=cpu_seconds, train_steps=self._steps, ledger=ledger, curves=curves)
+        return Fitted(shared=shared, cost=cost)
+
+    def _shared_part(self, weights: Path) -> torch.nn.Module:
+        """The fit, or the part of it, that methods share, with stored weights.  Raises RuntimeError where they do not fit it."""
+        return self._loaded((self.method.parts or self.method).build, weights, self.problem)
+
+    def _loaded(self, build: Callable[..., torch.nn.Module] | None, weights: Path, problem: Problem) -> torch.nn.Module:
+        """What `build` makes for a problem, with stored weights.  Raises RuntimeError where they do not fit it."""
+        assert build is not None
+        model = build(self.settings, problem).to(self.device)
+        model.load_state_dict(load_tensors(weights)[0])
+        return model.eval()
+
+    def _keep_model(self, weights: Path) -> Fitted:
+        """Take the weights of a finished model.  Raises CompbenchError where the method cannot."""
+        name = self.method.name
+        if self.method.build is None:
+            raise CompbenchError(f"method '{name}' has no `build`, so weights cannot be loaded into it; samples can be scored.")
+        try:
+            self.model, self._streams = self._loaded(self.method.build, weights, self.final), {}
+        except RuntimeError as error:
+            why = " ".join(str(error).split())[:200]
+            raise CompbenchError(f"the weights do not fit '{name}' with these settings and this budget: {why}") from error
+        self._begin_sampling()
+        return Fitted(shared=True)
+
+    def _begin_sampling(self) -> None:
+        from compbench.flow.compiled_sampling import compiled_sampling
+
+        self._compiled = compiled_sampling(self.model, self.device)
+
+    def _taken_from(self, order: Fit) -> bool:
+        """Load a shared fit; False where it does not fit the method or does not say what it did with the silos."""
+        cost = order.cost
+        assert cost is not None
+        try:
+            self.model = self._shared_part(Path(order.shared))
+            self.problem.federation.restore(cost.ledger)
+        except (CompbenchError, RuntimeError):
+            return False
+        self._steps = cost.train_steps
+        self.stages.append(Stage(name="fit", seconds=cost.seconds, cpu_seconds=cost.cpu_seconds))
+        self._losses.restore(cost.curves)
+        self._notes.add("fit", 1, {"shared": 1.0})
+        return True
+
+    def sample(self, request: Request, stream: str = "", follow: int = 0) -> Tensor:
+        """Answer one request, timed; samples on the CPU as the method made them (the referee checks them).
+
+        At a warm-up the networks are compiled where the requests that `follow` it, of its shape, pay for that.
+        """
+        if stream not in self._streams:
+            self._streams[stream] = self._generator(f"sample {stream}")
+        context = self._context(self._streams[stream])
+        answer = partial(self._answer, _on(self.device, request), context)
+        if stream == WARM_UP:
+            with self._stage("warm_up"):
+                samples = self._compiled.warmed_up(answer, follow) if self._compiled else answer()
+        else:
+            with profiling.timed(self.device) as clock:
+                samples = answer()
+            before = self._sampling
+            seconds, cpu_seconds = before.seconds + clock.wall[0], before.cpu_seconds + clock.cpu[0]
+            self._sampling = Stage(name="sample", seconds=seconds, cpu_seconds=cpu_seconds)
+            self._notes.add(stream, len(request.x0), context.notes)
+        if not hasattr(samples, "detach"):
+            raise CompbenchError(f"'{self.method.name}' returned a {type(samples).__name__} as samples, not a tensor.")
+        return samples.detach().to("cpu")
+
+    def _answer(self, asked: Request, context: Context) -> Tensor:
+        from compbench.system.bf16 import arithmetic
+
+        with arithmetic(self.device, self.precision):
+            return self.method.sample(self.settings, self.model, asked, context)
+
+    def measure(self) -> Measured:
+        """What only the contestant can count of the run's cost, and what the record says of its environment."""
+        if self._compiled is not None:
+            self._notes.add("sample", 1, self._compiled.note)
+            self._compiled.undo()
+        if self.device.type == "cuda":
+            compiled_code.leave(self.own)
+        return Measured(profile=self._profile(), facts=self.facts())
+
+    def _profile(self) -> dict[str, Json]:
+        """Stages, steps, parameters, memory, FLOPs, what the silos did.  Rates are the parent's and the referee's."""
+        facts: dict[str, Json] = {
+            "train_steps": self._steps,
+            "parameters": profiling.num_parameters(self.model),
+            "peak_memory_bytes": profiling.peak_memory(self.device),
+            "evaluations_per_sample": self._declared(),
+            **self._flops(),
+        }
+        facts["stages"] = [stage.model_dump() for stage in (*self.stages, self._sampling)]
+        if self.extension:
+            facts["extension"] = self.extension.model_dump()
+        federation = self.problem.federation
+        if len(federation) > 1 and not federation.was_pooled:
+            facts["silos"] = [vars(account) for account in federation.accounts]
+        return {key: value for key, value in facts.items() if value is not None}
+
+    def facts(self) -> dict[str, Json]:
+        """What the record says of the contestant's environment."""
+        import torch
+
+        return {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "packages": {name: sys.modules[name].__version__ for name in ("numpy", "safetensors", "h5py") if name in sys.modules},
+            "pooled_silos": self.problem.federation.was_pooled,
+            "resumed": self.checkpoints.resumed,
+            "losses": [curve.model_dump(mode="json") for curve in self._losses.found()],
+            "notes": {**self._notes.means(), **counts.noted(self._counts, self._declared())},
+        }
+
+    def _declared(self) -> int | None:
+        """Evaluations of the network for a sample, as the method says."""
+        return None if self.method.evaluations is None else self.method.evaluations(self.settings, self.final)
+
+    def _stop_at(self, stops: Sequence[int]) -> None:
+        """Fit up to each of some steps, and leave the weights there; the fit goes on from its checkpoint."""
+        build = self.method.build and partial(self.method.build, self.settings, self.problem)
+        for step in stops:
+            self._stop = step
+            fit = partial(self._fit, "fit", self.problem, self.checkpoints)
+            net = training_curve.stopped(fit, self.checkpoints.path, build, self.method.name)
+            if self.cancelled():
+                raise Cancelled("stopped.")
+            save_tensors(training_curve.path_of(self.folder, step), net.state_dict(), {"step": step})
+            self.checkpoints = self.checkpoints.going_on()
+        self._stop = None
+
+    def _fit(self, stage: str, problem: Problem, checkpoints: FileCheckpoints) -> object:
+        with self._stage(stage):
+            context = self._context(self._generator(stage), checkpoints, stage=stage)
+            if context.compile:
+                import torch
+
+                torch.compiler.reset()  # of a network torch keeps eight shapes, runs' before among them, and compiles no ninth
+            model: object = ((stage == "fit" and self.method.parts) or self.method).fit(self.settings, problem, context)
+        self._notes.add(stage, 1, context.notes)
+        return model
+
+    def _extend(self, extension: Extension) -> None:
+        """The second stage: the method's own extension, or a fit from scratch, whose whole cost is then the extension's."""
+        import torch
+
+        base_seconds, before = self.stages[-1].seconds, profiling.tensor_hashes(self.model)
+        base_parameters, started = profiling.num_parameters(self.model) or 0, self._tally.copy()
+        checkpoints = self.checkpoints.part("extend")
+        if self.method.extend is None:
+            self.model = self._fit("extend", extension.problem, checkpoints)
+        else:
+            context = self._context(self._generator("extend"), checkpoints, stage="extend")
+            with self._stage("extend"):
+                self.model = self.method.extend(self.settings, self.model, extension.factor, extension.problem, context)
+        checkpoints.clear()
+        parameters, retrained = profiling.num_parameters(self.model) or 0, self.method.extend is None
+        if self._counts:
+            granted = counted.allowed_steps(extension.problem, extending=not retrained)
+            taken = self._tally.since(started).optimiser_steps
+            self._counts |= {"extension_steps": float(taken), "granted_extension_steps": float(granted)}
+        seconds = self.stages[-1].seconds
+        known = isinstance(self.model, torch.nn.Module) and not retrained
+        self.extension = ExtensionProfile(
+            mode="retrained" if retrained else "extended",
+            new_parameters=parameters if retrained else parameters - base_parameters,
+            seconds=seconds,
+            share_of_base=seconds / max(base_seconds, 1e-9),
+            frozen_identical=before <= profiling.tensor_hashes(self.model) if known else None,
+        )
+
+    def _context(self, generator: torch.Generator, checkpoints: Checkpoints | None = None, *, stage: str = "") -> Context:
+        """What the harness lends the method; in a `stage`, its steps are counted and its losses kept."""
+        context = Context(
+            device=self.device,
+            precision="bf16" if self.precision == "bf16" else "fp32",
+            generator=generator,
+            checkpoints=checkpoints or NoCheckpoints(),
+            cancelled=lambda: self.cancelled() or (self._stop is not None and self._steps >= self._stop),
+            compile=self.device.type == "cuda" and self.budget.train_steps >= COMPILE_FROM,
+        )
+
+        def progress(done: int, total: int) -> None:
+            if stage == "fit":
+                self._steps = done
+                self._tracer.step(done)
+            self.progress(stage, done, total)
+
+        if stage:
+            whole = context.checkpoints.name
+            context.progress = progress
+            context.watched = lambda part, window: self._losses.add(stage + part.removeprefix(whole), window)
+            self._losses.begin()
+        return context
+
+    def _generator(self, purpose: str) -> torch.Generator:
+        """A generator of its own for each purpose; torch's global one, which initial weights come from, is seeded too."""
+        import torch
+
+        seed = seed_of(f"{self.request.seed} {purpose}")
+        torch.manual_seed(seed)
+        return torch.Generator().manual_seed(seed)
+
+    def _flops(self) -> dict[str, float]:
+        """FLOPs of a sample, and of a training step; how many evaluations a sample takes is noted."""
+        import torch
+
+        condition = torch.zeros(PROBE_ROWS, len(self.final.space), dtype=torch.long)
+        asked = _on(self.device, Request(condition, torch.zeros(PROBE_ROWS, *self.task.event.shape)))
+
+        def context() -> Context:
+            found = self._context(self._generator("probe"))
+            found.compile = False
+            return found
+
+        found = probed(self.method, self.settings, self.model, self.problem, asked, context)
+        if self._counts and not self.oracle and self.problem.extension is None and found.evaluations is not None:
+            self._counts["evaluations"] = found.evaluations  # an extension's network is not that of the first stage
+        return {"flops_per_sample": found.per_sample, "flops_per_train_step": found.per_train_step}
+
+    @contextlib.contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        """Time a block as a stage of the run, however it ends."""
+        try:
+            with profiling.timed(getattr(self, "device", None)) as clock:  # there is none before `open`
+                yield
+        finally:
+            self.stages.append(Stage(name=name, seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))
+
+
+def _on(device: torch.device, request: Request) -> Request:
+    """The request with its tensors on a device."""
+    return request._replace(**{name: part.to(device) for name, part in request._asdict().items() if part is not None})

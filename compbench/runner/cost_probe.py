@@ -1,0 +1,75 @@
+"""What a sample and a training step of a fitted method cost, by torch's own formulas of products: a probe that is thrown away.
+
+The evaluations of the network for a sample are its products over those of one example's forward pass in the training loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from compbench.api.interfaces import Request
+from compbench.runner import counted
+from compbench.store.counts import evaluations_excess
+from compbench.system import profiling
+
+if TYPE_CHECKING:
+    from compbench.api.context import Context
+    from compbench.api.interfaces import Method, MethodSettings, Problem
+
+STEPS = 4
+"""Training steps of the probe where there are silos, whose stages take turns; else one."""
+
+
+class Probed(NamedTuple):
+    """FLOPs of a sample and of a training step, and evaluations a sample; None where products do not tell."""
+
+    per_sample: float
+    per_train_step: float
+    evaluations: float | None
+
+
+def probed(
+    method: Method,
+    settings: MethodSettings,
+    model: object,
+    problem: Problem,
+    asked: Request,
+    context: Callable[[], Context],
+) -> Probed:
+    """Costs of a method.
+
+    Args:
+        method, settings, model: fitted.
+        problem: it was fitted on; a training step is the mean over silos and stages of a short fit.
+        asked: a request of some rows.
+        context: a context of its own each time.
+    """
+    sampling = context()
+
+    def sample(rows: int) -> object:
+        part = Request(asked.condition[:1].expand(rows, -1), asked.x0[:1].expand(rows, *asked.x0.shape[1:]))
+        return method.sample(settings, model, part, sampling)
+
+    per_sample = profiling.count_flops(lambda: method.sample(settings, model, asked, sampling)) / len(asked.x0)
+    tally, fitting = counted.Tally(), context()
+    federation = problem.federation
+    steps = min(problem.budget.train_steps, STEPS if len(federation) > 1 else 1)
+    budget = problem.budget.model_copy(update={"train_steps": steps})
+    short = counted.counted(replace(problem, budget=budget, federation=federation.unmetered()), tally)
+
+    def progress(done: int, total: int) -> None:
+        nonlocal steps
+        steps = max(steps, done)
+
+    fitting.progress = progress
+    with tally.counting_steps():
+        flops = profiling.flops_of(lambda: method.fit(settings, short, fitting))
+    examples = min(tally.examples, tally.optimiser_steps * budget.batch_size)
+    found, declared = None, method.evaluations and method.evaluations(settings, problem)
+    if declared is not None and flops.forward and examples:
+        found = per_sample / (flops.forward / examples)
+        if evaluations_excess(found, declared):  # is some of it done once a request?
+            found = counted.evaluations(sample, flops.forward, examples, declared)
+    return Probed(per_sample, flops.total / steps, found)

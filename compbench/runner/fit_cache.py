@@ -1,0 +1,76 @@
+"""Fits that several runs share: one model for equal (task, seed, budget, precision, fit), kept by content hash.
+
+Whichever run asks first fits it; the others, of any method of the same distribution whose `shared_fit` answers alike, load
+its weights and are charged what the fit cost when it was made.  On a CPU the scores are those of a fit of one's own, bit
+for bit.  The parent alone writes here: a contestant says what its fit depends on and leaves the weights in its folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from compbench.api.interfaces import Budget, Task
+from compbench.api.schemas import Frozen, RunRequest
+from compbench.runner.messages import FitCost, Open
+from compbench.system.errors import CompbenchError
+from compbench.system.files import Json, file_sha256, held, publish, read_json, write_atomically
+
+SAMPLING = ("sample_steps", "checkpoint_seconds")
+"""Budget entries that a fit does not depend on."""
+FIT_FILE = "fit.safetensors"
+"""Where a contestant leaves the weights of a fit that others may share."""
+MAX_COST_BYTES = 2**20
+
+
+class KeptFit(Frozen):
+    """What a fit cost, and the hash of its weights."""
+
+    cost: FitCost
+    sha256: str
+
+
+class SharedFit:
+    """The place of one fit in the cache, by `facts` that it depends on and the `scope` of its code, locked while it is made.
+
+    `alarm` is called while another run holds the place; what it raises ends the waiting.
+    """
+
+    def __init__(self, cache: Path, facts: dict[str, Json], scope: str, alarm: Callable[[], None]) -> None:
+        text = json.dumps({"facts": facts, "scope": scope}, sort_keys=True, allow_nan=False)
+        self.path = cache / f"fit-{hashlib.sha256(text.encode()).hexdigest()[:24]}.safetensors"
+        self.lock = held(self.path, waiting=alarm)
+
+    def cost(self) -> FitCost | None:
+        """What the kept fit took, or None if there is none, or not the one that was kept."""
+        try:
+            kept = read_json(self.path.with_suffix(".json"), KeptFit, MAX_COST_BYTES, "fit")
+            return kept.cost if kept.sha256 == file_sha256(self.path) else None
+        except (CompbenchError, OSError):
+            return None
+
+    def keep(self, weights: Path, cost: FitCost) -> None:
+        """Publish a contestant's weights, and what they cost; nothing is kept where they are no plain file."""
+        try:
+            publish(weights, self.path)
+            kept = KeptFit(cost=cost, sha256=file_sha256(self.path))
+            write_atomically(self.path.with_suffix(".json"), kept.model_dump_json(indent=1).encode())
+        except (CompbenchError, OSError):
+            self.path.unlink(missing_ok=True)
+
+
+def facts_of_fit(
+    own: dict[str, Json], *, request: RunRequest, task: Task, budget: Budget, order: Open, device_class: str
+) -> dict[str, Json]:
+    """Everything that a fit depends on, as JSON."""
+    return {
+        "own": own,
+        "task": [task.name, task.version, task.settings.model_dump(mode="json")],
+        "budget": budget.model_dump(mode="json", exclude=set(SAMPLING)),
+        "seed": request.seed,
+        "data": [order.source.kind, order.source.fingerprint],
+        "precision": order.precision,
+        "device": device_class,
+    }

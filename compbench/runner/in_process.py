@@ -1,0 +1,47 @@
+"""Contestant and referee in the caller's process, for debuggers.  No time limit, and a plugin can take all down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from compbench.api.schemas import RunRequest
+from compbench.registry.registry import Registry
+from compbench.runner.audit import Listener, Watch
+from compbench.runner.contestant import Contestant
+from compbench.runner.messages import OF_THE_REFEREE, ContestantDescribed, M, Message, RefereeDescribed
+from compbench.runner.processes import Ended
+from compbench.runner.referee import Referee
+from compbench.system.errors import CompbenchError
+
+
+class InProcessPair:
+    """A `Pair` by plain calls; a failure keeps its traceback and reaches the debugger."""
+
+    predecessors, deadline = 0, float("inf")
+
+    def __init__(self, request: RunRequest, folder: Path, listener: Listener, registry: Registry | None = None) -> None:
+        self.alarm: Callable[[], None] = lambda: None
+        self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
+        self.watch = Watch(listener)
+        self.contestant = Contestant(request, self.contestant_folder, progress=self.watch, registry=registry)
+        self.referee = Referee(request, self.referee_folder, progress=listener, registry=registry)
+
+    def describe(self) -> tuple[ContestantDescribed, RefereeDescribed]:
+        try:
+            return self.contestant.describe(), self.referee.describe()
+        except CompbenchError as error:
+            raise Ended("refused", str(error), usage=True) from error
+
+    def ask(self, order: Message, kind: type[M]) -> M:
+        if isinstance(order, OF_THE_REFEREE):
+            found = self.referee.obey(order, self.contestant.sample)
+        else:
+            found = self.contestant.obey(order)
+        assert isinstance(found, kind)
+        return found
+
+    def stop(self, *, gracefully: bool = False) -> None: ...
+
+    def log(self) -> str:
+        return ""

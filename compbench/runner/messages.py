@@ -1,0 +1,224 @@
+"""What parent, contestant and referee say to each other: one frozen class a message, checked where it arrives.
+
+    parent -> child       Begin, then Prepare and Evaluate (referee), Open, Fit and Measure (contestant), and Finish
+    child -> parent       Described, Prepared, Opened, Fitted, Evaluated, Measured; Progress and Failed at any moment
+    referee <-> contestant  Sample with tensors, answered by Samples with tensors or Failed
+
+A message that is none, or not the one that was asked for, ends the run of the child that sent it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from compbench.api.interfaces import LARGEST, Budget, Score, Source
+from compbench.api.schemas import Frozen, RunRequest, Stage
+from compbench.runner.channel import Channel, Frame, Garbled
+from compbench.store.text import clean
+from compbench.system.errors import first_of
+from compbench.system.files import Json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WARM_UP = "warm-up"
+"""Stream of the request that only warms a GPU up: the referee scores nothing of it, and the contestant takes no notes."""
+LineOfText = Annotated[str, BeforeValidator(lambda text: clean(str(text))[:1900])]
+"""One line without controls, cut to what a record takes."""
+Tail = Annotated[str, BeforeValidator(lambda text: "\n".join(map(clean, str(text)[-7900:].splitlines())))]
+"""The end of a traceback, without controls but its line breaks."""
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Figure = Annotated[float, Field(ge=0, le=LARGEST)]
+Seconds = Figure
+
+
+class Message(Frozen):
+    """Base of all messages; `kind` is the class's name on the wire."""
+
+    kinds: ClassVar[dict[str, type[Message]]] = {}
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
+        Message.kinds[cls.__name__] = cls
+
+    def send(self, channel: Channel, tensors: Mapping[str, Tensor] | None = None) -> None:
+        """Send it.  Raises Closed if the other side is gone."""
+        channel.send({"kind": type(self).__name__, **self.model_dump(mode="json")}, tensors)
+
+
+class Begin(Message):
+    """A run, and the one folder that the child may write to."""
+
+    request: RunRequest
+    folder: str
+
+
+class Prepare(Message):
+    """Render, train and keep what the evaluation needs."""
+
+
+class Open(Message):
+    """Open the task's data as the referee resolved it."""
+
+    source: Source
+    precision: str
+    device: str
+    resume: bool
+
+
+class FitCost(Frozen):
+    """What a fit took, its `seconds` by the parent's clock, what it did with the silos, and its curves (`LossCurves.state`)."""
+
+    seconds: Seconds = 0.0
+    cpu_seconds: Seconds = 0.0
+    train_steps: Count = 0
+    ledger: dict[str, Json] = Field(default_factory=dict)
+    curves: dict[str, Json] = Field(default_factory=dict)
+
+
+class Fit(Message):
+    """Fit, or load the fit of `shared`, whose cost is known; or take the finished model of `kept`, with nothing to fit.
+
+    At each of `stops` the fit leaves its weights (`training_curve`).
+    """
+
+    shared: str = ""
+    cost: FitCost | None = None
+    kept: str = ""
+    stops: tuple[Count, ...] = ()
+
+
+class Evaluate(Message):
+    """Ask the contestant for samples and score them."""
+
+
+class Measure(Message):
+    """Say what the run cost."""
+
+
+class Finish(Message):
+    """This run is over; the next may begin."""
+
+
+class Progress(Message):
+    """How far a stage is."""
+
+    stage: Annotated[str, BeforeValidator(lambda text: clean(str(text))[:100])]
+    done: Count
+    total: Count
+
+
+class Failed(Message):
+    """The end of a run, as the child knows it; `usage` where the request itself was wrong."""
+
+    status: Literal["failed", "oom", "killed", "refused"] = "failed"
+    reason: LineOfText = ""
+    traceback: Tail = ""
+    usage: bool = False
+
+
+class ContestantDescribed(Message):
+    """What the contestant found: the method, its settings, and the budget as it resolves it."""
+
+    settings: dict[str, Json]
+    method_version: int
+    oracle: bool
+    file_sha256: str
+    budget: Budget
+    task_settings: dict[str, Json]
+
+
+class RefereeDescribed(Message):
+    """What the referee found: the task, its settings and budget, device, precision and data."""
+
+    task_version: int
+    task_settings: dict[str, Json]
+    budget: Budget
+    budget_changed: tuple[str, ...]
+    device: str
+    device_class: str
+    precision: Literal["fp32", "bf16", "tf32"]
+    source: Source
+    metrics: dict[str, int]
+
+
+class Prepared(Message):
+    """The referee is ready."""
+
+
+class Opened(Message):
+    """The data is open; all that a fit which others may share depends on, or None for a fit of one's own."""
+
+    fit: dict[str, Json] | None
+
+
+class Fitted(Message):
+    """The fit is done, or the given one was taken (`shared`)."""
+
+    shared: bool = False
+    cost: FitCost = FitCost()
+
+
+class Evaluated(Message):
+    """Scores, what the referee measured, and the names of the pictures in its folder.
+
+    `request_seconds` are of the largest requests, of `batch` samples, without known entries where there are such; `num_bytes`
+    of samples and noise went both ways; `energy_joules` is the device's during the fit.
+    """
+
+    scores: tuple[Score, ...]
+    stages: tuple[Stage, ...]
+    referee_memory_bytes: int | None
+    batch: Count = 0
+    request_seconds: Annotated[tuple[Seconds, ...], Field(max_length=100_000)] = ()
+    num_bytes: Count = 0
+    peak_flops_per_second: Figure | None = None
+    energy_joules: Figure | None = None
+    pictures: tuple[Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,60}$")], ...] = ()
+
+
+class Measured(Message):
+    """The contestant's own profile and facts, unverified."""
+
+    profile: dict[str, Json]
+    facts: dict[str, Json]
+
+
+class Sample(Message):
+    """One request of a stream; its tensors come with it.  A warm-up says how many requests of its shape `follow` at least."""
+
+    stream: Annotated[str, Field(max_length=200)]
+    follow: Count = 0
+
+
+class Samples(Message):
+    """The samples come with it."""
+
+
+M = TypeVar("M", bound=Message)
+OF_THE_REFEREE = (Prepare, Evaluate)
+"""Orders that a referee obeys; all others are the contestant's."""
+
+
+def parsed(frame: Frame) -> Message:
+    """The message of a frame.  Raises Garbled where it is none."""
+    header = dict(frame.header)
+    kind = Message.kinds.get(str(header.pop("kind", "")))
+    if kind is None:
+        raise Garbled("the other side sent a message of no known kind")
+    try:
+        return kind.model_validate(header)
+    except (ValidationError, RecursionError) as error:
+        what = first_of(error) if isinstance(error, ValidationError) else "it is nested too deeply"
+        raise Garbled(clean(f"the other side sent a wrong {kind.__name__}: {what}")[:300]) from error
+
+
+def receive(channel: Channel, *expected: type[M]) -> M:
+    """The next message, of one of some kinds.  Raises Garbled for anything else."""
+    message = parsed(channel.receive())
+    if not isinstance(message, expected):
+        raise Garbled(f"the other side sent {type(message).__name__}")
+    return message

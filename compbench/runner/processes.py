@@ -1,0 +1,264 @@
+"""Child processes of a run: started with the right threads and allocator, watched, and killed as a group."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from compbench.api.schemas import Card, RunRequest, Status
+from compbench.runner.channel import Channel, Closed, Garbled
+from compbench.runner.messages import Begin, Failed, Finish, M, Message, Progress, parsed
+from compbench.runner.supervisor import STOP
+from compbench.system.devices import num_cores, thread_variables
+from compbench.system.errors import Unwritable
+
+GRACE_SECONDS = 20.0
+"""Between SIGTERM and SIGKILL: enough to finish a training step and write a checkpoint."""
+MESSAGE_SECONDS = 30.0
+"""Longest wait for the rest of a message that has begun."""
+SUPERVISOR_SECONDS = 10.0
+"""Longest wait for a supervisor to have killed everything."""
+ALARM_SECONDS = 0.5
+"""Between two looks at whether a wait should end."""
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
+"""glibc keeps freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
+COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_HOME": "triton-home", "TRITON_CACHE_DIR": "triton"}
+COMPILED |= {"CUDA_CACHE_PATH": "cuda"}
+"""What keeps compiled code, and the folder of the cache that it gets: inside the sandbox a home folder cannot be written to."""
+
+
+class Ended(Exception):
+    """A child that will not answer any more: the record's status, reason and traceback tail."""
+
+    def __init__(self, status: Status, reason: str, traceback: str = "", *, usage: bool = False) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.traceback, self.usage = status, reason, traceback, usage
+
+
+class Process:
+    """A child in a process group of its own, with a channel to it, a folder that it may write to, and a log beside that.
+
+    `words` are its module and arguments; descriptors that it inherits follow: its channel, then those of `peers`.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        words: Sequence[str],
+        folder: Path,
+        *,
+        threads: int,
+        peers: Sequence[Channel] = (),
+        card: Card | None = None,
+    ) -> None:
+        self.role, self.folder, self.log = role, folder, folder.with_name(f"{role}.log")
+        self.control, theirs = Channel.pair()
+        descriptors = [channel.socket.fileno() for channel in (theirs, *peers)]
+        env = {**environment(threads, card), **own_places(folder)}
+        try:
+            output = self.log.open("wb")
+        except OSError as error:
+            raise Unwritable.of(self.log, error) from error
+        with output:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "compbench.runner.supervisor",
+                    str(len(descriptors)),
+                    *words,
+                    *map(str, descriptors),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=env,
+                pass_fds=descriptors,
+                start_new_session=True,
+            )
+        theirs.close()
+        self.control.socket.settimeout(MESSAGE_SECONDS)
+
+    def order(self, message: Message) -> None:
+        """Send an order.  Raises Ended where the child is gone."""
+        try:
+            message.send(self.control)
+        except Closed as error:
+            raise self.death() from error
+
+    def expect(
+        self,
+        kind: type[M],
+        *,
+        deadline: float,
+        progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+        alarm: Callable[[], None] = lambda: None,
+    ) -> M:
+        """The next message of a kind, by the deadline of `time.monotonic()`, whatever the child sends, and however slowly.
+
+        Half a message ends it sooner.  `alarm` is called twice a second, also while the child says nothing; what it raises ends
+        the waiting.  Raises Ended: the child failed, died, sent something else or ran out of time.
+        """
+        begun = 0.0  # when the message that is under way began
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.control.socket, selectors.EVENT_READ)
+            while True:
+                alarm()
+                now = time.monotonic()
+                begun = (begun or now) if self.control.pending else 0.0
+                if now >= deadline:
+                    raise Ended("timeout", f"the {self.role} was not done within the time limit")
+                if begun and now - begun > MESSAGE_SECONDS:
+                    raise Ended("failed", f"the {self.role} began a message and did not finish it in {MESSAGE_SECONDS:g} s")
+                message = self._next(read=False)
+                if message is None and selector.select(max(0.0, min(deadline - now, ALARM_SECONDS))):
+                    message = self._next(read=True)
+                if message is None:
+                    continue
+                begun = 0.0
+                if isinstance(message, kind):
+                    return message
+                if isinstance(message, Failed):
+                    raise Ended(message.status, message.reason, message.traceback, usage=message.usage)
+                if not isinstance(message, Progress):
+                    raise Ended("failed", f"the {self.role} sent {type(message).__name__}, which was not asked for")
+                progress(message.stage, message.done, message.total)
+
+    def _next(self, *, read: bool) -> Message | None:
+        """The next whole message; `read` once first, which does not wait where the socket is readable."""
+        try:
+            if read:
+                self.control.read()
+            frame = self.control.taken()
+            return parsed(frame) if frame else None
+        except Garbled as error:
+            raise Ended("failed", f"the {self.role} cannot be understood: {error}", log_tail(self.log)) from error
+        except Closed as error:
+            raise self.death() from error
+
+    def death(self) -> Ended:
+        """What the exit status says of a child that ended without a message; waits a little for it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=10)
+        code, tail = self.process.poll(), log_tail(self.log)
+        if code is None or code >= 0:
+            return Ended("failed", f"the {self.role} ended with exit status {code} without a message", tail)
+        if -code == signal.SIGKILL:
+            return Ended("oom", f"the {self.role} was killed by SIGKILL, most likely because memory ran out", tail)
+        name = signal.Signals(-code).name if -code in signal.Signals._value2member_map_ else f"signal {-code}"
+        return Ended("failed", f"the {self.role} died of {name}", tail)
+
+    def stop(self, *, gracefully: bool = False) -> None:
+        """End it and all that it started: SIGTERM and some grace if asked (a fit then saves a checkpoint), SIGKILL at last."""
+        if gracefully and self.process.poll() is None:
+            self._signal(signal.SIGTERM)
+            self.control.hang_up()  # a child that waits for orders ends at once
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=GRACE_SECONDS)
+        self.process.send_signal(STOP)  # its supervisor also finds what a plugin started and left behind
+        for _ in range(2):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=SUPERVISOR_SECONDS)
+                break
+            self._signal(signal.SIGKILL)  # the whole group, should the supervisor not answer
+        self.control.close()
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, number)
+
+
+class Child(Process):
+    """A contestant or a referee; one that has finished a run takes another."""
+
+    def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path) -> None:
+        threads = request.threads or max(1, num_cores() // request.slots)
+        super().__init__(role, ("compbench.runner.worker", role), folder, threads=threads, peers=(peer,), card=request.card)
+        self.begin(request)
+
+    def begin(self, request: RunRequest) -> None:
+        """Send the child its run."""
+        Begin(request=request, folder=str(self.folder)).send(self.control)
+
+
+class Processes:
+    """A contestant and a referee, kept for runs that follow each other; each has a folder of its own in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._key: tuple[object, ...] = ()
+        self.pair: tuple[Child, Child] | None = None
+        self.predecessors = 0
+
+    def take(self, request: RunRequest) -> tuple[Child, Child]:
+        """Contestant and referee with `request` before them: the ones at hand if they suit it and live, else new ones."""
+        key = (request.method, request.plugins, request.threads, request.slots, request.device, request.card)
+        if self.pair is not None and self._key == key and all(child.process.poll() is None for child in self.pair):
+            self.predecessors += 1
+            for child in self.pair:
+                child.begin(request)
+            return self.pair
+        self.close()
+        left, right = Channel.pair()
+        contestant = Child("contestant", request, left, self.folder / "contestant")
+        self.pair = contestant, Child("referee", request, right, self.folder / "referee")
+        left.close()
+        right.close()
+        self._key, self.predecessors = key, 0
+        return self.pair
+
+    def release(self) -> None:
+        """A run is over and went well: its processes wait for the next."""
+        for child in self.pair or ():
+            with contextlib.suppress(Closed):  # `take` sees that it is gone
+                Finish().send(child.control)
+
+    def close(self, *, gracefully: bool = False) -> None:
+        """End both; the contestant may first save a checkpoint."""
+        if self.pair is not None:
+            contestant, referee = self.pair
+            self.pair = None
+            contestant.stop(gracefully=gracefully)
+            referee.stop()
+
+
+def environment(threads: int, card: Card | None = None) -> dict[str, str]:
+    """The children's environment: threads, allocator, no stray caches, and the one GPU that they see where one was chosen."""
+    own = dict.fromkeys(("PYTHONUNBUFFERED", "PYTHONNOUSERSITE", "PYTHONSAFEPATH"), "1")
+    own["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)  # or a compiler has a process a core, in each slot
+    seen = {} if card is None else {"CUDA_VISIBLE_DEVICES": card.entry}
+    return {**os.environ, **MALLOC, **thread_variables(threads), **own, **seen}
+
+
+def own_places(folder: Path) -> dict[str, str]:
+    """Make a child's own folder; the environment that keeps temporary files and compiled code inside it."""
+    temporary, compiled = folder / "tmp", folder / "compiled"
+    try:
+        for place in (temporary, compiled):
+            place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unwritable.of(folder, error) from error
+    return {"TMPDIR": str(temporary), **{name: str(compiled / place) for name, place in COMPILED.items()}}
+
+
+def log_tail(log: Path, count: int = 4000) -> str:
+    """The last characters of a child's output, which may be of any size."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - count))
+            return file.read(count).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def last_line(text: str, most: int = 300) -> str:
+    """The last line of a child's output that says something, cut; "" if there is none."""
+    return next((line.strip()[:most] for line in reversed(text.splitlines()) if line.strip()), "")

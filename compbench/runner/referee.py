@@ -1,0 +1,279 @@
+"""The referee: our code only.  Prepares judges and references, asks the contestant, checks what comes, and scores it."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from compbench.api.context import generator_of
+from compbench.api.interfaces import Evaluation, Event, Request
+from compbench.api.schemas import RunRequest, Stage
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import budget_of, metrics_of, task_context, task_of
+from compbench.runner.messages import WARM_UP, Evaluate, Evaluated, Message, Prepared, RefereeDescribed
+from compbench.store.samples import KEPT, SAMPLES_FILE, Recorder, write_pool
+from compbench.system import devices, profiling
+from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
+
+if TYPE_CHECKING:
+    import numpy
+    from torch import Tensor
+
+
+class Answer(Protocol):
+    """(request, stream, number of requests of its shape that follow a warm-up) -> samples."""
+
+    def __call__(self, request: Request, stream: str, follow: int = ..., /) -> Tensor: ...
+
+
+Note = Callable[[Request, str, "Tensor"], None]
+"""Is shown each request, its stream and its checked samples."""
+CPU_BATCH = 64
+GPU_BATCH = 512
+TRAJECTORY_BATCH = 256
+VECTOR_BATCH = 8192
+"""Rows of one request: a CPU's caches like small ones of images, a GPU wants to be filled, vectors cost little but steps."""
+OWN_PROCESSES = 2
+"""On a GPU: the contestant and the referee.  With more, the card's energy is not the run's."""
+MOST_SHIFT = 4.0
+"""Of 255: how far a palette may move a picture's values on average."""
+PALETTES = (64, 256)
+"""Numbers of colours that a picture of samples may have."""
+MOST_VALUE = 1e9
+"""Of a sample: a larger one has diverged, and its square is no number of a record (`interfaces.LARGEST`)."""
+
+
+class Referee:
+    """One task: `describe`, then `prepare`, then `evaluate`.  Pictures go to `folder`, where no contestant writes."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        folder: Path,
+        *,
+        progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+        note: Note = lambda request, stream, samples: None,
+        registry: Registry | None = None,
+    ) -> None:
+        self.request, self.folder, self.progress, self._note = request, folder, progress, note
+        self.registry = registry or Registry(tuple(Path(file) for file in request.plugins))
+        self.stages: list[Stage] = []
+        self._joules: float | None = None
+
+    def describe(self) -> RefereeDescribed:
+        """Load the task and find out which data it will use, on which device, in which precision."""
+        self.task = task_of(self.request, self.registry)
+        self.device = devices.resolve(self.request.device)
+        self.precision = devices.precision(self.request.precision, self.device)
+        devices.set_up(self.device, self.precision)
+        home, metrics = Home(Path(self.request.home)), metrics_of(self.task, self.registry)
+        source = self.task.source(home.data, self.request.source)
+        lent = partial(task_context, precision=self.precision, cache=home.references, metrics=metrics)
+        self.context = replace(lent(self.request, source, self.device), progress=self.progress)
+        budget = budget_of(self.request, self.task)
+        default = self.task.budgets[self.request.preset]
+        return RefereeDescribed(
+            task_version=self.task.version,
+            task_settings=self.task.settings.model_dump(mode="json"),
+            budget=budget,
+            budget_changed=tuple(name for name in type(budget).model_fields if getattr(budget, name) != getattr(default, name)),
+            device=str(self.device),
+            device_class=devices.device_class(self.device),
+            precision=self.precision,
+            source=source,
+            metrics={name: metric.version for name, metric in sorted(self.context.metrics.items())},
+        )
+
+    def obey(self, order: Message, answer: Answer) -> Message:
+        """Do one of the parent's orders, `Prepare` or `Evaluate`."""
+        from compbench.system.bf16 import arithmetic
+
+        with arithmetic(self.device, self.precision):
+            if isinstance(order, Evaluate):
+                return self.evaluate(answer)
+            self.prepare()
+        return Prepared()
+
+    def prepare(self) -> None:
+        """Render, train and cache what the evaluation needs, before the contestant's clock runs."""
+        with profiling.timed(self.device) as clock:
+            self.opened = self.task.open(self.context)
+            self.opened.prepare()
+        self.stages.append(Stage(name="prepare", seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))
+        self._joules = self._energy()
+
+    def evaluate(self, answer: Answer) -> Evaluated:
+        """Score a contestant; whatever it answers is checked here.  Pictures go to the referee's folder."""
+        import torch
+
+        joules, recorder = self._energy(), Recorder()
+        dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
+        sampler = CheckedSampler(
+            answer, self.task.event, self.request, batch=self._batch(), progress=self.progress, warm_up=self.device.type == "cuda"
+        )
+        sampler.note = recorder.note if self.request.keep_samples else self._note
+        with profiling.timed(self.device) as clock:
+            found: Evaluation = self.opened.evaluate(sampler)
+        score_seconds = max(0.0, clock.wall[0] - sampler.seconds - sampler.warm_up_seconds)
+        if sampler.warm_up_seconds:
+            self.stages.append(Stage(name="warm_up", seconds=sampler.warm_up_seconds))
+        self.stages.append(Stage(name="sample", seconds=sampler.seconds))
+        self.stages.append(Stage(name="score", seconds=score_seconds, cpu_seconds=clock.cpu[0]))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, picture in found.pictures.items():
+            (self.folder / f"{name}.png").write_bytes(_png(picture))
+        if self.request.keep_samples:
+            write_pool(self.folder / SAMPLES_FILE, recorder.arrays(*KEPT))
+        return Evaluated(
+            scores=tuple(found.scores),
+            stages=tuple(self.stages),
+            referee_memory_bytes=profiling.peak_memory(self.device),
+            **sampler.usual()._asdict(),
+            num_bytes=sampler.num_bytes,
+            peak_flops_per_second=profiling.measured_peak(self.device, dtype),
+            energy_joules=None if joules is None or self._joules is None else max(0.0, joules - self._joules),
+            pictures=tuple(sorted(found.pictures)),
+        )
+
+    def _energy(self) -> float | None:
+        """Joules that the device has used, if this run has it alone."""
+        alone = self.request.slots == 1 and profiling.num_processes(self.device) <= OWN_PROCESSES
+        return profiling.energy(self.device) if alone else None
+
+    def _batch(self) -> int:
+        if self.task.event.kind == "vector":
+            return VECTOR_BATCH
+        if self.device.type == "cuda":
+            return GPU_BATCH
+        return TRAJECTORY_BATCH if self.task.event.kind == "trajectory" else CPU_BATCH
+
+
+class Usual(NamedTuple):
+    """Requests of the usual sort: how many samples each asks for, and the seconds of each by the referee's clock, in order."""
+
+    batch: int = 0
+    request_seconds: tuple[float, ...] = ()
+
+
+class CheckedSampler:
+    """Draws x0, asks in batches, times each request, and lets only samples of the right shape and finite values through.
+
+    x0 depends on seed, stream and row alone, so every method gets the same noise for the same request.  On a GPU (`warm_up`) a
+    request that is larger than those before it is asked twice and counts once: kernels are loaded and chosen at the first.
+    """
+
+    def __init__(
+        self,
+        answer: Answer,
+        event: Event,
+        request: RunRequest,
+        *,
+        batch: int,
+        progress: Callable[[str, int, int], None],
+        warm_up: bool = False,
+    ) -> None:
+        self._answer, self._event, self._request, self._batch = answer, event, request, batch
+        self._progress, self._warmed = progress, {True: 0, False: 0} if warm_up else {}
+        self.note: Note = lambda request, stream, samples: None
+        self.seconds, self.warm_up_seconds, self.num_bytes = 0.0, 0.0, 0
+        self._times: list[tuple[bool, int, float]] = []
+
+    def __call__(
+        self, condition: Tensor, *, stream: str, known: Tensor | None = None, known_mask: Tensor | None = None
+    ) -> Tensor:
+        """Samples (B, *D) float32 on the CPU for conditions (B, F), around the `known` entries if there are any.
+
+        Around known entries, a sample that is not finite is all NaN, as long as others are finite: its trial fails, and
+        not the run, for which one plan of a hundred may not decide.
+
+        Raises CompbenchError: wrong shape or type, values that are not finite, known entries that were not kept; and how many.
+        """
+        import torch
+
+        generator = generator_of(f"x0 {self._request.seed} {stream}")
+        parts = []
+        start = time.perf_counter()
+        for first in range(0, len(condition), self._batch):
+            part = slice(first, first + self._batch)
+            rows = condition[part]
+            x0 = torch.randn(len(rows), *self._event.shape, generator=generator)
+            request = Request(rows, x0, *(() if known is None or known_mask is None else (known[part], known_mask[part])))
+            if len(rows) > self._warmed.get(request.known is None, len(rows)):
+                pause = time.perf_counter()
+                self._answer(request, WARM_UP, (len(condition) - first) // len(rows))
+                self._warmed[request.known is None] = len(rows)
+                took = time.perf_counter() - pause
+                start, self.warm_up_seconds = start + took, self.warm_up_seconds + took
+            began = time.perf_counter()
+            answer = self._answer(request, stream)
+            self._times.append((request.known is None, len(rows), time.perf_counter() - began))
+            parts.append(self._checked(answer, request))
+            self.note(request, stream, parts[-1])
+            self._progress(f"sample {stream}", first + len(rows), len(condition))
+        made, seconds = torch.cat(parts), time.perf_counter() - start
+        if known is not None and len(made) and bool(made.isnan().all()):  # others were refused at their first batch
+            raise self._not_finite(1.0)
+        self.seconds += seconds
+        self.num_bytes += 2 * made.numel() * made.element_size()  # noise one way, samples the other
+        return made
+
+    def usual(self) -> Usual:
+        """The requests that speeds are of: of the largest size, of those without known entries where there are any."""
+        free = any(free for free, _, _ in self._times)
+        sizes = [rows for entry, rows, _ in self._times if entry == free]
+        largest = max(sizes, default=0)
+        return Usual(largest, tuple(seconds for entry, rows, seconds in self._times if (entry, rows) == (free, largest)))
+
+    def _checked(self, samples: Tensor, request: Request) -> Tensor:
+        shape, known, mask = tuple(request.x0.shape), request.known, request.known_mask
+        if tuple(samples.shape) != shape:
+            raise self._wrong(f"have shape {shape}, got {tuple(samples.shape)}.")
+        if not samples.is_floating_point():
+            raise self._wrong(f"be floating point, got {samples.dtype}.")
+        samples = samples.float()
+        finite = samples.abs() <= MOST_VALUE  # False for NaN too
+        sound = finite.flatten(1).all(1)
+        if not bool(sound.all()):
+            if known is None:
+                raise self._not_finite(1 - finite.float().mean().item())
+            samples = samples.clone()
+            samples[~sound] = float("nan")
+        if known is not None and mask is not None and bool((changed := (samples != known)[sound][mask[sound]]).any()):
+            share = changed.float().mean().item()
+            what = f"keep the request's known entries, {share:.1%} of them were changed"
+            raise self._wrong(f"{what}; compbench.flow.solver.answer keeps them.")
+        return samples
+
+    def _not_finite(self, share: float) -> CompbenchError:
+        return self._wrong(f"be finite, {share:.1%} of the values are NaN, infinite or beyond {MOST_VALUE:g}.")
+
+    def _wrong(self, what: str) -> CompbenchError:
+        return CompbenchError(f"samples of '{self._request.method}' must {what}")
+
+
+def _png(picture: numpy.ndarray) -> bytes:
+    """A picture (H, W, 3) as a PNG that is small, as a board has hundreds: an eighth to half of a plain one.
+
+    It gets the smallest palette that moves its values by no more than `MOST_SHIFT` on average.  What is too colourful for any has
+    32 levels a channel, so no value moves by more than 4 of 255, and black and white stay.
+    """
+    import numpy
+    from PIL import Image
+
+    values = picture.astype(int)
+    for colours in PALETTES:
+        drawn = Image.fromarray(picture).quantize(colours, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+        if numpy.abs(numpy.asarray(drawn.convert("RGB"), int) - values).mean() <= MOST_SHIFT:
+            break
+    else:
+        levels = (values * 31 + 127) // 255
+        drawn = Image.fromarray(((levels * 255 + 15) // 31).astype(numpy.uint8))
+    buffer = io.BytesIO()
+    drawn.save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()

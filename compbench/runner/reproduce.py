@@ -1,0 +1,128 @@
+"""Running a record's spec again, and comparing the scores: what raises a record's level to `reproduced`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from compbench.api.interfaces import Score
+from compbench.api.schemas import Record, RunRequest, RunSpec
+from compbench.registry.meaning import Code, differing_from
+from compbench.registry.registry import Registry
+from compbench.runner.audit import Listener
+from compbench.runner.one_run import run
+from compbench.store.judges import IN_FEATURES, OTHER, can_be_one
+from compbench.store.records import read_result
+from compbench.store.verification import ScorePair
+from compbench.system.devices import num_cores
+from compbench.system.errors import CompbenchError
+from compbench.system.home import Home, scratch_folder
+
+RELATIVE = 0.05
+"""Default tolerance, relative to a score or its noise floor, whichever is larger."""
+NUM_ERRORS = 3.0
+"""An accuracy may differ by so many standard errors of a share of n samples."""
+
+
+class Reproduction(NamedTuple):
+    """Two records of one spec.
+
+    Attributes:
+        compared: every score that both have, in the same unit.
+        missing: the first's other scores, with the reason.
+    """
+
+    record: Record
+    again: Record
+    compared: tuple[ScorePair, ...]
+    missing: Mapping[str, str]
+
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """Parts of the code that mean something else today (`meaning.differing`)."""
+        return differing_from(self.record, Code(self.again.spec.code, self.again.code.parts))
+
+    @property
+    def agrees(self) -> bool:
+        primary = {score.name for score in self.record.scores if score.primary}
+        return (
+            self.again.status == "ok"
+            and primary <= {entry.name for entry in self.compared}
+            and all(entry.agrees for entry in self.compared)
+        )
+
+
+def reproduce(
+    path: Path, home: Home, *, tolerance: float = RELATIVE, threads: int = 0, listener: Listener = lambda *facts: None
+) -> Reproduction:
+    """Run the spec of a record file with today's code in fresh processes and an empty home, and compare.
+
+    The official data of `home` is used; judges, references and fitted models are made again.  No `threads` are as many as the
+    record had, where this machine has them.
+
+    Raises:
+        CompbenchError: not a record of a successful run, or its spec is not what would be run here, and why.
+        Unwritable: nothing can be written below `home`.
+    """
+    record = read_result(path)
+    if record.samples_only:
+        raise CompbenchError(f"{path.name} is of samples only: no training was seen, so there is none to do again.")
+    registry = Registry()
+    with scratch_folder(home.root) as empty:
+        if home.data.is_dir():
+            (empty / "data").symlink_to(home.data.resolve(), target_is_directory=True)
+        threads = threads or min(record.environment.threads, num_cores())
+        again = run(request_of(record.spec, empty, threads), expected=record.spec, listener=listener).record
+    return compare(record, again, margin=lambda metric: margin_of(registry, metric), tolerance=tolerance)
+
+
+def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
+    """The request that resolves to a spec: every setting said, and the device class by its kind."""
+    overrides = dict(spec.settings)
+    overrides |= {f"budget.{name}": value for name, value in spec.budget.model_dump(mode="json").items()}
+    overrides |= {f"task.{name}": value for name, value in spec.task_settings.items()}
+    same = {name: getattr(spec, name) for name in ("task", "method", "preset", "seed", "precision", "source")}
+    device = "cpu" if spec.device_class == "cpu" else "cuda"
+    return RunRequest(**same, overrides=overrides, device=device, threads=threads, home=str(home))
+
+
+def compare(record: Record, again: Record, *, margin: Callable[[str], float], tolerance: float) -> Reproduction:
+    """Set the scores of two records beside each other; a score without a value in the first needs no second.
+
+    Nor does a distance in a judge's features where the judge that was trained again is another network, as it is on another
+    type of processor.
+    """
+    found = {(score.name, score.metric_version): score.value for score in again.scores}
+    one_judge = can_be_one(record, again)
+    compared, missing = [], {}
+    for score in record.scores:
+        if score.value is None:
+            continue
+        if (other := found.get((score.name, score.metric_version))) is None:
+            missing[score.name] = "not to be had here"
+        elif score.metric in IN_FEATURES and not one_judge:
+            missing[score.name] = f"{OTHER}, {score.value:.6g} and now {other:.6g}"
+        else:
+            allowed = tolerated(score, margin(score.metric), tolerance)
+            compared.append(ScorePair(name=score.name, submitted=score.value, found=other, tolerance=allowed))
+    return Reproduction(record, again, tuple(compared), missing)
+
+
+def tolerated(score: Score, margin: float, relative: float) -> float:
+    """The largest difference that counts as the same score.
+
+    max(margin, r |value|, r |floor|), and for a share p of n samples (a score with a ceiling) + 3 sqrt(p (1 - p) / n): on
+    another machine the same seed gives other last bits, and a sample near the judge's border falls to the other side.
+    """
+    value = score.value or 0.0
+    allowed = max(margin, relative * abs(value), relative * abs(score.floor or 0.0))
+    if score.ceiling is not None and 0 <= value <= 1 and score.n:
+        allowed += NUM_ERRORS * math.sqrt(value * (1 - value) / score.n)
+    return allowed
+
+
+def margin_of(registry: Registry, metric: str) -> float:
+    """The margin of a metric; 0 where it is not installed."""
+    return registry.load("metrics", metric).margin if metric in registry.names("metrics") else 0.0

@@ -1,0 +1,309 @@
+"""Scores without training: of a record's kept samples or weights, or of samples and weights that were made elsewhere.
+
+    record + runs/IDENTITY/samples.npz | model.safetensors  --today's task and metrics-->  a new record that names the first
+    samples.npz | weights of others                       --the same evaluation------->  a record of samples only
+
+Nothing is overwritten.  A new record of a record says that its fit was that one's, so all code but the task's and the metrics'
+must be the same today, and every score of an unchanged version must come out as it was: it is checked, and refused otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from safetensors import SafetensorError, safe_open
+
+from compbench.api.schemas import Plugin, Record, RunRequest, RunSpec
+from compbench.registry.checkout import task_origin
+from compbench.registry.meaning import UNKNOWN, differing_from, said
+from compbench.registry.meaning import Code as Meaning
+from compbench.registry.registry import NOTEBOOK, Registry
+from compbench.registry.resolve import check_same
+from compbench.runner.attempt import Attempt, Ending, Outcome, Pair
+from compbench.runner.audit import Listener, Watch
+from compbench.runner.fit_cache import FIT_FILE
+from compbench.runner.messages import (
+    OF_THE_REFEREE,
+    WARM_UP,
+    ContestantDescribed,
+    Fit,
+    Fitted,
+    M,
+    Measure,
+    Measured,
+    Message,
+    Opened,
+    RefereeDescribed,
+)
+from compbench.runner.one_run import ProcessPair, processes_of
+from compbench.runner.reproduce import RELATIVE, compare, margin_of, request_of
+from compbench.store.records import read_result
+from compbench.store.samples import SAMPLES_FILE, Recorder, read_pool, write_pool
+from compbench.system.errors import CompbenchError
+from compbench.system.files import Json, file_sha256, publish
+from compbench.system.home import Home, scratch_folder
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from compbench.api.interfaces import Request
+
+WEIGHTS_FILE = "model.safetensors"
+MAY_DIFFER = frozenset({"metrics", "task"})
+"""Parts of the code that score; a task whose training data changes gets another version, and is then refused."""
+ASKED = ("conditions", "stream", "x0", "known")
+
+
+def rescore(path: Path, home: Home, *, plugins: tuple[Path, ...] = (), listener: Listener = lambda *facts: None) -> Outcome:
+    """Score a record's kept samples or weights with today's metrics.
+
+    Args:
+        path: of the record.
+        home: where its run's folder is, and where the new record goes.
+        plugins: files of methods that are not installed.
+        listener: called with (stage, done, total).
+
+    Returns:
+        the new record; `reused` where nothing has changed since, or where that was done before.
+
+    Raises:
+        CompbenchError: nothing is kept of it, its method is not installed, or what is kept does not give the record's own
+            scores today, and why.
+    """
+    source = read_result(path)
+    if source.samples_only:
+        raise CompbenchError(f"{path.name} is of samples from elsewhere; `compbench score` scores them again.")
+    _check_named(source, plugins)
+    kept = kept_of(source, home)
+    files = tuple(str(file.resolve()) for file in plugins)
+    request = request_of(source.spec, home.root, source.environment.threads).model_copy(update={"plugins": files})
+    if kept.name == SAMPLES_FILE:
+        with scratch_folder(home.root) as folder:
+            replay = ReplayPair(request, folder, kept, source, listener)
+            return _Again(request, home, replay, source=source, kept=kept).run()
+    with processes_of(home) as processes:
+        pair = ProcessPair(request, processes, listener, lambda: None)
+        return _Again(request, home, pair, source=source, kept=kept).run()
+
+
+def _check_named(record: Record, plugins: tuple[Path, ...]) -> None:
+    """Raise CompbenchError if a record's method came from a file, and is neither installed nor among `plugins`."""
+    method, plugin = record.spec.method, record.plugin
+    if plugin.version == "file" and method not in Registry(plugins).names("methods"):
+        origin = "a notebook; save it as a file and" if plugin.distribution == NOTEBOOK else f"the file {plugin.module};"
+        raise CompbenchError(f"method '{method}' of {record.name} is not installed, it came from {origin} name it by --plugin.")
+
+
+def kept_of(record: Record, home: Home) -> Path:
+    """The samples of a record's run, else its weights.  Raises CompbenchError if there are none here."""
+    folder = home.runs / record.identity
+    for name in (SAMPLES_FILE, WEIGHTS_FILE):
+        if (folder / name).is_file():
+            return folder / name
+    raise CompbenchError(
+        f"nothing is kept of {record.name}: {folder} has neither {SAMPLES_FILE} (`run --keep-samples`) nor {WEIGHTS_FILE}."
+    )
+
+
+def score_samples(request: RunRequest, samples: Path, *, listener: Listener = lambda *facts: None) -> Outcome:
+    """Score another's samples: a record of level samples only.
+
+    Args:
+        request: task, preset and seed; its method is what the samples are called.
+        samples: see `samples.pool`.
+
+    Raises:
+        CompbenchError: what is wrong with the samples.
+    """
+    home = Home(Path(request.home))
+    with scratch_folder(home.root) as folder:
+        return _Samples(request, home, ReplayPair(request, folder, samples, None, listener)).run()
+
+
+def score_weights(request: RunRequest, weights: Path, *, listener: Listener = lambda *facts: None) -> Outcome:
+    """Score another's weights of a method that has `build`: a record of level samples only.
+
+    Raises:
+        CompbenchError: the weights do not fit the method, or cannot be read.
+    """
+    home = Home(Path(request.home))
+    if not os.path.isfile(weights):
+        raise CompbenchError(f"--weights {weights}: there is no such file.")
+    try:
+        with safe_open(weights, framework="numpy"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise CompbenchError(f"--weights {weights}: is no safetensors file, or is damaged ({str(error)[:100]}).") from error
+    with processes_of(home) as processes:
+        return _Weights(request, home, ProcessPair(request, processes, listener, lambda: None), kept=weights).run()
+
+
+def write_requests(request: RunRequest, file: Path, *, listener: Listener = lambda *facts: None) -> int:
+    """Write what a task's evaluation asks for: "conditions" (N, F), "stream" (N,), noise "x0" and "known" entries (N, *D).
+
+    Returns:
+        N.
+    """
+    from compbench.runner.referee import Referee
+
+    recorder = Recorder()
+    with scratch_folder(Home(Path(request.home)).root) as folder:
+        referee = Referee(request, folder, progress=listener, note=recorder.note)
+        referee.describe()
+        referee.prepare()
+        referee.evaluate(lambda asked, stream, follow=0: asked.x0 if asked.known is None else _filled(asked))
+    arrays = recorder.arrays(*ASKED)
+    write_pool(file, arrays)
+    return len(arrays["conditions"])
+
+
+def _filled(asked: Request) -> Tensor:
+    import torch
+
+    assert asked.known is not None
+    assert asked.known_mask is not None
+    return torch.where(asked.known_mask, asked.known, asked.x0)
+
+
+class _Untrained(Attempt):
+    """An attempt without a fit: what goes wrong is said and no record is written."""
+
+    def __init__(self, request: RunRequest, home: Home, pair: Pair, *, kept: Path | None = None) -> None:
+        self.kept = kept
+        super().__init__(request, home, pair)
+
+    def _stages(self) -> None:
+        self._prepare()
+        self._open()
+        self.pair.ask(Fit(kept=self._handed_over()), Fitted)
+        self._evaluate()
+        self.facts = self.pair.ask(Measure(), Measured).facts
+
+    def _handed_over(self) -> str:
+        """The weights, copied to where the contestant can read; "" where there are none."""
+        if self.kept is None or self.kept.name == SAMPLES_FILE:
+            return ""
+        place = self.pair.contestant_folder / "run" / FIT_FILE
+        publish(self.kept, place)
+        return str(place)
+
+    def _record(self, ending: Ending) -> Outcome:
+        if ending.status != "ok":
+            raise CompbenchError(ending.reason)
+        return super()._record(ending)
+
+    def _written_down(self, ending: Ending) -> Record:
+        return super()._written_down(ending).model_copy(update=self._origins())
+
+    def _origins(self) -> dict[str, Json]:
+        """What the record says of where its samples come from."""
+        return {"samples_only": True}
+
+
+class _Again(_Untrained):
+    """A record's own samples or weights."""
+
+    def __init__(self, request: RunRequest, home: Home, pair: Pair, *, source: Record, kept: Path) -> None:
+        self.source = source
+        super().__init__(request, home, pair, kept=kept)
+
+    def _spec(self) -> RunSpec:
+        spec, source = super()._spec(), self.source
+        check_same(spec, source.spec)
+        differing = differing_from(source, Meaning(spec.code, self.code.parts))
+        versions = {name: (getattr(source.spec, name), getattr(spec, name)) for name in ("task_version", "method_version")}
+        for name, (was, now) in versions.items():
+            if was != now:
+                raise CompbenchError(f"{source.name} has {name.replace('_', ' ')} {was}, here it is {now}: run it again.")
+        if differing == (UNKNOWN,) or not set(differing) <= MAY_DIFFER:
+            raise CompbenchError(f"{source.name} cannot be scored again: {said(differing)}; run it again.")
+        return spec
+
+    def _stages(self) -> None:
+        super()._stages()
+        again = self.source.model_copy(update={"scores": self.scores})
+        registry = Registry()
+        found = compare(self.source, again, margin=lambda metric: margin_of(registry, metric), tolerance=RELATIVE)
+        for entry in found.compared:
+            if not entry.agrees:
+                raise CompbenchError(
+                    f"what is kept of {self.source.name} gives a {entry.name} of {entry.found:.6g}, the record says "
+                    f"{entry.submitted:.6g}: it is not what the record is of."
+                )
+        assert self.kept is not None
+        publish(self.kept, self.folder / self.kept.name)
+
+    def _origins(self) -> dict[str, Json]:
+        source = self.source
+        copied = {name: getattr(source, name) for name in ("pooled_silos", "oracle", "resumed", "notes", "plugin")}
+        profile = source.profile.model_copy(update={"stages": ()})
+        return {**copied, "profile": profile, "rescored": source.rescored or source.name}
+
+
+class _Samples(_Untrained):
+    """Another's samples: the code is that of task and metrics alone."""
+
+    plugin_of, origin_of = staticmethod(lambda request, registry: Plugin()), staticmethod(task_origin)
+
+
+class _Weights(_Untrained):
+    """Another's weights of an installed method."""
+
+    def _spec(self) -> RunSpec:
+        spec = super()._spec()
+        assert self.kept is not None
+        return spec.model_copy(update={"settings": {**spec.settings, "weights_sha256": file_sha256(self.kept)}})
+
+
+class ReplayPair:
+    """A referee in this process, and samples instead of a contestant: no plugin's code runs.
+
+    Args:
+        folder: for the referee's pictures.
+        samples: file or folder.
+        source: the record whose samples they are; None for another's.
+    """
+
+    predecessors, deadline = 0, float("inf")
+
+    def __init__(self, request: RunRequest, folder: Path, samples: Path, source: Record | None, listener: Listener) -> None:
+        from compbench.runner.referee import Referee
+
+        self.alarm: Callable[[], None] = lambda: None
+        self.watch = Watch(listener)
+        self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
+        self._request, self._samples, self._source = request, samples, source
+        self._referee = Referee(request, self.referee_folder, progress=listener)
+
+    def describe(self) -> tuple[ContestantDescribed, RefereeDescribed]:
+        found = self._referee.describe()
+        task = self._referee.task
+        self._pool = read_pool(self._samples, task.space, task.event, negates=task.negates)
+        own: dict[str, Json] = {"settings": {"samples_sha256": self._pool.sha256}, "method_version": 1, "file_sha256": ""}
+        if self._source is not None:
+            spec = self._source.spec
+            files = tuple(map(Path, self._request.plugins))
+            sha256 = Registry(files).entry("methods", spec.method).sha256
+            own = {"settings": spec.settings, "method_version": spec.method_version, "file_sha256": sha256}
+        return ContestantDescribed(**own, oracle=False, budget=found.budget, task_settings=found.task_settings), found
+
+    def ask(self, order: Message, kind: type[M]) -> M:
+        import torch
+
+        facts: dict[str, Json] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+        answers = (Opened(fit=None), Fitted(shared=True), Measured(profile={}, facts=facts))
+        if isinstance(order, OF_THE_REFEREE):
+            return cast(M, self._referee.obey(order, self._answer))
+        return next(answer for answer in answers if isinstance(answer, kind))
+
+    def _answer(self, request: Request, stream: str, follow: int = 0) -> Tensor:
+        """The next samples of the pool; of a request that warms a GPU up nothing is scored, and no sample is used up."""
+        return request.x0 if stream == WARM_UP else self._pool.answer(request, stream)
+
+    def stop(self, *, gracefully: bool = False) -> None: ...
+
+    def log(self) -> str:
+        return ""

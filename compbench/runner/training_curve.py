@@ -1,0 +1,60 @@
+"""Scores along training: one fit, stopped at some steps and gone on with, whose averaged weights are scored at each.
+
+A fit that is stopped saves a checkpoint and resumes bit for bit (the contract of every method), so the fit at the end is
+the same as without stops.  The weights at a stop are the averages in that checkpoint, in the network that `build` makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compbench.system.errors import Cancelled, CompbenchError
+from compbench.system.files import load_tensors
+
+if TYPE_CHECKING:
+    from torch import nn
+
+AVERAGE = "average."
+
+
+def stops(train_steps: int, count: int) -> tuple[int, ...]:
+    """`count` steps from the end backwards by halves, without the end itself: T / 2^count, ..., T / 4, T / 2."""
+    found = {round(train_steps / 2**k) for k in range(1, count + 1)}
+    return tuple(sorted(step for step in found if 0 < step < train_steps))
+
+
+def path_of(folder: Path, step: int) -> Path:
+    """Where the weights at a step lie in a contestant's folder."""
+    return folder / f"curve-{step}.safetensors"
+
+
+def stopped(fit: Callable[[], object], checkpoint: Path, build: Callable[[], nn.Module] | None, name: str) -> nn.Module:
+    """The network as it is where a fit was stopped.
+
+    Args:
+        fit: runs until it raises Cancelled.
+        checkpoint: where the fit leaves one.
+        build: the method's untrained network.
+        name: of the method.
+
+    Raises:
+        CompbenchError: the fit cannot be stopped, its checkpoint has no averages, or they are of other networks.
+    """
+    if build is None:
+        raise CompbenchError(f"--curve: method '{name}' has no `build`, so weights cannot be loaded into it.")
+    try:
+        fit()
+    except Cancelled:
+        pass
+    else:
+        raise CompbenchError(f"--curve: the fit of '{name}' never asks whether it is to stop.")
+    tensors = load_tensors(checkpoint)[0] if checkpoint.is_file() else {}
+    averages = {key.removeprefix(AVERAGE): tensor for key, tensor in tensors.items() if key.startswith(AVERAGE)}
+    net = build()
+    state = net.state_dict()
+    if not averages or not averages.keys() <= state.keys():
+        raise CompbenchError(f"--curve: the fit of '{name}' is not one loop of compbench.flow.train over the network of `build`.")
+    net.load_state_dict({**state, **averages})
+    return net

@@ -1,0 +1,190 @@
+"""The child's side of a run: `python -m compbench.runner.worker contestant|referee CONTROL PEER`.
+
+Takes orders from the parent over CONTROL; over PEER the referee asks and the contestant answers.  Standard output and
+error belong to the plugin and go to a log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from compbench.runner import messages, sandbox
+from compbench.runner.channel import Channel, Closed, Frame, Garbled
+from compbench.runner.messages import Begin, Failed, Finish, Progress, Sample, Samples, parsed, receive
+from compbench.system import devices
+from compbench.system.errors import Cancelled, CompbenchError, Refused
+from compbench.system.home import Home
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from compbench.api.interfaces import Request
+    from compbench.runner.contestant import Contestant
+
+PROGRESS_SECONDS = 0.2
+REQUEST_BYTES = 2**33
+"""Largest request of the referee, whom a contestant trusts."""
+SLACK_BYTES = 2**16
+"""Of an answer, beside its numbers: the header of its tensors."""
+GONE = "the contestant's process ended while it was asked for samples"
+
+_sandboxed: list[Path] = []
+"""The folder that this process is confined to; at most one."""
+
+
+class ProgressReporter:
+    """Sends a child's progress, at most five times a second, and keeps whether it was asked to stop."""
+
+    def __init__(self, control: Channel) -> None:
+        self._control, self._last, self._stop = control, 0.0, False
+        signal.signal(signal.SIGTERM, lambda number, frame: setattr(self, "_stop", True))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+
+    def cancelled(self) -> bool:
+        return self._stop
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= PROGRESS_SECONDS or done == total:
+            self._last = now
+            Progress(stage=stage, done=max(0, int(done)), total=max(0, int(total))).send(self._control)
+
+
+def main(role: str, control_descriptor: int, peer_descriptor: int) -> None:
+    """Serve the parent's runs, one after the other, until it goes away; a run that fails is the last."""
+    control, peer = map(Channel.of_descriptor, (control_descriptor, peer_descriptor))
+    serve = _serve_contestant if role == "contestant" else _serve_referee
+    with failures_sent(control):
+        while True:
+            serve(receive(control, Begin), control, peer, ProgressReporter(control))
+
+
+@contextlib.contextmanager
+def failures_sent(control: Channel) -> Iterator[None]:
+    """Send the parent what ends this process, and end it."""
+    try:
+        yield
+    except Closed:
+        sys.exit(3)
+    except BaseException as error:
+        explain(error).send(control)
+        sys.exit(1)
+
+
+def explain(error: BaseException) -> Failed:
+    """An exception as a message: what kind of end it is, one line, and the traceback's tail."""
+    if isinstance(error, ContestantFailed):
+        return error.failed
+    text, ours = " ".join(str(error).split()) or type(error).__name__, isinstance(error, CompbenchError | Cancelled)
+    return Failed(
+        status=_status(error),
+        usage=isinstance(error, CompbenchError),
+        reason=text if ours else f"{type(error).__name__}: {text}",
+        traceback="" if ours else "".join(traceback.format_exception(error)),
+    )
+
+
+def _status(error: BaseException) -> Literal["failed", "oom", "killed", "refused"]:
+    if isinstance(error, Refused | Cancelled):
+        return "refused" if isinstance(error, Refused) else "killed"
+    out_of_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return "oom" if out_of_memory or "can't allocate memory" in str(error) else "failed"
+
+
+def _serve_contestant(begin: Begin, control: Channel, peer: Channel, reporter: ProgressReporter) -> None:
+    from compbench.runner.contestant import Contestant
+
+    request, folder = begin.request, Path(begin.folder)
+    if request.device != "cpu":
+        devices.start_cuda()
+    confine(Home(Path(request.home)), folder)
+    contestant = Contestant(request, folder, progress=reporter.progress, cancelled=reporter.cancelled)
+    contestant.describe().send(control)
+    with selectors.DefaultSelector() as selector:
+        selector.register(control.socket, selectors.EVENT_READ, control)
+        selector.register(peer.socket, selectors.EVENT_READ, peer)
+        while True:
+            for key, _ in selector.select():
+                if key.data is peer:
+                    try:
+                        _answer(contestant, peer.receive(max_payload=REQUEST_BYTES), peer)
+                    except Closed:
+                        selector.unregister(peer.socket)
+                    continue
+                order = receive(control, messages.Open, messages.Fit, messages.Measure, Finish)
+                if isinstance(order, Finish):
+                    return
+                contestant.obey(order).send(control)
+
+
+def _answer(contestant: Contestant, frame: Frame, peer: Channel) -> None:
+    """Answer one request; what a method raises goes to the referee, which passes it on."""
+    from compbench.api.interfaces import Request
+
+    asked, order = frame.tensors(), parsed(frame)
+    assert isinstance(order, Sample)
+    request = Request(asked["condition"], asked["x0"], asked.get("known"), asked.get("known_mask"))
+    try:
+        Samples().send(peer, {"samples": contestant.sample(request, order.stream, order.follow)})
+    except Closed:
+        raise
+    except Exception as error:
+        explain(error).send(peer)
+
+
+def _serve_referee(begin: Begin, control: Channel, peer: Channel, reporter: ProgressReporter) -> None:
+    from compbench.runner.referee import Referee
+
+    referee = Referee(begin.request, Path(begin.folder), progress=reporter.progress)
+    referee.describe().send(control)
+    while not isinstance(order := receive(control, *messages.OF_THE_REFEREE, Finish), Finish):
+        referee.obey(order, partial(ask, peer)).send(control)
+
+
+def confine(home: Home, folder: Path) -> None:
+    """Close the sandbox around this process, once: a chain of runs stays inside.
+
+    It writes to `folder` alone, and cannot read what is the referee's, the parent's or other runs'.
+    """
+    if not _sandboxed:
+        _sandboxed.append(folder)
+        sandbox.put_up(forbidden=home.closed, writable=(folder,))
+
+
+class ContestantFailed(CompbenchError):
+    """The contestant raised while it answered; carries what it sent."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.reason or "the contestant failed")
+        self.failed = failed
+
+
+def ask(peer: Channel, request: Request, stream: str, follow: int = 0) -> Tensor:
+    """The referee's side of one request over the peer channel; an answer may be as large as float64 samples."""
+    tensors = {name: value for name, value in request._asdict().items() if value is not None}
+    try:
+        Sample(stream=stream, follow=follow).send(peer, tensors)
+        frame = peer.receive(max_payload=8 * request.x0.numel() + SLACK_BYTES)
+        message, samples = parsed(frame), frame.tensors().get("samples")
+    except Garbled as error:
+        raise ContestantFailed(Failed(reason=f"the contestant's answer cannot be understood: {error}")) from error
+    except Closed as error:
+        raise ContestantFailed(Failed(reason=GONE)) from error
+    if isinstance(message, Failed):
+        raise ContestantFailed(message)
+    if samples is None:
+        raise ContestantFailed(Failed(reason=f"the contestant answered with {type(message).__name__}"))
+    return samples
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,1 +1,0 @@
-"""Samples as files: kept by a run, or made elsewhere."""

@@ -1,0 +1,124 @@
+"""What the harness counted of a run, in its record's notes, and what of it goes beyond the budget, in words.
+
+counted optimiser_steps, counted examples                what the fit took
+counted granted_steps, counted granted_examples          what the budget grants
+counted reported_steps                                   what the method reported of its steps
+counted early_steps, counted early_examples              what was taken before the fit began
+counted extension_steps, counted granted_extension_steps the second stage's
+counted evaluations                                      of the network for one sample, where products tell
+counted beyond_budget                                    1 or 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compbench.api.schemas import Record
+
+PREFIX = "counted "
+
+SLACK = 1.25
+"""Evaluations may be so many times those that were declared: what is computed once a request counts for every row of it."""
+
+
+def fit_excess(counts: Mapping[str, float]) -> str:
+    """What a fit took beyond the budget or its own report, by the names above without their prefix; "" if nothing."""
+    steps, examples = counts["optimiser_steps"], counts["examples"]
+    if counts["early_steps"] or counts["early_examples"]:
+        early = f"{counts['early_steps']:.0f} optimiser steps and {counts['early_examples']:.0f} examples"
+        return f"{early} before the fit began"
+    if steps > counts["granted_steps"]:
+        return f"{steps:.0f} optimiser steps, of {counts['granted_steps']:.0f} that the budget grants"
+    if steps > counts["reported_steps"]:
+        return f"{steps:.0f} optimiser steps, of which {counts['reported_steps']:.0f} were reported"
+    if examples > counts["granted_examples"]:
+        return f"{examples:.0f} examples drawn, of {counts['granted_examples']:.0f} that the budget grants"
+    return ""
+
+
+def extension_excess(counts: Mapping[str, float]) -> str:
+    """How many steps more a second stage took than the budget grants; "" if it did not, or there is none."""
+    steps, granted = counts.get("extension_steps", 0.0), counts.get("granted_extension_steps", 0.0)
+    return f"{steps:.0f} optimiser steps of the extension, of {granted:.0f} that the budget grants" if steps > granted else ""
+
+
+def evaluations_excess(found: float | None, declared: int | None) -> str:
+    """How much more a sample takes than was declared; "" if it does not."""
+    if found is None or declared is None or found <= SLACK * declared + 0.5:
+        return ""
+    return f"about {found:.0f} evaluations of the network for a sample, of which {declared} were declared"
+
+
+def excess(counts: Mapping[str, float], declared: int | None) -> tuple[str, ...]:
+    """All that goes beyond what is granted or declared, a phrase each.
+
+    Args:
+        counts: by the names above without their prefix.
+        declared: evaluations that a sample takes, as the method says.
+    """
+    found = fit_excess(counts), extension_excess(counts), evaluations_excess(counts.get("evaluations"), declared)
+    return tuple(filter(None, found))
+
+
+def noted(counts: Mapping[str, float], declared: int | None) -> dict[str, float]:
+    """Counts as notes of a record, with whether they go beyond; nothing of a fit that was not seen."""
+    beyond = float(bool(counts and excess(counts, declared)))
+    return {PREFIX + name: value for name, value in {**counts, "beyond_budget": beyond}.items()} if counts else {}
+
+
+def counted(record: Record) -> dict[str, float]:
+    """What the harness counted of a run, by the names above without their prefix."""
+    own = {name.removeprefix(PREFIX): value for name, value in record.notes.items() if name.startswith(PREFIX)}
+    return {name: value for name, value in own.items() if isinstance(value, float)}
+
+
+def in_words(record: Record) -> tuple[str, ...]:
+    """What a run took and what its budget grants or its method declares, a phrase each; () of a record that does not say."""
+    counts, found = counted(record), []
+    for what, name, granted in (
+        ("optimiser steps", "optimiser_steps", "granted_steps"),
+        ("examples drawn", "examples", "granted_examples"),
+        ("optimiser steps of the extension", "extension_steps", "granted_extension_steps"),
+    ):
+        if name in counts:
+            budget = f" (budget {counts[granted]:,.0f})" if granted in counts else ""
+            found.append(f"{counts[name]:,.0f} {what}{budget}")
+    if "evaluations" in counts:
+        declared = record.profile.evaluations_per_sample
+        of = "" if declared is None else f" ({declared:,} declared)"
+        found.append(f"{counts['evaluations']:,.4g} evaluations a sample{of}")
+    return tuple(found)
+
+
+def beyond_budget(record: Record) -> tuple[str, ...]:
+    """What a run took beyond its budget, or beyond what its method declares, a phrase each; () if nothing."""
+    counts = counted(record)
+    if not counts.get("beyond_budget"):
+        return ()
+    if "granted_steps" not in counts:  # of a record that holds no more
+        used = f"{counts.get('optimiser_steps', 0):.0f} optimiser steps and {counts.get('examples', 0):.0f} examples"
+        return (f"{used}, more than it grants or than was reported",)
+    return excess({**dict.fromkeys(FIT, 0.0), **counts}, record.profile.evaluations_per_sample)
+
+
+FIT = (
+    "optimiser_steps",
+    "examples",
+    "granted_steps",
+    "granted_examples",
+    "reported_steps",
+    "early_steps",
+    "early_examples",
+)
+"""Counts of a fit."""
+
+
+def beyond_by_phrase(records: Iterable[Record]) -> tuple[str, ...]:
+    """What runs took beyond their budgets: each phrase once, with the seeds that it is of."""
+    seeds: dict[str, list[int]] = {}
+    for record in records:
+        for phrase in beyond_budget(record):
+            seeds.setdefault(phrase, []).append(record.spec.seed)
+    return tuple(f"{phrase} (seed {', '.join(map(str, sorted(own)))})" for phrase, own in sorted(seeds.items()))

@@ -1,0 +1,51 @@
+"""Whether records are what they once were: against a git history, none may have been changed or written over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compbench.registry.checkout import git
+from compbench.system.errors import CompbenchError
+
+
+def overwritten(folder: Path, since: str) -> tuple[str, ...]:
+    """Names of files in a folder of records whose bytes are none that their name ever had up to a git commit.
+
+    A record may be deleted, and its name stays used: another run of the same spec is another attempt.  What was written over may
+    be put back: those bytes were there before.  A name that no commit knows is a new record.
+
+    Args:
+        folder: of records, in a git checkout.
+        since: the commit to compare with.
+
+    Raises:
+        CompbenchError: no git checkout, or no such commit.
+    """
+    commit = _git(folder, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}").decode().strip()
+    now = {path.name: _git(folder, "hash-object", "--", path.name).decode().strip() for path in _changed(folder, commit)}
+    ever = _ever(folder, commit) if now else {}
+    return tuple(sorted(name for name, content in now.items() if content not in ever.get(name, {content})))
+
+
+def _changed(folder: Path, commit: str) -> list[Path]:
+    """Files here that differ from a commit, or are not in it."""
+    changed = _git(folder, "diff", "--name-only", "--relative", "--no-renames", "-z", "--diff-filter=d", commit, "--", ".")
+    new = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
+    return [folder / name for name in sorted({*changed.decode().split("\0"), *new.decode().split("\0")} - {""})]
+
+
+def _ever(folder: Path, commit: str) -> dict[str, set[str]]:
+    """Name -> every blob that the folder's file of this name was, up to a commit and as far as the history is here."""
+    log = _git(folder, "log", "-m", "--raw", "-z", "--relative", "--no-renames", "--no-abbrev", "--format=", commit, "--", ".")
+    changes = log.decode().split("\0")  # each change and its name end with one, so the last is empty
+    ever: dict[str, set[str]] = {}
+    for change, name in zip(changes[::2], changes[1::2], strict=False):  # ":mode mode blob blob status"
+        ever.setdefault(name, set()).update(blob for blob in change.split()[2:4] if blob.strip("0"))
+    return ever
+
+
+def _git(folder: Path, *arguments: str) -> bytes:
+    try:
+        return git(folder, *arguments)
+    except CompbenchError as error:
+        raise CompbenchError(f"{folder} cannot be compared with a commit before: {error}") from error

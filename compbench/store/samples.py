@@ -1,0 +1,250 @@
+"""Samples that were made elsewhere, by condition: read without trust, and handed out as a sampler would make them.
+
+    samples.npz                    arrays `samples` (N, *D) and `conditions` (N, F)
+    folder/conditions.csv          a header with the factors' names, a row a sample; and
+    folder/samples.npy             (N, *D); or a column `file` in the table that names a picture a row
+
+Pictures may be uint8, and have their channels last; else an image's values lie in [-1, 1].
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+import zipfile
+import zlib
+from collections import defaultdict, deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from compbench.api.factors import NULL, FactorSpace, excluding
+from compbench.api.interfaces import Event, Request
+from compbench.system.errors import CompbenchError
+from compbench.system.files import read_limited, write_atomically
+
+if TYPE_CHECKING:
+    import numpy
+    from torch import Tensor
+
+SAMPLES, CONDITIONS, TABLE = "samples", "conditions", "conditions.csv"
+KEPT = (SAMPLES, CONDITIONS)
+SAMPLES_FILE = "samples.npz"
+"""What a run's folder keeps under `--keep-samples`."""
+MOST_BYTES = 2**33
+MOST_PICTURE_BYTES = 2**24
+UNREADABLE = (OSError, ValueError, EOFError, LookupError, ArithmeticError, MemoryError, RuntimeError, SyntaxError, zlib.error)
+"""What readers of arrays and of archives raise on bytes that are damaged or something else."""
+RANGE_SLACK = 0.05
+"""How far beyond [-1, 1] an image's values may lie; a sampler does not clip."""
+
+
+class SamplePool:
+    """Samples by condition, each handed out once, in the order in which they came.
+
+    Attributes:
+        sha256: of samples and conditions.
+    """
+
+    def __init__(self, conditions: numpy.ndarray, samples: numpy.ndarray, space: FactorSpace) -> None:
+        import torch
+
+        self._samples, self._space = torch.from_numpy(samples), space
+        self._rows: dict[tuple[int, ...], deque[int]] = defaultdict(deque)
+        for row, condition in enumerate(conditions.tolist()):
+            self._rows[tuple(condition)].append(row)
+        self._counts = {condition: len(rows) for condition, rows in self._rows.items()}
+        self.sha256 = hashlib.sha256(conditions.tobytes() + samples.tobytes()).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def answer(self, request: Request, stream: str) -> Tensor:
+        """The next samples of the conditions that are asked for, (B, *D).
+
+        Raises:
+            CompbenchError: there are none of a condition, or too few.
+        """
+        rows = [self._next(tuple(condition), stream) for condition in request.condition.tolist()]
+        return self._samples[rows]
+
+    def _next(self, condition: tuple[int, ...], stream: str) -> int:
+        if rows := self._rows.get(condition):
+            return rows.popleft()
+        said = ", ".join(f"{name}={value}" for name, value in zip(self._space.names, condition, strict=True))
+        have = self._counts.get(condition, 0)
+        found = f"and all {have} of it are used" if have else f"and of it there is none among the {len(self)}"
+        raise CompbenchError(
+            f"too few samples: '{stream}' asks for one more of {said}, {found}; "
+            "`compbench score --requests FILE` writes all conditions that are asked."
+        )
+
+
+def read_pool(path: Path, space: FactorSpace, event: Event, *, negates: bool = False) -> SamplePool:
+    """Samples from a file or a folder, checked.
+
+    Args:
+        path: an npz file, or a folder with conditions.csv.
+        space, event: of the task.
+        negates: whether the task's conditions exclude values, which a label then may, too.
+
+    Raises:
+        CompbenchError: what is wrong with them, in one line.
+    """
+    try:
+        conditions, samples = _of_folder(path, space) if os.path.isdir(path) else _of_npz(path)
+        return SamplePool(_labels(conditions, space, negates=negates), _values(samples, event, len(conditions)), space)
+    except CompbenchError as error:
+        raise CompbenchError(f"{path}: {error}") from error
+
+
+def _of_npz(path: Path) -> tuple[numpy.ndarray, numpy.ndarray]:
+    import numpy
+
+    try:
+        if sum(entry.file_size for entry in zipfile.ZipFile(path).infolist()) > MOST_BYTES:
+            raise CompbenchError(f"holds more than {MOST_BYTES} bytes.")
+        with numpy.load(path, allow_pickle=False) as file:
+            missing = {SAMPLES, CONDITIONS} - set(file.files)
+            if missing:
+                there = ", ".join(file.files[:10]) or "nothing"
+                raise CompbenchError(f"has no array '{sorted(missing)[0]}'; it holds {there}.")
+            return _an_array(file[CONDITIONS]), _an_array(file[SAMPLES])
+    except FileNotFoundError as error:
+        raise CompbenchError("there is no such file.") from error
+    except (*UNREADABLE, zipfile.BadZipFile) as error:
+        raise CompbenchError(f"is no npz file of arrays, or is damaged ({' '.join(str(error).split())[:100]}).") from error
+
+
+def _an_array(found: Any) -> numpy.ndarray:
+    """What was loaded, if it is one array; raises ValueError for an archive, and for bytes that are none."""
+    import numpy
+
+    if not isinstance(found, numpy.ndarray):
+        raise ValueError("it is not one array")
+    return found
+
+
+def _of_folder(path: Path, space: FactorSpace) -> tuple[numpy.ndarray, numpy.ndarray]:
+    import numpy
+
+    table = path / TABLE
+    try:
+        content = read_limited(table, MOST_BYTES).decode("utf-8")
+    except (CompbenchError, UnicodeDecodeError) as error:
+        raise CompbenchError(f"{TABLE} {error}") from error
+    try:
+        rows = list(csv.DictReader(content.splitlines()))
+    except csv.Error as error:
+        raise CompbenchError(f"{TABLE} is no table of comma-separated values ({error}).") from error
+    if not rows:
+        raise CompbenchError(f"{TABLE} has no rows.")
+    missing = [name for name in space.names if name not in rows[0]]
+    if missing:
+        raise CompbenchError(f"{TABLE} has no column '{missing[0]}'; its header names the factors: {', '.join(space.names)}.")
+    try:
+        conditions = numpy.array([[int(row[name]) for name in space.names] for row in rows])
+    except (TypeError, ValueError) as error:
+        raise CompbenchError(f"{TABLE}: conditions are whole numbers; {str(error)[:100]}.") from error
+    if rows[0].get("file"):
+        return conditions, _pictures([path / str(row["file"]) for row in rows])
+    try:
+        return conditions, _an_array(numpy.load(path / "samples.npy", allow_pickle=False))
+    except (*UNREADABLE, zipfile.BadZipFile) as error:
+        raise CompbenchError(f"samples.npy cannot be read ({' '.join(str(error).split())[:100]}).") from error
+
+
+def _pictures(files: list[Path]) -> numpy.ndarray:
+    """Pictures of one size as uint8, (N, H, W, 3)."""
+    import numpy
+    from PIL import Image
+
+    pictures = []
+    for file in files:
+        try:
+            with Image.open(io.BytesIO(read_limited(file, MOST_PICTURE_BYTES))) as picture:
+                pictures.append(numpy.asarray(picture.convert("RGB")))
+        except (CompbenchError, OSError, ValueError, Image.DecompressionBombError) as error:
+            raise CompbenchError(f"{file.name} cannot be read as a picture ({str(error)[:100]}).") from error
+        if pictures[-1].shape != pictures[0].shape:
+            raise CompbenchError(f"{file.name} is {pictures[-1].shape[:2]} pixels, {files[0].name} {pictures[0].shape[:2]}.")
+    return numpy.stack(pictures)
+
+
+def _labels(found: numpy.ndarray, space: FactorSpace, *, negates: bool) -> numpy.ndarray:
+    """Conditions (N, F) as int64, each a combination of the space; some values excluded (-2 - v) where a task negates."""
+    import numpy
+
+    if found.ndim != 2 or found.shape[1] != len(space) or not len(found):
+        raise CompbenchError(f"conditions must have shape (N, {len(space)}) for {', '.join(space.names)}, got {found.shape}.")
+    if found.dtype.kind not in "iu":
+        raise CompbenchError(f"conditions are whole numbers, got {found.dtype}.")
+    labels: numpy.ndarray = found.astype(numpy.int64)
+    for place, (name, size) in enumerate(zip(space.names, space.sizes, strict=True)):
+        values = labels[:, place]
+        values = numpy.where(values < NULL, excluding(values), values) if negates else values
+        outside = numpy.flatnonzero((values < 0) | (values >= size))
+        if len(outside):
+            row = int(outside[0])
+            raise CompbenchError(
+                f"label {found[row, place]} of '{name}' in row {row} is out of range; it has values 0 to {size - 1}."
+            )
+    return labels
+
+
+def _values(found: numpy.ndarray, event: Event, count: int) -> numpy.ndarray:
+    """Samples (N, *D) as float32, finite; images in [-1, 1]."""
+    import numpy
+
+    shape = (count, *event.shape)
+    if event.kind == "image" and found.ndim == 4 and found.shape == (count, *event.shape[1:], event.shape[0]):
+        found = numpy.moveaxis(found, -1, 1)  # channels last
+    if found.shape != shape:
+        raise CompbenchError(f"samples must have shape {shape}, one for each row of the conditions, got {found.shape}.")
+    if event.kind == "image" and found.dtype == numpy.uint8:
+        found = found.astype(numpy.float32) / 127.5 - 1
+    if found.dtype.kind != "f":
+        raise CompbenchError(f"samples must be floating point{', or uint8,' * (event.kind == 'image')} got {found.dtype}.")
+    values = numpy.ascontiguousarray(found, dtype=numpy.float32)
+    finite = numpy.isfinite(values).reshape(count, -1).all(1)
+    if not finite.all():
+        raise CompbenchError(f"{int((~finite).sum())} of {count} samples hold NaN or infinity, row {int(finite.argmin())} first.")
+    if event.kind == "image" and (most := float(abs(values).max())) > 1 + RANGE_SLACK:
+        raise CompbenchError(f"images lie in [-1, 1], or are uint8; these reach {most:.4g}.")
+    return values
+
+
+class Recorder:
+    """Keeps what was asked and what was answered, request by request."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[Any]] = defaultdict(list)
+
+    def note(self, request: Request, stream: str, samples: Tensor) -> None:
+        """One request, its stream, and its checked samples (B, *D)."""
+        import torch
+
+        known = torch.full_like(request.x0, torch.nan)
+        if request.known is not None and request.known_mask is not None:
+            known = torch.where(request.known_mask, request.known, known)
+        for name, value in ((CONDITIONS, request.condition), (SAMPLES, samples), ("x0", request.x0), ("known", known)):
+            self._parts[name].append(value.detach().cpu().numpy())
+        self._parts["stream"] += [stream] * len(samples)
+
+    def arrays(self, *names: str) -> dict[str, numpy.ndarray]:
+        """All requests one after the other: "conditions", "samples", "x0", "known" (NaN where free), "stream"."""
+        import numpy
+
+        return {
+            name: numpy.array(self._parts[name]) if name == "stream" else numpy.concatenate(self._parts[name]) for name in names
+        }
+
+
+def write_pool(path: Path, arrays: dict[str, numpy.ndarray]) -> None:
+    """Write an npz file, whole or not at all.  Raises Unwritable."""
+    import numpy
+
+    buffer = io.BytesIO()
+    numpy.savez_compressed(buffer, **cast(Any, arrays))
+    write_atomically(path, buffer.getvalue())

@@ -1,0 +1,168 @@
+"""Records as a table, one row a score: pandas, and through it CSV and parquet."""
+
+from __future__ import annotations
+
+import json
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from compbench.api.interfaces import Score
+from compbench.api.schemas import Record
+from compbench.store.records import Store, read_records
+from compbench.store.text import text
+from compbench.system.errors import CompbenchError
+from compbench.system.files import write_atomically
+from compbench.system.home import Home
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+DTYPES: dict[type, Any] = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
+"""Kind of a column -> pandas' type, which has missing values."""
+
+
+BESIDE = ("scores", "losses")
+"""Fields of a record that are no columns: scores have rows, and curves of losses are the trackers'."""
+
+
+Reader = Callable[[BaseModel], object]
+"""What stands in a column, of a record or of a score."""
+
+
+class Column(NamedTuple):
+    """A column; `kind` is str, int, float or bool, and what is none of them stands as JSON in a str."""
+
+    name: str
+    kind: type
+    of: Reader
+
+
+def columns() -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+    """(of the record, of one of its scores): every field there is but `BESIDE`, so that none is forgotten when one is added."""
+    own = [Column("record", str, attrgetter("name"))]
+    own += [column for column in _columns(Record, "", lambda record: record) if column.name not in BESIDE]
+    return tuple(own), tuple(_columns(Score, "score.", lambda score: score))
+
+
+def rows(records: Sequence[Record]) -> Iterator[list[object]]:
+    """One row a score, by record; a record without scores has one row, in which they are None."""
+    own, scored = columns()
+    for record in sorted(records, key=lambda record: record.name):
+        head = [column.of(record) for column in own]
+        for score in record.scores:
+            yield head + [column.of(score) for column in scored]
+        if not record.scores:
+            yield head + [None] * len(scored)
+
+
+def records(store: Path | str | None = None) -> DataFrame:
+    """A folder of records as a tidy table: one row a score, with what was run (`spec.*`) and what it cost (`profile.*`).
+
+        compbench.records().query("`score.name` == 'heldout_accuracy'").groupby("spec.method")["score.value"].mean()
+
+    Args:
+        store: a folder of records; none for those of COMPBENCH_HOME.
+
+    Raises:
+        CompbenchError: no such folder, or no pandas.
+    """
+    found, problems = read_store(Path(store) if store is not None else Home.of_user().records)
+    for problem in problems:
+        warnings.warn(problem, stacklevel=2)
+    return frame(found)
+
+
+def read_store(folder: Path) -> tuple[list[Record], list[str]]:
+    """The records of a folder, and a line for each file that is none.
+
+    Raises:
+        CompbenchError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise CompbenchError(f"there is no store {folder}: name a folder of records, or run something first (`compbench run`).")
+    found, problems = read_records(Store(folder).paths())
+    return found, [f"passed over: {problem.path.name} {problem.reason}" for problem in problems]
+
+
+def frame(found: Sequence[Record]) -> DataFrame:
+    """Records as a table with typed columns.
+
+    Raises:
+        CompbenchError: no pandas.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise CompbenchError("tables need pandas, which is not installed: pip install 'compbench[run]'.") from error
+    known = [column for part in columns() for column in part]
+    values = list(zip(*rows(found), strict=True)) or [()] * len(known)
+    return pandas.DataFrame(
+        {column.name: pandas.array(list(own), dtype=DTYPES[column.kind]) for column, own in zip(known, values, strict=True)}
+    )
+
+
+def export(found: Sequence[Record], destination: Path) -> int:
+    """Write records as CSV or parquet, by the suffix of the file; the file is there whole or not at all.
+
+    In CSV, text is one line that a spreadsheet does not take for a formula.
+
+    Returns:
+        number of rows.
+
+    Raises:
+        CompbenchError: another suffix, or no pandas or pyarrow.
+    """
+    if destination.suffix not in (".csv", ".parquet"):
+        raise CompbenchError(f"'{destination.name}' says neither CSV nor parquet: name a file that ends in .csv or .parquet.")
+    table = frame(found)
+    if destination.suffix == ".csv":
+        words: list[str] = list(table.select_dtypes("string").columns)
+        table[words] = table[words].map(text, na_action="ignore")
+        write_atomically(destination, table.to_csv(index=False, lineterminator="\n").encode())
+        return len(table)
+    try:
+        content = table.to_parquet(engine="pyarrow", index=False)
+    except ImportError as error:
+        needs = "parquet needs pyarrow, which is not installed: pip install 'compbench[export]'; CSV works without it."
+        raise CompbenchError(needs) from error
+    write_atomically(destination, content)
+    return len(table)
+
+
+def _columns(model: type[BaseModel], prefix: str, of: Reader) -> Iterator[Column]:
+    for name, field in model.model_fields.items():
+        yield from _column(prefix + name, field.annotation, _getter(of, name))
+
+
+def _column(name: str, annotation: object, of: Reader) -> Iterator[Column]:
+    options = [option for option in _options(annotation) if option is not type(None)]
+    kind = options[0] if len(options) == 1 else None
+    if get_origin(kind) is Literal:
+        kind = str
+    if isinstance(kind, type) and issubclass(kind, BaseModel) and len(_options(annotation)) == 1:
+        yield from _columns(kind, f"{name}.", of)
+    elif kind in (str, int, float, bool):
+        yield Column(name, kind, of)
+    else:
+        yield Column(name, str, lambda record: _json(of(record)))
+
+
+def _options(annotation: object) -> tuple[object, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+
+
+def _getter(of: Reader, name: str) -> Reader:
+    return lambda record: getattr(of(record), name)
+
+
+def _json(value: object) -> str | None:
+    """Compact JSON; None for what is not there."""
+    if value is None:
+        return None
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=lambda model: model.model_dump(mode="json"))

@@ -1,0 +1,24 @@
+"""Runs on this machine: a slot a GPU, or a share of the CPU's cores each (--slots)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compbench.api.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions
+from compbench.api.hookspecs import hookimpl
+from compbench.api.schemas import RunRequest
+from compbench.sweep.pool import work_through
+
+
+class LocalSettings(ExecutorSettings):
+    """There is nothing to set beside --slots."""
+
+
+def work(settings: LocalSettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener) -> list[RunResult]:
+    """The device-slot pool of this machine."""
+    return work_through(requests, how, listener=listener)
+
+
+@hookimpl
+def compbench_executors() -> tuple[Executor, ...]:
+    return (Executor("local", LocalSettings, work),)

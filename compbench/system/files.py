@@ -1,0 +1,257 @@
+"""Files written whole or not at all, read without trust, locked while they are made; tensors and TOML in them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from compbench.system.errors import CompbenchError, Unwritable, first_of, suggest
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from torch import Tensor
+
+Content = TypeVar("Content", bound="BaseModel")
+Json = object
+"""A value of JSON: null, a boolean, a number, a string, a list or a dictionary of such.  Nothing is done with one before it
+was looked at; who reads a file checks it by a model of pydantic."""
+BESIDE_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++')
+LOCK_SECONDS = 0.1
+"""Between two tries to get a lock."""
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, also when the disk is full or the process is killed.
+
+    Raises:
+        Unwritable: nothing was written, and why.
+    """
+    with _part_of(path) as part:
+        part.write(content)
+
+
+@contextmanager
+def _part_of(path: Path) -> Iterator[BinaryIO]:
+    """A hidden file beside a path, which takes its place once all is on the disk, and else goes.  Raises Unwritable."""
+    name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as part:
+            yield part
+            part.flush()
+            os.fsync(part.fileno())
+        os.replace(name, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        if isinstance(error, OSError):
+            raise Unwritable.of(path, error) from error
+        raise
+
+
+def remove_parts(folder: Path) -> None:
+    """Delete the hidden files that killed writers left in a folder.  For who alone writes there."""
+    for part in folder.glob(".*." + "[0-9a-f]" * 8):
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def read_limited(path: Path, limit: int) -> bytes:
+    """The bytes of a plain file; a link, a pipe, a device or a file beyond the limit is refused unread.
+
+    Raises:
+        CompbenchError: what is wrong with the file.
+    """
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise CompbenchError("is no plain file; links, pipes and devices are not followed.")
+        if status.st_size > limit:
+            raise CompbenchError(f"is {status.st_size} bytes long; at most {limit} are read.")
+        with open(path, "rb", buffering=0) as file:  # one read of a small file; boards read ten thousand
+            content = file.read(limit + 1)
+            while len(content) < status.st_size and (more := file.read(limit + 1 - len(content))):
+                content += more
+            return content
+    except OSError as error:
+        raise CompbenchError(f"cannot be read: {error.strerror or error}.") from error
+
+
+def nesting(text: bytes) -> int:
+    """Most lists and objects of a JSON text that lie inside each other; its reader may have no stack for them."""
+    depth = most = 0
+    for bracket in BESIDE_BRACKETS.sub(b"", text):
+        depth += 1 if bracket in b"[{" else -1
+        most = max(most, depth)
+    return most
+
+
+def read_json(path: Path, content: type[Content], limit: int, kind: str) -> Content:
+    """A small file of JSON, read without trust.
+
+    Args:
+        path: of the file.
+        content: what must be in it.
+        limit: most bytes.
+        kind: what such a file is called in messages.
+
+    Raises:
+        CompbenchError: what is wrong with it.
+    """
+    from pydantic import ValidationError
+
+    raw = read_limited(path, limit)
+    try:
+        return content.model_validate_json(raw)
+    except ValidationError as error:
+        raise CompbenchError(f"is no {kind}: {first_of(error)[:300]}.") from error
+
+
+@contextmanager
+def held(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock of a file that is about to be made.  The kernel lets go of it when the process ends, however it ends.
+
+    Args:
+        path: the file; the lock lies beside it.
+        waiting: called while another process holds the lock; what it raises ends the waiting.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waiting()
+                time.sleep(LOCK_SECONDS)
+        yield
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, read a piece at a time."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def same_content(one: Path, other: Path) -> bool:
+    """Whether two plain files hold the same bytes; no link is the same as anything."""
+    files = one.is_file() and other.is_file() and not other.is_symlink()
+    return files and one.stat().st_size == other.stat().st_size and file_sha256(one) == file_sha256(other)
+
+
+def publish(source: Path, destination: Path, *, limit: int = 2**36) -> None:
+    """Copy a plain file that someone else made to where they cannot write, whole or not at all.
+
+    Args:
+        source: the file; a link, a pipe or a device is refused without being opened for long.
+        destination: replaced.
+        limit: most bytes.
+
+    Raises:
+        CompbenchError: the source is no plain file, or too long.
+        Unwritable: the destination cannot be written.
+    """
+    try:
+        handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise CompbenchError(f"{source.name} cannot be published: {error.strerror}.") from error
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+        os.close(handle)
+        raise CompbenchError(f"{source.name} cannot be published: it is no plain file of at most {limit} bytes.")
+    with os.fdopen(handle, "rb") as file, _part_of(destination) as part:
+        left = status.st_size  # what is appended meanwhile is not ours to wait for
+        while left and (piece := file.read(min(left, 2**22))):
+            part.write(piece)
+            left -= len(piece)
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A new folder that is gone afterwards, whatever a plugin made of it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
+
+
+def remove_tree(folder: Path) -> None:
+    """Delete a folder and all below it, however deep and whatever its modes.  What cannot be deleted stays, silently."""
+    with contextlib.suppress(Exception):  # RecursionError too: a plugin may nest folders by the thousand
+        shutil.rmtree(folder)
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        if not os.path.lexists(folder):
+            return
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run([*command, "--", str(folder)], check=False, capture_output=True, timeout=600)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Json]) -> None:
+    """Write named tensors and JSON facts to a safetensors file, atomically."""
+    from safetensors.torch import save
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, save(plain, metadata={"facts": json.dumps(dict(facts))}))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote.  Raises CompbenchError with what to do if the file is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 - not a dict
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CompbenchError(f"{path} is damaged ({str(error)[:100]}); delete it to start again.") from error
+
+
+def shipped(folder: Path) -> list[str]:
+    """Names of the files in a folder of compbench's own."""
+    return sorted(path.stem for path in folder.glob("*.toml"))
+
+
+def read_toml(name: str, content: type[Content], *, folder: Path, option: str, kind: str) -> Content:
+    """A file by path if the name ends in .toml, else the shipped one of that name.
+
+    Args:
+        name: path or name.
+        content: what must be in it.
+        folder: of the shipped ones.
+        option: the option that asked, for messages.
+        kind: what such a file is called in messages.
+
+    Raises:
+        CompbenchError: no such file, or what is wrong with it.
+    """
+    from pydantic import ValidationError  # 100 ms that `list` does not pay
+
+    path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
+    if not os.path.isfile(path):  # unlike pathlib's, no error where the name is too long
+        if name.endswith(".toml"):
+            raise CompbenchError(f"{option} {name}: there is no such file.")
+        raise suggest(kind, name, shipped(folder))
+    try:
+        return content.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CompbenchError(f"{path} is not TOML: {error}.") from error
+    except RecursionError as error:
+        raise CompbenchError(f"{path} is nested too deeply; no such file needs more than a few levels.") from error
+    except ValidationError as error:
+        raise CompbenchError(f"{path}: {first_of(error)}.") from error

@@ -1,0 +1,164 @@
+"""Where compbench keeps things: COMPBENCH_HOME or the user's data folder; and scratch folders that go with their process."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from compbench.system.errors import CompbenchError, Unwritable
+from compbench.system.files import publish, remove_tree, same_content
+
+CLOSED = "COMPBENCH_CLOSED"
+"""Variable with a JSON list of more folders that no plugin may read: the user's, where a gate gives its sides other homes."""
+
+FROM_DATA = "data"
+"""Folder of a cache for what was made of a task's data alone, with nothing of a referee's in it."""
+
+
+class Home:
+    """The folders under COMPBENCH_HOME.  Nothing is created before something is written."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def of_user(cls) -> Home:
+        """COMPBENCH_HOME if set, else the platform's data folder for the user.
+
+        Raises:
+            CompbenchError: COMPBENCH_HOME is, or lies in, something that is no folder.
+        """
+        if asked := os.environ.get("COMPBENCH_HOME"):
+            return cls(_folder(asked))
+        import platformdirs
+
+        return cls(Path(platformdirs.user_data_dir("compbench", appauthor=False)))
+
+    @property
+    def records(self) -> Path:
+        return self.root / "records"
+
+    @property
+    def runs(self) -> Path:
+        """Checkpoints, weights, logs and traces, a folder a run (named by identity)."""
+        return self.root / "runs"
+
+    @property
+    def references(self) -> Path:
+        """The referee's: judges, reference statistics, what it made of the data.  Out of a contestant's reach; safe to delete."""
+        return self.root / "references"
+
+    @property
+    def cache(self) -> Path:
+        """The contestants': fitted models that several runs share, a copy of what was made of the data.  Safe to delete."""
+        return self.root / "cache"
+
+    @property
+    def data(self) -> Path:
+        """Official data files."""
+        return self.root / "data"
+
+    @property
+    def leases(self) -> Path:
+        """Who runs what at the moment, a folder a run (named by identity).  Out of a contestant's reach."""
+        return self.root / "leases"
+
+    @property
+    def profiles(self) -> Path:
+        """What `compbench profile` measured."""
+        return self.root / "profiles"
+
+    @property
+    def board(self) -> Path:
+        return self.root / "board"
+
+    @property
+    def levels(self) -> Path:
+        """How far each record is vouched for; beside the records, wherever a link may have put them."""
+        return self.records.resolve().parent / "levels"
+
+    @property
+    def closed(self) -> tuple[Path, ...]:
+        """What no plugin may read: what is the referee's, the parent's or other runs', in this home and in the user's own."""
+        more = [Path(path) for path in json.loads(os.environ.get(CLOSED, "[]"))]
+        for home in (self, Home.of_user()):
+            more += [home.references, home.records, home.board, home.runs, home.leases, home.levels]
+        return tuple(dict.fromkeys(more))
+
+    def share_data(self, cache: Path) -> None:
+        """Show a contestant what the referee made of the data alone, so that it is made once; never the other way.
+
+        `Home.cache` gets a copy that contestants can read and not write; `cache`, which is the contestant's own, gets links.  A
+        copy is compared with the referee's file each time, and made again where it is another.
+        """
+        shared, folder = self.cache / FROM_DATA, cache / FROM_DATA
+        for path in sorted((self.references / FROM_DATA).glob("*.*")):
+            if path.suffix in (".safetensors", ".npz"):
+                with contextlib.suppress(OSError, CompbenchError):  # the contestant then makes its own
+                    if not same_content(path, shared / path.name):
+                        publish(path, shared / path.name)
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (folder / path.name).unlink(missing_ok=True)
+                    (folder / path.name).symlink_to(shared / path.name)
+
+
+def _folder(asked: str) -> Path:
+    """The folder that COMPBENCH_HOME names; it need not be there yet."""
+    try:
+        path = Path(asked).expanduser().resolve()
+        there = next(place for place in (path, *path.parents) if place.exists())
+        found = "" if there.is_dir() else f"{there} is no folder"
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no such user, a name too long
+        path, found = Path(asked), str(error)
+    if found:
+        raise CompbenchError(f"COMPBENCH_HOME={asked}: {found}; name a folder, which need not be there yet.")
+    return path
+
+
+@contextlib.contextmanager
+def scratch_folder(root: Path) -> Iterator[Path]:
+    """A folder that is gone afterwards; those that killed processes of this machine left under `root` go with it.
+
+    Raises:
+        Unwritable: there can be none.
+    """
+    ours = f"compbench-{socket.gethostname()}-"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for left in root.glob(f"{glob.escape(ours)}*"):
+            if not _is_in_use(left):
+                remove_tree(left)
+        hidden = Path(tempfile.mkdtemp(prefix=".compbench-", dir=root))  # without a name of ours until it is locked
+        lock = os.open(hidden / "in-use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = hidden.rename(hidden.with_name(hidden.name.replace(".compbench-", ours)))
+    except OSError as error:
+        raise Unwritable.of(root, error) from error
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
+        os.close(lock)
+
+
+def _is_in_use(folder: Path) -> bool:
+    """Whether a process holds the folder's lock; the kernel lets go of it however the process ends."""
+    try:
+        lock = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -1,0 +1,19 @@
+"""Is a plugin sound?  The contract, and its public face: `from compbench.testing import check_method`.
+
+Nothing is imported before it is asked for: the parent process reads reports of this package without torch.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compbench.testing.face import ContractBroken, check_method
+
+__all__ = ["ContractBroken", "check_method"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'compbench.testing' has no attribute '{name}'")
+    from compbench.testing import face
+
+    return getattr(face, name)

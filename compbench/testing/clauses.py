@@ -1,0 +1,305 @@
+"""The checks of the contract, one function a clause: (subject) -> None, or a note; raises Broken or Skipped.
+
+What each clause asks for stands in `compbench.testing.verdicts.CLAUSES`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from compbench.api.context import FitParts
+from compbench.api.interfaces import Method, MethodSettings
+from compbench.testing.fit_clauses import cancellation, gap, globals_, imports, memory, resume, silos, weights
+from compbench.testing.learning import first_kind, mixed, precision
+from compbench.testing.tiny_problems import ROWS, Tiny, opened
+from compbench.testing.watched import CUTS, FIT_SEED, Broken, Skipped, Subject
+
+DIVERGED = "look at the loss: a division by 0, the logarithm or root of 0, a product without bound, too large steps"
+
+SEED_STEPS = 2
+"""Steps of the fits of two seeds."""
+
+PAIRED_ROWS = 48
+"""Rows of which some get other noise: so many that of a swarm's first particles some live to the end."""
+
+
+def settings(method: Method) -> None:
+    """Names, bounds, descriptions and defaults of the settings class."""
+    own = method.settings
+    if not (isinstance(own, type) and issubclass(own, MethodSettings)):
+        raise Broken("the settings class is not a subclass of MethodSettings", "write `class Settings(MethodSettings)`")
+    if own.model_config.get("extra") != "forbid" or not own.model_config.get("frozen"):
+        raise Broken("model_config allows unknown names or changes", "leave model_config as MethodSettings has it")
+    schema = own.model_json_schema()
+    faults = [f"'{name}' has no default" for name, field in own.model_fields.items() if field.is_required()]
+    faults += [f"'{name}' has no description" for name, field in own.model_fields.items() if not field.description]
+    for name, property_ in schema.get("properties", {}).items():
+        fault = _unbounded(property_, schema.get("$defs", {}))
+        faults += [f"'{name}' {fault}"] if fault else []
+    if faults:
+        raise Broken("; ".join(faults))
+    default = own()
+    try:
+        again = own.model_validate_json(default.model_dump_json())
+    except ValueError as error:
+        raise Broken(f"its defaults do not survive JSON: {str(error).splitlines()[0]}") from error
+    if again != default:
+        raise Broken("its defaults come back from JSON as other values", "use plain numbers, words and tuples")
+
+
+def _unbounded(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """What a value's schema lacks; "" if all its alternatives are bounded."""
+    if "$ref" in schema:
+        return _unbounded(definitions[schema["$ref"].rsplit("/", 1)[-1]], definitions)
+    for alternatives in ("anyOf", "allOf", "oneOf"):
+        if alternatives in schema:
+            return next((fault for part in schema[alternatives] if (fault := _unbounded(part, definitions))), "")
+    if "enum" in schema or "const" in schema:
+        return ""
+    kind = schema.get("type")
+    if kind in ("integer", "number") and not schema.keys() & {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}:
+        return "has no bound"
+    if kind == "string" and not schema.keys() & {"pattern", "maxLength"}:
+        return "is any text"
+    if kind == "array":
+        items = [*schema.get("prefixItems", []), *([schema["items"]] if isinstance(schema.get("items"), dict) else [])]
+        return next((fault for part in items if (fault := _unbounded(part, definitions))), "")
+    if kind == "null":
+        return "may be None, which says nothing"
+    return "may be anything" if kind is None else ""
+
+
+def fit(subject: Subject) -> None:
+    """The model is there, and the progress went up to the last step."""
+    if subject.model is None:
+        raise Broken("fit returned None", "return the model")
+    broken = [name for name, value in weights(subject.model).items() if not bool(value.isfinite().all())]
+    if broken:
+        raise Broken(f"the training diverged: weights '{broken[0]}' are not finite", DIVERGED)
+    if subject.method.oracle:
+        return
+    reports = subject.progress.reports
+    if not reports and subject.used.optimiser_steps:
+        raise Broken(f"fit took {subject.used.optimiser_steps} steps and never called ctx.progress: its speed cannot be measured")
+    if not reports:
+        return
+    if any(not 0 < done <= total for done, total in reports) or reports != sorted(reports, key=lambda report: report[0]):
+        raise Broken(f"progress went {_brief(reports)}: not up, or past its total")
+    if reports[-1][0] != reports[-1][1]:
+        raise Broken(f"the last report was {reports[-1][0]} of {reports[-1][1]} steps")
+
+
+def shape(subject: Subject) -> None:
+    """The usual number of rows, and a single one.  Whether a request was written to is looked at in all that are made."""
+    for rows in (ROWS, 1):
+        asked = subject.noise(rows)
+        made = subject.first if rows == ROWS else subject.sample(subject.condition[:rows], asked)
+        if made.shape != asked.shape:
+            raise Broken(f"{tuple(made.shape)} for x0 of {tuple(asked.shape)}")
+
+
+def dtype(subject: Subject) -> None:
+    """Looked at in every answer that there is; here of an odd and an even number of rows."""
+    subject.first  # noqa: B018 - fits, and samples
+    subject.sample(subject.condition[:2], subject.noise(2))
+
+
+def finite(subject: Subject) -> None:
+    """At the first combination and at a held-out one."""
+    cells = torch.zeros_like(subject.condition)
+    holdout = subject.fitted_on.holdout
+    for column, value in zip(holdout.factors, holdout.cells[0], strict=True):
+        cells[:, column] = value
+    for name, made in (("seen", subject.first), ("held-out", subject.sample(cells, subject.x0))):
+        bad = int((~made.isfinite()).sum())
+        if bad:
+            raise Broken(f"{bad} of {made.numel()} entries at a {name} combination are not finite")
+
+
+def determinism(subject: Subject) -> None:
+    """Samples again, with torch's global generator elsewhere; a second fit of the same seed; on the cheapest kind, of two."""
+    again = subject.sample(subject.condition, subject.x0, stray=1)
+    if not subject.alike(again, subject.first):
+        raise Broken(f"sampling twice from one seed differs by {gap(again, subject.first)}")
+    if not _resumes_alike(subject):
+        twin = subject.sample(subject.condition, subject.x0, model=subject.fit())
+        if not subject.alike(twin, subject.first):
+            raise Broken(f"samples of two fits of one seed differ by {gap(twin, subject.first)}")
+    if subject.method.oracle or not subject.used.examples or subject.fitted_on.event.kind != first_kind(subject.method):
+        return
+    if subject.fitted_on.deterministic and not subject.used.optimiser_steps:
+        return  # of one sample a combination, a fit in closed form is one for all seeds
+    one, other = (
+        subject.sample(subject.condition, subject.x0, model=subject.fit(seed=seed, steps=SEED_STEPS))
+        for seed in (FIT_SEED, FIT_SEED + 1)
+    )
+    if torch.equal(other, one):
+        raise Broken("a fit of another seed gave the same samples", "take ctx.generator, not a generator of a fixed seed")
+
+
+def _resumes_alike(subject: Subject) -> bool:
+    """Whether the fit that was stopped and resumed ended as the first one did: then it is a twin of it too."""
+    if not subject.trains:
+        return False
+    try:
+        return not subject.stopped(CUTS[0]).went_on and subject.alike(subject.resumed(CUTS[0]).samples, subject.first)
+    except Exception:  # whatever the plugin raises: 'cancellation' and 'resume' say so
+        return False
+
+
+def conditions(subject: Subject) -> None:
+    """Every factor's first value against its last."""
+    for column, factor in enumerate(subject.space.factors):
+        if not subject.differ(subject.at(column, factor.size - 1), subject.first):
+            raise Broken(f"factor '{factor.name}' at 0 and at {factor.size - 1} gave the same samples")
+
+
+def null(subject: Subject) -> None:
+    """Each factor open, against its first two values and its last; where there is a base, an open factor may be the base's."""
+    base = subject.fitted_on.base
+    for column, factor in enumerate(subject.space.factors):
+        left_open = subject.sample(opened(subject.condition, column), subject.x0)
+        if not bool(left_open.isfinite().all()):
+            raise Broken(f"with factor '{factor.name}' open the samples are not finite")
+        for value in sorted({0, 1, factor.size - 1}):  # a clamp gives the first, an index of -1 the last
+            if (not base or value != base[column]) and not subject.differ(subject.at(column, value), left_open):
+                raise Broken(f"an open factor '{factor.name}' is answered as its value {value}")
+
+
+def x0(subject: Subject) -> None:
+    """Other noise in the first rows changes some of these, and none of the others."""
+    if subject.method.regresses:
+        other = subject.sample(subject.condition, -subject.x0)
+        if subject.differ(other, subject.first):
+            raise Broken("it declares one sample a condition, and its samples change with the noise", "leave out regresses=True")
+        return
+    if subject.fitted_on.deterministic:
+        raise Skipped("samples that do not depend on the noise are right here")
+    first = 2 * PAIRED_ROWS // 3
+    condition, noise = subject.condition[:1].expand(PAIRED_ROWS, -1), subject.noise(PAIRED_ROWS)
+    other = noise.clone()
+    other[:first] *= -1
+    made, changed = subject.sample(condition, noise), subject.sample(condition, other)
+    if not subject.differ(changed[:first], made[:first]):
+        raise Broken(f"other noise in rows 0 to {first - 1} left them as they were")
+    if not subject.alike(changed[first:], made[first:]):
+        raise Broken("other noise in some rows changed the samples of other rows")
+
+
+def known(subject: Subject) -> None:
+    """The first frame of all channels given, once as it came and once moved."""
+    if subject.fitted_on.event.kind != "trajectory":
+        raise Skipped("only tasks of trajectories give entries")
+    mask = torch.zeros_like(subject.first, dtype=torch.bool)
+    mask[..., 0] = True
+    made = []
+    for values in (subject.first, subject.first + 1.0):
+        made.append(subject.sample(subject.condition, subject.x0, known=values, known_mask=mask))
+        changed = (made[-1] != values)[mask]
+        if bool(changed.any()):
+            raise Broken(f"{changed.float().mean():.1%} of the given entries came back changed")
+    if not subject.differ(made[0][~mask], made[1][~mask]):
+        raise Broken("other values of the given entries left all other entries as they were")
+
+
+def build(subject: Subject) -> None:
+    """The fitted weights in a network that `build` made; the number of evaluations; the facts of a shared fit."""
+    method, problem = subject.method, subject.fitted_on
+    if method.evaluations is not None:
+        count = method.evaluations(subject.settings, problem)
+        if not isinstance(count, int) or count < 0:
+            raise Broken(
+                f"evaluations gave {count!r}", "return how often the network is evaluated for one sample; 0 without a network"
+            )
+    if method.shared_fit is not None:
+        if method.build is None:
+            raise Broken("shared_fit is there and build is not", "give Method(build=...), which a shared model is loaded into")
+        json.dumps(method.shared_fit(subject.settings, problem))
+    if method.parts is not None:
+        _kept_part(subject, method.parts)
+    if method.build is None:
+        raise Skipped("the method has no build")
+    rebuilt = method.build(subject.settings, problem).to(subject.device)
+    assert isinstance(subject.model, torch.nn.Module)
+    rebuilt.load_state_dict(subject.model.state_dict())
+    made = subject.sample(subject.condition, subject.x0, model=rebuilt.eval())
+    if not torch.allclose(made, subject.first, rtol=0, atol=1e-3 * float(subject.first.abs().max())):
+        raise Broken(f"the rebuilt network's samples differ by {gap(made, subject.first)}")
+
+
+def _kept_part(subject: Subject, parts: FitParts) -> None:
+    """What the method makes of a kept fit, loaded into `parts.build`, samples like what it makes of the fit itself."""
+    if subject.method.shared_fit is None:
+        raise Broken("parts is there and shared_fit is not", "give Method(shared_fit=...): what the first part depends on")
+    settings, problem = subject.settings, subject.fitted_on
+    shared = subject.fit(steps=2, fit=parts.fit)
+    assert isinstance(shared, torch.nn.Module)
+    kept = parts.build(settings, problem).to(subject.device)
+    kept.load_state_dict(shared.state_dict())
+    models = [parts.finish(settings, problem, part.eval()) for part in (shared, kept)]
+    made, again = (subject.sample(subject.condition, subject.x0, model=model) for model in models)
+    if not torch.allclose(made, again, rtol=0, atol=1e-3 * float(made.abs().max())):
+        raise Broken(
+            f"what it makes of a kept fit samples otherwise, by {gap(made, again)}", "let `finish` need no more than that"
+        )
+
+
+def extend(subject: Subject) -> None:
+    """A model of all factors but the first, and then of all."""
+    if subject.method.extend is None or subject.tiny.smaller is None:
+        raise Skipped("the method has no extend" if subject.method.extend is None else "nothing to extend here")
+    problem = subject.fresh(subject.tiny.smaller)
+    assert problem.extension is not None
+    base = subject.fit(problem=problem)
+    before = weights(base)
+    extended = subject.extend(base, problem)
+    touched = [name for name, tensor in weights(base).items() if not torch.equal(tensor, before[name])]
+    if touched or weights(base).keys() != before.keys():
+        raise Broken(f"extend changed the smaller model ('{touched[0] if touched else 'its names'}')")
+    zero = subject.condition
+    one = zero.clone()
+    one[:, problem.extension.problem.space.index(problem.extension.factor)] = 1
+    made = [subject.sample(condition, subject.x0, model=extended) for condition in (zero, one)]
+    if made[0].shape != subject.x0.shape or not bool(made[0].isfinite().all()):
+        raise Broken(f"the extended model's samples are {tuple(made[0].shape)}, or not finite")
+    if not subject.differ(*made):
+        raise Broken(f"the extended model ignores its new factor '{problem.extension.factor}'")
+
+
+SUBJECT_CHECKS: dict[str, Callable[[Subject], str | None]] = {
+    "fit": fit,
+    "shape": shape,
+    "dtype": dtype,
+    "finite": finite,
+    "determinism": determinism,
+    "conditions": conditions,
+    "null": null,
+    "x0": x0,
+    "mixed": mixed,
+    "known": known,
+    "precision": precision,
+    "build": build,
+    "extend": extend,
+    "cancellation": cancellation,
+    "resume": resume,
+    "silos": silos,
+    "memory": memory,
+    "globals": globals_,
+    "imports": imports,
+}
+"""Checks of a method on a problem, in their order."""
+
+
+def applies(method: Method, tiny: Tiny, device: torch.device) -> bool:
+    """Whether a problem is of a kind that the method claims; an oracle needs one with analytic truth."""
+    problem = tiny.make(device)
+    return problem.event.kind in method.kinds and (problem.oracle is not None or not method.oracle)
+
+
+def _brief(reports: list[tuple[int, int]]) -> str:
+    listed = [f"{done}/{total}" for done, total in reports]
+    return ", ".join(listed if len(listed) <= 6 else [*listed[:3], "...", *listed[-2:]])

@@ -1,0 +1,282 @@
+"""The contract of a method, checked on tiny problems of every kind of event that it claims.
+
+`examine` runs plugin code where it is called.  `compbench check` calls it in a sandboxed process of its own
+(`compbench.testing.outside`): what a plugin prints reaches no one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from compbench.api.interfaces import Method
+from compbench.registry.registry import Registry
+from compbench.runner.channel import Closed
+from compbench.system import devices
+from compbench.system.errors import CompbenchError, Refused
+from compbench.testing.clauses import DIVERGED, SUBJECT_CHECKS, applies, settings
+from compbench.testing.known_answers import KNOWN
+from compbench.testing.learning import LEARNER_CHECKS, Learner
+from compbench.testing.tiny_problems import OBJECTS, PROBLEMS
+from compbench.testing.verdicts import CHECKS, Finding, Report, failed
+from compbench.testing.watched import Broken, RefusedProblem, Skipped, Subject
+
+Listener = Callable[[str, str], None]
+
+
+def examine(
+    method: Method,
+    *,
+    only: Sequence[str] = (),
+    problems: Sequence[str] = (),
+    device: str = "auto",
+    begin: Listener = lambda check, problem: None,
+) -> Iterator[Finding]:
+    """Findings about a method, one after the other.
+
+    Args:
+        method: whose functions are run, here and now.
+        only: names of checks; () is all.  A fit that fails is reported in any case.
+        problems: names of tiny problems; () is all that the method claims.
+        device: "auto" is the CPU, and then the first GPU if there is one.
+        begin: called with check and problem before each.
+    """
+    wanted = tuple(only) or CHECKS
+    if "settings" in wanted:
+        begin("settings", "")
+        yield _attempt("settings", "", lambda: settings(method))
+        try:
+            method.settings()
+        except Exception as error:
+            yield failed("settings", "", f"the settings cannot be made: {_worded(error, method)}")
+            return
+    history = History()
+    for place in _devices(device):
+        chosen = [(name, subject_of) for name, subject_of in _problems(method, place) if not problems or name in problems]
+        history.known = {name.removesuffix(KNOWN_NAME) for name, _ in chosen if name.endswith(KNOWN_NAME)}
+        for _, subject_of in chosen:
+            with tempfile.TemporaryDirectory(prefix="compbench-check-") as room:
+                yield from history.said_once(_examine_one(subject_of(Path(room)), wanted, begin, history))
+    if "kinds" in wanted and not problems:
+        begin("kinds", "")
+        yield _attempt("kinds", "", lambda: _kinds(method, history))
+
+
+class History:
+    """What was found so far: kinds that were accepted or refused, and causes that need not be said twice.
+
+    `known` are the tiny problems to which there will be one with known answers.
+    """
+
+    def __init__(self) -> None:
+        self.accepted: set[str] = set()
+        self.refused: dict[str, str] = {}
+        self.done: set[str] = set()
+        self.known: set[str] = set()
+        self._causes: dict[tuple[str, str], str] = {}
+
+    def said_once(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """The findings, but for failures that have the same cause as an earlier one: these are skipped, and say where it is."""
+        for finding in findings:
+            cause = (finding.check, re.sub(r"[-+]?\d[\d.e+-]*", "#", finding.found))
+            if finding.status == "failed" and cause in self._causes:
+                yield Finding(finding.check, finding.problem, "skipped", f"fails as on {self._causes[cause]}")
+                continue
+            if finding.status == "failed":
+                self._causes[cause] = finding.problem
+            yield finding
+
+
+def _problems(method: Method, place: torch.device) -> Iterator[tuple[str, Callable[[Path], Subject]]]:
+    """The problems that a method claims, cheap ones first, and then those with known answers."""
+    if "objects" in method.needs:
+        yield OBJECTS.name, partial(Subject, method, OBJECTS, place)
+        return
+    for tiny in PROBLEMS:
+        if applies(method, tiny, place):
+            yield tiny.name, partial(Subject, method, tiny, place)
+    for known in KNOWN:
+        alone = "silos" in method.needs and len(known.tiny.make(place).federation) < 2  # nothing to merge there
+        if not alone and applies(method, known.tiny, place) and (method.oracle or known.separated):
+            yield known.tiny.name, partial(Learner, method, known, place)
+
+
+def report_on(method: Method, **options: Any) -> Report:
+    """All findings about a method, as a report."""
+    start = time.perf_counter()
+    findings = tuple(examine(method, **options))
+    return Report(method.name, findings, time.perf_counter() - start)
+
+
+GATES = ("fit", "shape", "dtype", "finite")
+"""Where one of these fails, later checks of the problem would only fail of the same cause."""
+
+AFTER = {
+    "x0": ("determinism",),
+    "mixed": ("determinism", "x0"),
+    "build": ("determinism",),
+    "resume": ("determinism", "cancellation"),
+    "null": ("conditions",),
+    "learns": ("precision",),
+    "counted": ("learns",),
+}
+"""Checks that say nothing where an earlier one has failed."""
+
+
+def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, history: History) -> Iterator[Finding]:
+    """The checks on one problem; without a model there is nothing more to say."""
+    name = subject.tiny.name if subject.device.type == "cpu" else f"{subject.tiny.name} on {subject.device}"
+    learner = isinstance(subject, Learner)
+    checks = {name: act for name, act in (LEARNER_CHECKS if learner else SUBJECT_CHECKS).items() if name in wanted}
+    if not checks and not ("kinds" in wanted and not learner):
+        return
+    begin("fit", name)
+    start = time.perf_counter()
+    try:
+        subject.model  # noqa: B018 - fits
+    except RefusedProblem as error:
+        history.refused[subject.fitted_on.event.kind] = str(error)
+        yield Finding("fit", name, "skipped", f"the method refuses this problem: {error}")
+        return
+    except BaseException as error:
+        _reraise(error)
+        yield _unfitted(subject, name, error)._replace(seconds=time.perf_counter() - start)
+        return
+    history.accepted.add(subject.fitted_on.event.kind)
+    failures: set[str] = set()
+    for check, act in checks.items():
+        cause = next((earlier for earlier in AFTER.get(check, ()) if earlier in failures), "")
+        later = subject.tiny.name in KNOWN_ASKS.get(check, ()) and subject.tiny.name in history.known
+        if cause or later or (check in ONCE and check in history.done):
+            if cause:
+                yield Finding(check, name, "skipped", f"see '{cause}'")
+            continue
+        begin(check, name)
+        finding = _attempt(check, name, partial(act, subject), subject.method)
+        if subject.fault is not None and finding.status != "failed":
+            finding = failed(subject.fault.clause or check, name, subject.fault.found, fix=subject.fault.fix)
+        if check == "fit":
+            finding = finding._replace(seconds=time.perf_counter() - start)
+        yield finding
+        history.done.add(check)
+        if finding.status == "failed":
+            failures.add(finding.check)
+            if subject.fault is not None or check in GATES:
+                yield Finding(check, name, "skipped", f"all that would come after '{check}' on this problem")
+                return
+
+
+ONCE = ("memory",)
+"""Checks that one problem is enough for."""
+
+KNOWN_NAME = " known"
+"""End of the names of problems with known answers."""
+
+KNOWN_ASKS = {"mixed": ("vector", "image", "trajectory"), "precision": ("image", "trajectory")}
+"""Checks that the known problem of the same lattice and kind makes with more rows, on these problems; where there is one."""
+
+
+def _unfitted(subject: Subject, name: str, error: BaseException) -> Finding:
+    """What a fit that raised is a finding of: a leak of a silo's data, a training that diverged, a precision, or itself."""
+    text = _worded(error, subject.method)
+    if isinstance(error, Refused) and len(subject.fitted_on.federation) > 1:
+        return failed("silos", name, text)
+    if isinstance(error, CompbenchError) and "not finite" in str(error):
+        where, fix = "the training diverged", DIVERGED
+    else:
+        where, fix = "", ""
+    if isinstance(subject, Learner) and subject.precision != "fp32" and subject.fits_in_fp32():
+        return failed("precision", name, f"in {subject.precision}, which published runs take, {where or 'fit raised'}: {text}")
+    return failed("fit", name, f"{where}: {text}" if where else text, fix=fix)
+
+
+def _attempt(check: str, problem: str, act: Callable[[], str | None], method: Method | None = None) -> Finding:
+    """A check's finding, whatever the plugin raises in it."""
+    start = time.perf_counter()
+    try:
+        note = act() or ""
+        return Finding(check, problem, "ok", note, "", time.perf_counter() - start)
+    except Skipped as reason:
+        return Finding(check, problem, "skipped", str(reason), "", time.perf_counter() - start)
+    except Broken as broken:
+        return failed(broken.clause or check, problem, broken.found, fix=broken.fix, seconds=time.perf_counter() - start)
+    except BaseException as error:
+        _reraise(error)
+        return failed(check, problem, _worded(error, method), seconds=time.perf_counter() - start)
+
+
+def _kinds(method: Method, history: History) -> str | None:
+    """Each claimed kind was accepted somewhere; an oracle works where there is analytic truth."""
+    accepted, refused = history.accepted, history.refused
+    if method.oracle:
+        if not accepted:
+            raise Broken(f"an oracle that refuses the oracle's problem: {'; '.join(refused.values()) or 'no such problem'}")
+        return None
+    missing = [kind for kind in method.kinds if kind in refused and kind not in accepted]
+    if missing:
+        raise Broken("; ".join(f"{kind}: {refused[kind]}" for kind in missing))
+    return None
+
+
+def _devices(asked: str) -> list[torch.device]:
+    if asked != "auto":
+        return [devices.resolve(asked)]
+    found = [torch.device("cpu")]
+    return [*found, torch.device("cuda", 0)] if torch.cuda.is_available() else found
+
+
+def _reraise(error: BaseException) -> None:
+    """Ctrl-C is the user's, and a closed channel the parent's; all else is the plugin's."""
+    if isinstance(error, KeyboardInterrupt | Closed):
+        raise error
+
+
+def _worded(error: BaseException, method: Method | None) -> str:
+    """An exception in a line: its type, its text, and the innermost line of the plugin that it went through."""
+    text = " ".join(str(error).split())[:600]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "compbench/check/" not in frame.filename.replace("\\", "/")]
+    home = sys.modules.get(getattr(method.fit, "__module__", ""), None) if method is not None else None
+    mine = [frame for frame in own if home is not None and frame.filename == getattr(home, "__file__", None)] or own
+    where = f" ({Path(mine[-1].filename).name}, line {mine[-1].lineno})" if mine else ""
+    return f"{type(error).__name__}: {text}{where}"
+
+
+def findings(
+    progress: Callable[[str, int, int], None], *, method: str, plugins: Sequence[str], only: Sequence[str], device: str
+) -> Iterator[Finding]:
+    """The findings about a method, and as progress what is being checked; for a process of its own."""
+    begin: Listener = lambda check, problem: progress(f"{check}/{problem}", 0, 0)  # noqa: E731
+    begin("loads", "")
+    registry = Registry(tuple(map(Path, plugins)))
+    loaded = registry.attempt(registry.entry("methods", method))
+    if loaded.state != "ok":
+        yield failed("loads", "", f"it is {loaded.state}: {loaded.reason}")
+        return
+    yield from examine(loaded.value, only=only, device=device, begin=begin)
+
+
+def findings_of(
+    progress: Callable[[str, int, int], None], *, kind: Literal["tasks", "metrics"], name: str, only: Sequence[str]
+) -> Iterator[Finding]:
+    """The findings about a task or a metric, in a process of its own; of the checks in `only`, () is all."""
+    from compbench.testing.metric_clauses import of_metric
+    from compbench.testing.task_clauses import of_task
+
+    progress("loads/", 0, 0)
+    registry = Registry()
+    loaded = registry.attempt(registry.entry(kind, name))
+    if loaded.state != "ok":
+        yield failed("loads", "", f"it is {loaded.state}: {loaded.reason}")
+        return
+    progress(f"{kind}/", 0, 0)
+    yield from of_task(loaded.value, registry, only=only) if kind == "tasks" else of_metric(loaded.value, only=only)

@@ -1,0 +1,299 @@
+"""Tiny problems with known answers, which any honest conditional model masters in seconds, and the test of its samples.
+
+    x1 = centre(a, b) + spread * e,    e ~ N(0, 1)
+
+Entries that factors move lie many spreads apart: a wrong condition, swapped factors and samples that were clamped show
+there.  The others have one law for all, far from 0, that compositions leave alone: time that runs backwards or a path that
+stops early shifts them; of vectors it has two modes, whose velocity depends on the time.  Statistics are medians and
+quartiles, so that a method which mixes some samples up (a composition of few steps does) is not taken for one that does not
+obey.  Only seen combinations are asked for: whether a held-out one is reached is what tasks measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from compbench.api.factors import NULL
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Event, Problem
+from compbench.testing.tiny_problems import (
+    HOLDOUT,
+    SMALL_SIDE,
+    SPACE,
+    STEPS,
+    Drawn,
+    OnDevice,
+    Tiny,
+    perturbation,
+    perturbation_laws,
+)
+
+OWN_SHARE = 0.5
+"""Least share of a combination's samples that lie nearer to its own centre than to any other's."""
+
+MOST_SCALE = 0.1
+"""How far from 1 the samples' scale s may be in entries that no factor moves: a path that stops at t has s = t."""
+
+LEAST_EFFECT = 0.3
+"""Least effect of each factor on means, over the true one, of a model that is half trained."""
+
+LOOSE = 3
+"""The same for methods of one sample a condition, which follow no path, over that."""
+
+SPREADS = (0.2, 2.6)
+"""Least and largest spread around the median, over the true one, of methods that draw; guidance may narrow it to a quarter."""
+
+ORACLE_SPREADS = (0.65, 1.55)
+"""The same for methods that are handed the truth."""
+
+PLACE = "give the network each row's own condition, factors in the order of problem.space, in fit and in sample"
+PATH = "go from t = 0 (noise) to t = 1 (data) in all steps, forwards; do not clamp or rescale what is no image"
+WIDTH = "draw from the whole law: neither its mean alone, nor noise that is left over from a path that ended early"
+FINITE = "look for a division by 0 near t = 0 or 1, or a product that overflows"
+
+QUARTILES = torch.tensor([0.25, 0.75], dtype=torch.float64)
+
+MAD = 0.6745
+"""Median absolute deviation of a standard normal number."""
+
+
+class Fault(NamedTuple):
+    """What is wrong with samples, and where to look."""
+
+    found: str
+    fix: str
+
+
+class KnownAnswer(NamedTuple):
+    """A problem and where its samples must lie.
+
+    Attributes:
+        tiny: the problem.
+        cells: the combinations that are asked for, (N, F).
+        rows: how many samples of each.
+        centre: conditions (B, F) -> centres, float32 (B, *D).
+        spread: conditions (B, F) -> standard deviations of the entries, (B, *D).
+        bounds: least and largest ratio of the samples' spread to the true one.
+    """
+
+    tiny: Tiny
+    cells: Tensor
+    rows: int
+    centre: Callable[[Tensor], Tensor]
+    spread: Callable[[Tensor], Tensor]
+    bounds: tuple[float, float] = SPREADS
+
+    @property
+    def separated(self) -> bool:
+        """Whether combinations lie apart; else they differ in width alone."""
+        return bool(self.centre(self.cells).any())
+
+    def conditions(self) -> Tensor:
+        """Every combination as often as the others, in random order, (B, F)."""
+        condition = self.cells.repeat(self.rows, 1)
+        return condition[torch.randperm(len(condition), generator=Generator().manual_seed(1))]
+
+    def fault(self, condition: Tensor, samples: Tensor, *, spread: bool = True) -> Fault | None:
+        """What is wrong with samples (B, *D) of conditions (B, F); None if they lie where they must.
+
+        Args:
+            condition: asked for.
+            samples: what came.
+            spread: whether samples of one combination must differ as the data do.
+        """
+        x = samples.detach().cpu().double().flatten(1)
+        if not bool(x.isfinite().all()):
+            return Fault(f"{int((~x.isfinite()).sum())} of {x.numel()} entries are not finite", FINITE)
+        own = self._own(condition)
+        if not self.separated:
+            return self._spread_fault(x, own)
+        fault = self._path_fault(x, MOST_SCALE if spread else LOOSE * MOST_SCALE) or self._elsewhere(x, own)
+        return fault or (self._spread_fault(x, own) if spread else None)
+
+    def half_learnt(self, condition: Tensor, samples: Tensor) -> bool:
+        """Whether samples follow every factor a good part of the way, and the path from end to end."""
+        x = samples.detach().cpu().double().flatten(1)
+        if not bool(x.isfinite().all()) or self._path_fault(x, MOST_SCALE):
+            return False
+        own = self._own(condition)
+        means = torch.stack([x[own == k].mean(0) for k in range(len(self.cells))])
+        found, true = self._effects(means), self._effects(self._centres())
+        return all(float((f * t).sum()) >= LEAST_EFFECT * float(t.square().sum()) for f, t in zip(found, true, strict=True))
+
+    def _centres(self) -> Tensor:
+        return self.centre(self.cells).double().flatten(1)
+
+    def _medians(self, x: Tensor, own: Tensor) -> Tensor:
+        return torch.stack([x[own == k].median(0).values for k in range(len(self.cells))])
+
+    def _moving(self) -> Tensor:
+        """Which entries the condition moves, (D,); the others are as wide as the noise, and the path alone moves them."""
+        centres = self._centres()
+        return (centres != centres[0]).any(0)
+
+    def _effects(self, places: Tensor) -> list[Tensor]:
+        """Of each factor: where its values take the moving entries from its first one, (V - 1, D), by least squares."""
+        values = [column[:, None] == column.unique()[1:] for column in self.cells.T]
+        design = torch.cat([torch.ones(len(self.cells), 1), *values], dim=1).double()
+        found = torch.linalg.pinv(design) @ places[:, self._moving()]
+        return list(found[1:].split([own.shape[1] for own in values]))
+
+    def own_share(self, condition: Tensor, samples: Tensor) -> float:
+        """Share of the samples that lie nearest to the centre of what was asked for; 1 where all centres are one."""
+        if not self.separated:
+            return 1.0
+        moving = self._moving()
+        x = samples.detach().cpu().double().flatten(1)[:, moving]
+        nearest = torch.cdist(x, self._centres()[:, moving]).argmin(1)
+        return float((nearest == self._own(condition)).double().mean())
+
+    def _own(self, condition: Tensor) -> Tensor:
+        """Which of `cells` each row asks for, (B,)."""
+        return (condition.cpu()[:, None] == self.cells).all(-1).int().argmax(1)
+
+    def _path_fault(self, x: Tensor, most: float) -> Fault | None:
+        """The scale s of middles (half-way between quartiles) = s * centres, in the entries that no factor moves."""
+        still = ~self._moving()
+        centre, middle = self._centres()[0, still], x[:, still].quantile(QUARTILES, dim=0).mean(0)
+        scale = float((middle * centre).sum() / centre.square().sum())
+        if abs(scale - 1) <= most:
+            return None
+        return Fault(f"entries that no factor moves lie at {scale:.2f} times the data", PATH)
+
+    def _elsewhere(self, x: Tensor, own: Tensor) -> Fault | None:
+        moving = self._moving()
+        nearest = torch.cdist(x[:, moving], self._centres()[:, moving]).argmin(1)
+        for k in range(len(self.cells)):
+            found = nearest[own == k]
+            if float((found == k).double().mean()) < OWN_SHARE:
+                most = int(found.bincount(minlength=len(self.cells)).argmax())
+                share = float((found == most).double().mean())
+                return Fault(f"asked for {self._name(k)}, {share:.0%} of the samples lie nearest to {self._name(most)}", PLACE)
+        return None
+
+    def _spread_fault(self, x: Tensor, own: Tensor) -> Fault | None:
+        deviations = (x - self._medians(x, own)[own]).abs()
+        true = self.spread(self.cells).double().flatten(1)
+        if self.separated:
+            deviations, true = deviations[:, self._moving()], true[:, self._moving()]
+        least, largest = self.bounds
+        for k in range(len(self.cells)):
+            found = deviations[own == k].median(0).values / MAD / true[k]  # (D,)
+            ratios = found.square().mean().sqrt()[None] if self.separated else found
+            for ratio in (float(ratios.min()), float(ratios.max())):
+                if not least <= ratio <= largest:
+                    return Fault(f"samples of {self._name(k)} spread {ratio:.2f} times as wide as the data", WIDTH)
+        return None
+
+    def _name(self, k: int) -> str:
+        return f"({', '.join(str(value) for value in self.cells[k].tolist())})"
+
+
+def _vectors(condition: Tensor) -> Tensor:
+    """(2 + 2 a, -2 - 2 b, 4)."""
+    a, b = condition.float().unbind(1)
+    return torch.stack([2 + 2 * a, -2 - 2 * b, torch.full_like(a, 4)], dim=1)
+
+
+def _pictures(condition: Tensor) -> Tensor:
+    """a lights the left half of the first channel, b the top half of the second, on a dark ground; (B, 2, H, W)."""
+    a, b = condition[:, :1, None].float(), condition[:, 1:, None].float()
+    x1 = torch.full((len(condition), 2, SMALL_SIDE, SMALL_SIDE), -0.8)
+    x1[:, 0, :, : SMALL_SIDE // 2] += 1.6 * a
+    x1[:, 1, : SMALL_SIDE // 2] += 0.8 * b
+    return x1
+
+
+def _trajectories(condition: Tensor) -> Tensor:
+    """A straight line from 1 to 2 for all, 2 a - 2 and b + 1 at all times, (B, 3, STEPS)."""
+    x1 = torch.linspace(1, 2, STEPS).repeat(len(condition), 3, 1)
+    x1[:, 1:] = torch.stack([2 * condition[:, 0] - 2.0, condition[:, 1] + 1.0], dim=1)[:, :, None]
+    return x1
+
+
+SEEN = torch.tensor(HOLDOUT.seen_cells)
+
+
+def _known(
+    name: str,
+    event: Event,
+    centre: Callable[[Tensor], Tensor],
+    spread: float,
+    rows: int,
+    budget: Budget,
+    *,
+    bounds: tuple[float, float] = SPREADS,
+    modes: float = 0.0,
+) -> KnownAnswer:
+    """A problem of the lattice.
+
+    Args:
+        name, event, rows, budget, bounds: as the answer has them.
+        centre: of every combination.
+        spread: of the entries that factors move.
+        modes: distance of two modes from the centre, over the centre, in the entries that no factor moves; 0: they have one.
+    """
+    places = centre(SEEN)
+    still = (places == places[:1]).all(0)
+    wide = (0.08 if modes else STILL) * places[0].abs()
+    true = torch.where(still, (modes**2 * places[0].square() + wide.square()).sqrt(), spread)
+
+    def draw(condition: Tensor, generator: Generator) -> Tensor:
+        noise = torch.randn(len(condition), *event.shape, generator=generator)
+        side = 2 * torch.randint(2, (len(condition), *[1] * len(event.shape)), generator=generator) - 1
+        return centre(condition) + torch.where(still, modes * places[0].abs() * side + wide * noise, spread * noise)
+
+    def alone(condition: Tensor, generator: Generator) -> Tensor:
+        """Examples of one factor: the other has any value with which the combination is seen."""
+        fits = ((condition[:, None] == NULL) | (condition[:, None] == SEEN)).all(-1).float()
+        return draw(SEEN[torch.multinomial(fits, 1, generator=generator)[:, 0]], generator)
+
+    def make(device: torch.device) -> Problem:
+        whole = OnDevice(Drawn("all", draw, SEEN), device)
+        singles = OnDevice(Drawn("singles", alone, SINGLES, size=len(SINGLES)), device)
+        return Problem(SPACE, event, Federation([whole]), budget, HOLDOUT, composed=(0, 1), singles=singles)
+
+    return KnownAnswer(Tiny(name, make), SEEN, rows, centre, lambda condition: true.expand(len(condition), *event.shape), bounds)
+
+
+def _of_laws() -> KnownAnswer:
+    """The perturbations' sources, each a Gaussian around 0 with a width of its own on each axis: for oracles."""
+    laws = perturbation_laws()
+    deviations = {cell: law.variances[0].float().sqrt() for cell, law in laws.items()}
+
+    def spread(condition: Tensor) -> Tensor:
+        return torch.stack([deviations[tuple(cell)] for cell in condition.tolist()])
+
+    cells = torch.tensor(list(laws))
+    return KnownAnswer(
+        Tiny("perturbation known", perturbation), cells, 256, lambda c: torch.zeros(len(c), 2), spread, ORACLE_SPREADS
+    )
+
+
+SINGLES = torch.tensor([(0, NULL), (1, NULL), (NULL, 0), (NULL, 1), (NULL, 2)])
+
+STILL = 0.3
+"""Spread of the entries that no factor moves, over their centre, where they have one mode."""
+
+TRAINING = Budget(
+    train_steps=120,
+    batch_size=64,
+    width=32,
+    learning_rate=2e-2,
+    warmup_steps=5,
+    ema_decay=0.9,
+    sample_steps=6,
+)
+SMALL = TRAINING.model_copy(update={"width": 8, "batch_size": 32, "train_steps": 60, "sample_steps": 4})
+SHORT = SMALL.model_copy(update={"train_steps": 40})
+
+KNOWN: Sequence[KnownAnswer] = (
+    _known("vector known", Event("vector", (3,)), _vectors, 0.4, 28, TRAINING, modes=0.5),
+    _known("image known", Event("image", (2, SMALL_SIDE, SMALL_SIDE)), _pictures, 0.2, 9, SMALL, bounds=(0.0, 3.5)),
+    _known("trajectory known", Event("trajectory", (3, STEPS)), _trajectories, 0.2, 9, SHORT, bounds=(0.0, 3.5)),
+    _of_laws(),
+)

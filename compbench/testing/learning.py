@@ -1,0 +1,277 @@
+"""Clauses on problems with known answers: does a method learn and obey, in the precision of runs, within what it declares?
+
+One fit serves all of them.  A method that does not obey after the problem's steps gets five times as many before it fails; on
+kinds of events beyond its first it need only be on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from compbench.api.interfaces import Method
+from compbench.runner import counted
+from compbench.store.counts import evaluations_excess, fit_excess
+from compbench.system import devices, profiling
+from compbench.testing.known_answers import Fault, KnownAnswer
+from compbench.testing.watched import FIT_SEED, SAMPLE_SEED, Broken, Progress, Skipped, Subject
+
+LONGER = (2, 5)
+"""Times the steps that a slow learner is given, and once more before it fails."""
+
+ALONE = (slice(0, 1), slice(3, 5), slice(6, 15))
+"""Rows of a mixed request that are asked again without the others: one, two, and an odd number."""
+
+ROUNDING = 2e-3
+"""Largest difference of a row in other company, over the largest entry: sums in another order, through all steps."""
+
+TWINS = 16
+"""Rows of one condition and one noise that a sampler with random numbers of its own is asked for."""
+
+SHARED = 0.05
+"""Twins that differ by less than this share of what another seed changes differ by rounding alone."""
+
+PROBE_STEPS = 2
+"""Steps of the fit whose products are counted."""
+
+
+class Learner(Subject):
+    """A method on a problem with known answers, in the precision of published runs on the device.
+
+    Attributes:
+        known: the problem's answers.
+        asked: every combination many times, in random order.
+    """
+
+    def __init__(self, method: Method, known: KnownAnswer, device: torch.device, room: Path) -> None:
+        super().__init__(method, known.tiny, device, room)
+        self.settings = method.settings()
+        self.known = known
+        self.precision = precision_of_runs(device)
+        self.asked = known.conditions().to(device)
+
+    def fits_in_fp32(self) -> bool:
+        """Whether the same fit ends well in fp32."""
+        self.fit_precision = "fp32"
+        try:
+            made = self.samples(model=self.fit(steps=PROBE_STEPS), precision="fp32")
+        except Exception:  # whatever the plugin raises there too: then precision is not the cause
+            return False
+        finally:
+            self.fit_precision = ""
+        return bool(made.isfinite().all())
+
+    def samples(self, *, model: object = None, precision: str = "") -> Tensor:
+        """Samples of all combinations, in random order."""
+        return self.sample(self.asked, self.noise(len(self.asked)), model=model, precision=precision)
+
+    def longer(self, times: int, precision: str) -> Tensor:
+        """Samples of a model of so many times the steps."""
+        self.fit_precision = precision
+        try:
+            model = self.fit(steps=times * self.fitted_on.budget.train_steps)
+        finally:
+            self.fit_precision = ""
+        return self.samples(model=model, precision=precision)
+
+    def is_half_learnt(self, samples: Tensor) -> bool:
+        """Whether samples do for a kind of events beyond the method's first one."""
+        own = self.fitted_on.event.kind == first_kind(self.method)
+        return not own and self.known.half_learnt(self.asked, samples)
+
+    @cached_property
+    def verdict(self) -> Fault | None:
+        """What is wrong with the samples."""
+        return self.judged(self.first_samples)
+
+    @cached_property
+    def first_samples(self) -> Tensor:
+        """Samples after the problem's steps."""
+        return self.samples()
+
+    def judged(self, samples: Tensor) -> Fault | None:
+        return self.known.fault(self.asked, samples, spread=not self.method.regresses)
+
+
+def learns(learner: Learner) -> str | None:
+    """Samples of every seen combination, after the problem's steps, or some times as many."""
+    if learner.verdict is None:
+        return None
+    if learner.method.oracle:
+        raise Broken(*learner.verdict)
+    if learner.is_half_learnt(learner.first_samples):
+        return f"half trained after the problem's steps, and on its way: {learner.verdict.found}"
+    for times in LONGER:
+        samples = learner.longer(times, learner.precision)
+        fault = learner.judged(samples)
+        if fault is None or learner.is_half_learnt(samples):
+            return f"after {times} times the steps; before: {learner.verdict.found}"
+    assert fault is not None
+    if learner.precision == "fp32" or learner.judged(learner.longer(LONGER[-1], "fp32")):
+        raise Broken(*fault)
+    raise Broken(f"in {learner.precision}, which published runs take, {fault.found}; in fp32 all is well", PRECISION, "precision")
+
+
+def precision_of_runs(device: torch.device) -> Literal["bf16", "fp32"]:
+    """bf16, which published boards are made in, on every CPU; on a GPU what `run` takes there."""
+    return "bf16" if device.type == "cpu" or devices.precision("auto", device) == "bf16" else "fp32"
+
+
+PRECISION = "keep in fp32 what bf16's three digits or its products cannot carry: `with torch.autocast(..., enabled=False)`"
+
+
+def precision(subject: Subject) -> str | None:
+    """The precision of published runs, and fp32 from the same model."""
+    device, own = subject.device, precision_of_runs(subject.device)
+    if own == "fp32":
+        raise Skipped("runs take fp32 on this device")
+    if isinstance(subject, Learner):
+        bad = int((~subject.first_samples.isfinite()).sum())
+        if bad and subject.fits_in_fp32():
+            raise Broken(f"in {own}, which published runs take, {bad} entries are not finite; in fp32 all are", PRECISION)
+        few = slice(0, 9)
+        condition, noise = subject.asked[few], subject.noise(len(subject.asked))[few]
+        made = subject.sample(condition, noise, precision="fp32")
+        share = subject.known.own_share
+        if share(condition, made) < share(condition, subject.first_samples[few]) - 0.5:
+            raise Broken(f"a model that obeys in {own} does not in fp32", PRECISION)
+        return None
+    subject.fit_precision = own
+    try:
+        made = subject.sample(subject.condition, subject.x0, model=subject.fit(steps=4), precision=own)
+    except Broken:
+        raise
+    except Exception as error:
+        raise Broken(f"in {own}, which published runs take, on {device}: {type(error).__name__}: {error}", PRECISION) from error
+    finally:
+        subject.fit_precision = ""
+    bad = int((~made.isfinite()).sum())
+    if bad:
+        raise Broken(f"in {own}, which published runs take, {bad} of {made.numel()} entries are not finite", PRECISION)
+    return None
+
+
+def mixed(subject: Subject) -> str | None:
+    """Another condition in every row; rows in other company; a request of more than 128 rows where samples are small."""
+    condition, noise = _mixed_request(subject)
+    if subject.method.couples_rows:
+        return "it declares that rows of a request share something: their law is what `learns` looks at"
+    sample = partial(subject.sample, precision="fp32")
+    whole = sample(condition, noise)
+    if whole.shape != noise.shape:
+        raise Broken(f"{tuple(whole.shape)} for x0 of {tuple(noise.shape)} with different conditions")
+    reseeded = sample(condition, noise, seed=SAMPLE_SEED + 1)
+    if subject.alike(whole, reseeded):
+        for rows in ALONE:
+            alone = sample(condition[rows], noise[rows])
+            _same(
+                subject, alone, whole[rows], f"rows {rows.start} to {rows.stop - 1} of {len(noise)} are others when asked alone"
+            )
+        return None
+    _twins_differ(subject, condition, noise, (whole - reseeded).abs().flatten(1).amax(1))
+    return _in_other_company(subject, condition, noise, whole)
+
+
+def _twins_differ(subject: Subject, condition: Tensor, noise: Tensor, changes: Tensor) -> None:
+    """Rows of one condition and one noise differ as two seeds do, on a row that another seed changes as much as most."""
+    changed = changes.nonzero()[:, 0]
+    row = changed[changes[changed].argsort()[len(changed) // 2]]
+    twins = subject.sample(
+        condition[row].expand(TWINS, *condition[row].shape), noise[row].expand(TWINS, *noise[row].shape), precision="fp32"
+    )
+    gap = float((twins - twins[:1]).abs().max())
+    if gap < SHARED * float(changes[row]):
+        raise Broken(
+            f"rows share their random numbers: {TWINS} of one condition and one x0 differ by up to {gap:.3g}, and by"
+            f" {float(changes[row]):.3g} between two seeds",
+            "draw for each row, torch.randn(x.shape, generator=ctx.generator); or declare Method(couples_rows=True)",
+        )
+
+
+def _in_other_company(subject: Subject, condition: Tensor, noise: Tensor, whole: Tensor) -> str | None:
+    """A sampler with random numbers of its own: some rows stay, in their places, and the others change."""
+    for rows in ALONE[:2]:
+        subject.sample(condition[rows], noise[rows], precision="fp32")
+    stay = (condition == condition[0]).all(1)
+    others = (~stay).nonzero()[:, 0]
+    changed, other = condition.clone(), noise.clone()
+    changed[others] = condition[others.roll(1)]
+    other[others] *= -1
+    made = subject.sample(changed, other, precision="fp32")
+    _same(subject, made[stay], whole[stay], "rows change with the conditions and the noise of other rows")
+    return "it draws random numbers of its own: rows are compared in their places"
+
+
+def _mixed_request(subject: Subject) -> tuple[Tensor, Tensor]:
+    """Seen combinations in random order, and noise."""
+    if isinstance(subject, Learner):
+        return subject.asked, subject.noise(len(subject.asked))
+    generator = torch.Generator().manual_seed(FIT_SEED)
+    cells = torch.tensor(subject.fitted_on.holdout.seen_cells)
+    condition = cells[torch.randint(len(cells), (33,), generator=generator)].to(subject.device)
+    return condition, subject.noise(33)
+
+
+def _same(subject: Subject, one: Tensor, other: Tensor, what: str) -> None:
+    gap = float((one - other).abs().max())
+    if not gap <= (ROUNDING if subject.device.type == "cpu" else 5 * ROUNDING) * float(other.abs().max()):
+        raise Broken(f"{what}, by up to {gap:.3g}")
+
+
+def count(learner: Learner) -> str | None:
+    """Optimiser steps, examples drawn, and evaluations of the network, against the budget and what the method says."""
+    method, settings, problem = learner.method, learner.settings, learner.fitted_on
+    before = counted.Tally()
+    early = counted.counted(learner.fresh(), before)
+    with before.counting_steps():
+        declared = method.evaluations(settings, early) if method.evaluations is not None else None
+        for ask in (method.shared_fit, method.build):
+            if ask is not None:
+                ask(settings, early)
+    reports = learner.progress.reports
+    reported = max((done for done, _ in reports), default=0)
+    excess = fit_excess(counted.counts(problem, learner.used, before=before, reported=reported))
+    if excess:
+        raise Broken(excess)
+    if method.oracle or declared is None or problem.event.kind != first_kind(method):
+        return None
+    excess = evaluations_excess(_evaluations(learner, declared), declared)
+    if excess:
+        raise Broken(excess, "return every evaluation of the network that one sample takes: each step, member and particle")
+    return None
+
+
+def _evaluations(learner: Learner, declared: int) -> float | None:
+    """By the products of some training steps and of some samples."""
+    tally = counted.Tally()
+    problem = counted.counted(learner.fresh(), tally)
+    problem = replace(problem, budget=problem.budget.model_copy(update={"train_steps": PROBE_STEPS}))
+    progress, models = Progress(), []
+    with tally.counting_steps():
+        flops = profiling.flops_of(lambda: models.append(learner.fit(problem=problem, progress=progress)))
+
+    def sample(rows: int) -> None:
+        learner.sample(learner.asked[:1].expand(rows, -1), learner.noise(rows), model=models[0])
+
+    examples = min(tally.examples, tally.optimiser_steps * problem.budget.batch_size)
+    return counted.evaluations(sample, flops.forward, examples, declared)
+
+
+def first_kind(method: Method) -> str:
+    """The kind of event on which a method is cheapest."""
+    return next(kind for kind in ("vector", "trajectory", "image") if kind in method.kinds)
+
+
+LEARNER_CHECKS: dict[str, Callable[[Any], str | None]] = {
+    "precision": precision,
+    "learns": learns,
+    "mixed": mixed,
+    "counted": count,
+}
+"""Checks of a method on a problem with known answers, in their order."""

@@ -1,0 +1,307 @@
+"""A method at work on one tiny problem, as the harness runs it, under watch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from compbench.api.context import Context, NoCheckpoints
+from compbench.api.interfaces import Method, MethodSettings, Problem, Request
+from compbench.runner import counted
+from compbench.runner.checkpoints import FileCheckpoints
+from compbench.system.bf16 import arithmetic
+from compbench.system.errors import Cancelled, Refused
+from compbench.testing import side_effects
+from compbench.testing.tiny_problems import ROWS, Tiny
+
+if TYPE_CHECKING:
+    from compbench.api.context import Checkpoints
+    from compbench.api.factors import FactorSpace
+
+FIT_SEED, SAMPLE_SEED, NOISE_SEED = 11, 12, 13
+
+MAX_LATE_STEPS = 3
+"""Steps that a fit may still report after it was asked to stop."""
+
+CUTS = (0.7, 0.3)
+"""Shares of a fit after which it is stopped, to be resumed: both where there are silos, whose stages take turns."""
+
+
+class Broken(Exception):
+    """A clause is broken: what came, advice that is better than the clause's own, and the clause if it is another one."""
+
+    def __init__(self, found: str, fix: str = "", clause: str = "") -> None:
+        super().__init__(found)
+        self.found, self.fix, self.clause = found, fix, clause
+
+
+class Skipped(Exception):
+    """A clause that does not apply here, and why."""
+
+
+class RefusedProblem(Exception):
+    """The method refused the problem before it saw any data."""
+
+
+class Progress:
+    """Listens to a fit's progress; `stop_at` is the number of reports after which the fit is asked to stop."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.reports: list[tuple[int, int]] = []
+        self._stop_at = stop_at
+
+    def __call__(self, done: int, total: int) -> None:
+        self.reports.append((int(done), int(total)))
+
+    def cancelled(self) -> bool:
+        return self._stop_at is not None and len(self.reports) >= self._stop_at
+
+    @property
+    def late(self) -> int:
+        """Reports after the fit was asked to stop."""
+        return len(self.reports) - (self._stop_at or 0)
+
+
+class Stop(NamedTuple):
+    """A fit that was asked to stop: its reports, its checkpoint, and whether it went on to its end all the same."""
+
+    progress: Progress
+    path: Path
+    went_on: bool
+
+
+class Resumed(NamedTuple):
+    """Samples of a resumed fit, and whether it took up a checkpoint."""
+
+    samples: Tensor
+    stored: bool
+
+
+class Subject:
+    """One method on one problem on one device.
+
+    Args:
+        method: whose functions are called.
+        tiny: the problem.
+        device: where.
+        room: an empty folder for checkpoints.
+    """
+
+    def __init__(self, method: Method, tiny: Tiny, device: torch.device, room: Path) -> None:
+        self.method, self.tiny, self.device, self.room = method, tiny, device, room
+        self.settings = _short(method, tiny.make(device).budget.sample_steps)
+        self.changes: list[str] = []
+        self.fault: Broken | None = None
+        self.imports = side_effects.Imports()
+        self.used = counted.Tally()
+        self.fitted_on = counted.counted(self.fresh(), self.used)
+        self.progress = Progress()
+        self.precision = "fp32"
+        self.fit_precision = ""  # of a fit in another than `precision`
+        self._at: dict[tuple[int, int], Tensor] = {}
+        self._stops: dict[float, Stop] = {}
+        self._resumed: dict[float, Resumed] = {}
+
+    def fresh(self, make: Callable[[torch.device], Problem] | None = None) -> Problem:
+        """A problem that no one has touched; its oracle is for oracles only."""
+        problem = (make or self.tiny.make)(self.device)
+        return problem if self.method.oracle else replace(problem, oracle=None)
+
+    def stopped(self, cut: float) -> Stop:
+        """The fit stopped after a share of its steps, every step of it with a checkpoint, and then resumed; done once."""
+        if cut not in self._stops:
+            path, progress = self.room / f"resume-{cut:g}.safetensors", Progress(max(1, round(cut * len(self.progress.reports))))
+            try:
+                self.fit(progress=progress, checkpoints=FileCheckpoints(path, resume=False), checkpoint_seconds=1e-9)
+            except Cancelled:
+                self._stops[cut] = Stop(progress, path, went_on=False)
+            else:
+                self._stops[cut] = Stop(progress, path, went_on=True)
+        return self._stops[cut]
+
+    def resumed(self, cut: float) -> Resumed:
+        """Samples of `condition` after the stopped fit was resumed in a fresh problem; done once."""
+        if cut not in self._resumed:
+            checkpoints = FileCheckpoints(self.stopped(cut).path, resume=True)
+            model = self.fit(checkpoints=checkpoints)
+            self._resumed[cut] = Resumed(self.sample(self.condition, self.x0, model=model), checkpoints.resumed)
+        return self._resumed[cut]
+
+    @property
+    def trains(self) -> bool:
+        """Whether the fit has steps between which it can be stopped."""
+        return not self.method.oracle and (len(self.progress.reports) > MAX_LATE_STEPS or self.used.optimiser_steps > 0)
+
+    @property
+    def space(self) -> FactorSpace:
+        return self.fitted_on.space
+
+    @cached_property
+    def model(self) -> object:
+        """The fitted model.  Raises RefusedProblem where the method refuses, and whatever else the fit raises."""
+        try:
+            return self.fit(problem=self.fitted_on, progress=self.progress)
+        except Refused as error:
+            if not self.used.examples:
+                raise RefusedProblem(str(error)) from error
+            raise
+
+    @cached_property
+    def condition(self) -> Tensor:
+        """The first value of every factor, (ROWS, F)."""
+        return torch.zeros(ROWS, len(self.space), dtype=torch.long, device=self.device)
+
+    @cached_property
+    def x0(self) -> Tensor:
+        """Noise for ROWS samples."""
+        return self.noise(ROWS)
+
+    @cached_property
+    def first(self) -> Tensor:
+        """Samples of `condition` from `x0`."""
+        return self.sample(self.condition, self.x0)
+
+    def at(self, column: int, value: int) -> Tensor:
+        """Samples of `condition` with another value of one factor, from `x0`; done once."""
+        if value == 0:
+            return self.first
+        if (column, value) not in self._at:
+            asked = self.condition.clone()
+            asked[:, column] = value
+            self._at[column, value] = self.sample(asked, self.x0)
+        return self._at[column, value]
+
+    def noise(self, rows: int) -> Tensor:
+        generator = torch.Generator().manual_seed(NOISE_SEED)
+        return torch.randn(rows, *self.fitted_on.event.shape, generator=generator).to(self.device)
+
+    def fit(
+        self,
+        *,
+        seed: int = FIT_SEED,
+        problem: Problem | None = None,
+        progress: Progress | None = None,
+        checkpoints: Checkpoints | None = None,
+        steps: int | None = None,
+        checkpoint_seconds: float | None = None,
+        fit: Callable[..., object] | None = None,
+    ) -> object:
+        """A fit as the contestant starts it: torch's global generator and the context's are seeded; `fit` if not the method's."""
+        given = problem = problem or self.fresh()
+        changed: dict[str, object] = {"train_steps": steps} if steps else {}
+        if checkpoint_seconds is not None:
+            changed["checkpoint_seconds"] = checkpoint_seconds
+        problem = replace(problem, budget=problem.budget.model_copy(update=changed)) if changed else problem
+        ctx = self.context(seed, progress or Progress(), checkpoints, self.fit_precision)
+        tally = self.used if given is self.fitted_on else counted.Tally()
+        with self.watched("fit"), arithmetic(self.device, ctx.precision), tally.counting_steps():
+            return (fit or self.method.fit)(self.settings, problem, ctx)
+
+    def extend(self, base: object, problem: Problem) -> object:
+        """The second stage on `problem.extension`."""
+        assert self.method.extend is not None
+        assert problem.extension is not None
+        ctx = self.context(FIT_SEED, Progress(), None)
+        with self.watched("extend"), arithmetic(self.device, ctx.precision):
+            return self.method.extend(self.settings, base, problem.extension.factor, problem.extension.problem, ctx)
+
+    def sample(
+        self,
+        condition: Tensor,
+        x0: Tensor,
+        *,
+        model: object = None,
+        seed: int = SAMPLE_SEED,
+        stray: int = 0,
+        known: Tensor | None = None,
+        known_mask: Tensor | None = None,
+        precision: str = "",
+    ) -> Tensor:
+        """Samples; `stray` moves torch's global generator, on which they must not depend."""
+        ctx = self.context(seed, Progress(), None, precision)
+        torch.manual_seed(seed + stray)
+        asked = Request(condition, x0, known, known_mask)
+        request = Request(condition.clone(), x0.clone(), _copy(known), _copy(known_mask))
+        with self.watched("sample"), arithmetic(self.device, ctx.precision):
+            made = self.method.sample(self.settings, self.model if model is None else model, request, ctx)
+        for name, own, given in zip(Request._fields, request, asked, strict=True):
+            if own is not None and given is not None and not torch.equal(own, given):
+                raise self._wrong(f"sample wrote into request.{name}", f"work on a copy: request.{name}.clone()", "shape")
+        if not isinstance(made, Tensor):
+            raise self._wrong(f"sample returned a {type(made).__name__}", "return one tensor, (B, *D)")
+        if made.dtype in (torch.bfloat16, torch.float16) and ctx.precision == "bf16":
+            raise self._wrong(f"in bf16, which published runs take: {made.dtype}", "end with samples.float()", "precision")
+        if made.dtype != torch.float32 or made.device != x0.device:
+            found = f"{made.dtype} on {made.device} for {len(x0)} rows, asked on {x0.device}"
+            raise self._wrong(found, "end with samples.float()", "dtype")
+        return made.detach()
+
+    def _wrong(self, found: str, fix: str, clause: str = "") -> Broken:
+        """Notes what no further answer is asked after; a check that gets over the exception fails of it all the same."""
+        self.fault = Broken(found, fix, clause)
+        return self.fault
+
+    def context(self, seed: int, progress: Progress, checkpoints: Checkpoints | None, precision: str = "") -> Context:
+        generator = torch.Generator().manual_seed(seed)
+        torch.manual_seed(seed)
+        return Context(
+            device=self.device,
+            precision="bf16" if (precision or self.precision) == "bf16" else "fp32",
+            generator=generator,
+            checkpoints=checkpoints or NoCheckpoints(),
+            progress=progress,
+            cancelled=progress.cancelled,
+        )
+
+    @contextlib.contextmanager
+    def watched(self, stage: str) -> Iterator[None]:
+        """Notes what the stage changes and imports, and puts back what was changed."""
+        before = side_effects.global_state()
+        try:
+            with self.imports.watching():
+                yield
+        finally:
+            found = side_effects.changes(before, side_effects.global_state())
+            if found:
+                self.changes += [f"{stage}: {line}" for line in found if f"{stage}: {line}" not in self.changes]
+                side_effects.restore(before)
+
+    def alike(self, one: Tensor, other: Tensor) -> bool:
+        """Bit for bit on a CPU; on a GPU up to sums in another order."""
+        if self.device.type == "cpu" or one.shape != other.shape:
+            return torch.equal(one, other)
+        return bool(torch.allclose(one, other, rtol=0, atol=1e-2 * float(other.abs().max())))
+
+    def differ(self, one: Tensor, other: Tensor) -> bool:
+        """Not the same but for rounding."""
+        return one.shape != other.shape or not bool((one - other).abs().max() <= 1e-6 * other.abs().max())
+
+    @staticmethod
+    def drawn(problem: Problem) -> list[Tensor]:
+        """All x1 that were drawn from the problem's silos."""
+        silos = [*problem.federation._silos, *([problem.singles] if problem.singles is not None else [])]
+        return [x1 for silo in silos for x1 in getattr(silo, "drawn", [])]
+
+
+def _copy(given: Tensor | None) -> Tensor | None:
+    return None if given is None else given.clone()
+
+
+STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1, "num_particles": 8}
+"""Settings by which a sampler takes other steps than the budget's, or many at once, and the most here; 0 for the budget's."""
+
+
+def _short(method: Method, sample_steps: int) -> MethodSettings:
+    """The default settings, with no more steps of its own than the tiny problem's budget has."""
+    default = method.settings()
+    own = {name: getattr(default, name, None) for name in STEPS_OF_ITS_OWN}
+    most = {name: few or sample_steps for name, few in STEPS_OF_ITS_OWN.items()}
+    changes = {name: most[name] for name, steps in own.items() if isinstance(steps, int) and steps > most[name]}
+    return method.settings(**{**default.model_dump(), **changes}) if changes else default

@@ -1,0 +1,67 @@
+"""What a run's identity holds of what is installed: the metrics that its task scores by, and no others."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.sample_records import record
+
+from compbench.api.interfaces import Method, MethodSettings, Metric, Task
+from compbench.api.schemas import RunRequest
+from compbench.registry.registry import Entry, LoadResult, Registry
+from compbench.registry.resolve import check_same, contrast, metrics_of, settings_of
+from compbench.system.errors import CompbenchError
+
+
+class Larger(Registry):
+    """The registry with one more metric installed."""
+
+    def __init__(self, metric: Metric) -> None:
+        super().__init__()
+        self.metric = metric
+        self.own = Entry("metrics", metric.name, "elsewhere", "1", "elsewhere", None, "")
+
+    def entries(self, kind):
+        return (*super().entries(kind), *([self.own] if kind == "metrics" else []))
+
+    def attempt(self, entry: Entry) -> LoadResult:
+        return LoadResult(entry, "ok", "", self.metric) if entry == self.own else super().attempt(entry)
+
+
+def task(name: str) -> Task:
+    return Registry().load("tasks", name)
+
+
+def test_a_vector_metric_is_no_part_of_an_image_run_and_one_of_a_vector_run() -> None:
+    more = Larger(Metric("spread", "a new one", "", "lower", kinds=("vector",)))
+    images, plane = task("shapes3d-heavy"), task("gauss2d-fact-id")
+    assert metrics_of(images, more) == metrics_of(images, Registry())
+    assert set(metrics_of(plane, more)) - set(metrics_of(plane, Registry())) == {"spread"}
+
+
+def test_a_task_that_names_its_metrics_scores_by_these_alone() -> None:
+    images = task("shapes3d-heavy")
+    assert set(metrics_of(replace(images, metrics=("kid", "sw2")), Registry())) == {"kid", "sw2"}
+    assert metrics_of(task("bump-center"), Registry()) == {}
+    assert metrics_of(task("rotation"), Registry()) == {}
+
+
+def test_two_long_texts_are_shown_from_where_they_differ() -> None:
+    spec = record().spec
+    here = spec.model_copy(update={"fingerprint": "a" * 300 + "today"[:5]})
+    there = spec.model_copy(update={"fingerprint": "a" * 300 + "then"})
+    with pytest.raises(CompbenchError, match="fingerprint was …a+then, here it is …a+today") as error:
+        check_same(here, there)
+    assert len(str(error.value)) < 250
+    assert contrast("one", "two") == ("one", "two")
+    assert contrast("a" * 300, "a" * 301) == ("…" + "a" * 50, "…" + "a" * 51)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), (1.0, float("-inf"))])
+def test_a_default_that_is_no_finite_number_is_refused(value: object) -> None:
+    class Clipped(MethodSettings):
+        clip: Any = value
+
+    method = Method(name="clipped", settings=Clipped, fit=lambda *_: None, sample=lambda *_: None)
+    with pytest.raises(CompbenchError, match="--set clip=.*: a setting is a finite number"):
+        settings_of(RunRequest(task="t", method="clipped", home="/nowhere"), method)

@@ -1,0 +1,165 @@
+"""The sandbox around a contestant; skipped where the kernel has no Landlock."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compbench.api.schemas import RunRequest
+from compbench.runner import sandbox, worker
+from compbench.runner.messages import Begin
+from compbench.system import devices
+
+pytestmark = pytest.mark.skipif(sandbox.abi() == 0, reason="this kernel has no Landlock")
+
+HEAD = """
+import errno, os, resource, signal, socket, stat, sys, threading
+from pathlib import Path
+from compbench.system import devices
+from compbench.runner import sandbox, worker
+from compbench.api.schemas import RunRequest
+root = Path(sys.argv[1])
+names = []
+def name_myself():
+    own = Path(f"/proc/self/task/{threading.get_native_id()}/comm")
+    own.write_text("cuda-EvtHandlr")
+    names.append(own.read_text().strip())
+def writable(top):
+    # what an open descriptor points to is not the folder's
+    for folder, _, files in os.walk(top):
+        for name in files if os.path.basename(folder) != "fd" else ():
+            try:
+                os.close(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                continue
+            yield os.path.realpath(os.path.join(folder, name))
+sandbox.put_up(forbidden=[root / "references", root / "records" / "one.json"], writable=[root / "run"])
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("references", "records", "run", "data"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.json").write_text(name)
+    (tmp_path / "way").symlink_to(tmp_path / "references")
+    (tmp_path / "all").symlink_to(tmp_path.parent)
+    return tmp_path
+
+
+def inside(root: Path, body: str) -> str:
+    """The name of the error that `body` ends with inside the sandbox; "" for none."""
+    script = HEAD + f"try:\n    {body}\nexcept Exception as error:\n    print(errno.errorcode[error.errno])\n"
+    done = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(root / 'references' / 'one.json').read_text()",
+        "(root / 'way' / 'one.json').read_text()",
+        "(root / 'all' / root.name / 'references' / 'one.json').read_text()",
+        "(root / 'run' / '..' / 'references' / 'one.json').read_text()",
+        "os.link(root / 'references' / 'one.json', root / 'run' / 'mine.json')",
+        "os.rename(root / 'references', root / 'run' / 'mine')",
+        "(root / 'records' / 'one.json').read_text()",
+        "(root / 'data' / 'one.json').write_text('x')",
+        "(root / 'data' / 'two.json').write_text('x')",
+        "(root / 'data' / 'one.json').unlink()",
+        "os.truncate(root / 'data' / 'one.json', 0)",
+        "os.system('cat ' + str(root / 'references' / 'one.json')) == 0 or open(root / 'references' / 'one.json')",
+        "os.kill(os.getppid(), 0)",
+        "socket.create_connection(('127.0.0.1', 9), timeout=1)",
+        "os.mknod(root / 'run' / 'disk', 0o600 | stat.S_IFBLK, os.makedev(7, 0))",
+        "os.mknod(root / 'run' / 'line', 0o600 | stat.S_IFCHR, os.makedev(5, 0))",
+        "os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY)",
+    ],
+)
+def test_inside_the_sandbox_this_is_denied(root: Path, body: str) -> None:
+    assert inside(root, body) in ("EACCES", "EPERM", "EXDEV")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert (root / 'data' / 'one.json').read_text() == 'data'",
+        "(root / 'run' / 'two.json').write_text('x'); (root / 'run' / 'two.json').unlink()",
+        "os.listdir(root), os.listdir('/')",
+        "open('/dev/null', 'w').write('x')",
+        "os.kill(os.getpid(), 0)",
+        "import subprocess; subprocess.run(['true'], check=True)",
+        "other = threading.Thread(target=name_myself); other.start(); other.join(); assert names == ['cuda-EvtHandlr']",
+    ],
+)
+def test_inside_the_sandbox_this_still_works(root: Path, body: str) -> None:
+    assert inside(root, body) == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ("resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)", "prlimit"),
+        ("os.sched_setaffinity(os.getppid(), os.sched_getaffinity(os.getppid()))", "sched_setaffinity"),
+        ("(root / 'data' / 'one.json').chmod(0o600)", "chmod"),
+        ("socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))", "UDP"),
+        ("there = socket.socket(socket.AF_UNIX); there.connect(str(root / 'helper'))", "Path sockets"),
+    ],
+)
+def test_what_the_security_page_calls_open_is_open(root: Path, body: str, word: str) -> None:
+    """What is closed one day is to be taken off the page."""
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    assert word in page.split("## Not protected")[1]
+    with socket.socket(socket.AF_UNIX) as helper:
+        helper.bind(str(root / "helper"))
+        helper.listen()
+        assert inside(root, body) == ""
+
+
+def test_inside_the_sandbox_no_terminal_of_the_user_is_written_to(root: Path) -> None:
+    ours, theirs = os.openpty()
+    assert inside(root, f"os.open({os.ttyname(theirs)!r}, os.O_WRONLY | os.O_NOCTTY)") == "EACCES"
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_inside_the_sandbox_nothing_of_proc_is_writable_but_what_the_process_s_own_threads_have(root: Path) -> None:
+    own = "os.path.realpath('/proc/self/task') + '/'"
+    assert (
+        inside(root, f"found = [path for path in writable('/proc') if not path.startswith({own})]; assert not found, found") == ""
+    )
+    assert inside(root, "(Path('/proc/self/task') / str(os.getpid()) / f'root{root}/data/one.json').write_text('x')") == "EACCES"
+
+
+def test_without_a_sandbox_nothing_changes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(sandbox.OFF, "off")
+    assert sandbox.kind() == "off"
+    assert inside(root, "(root / 'references' / 'one.json').read_text()") == ""
+
+
+@pytest.mark.parametrize(
+    ("device", "order"), [("auto", ["cuda", "sandbox"]), ("cuda", ["cuda", "sandbox"]), ("cpu", ["sandbox"])]
+)
+def test_cuda_is_started_before_the_sandbox_stands(
+    root: Path, monkeypatch: pytest.MonkeyPatch, device: str, order: list[str]
+) -> None:
+    class Stop(Exception):
+        pass
+
+    def stand(home: object, folder: object) -> None:
+        done.append("sandbox")
+        raise Stop
+
+    done: list[str] = []
+    monkeypatch.setattr(devices, "start_cuda", lambda: done.append("cuda"))
+    monkeypatch.setattr(worker, "confine", stand)
+    request = RunRequest(method="mono", task="blobs", home=str(root), device=device)
+    with pytest.raises(Stop):
+        worker._serve_contestant(Begin(request=request, folder=str(root)), None, None, None)
+    assert done == order

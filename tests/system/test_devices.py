@@ -1,0 +1,95 @@
+import os
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from compbench.data.process_pool import Workers
+from compbench.gate.sides import Side
+from compbench.runner.processes import environment
+from compbench.system import devices
+from compbench.system.devices import core_ticks, cores_busy, num_cores
+from compbench.system.errors import CompbenchError
+
+
+def stat(busy: int, idle: int, cores: int) -> str:
+    """A table as Linux keeps it: user nice system idle iowait irq softirq steal guest guest_nice."""
+    lines = [f"cpu{core} {busy} 0 0 {idle} 0 0 0 0 0 0" for core in range(cores)]
+    return "\n".join(["cpu  1 2 3 4 5 6 7 8 9 10", *lines, "intr 12345 0", "ctxt 99"])
+
+
+def test_busy_ticks_of_own_cores_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "stat"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 2}, raising=False)
+    looks = []
+    for busy, idle in ((100, 500), (130, 510), (130, 510)):
+        table.write_text(stat(busy=busy, idle=idle, cores=4))
+        looks.append(core_ticks(table))
+    assert looks[0] == {0: (100, 500), 2: (100, 500)}
+    assert cores_busy(*looks[:2]) == pytest.approx(2 * 30 / 40)
+    assert cores_busy(*looks[1:]) == 0
+    assert core_ticks(tmp_path / "none") == {}
+    assert cores_busy({}, looks[0]) == 0
+
+
+def test_cores_busy_on_this_machine_is_a_number_of_its_cores() -> None:
+    before = core_ticks()
+    time.sleep(0.05)
+    assert 0 <= cores_busy(before, core_ticks()) <= num_cores()
+
+
+def variable(name: str) -> str:
+    return os.environ.get(name, "")
+
+
+def test_every_kind_of_child_has_its_threads_and_lets_them_sleep_while_they_wait(tmp_path: Path) -> None:
+    side = Side("head", Path("python"), tmp_path).environment(2)
+    run = environment(2)
+    for name, value in devices.thread_variables(2).items():
+        assert side[name] == run[name] == value
+    with Workers(variable, 1) as workers:
+        assert workers.map(["OMP_WAIT_POLICY", "OMP_NUM_THREADS"]) == ["PASSIVE", "1"]
+    assert (run["OMP_WAIT_POLICY"], run["OMP_NUM_THREADS"]) == ("PASSIVE", "2")
+    assert run["TORCHINDUCTOR_COMPILE_THREADS"] == "2"
+
+
+def test_cuda_is_not_loaded_where_no_gpu_has_a_device_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    started = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "init", lambda: started.append(True))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: bool(started))
+    (tmp_path / "null").touch()
+    assert not devices.start_cuda(tmp_path)
+    assert not started
+    (tmp_path / "nvidia0").touch()
+    assert devices.start_cuda(tmp_path)
+
+
+def test_a_cpu_has_no_tf32() -> None:
+    import torch
+
+    with pytest.raises(CompbenchError, match="use fp32 or bf16"):
+        devices.precision("tf32", torch.device("cpu"))
+    assert devices.precision("tf32", torch.device("cuda")) == "tf32"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "flags", "fast"),
+    [
+        ("GenuineIntel", "avx2 avx512f", False),
+        ("GenuineIntel", "avx512f avx512_bf16", False),  # AMX is hidden by the virtual machine, or not there
+        ("GenuineIntel", "avx512f avx512_bf16 amx_bf16", True),
+        ("AuthenticAMD", "avx512f avx512_bf16", True),
+        ("AuthenticAMD", "avx2", False),
+    ],
+)
+def test_a_cpu_computes_in_bf16_where_that_is_faster(
+    vendor: str, flags: str, fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"vendor_id": vendor, "flags": flags}
+    monkeypatch.setattr(devices, "_cpuinfo", lambda key: facts.get(key, ""))
+    assert devices.has_fast_bf16(torch.device("cpu")) == fast
+    assert devices.precision("auto", torch.device("cpu")) == ("bf16" if fast else "fp32")

@@ -1,0 +1,76 @@
+"""The test's own power: samples of the truth pass, and each flaw of them is found, without any training."""
+
+import pytest
+import torch
+from torch import Generator
+
+from compbench.testing.known_answers import KNOWN, KnownAnswer
+
+SEPARATED = [known for known in KNOWN if known.separated]
+(LAWS,) = [known for known in KNOWN if not known.separated]
+
+
+def truth(known: KnownAnswer, condition: torch.Tensor) -> torch.Tensor:
+    """A real example of each condition."""
+    drawn = known.tiny.make(torch.device("cpu")).federation.pooled().batch(4000, Generator().manual_seed(3))
+    rows, used = [], {}
+    for cell in condition.tolist():
+        place = used.setdefault(tuple(cell), iter((drawn.condition == torch.tensor(cell)).all(1).nonzero()[:, 0].tolist()))
+        rows.append(next(place))
+    return drawn.x1[rows]
+
+
+def noise(samples: torch.Tensor) -> torch.Tensor:
+    return torch.randn(samples.shape, generator=Generator().manual_seed(4))
+
+
+def swapped(condition: torch.Tensor) -> torch.Tensor:
+    return torch.minimum(condition.flip(1), torch.tensor([1, 1]))
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.tiny.name)
+def test_samples_of_the_truth_pass(known) -> None:
+    condition = known.conditions()
+    samples = truth(known, condition)
+    assert known.fault(condition, samples) is None
+    assert not known.separated or known.half_learnt(condition, samples)
+    assert known.own_share(condition, samples) == 1
+
+
+@pytest.mark.parametrize("known", SEPARATED, ids=lambda known: known.tiny.name)
+@pytest.mark.parametrize(
+    ("flaw", "said"),
+    [
+        (lambda known, c: truth(known, c.roll(1, 0)), "lie nearest to"),
+        (lambda known, c: truth(known, swapped(c)), "lie nearest to"),
+        (lambda known, c: truth(known, c * torch.tensor([1, 0])), "lie nearest to"),
+        (lambda known, c: truth(known, c[:1].expand_as(c)), "lie nearest to"),
+        (lambda known, c: 5 / 6 * truth(known, c) + noise(truth(known, c)) / 6, "times the data"),
+        (lambda known, c: truth(known, c) / 2, "times the data"),
+        (lambda known, c: truth(known, c).clamp(0, 0.3), "times the data|lie nearest to"),
+        (lambda known, c: truth(known, c) / torch.zeros(()), "not finite"),
+        (lambda known, c: noise(truth(known, c)), "times the data"),
+    ],
+    ids=["roll", "swap", "unused", "first", "early", "scale", "clamp", "infinite", "noise"],
+)
+def test_a_flaw_of_the_truth_is_found_and_is_not_on_its_way(known, flaw, said) -> None:
+    condition = known.conditions()
+    samples = flaw(known, condition)
+    fault = known.fault(condition, samples)
+    assert fault is not None
+    assert any(part in fault.found for part in said.split("|")), fault.found
+    assert fault.fix
+    assert not known.half_learnt(condition, samples)
+
+
+def test_collapsed_samples_of_vectors_are_found_where_a_method_draws() -> None:
+    known = SEPARATED[0]
+    condition = known.conditions()
+    collapsed = known.centre(condition) + 0.01 * noise(known.centre(condition))
+    assert "as wide as the data" in known.fault(condition, collapsed).found
+    assert known.fault(condition, collapsed, spread=False) is None
+
+
+def test_an_oracle_of_the_other_perturbation_is_found() -> None:
+    condition = LAWS.conditions()
+    assert "as wide as the data" in LAWS.fault(condition, truth(LAWS, condition.flip(1))).found

@@ -1,0 +1,154 @@
+"""The planted bugs: each is caught by the check that it is for, or by a paired comparison of scores; the honest file is not."""
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support.planted.bugs import BUGS, RETURN, Bug
+from support.planted.stranger_bugs import STRANGER_BUGS
+
+from compbench.api.interfaces import Method
+from compbench.gate.paired_test import compare_scores
+from compbench.registry.registry import Registry
+from compbench.runner.counted import Tally
+from compbench.testing import learning
+from compbench.testing.examine import report_on
+from compbench.testing.known_answers import KNOWN
+from compbench.testing.learning import Learner, learns
+from compbench.testing.tiny_problems import BUDGET, PROBLEMS, SPACE
+from compbench.testing.watched import Subject
+
+HONEST = (Path(__file__).parents[1] / "support" / "planted" / "honest.py").read_text()
+STRUCTURAL = [name for name, bug in BUGS.items() if bug.check != "score"]
+NUMERICAL = [name for name, bug in BUGS.items() if bug.check == "score"]
+SEEDS = range(16)
+FEW_TIMES = 2 if isinstance(learning.LONGER, int) else learning.LONGER[:1]
+
+
+def method_of(folder: Path, bug: Bug | None = None) -> Method:
+    text = HONEST
+    if bug is not None:
+        assert HONEST.count(bug.old) == 1, bug.old
+        text = HONEST.replace(bug.old, bug.new)
+    file = folder / "planted.py"
+    file.write_text(text)
+    return Registry((file,)).load("methods", "planted")
+
+
+def test_the_honest_file_keeps_the_contract(tmp_path) -> None:
+    report = report_on(method_of(tmp_path), device="cpu")
+    assert report.failures == ()
+    asked = {one.problem for one in report.findings if one.check == "mixed"}
+    assert asked == {"perturbation", "silos", "vector known", "trajectory known"}  # which ask more rows than their tiny twins
+
+
+def test_clauses_share_their_fits(tmp_path) -> None:
+    used = Tally()
+    with used.counting_steps():
+        assert report_on(method_of(tmp_path), problems=("vector",), device="cpu").failures == ()
+    assert used.optimiser_steps < 5 * BUDGET.train_steps
+
+
+def test_a_slow_learner_passes_after_more_steps_and_is_said_to(tmp_path) -> None:
+    known = KNOWN[0]
+
+    def shorter(device: torch.device):
+        problem = known.tiny.make(device)
+        return replace(problem, budget=problem.budget.model_copy(update={"train_steps": 30}))
+
+    slow = known._replace(tiny=known.tiny._replace(make=shorter))
+    note = learns(Learner(method_of(tmp_path), slow, torch.device("cpu"), tmp_path))
+    assert note is not None
+    assert note.startswith(("after 2 times", "after 5 times"))
+
+
+def test_there_are_at_least_thirty_four_bugs_of_a_strangers_kinds() -> None:
+    assert len(STRANGER_BUGS) >= 34
+    assert {"learns", "mixed", "precision", "counted", "silos", "fit", "x0"} <= {bug.check for bug in STRANGER_BUGS.values()}
+
+
+@pytest.mark.parametrize("name", STRUCTURAL)
+def test_a_planted_bug_is_caught_by_its_check(name, tmp_path) -> None:
+    bug = BUGS[name]
+    sys.modules.pop("wave", None)
+    problems = (bug.problem,) if bug.problem else ()
+    report = report_on(method_of(tmp_path, bug), only=(bug.check,), problems=problems, device="cpu")
+    assert [finding.check for finding in report.failures] == [bug.check]
+    assert report.failures[0].found
+    assert report.failures[0].fix
+
+
+@pytest.mark.parametrize(
+    ("check", "problem", "line", "found"),
+    [
+        ("null", "vector", "request.condition[request.condition < 0] = 7", "sample wrote into request.condition"),
+        ("known", "trajectory", "if request.known is not None: request.known[~request.known_mask] = 123", "request.known"),
+        ("known", "trajectory", "if request.known is not None: request.known_mask.fill_(True)", "request.known_mask"),
+    ],
+)
+def test_a_request_that_is_written_to_is_found_in_any_check(check, problem, line, found, tmp_path) -> None:
+    bug = Bug("shape", problem, RETURN, f"    {line}\n{RETURN}")
+    report = report_on(method_of(tmp_path, bug), only=(check,), problems=(problem,), device="cpu")
+    assert [(finding.check, finding.found.endswith(found)) for finding in report.failures] == [("shape", True)]
+
+
+def test_a_sampler_that_draws_for_each_row_is_left_alone(tmp_path) -> None:
+    own = Bug("", "", RETURN, f"    x = x + 1e-4 * torch.randn(x.shape, generator=ctx.generator)\n{RETURN}")
+    (found,) = report_on(method_of(tmp_path, own), only=("mixed",), problems=("vector known",), device="cpu").findings
+    assert (found.status, found.found.partition(":")[0]) == ("ok", "it draws random numbers of its own")
+
+
+@pytest.mark.parametrize("longer", ["a little", pytest.param("as ever", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", STRANGER_BUGS)
+def test_a_strangers_bug_is_one_finding_of_the_clause_that_it_is_for(name, longer, tmp_path, monkeypatch) -> None:
+    """At every commit a method that does not learn is fitted again for fewer steps, and in one precision."""
+    bug = STRANGER_BUGS[name]
+    if longer == "a little" and bug.check != "precision":
+        monkeypatch.setattr(learning, "LONGER", FEW_TIMES)
+        monkeypatch.setattr(learning, "precision_of_runs", lambda device: "fp32")
+    report = report_on(method_of(tmp_path, bug), only=(bug.check,), problems=(bug.problem,), device="cpu")
+    assert [finding.check for finding in report.failures] == [bug.check]
+    assert "docs/contract.md#" in report.failures[0].message
+
+
+def errors(method: Method, room: Path) -> list[float]:
+    """Log of the mean squared distance of samples to what was asked for, a number a seed, at a learning rate that shakes them."""
+    vector = PROBLEMS[0]
+
+    def longer(device: torch.device):
+        problem = vector.make(device)
+        changed = {"train_steps": 100, "learning_rate": 0.1, "ema_decay": 0.97, "batch_size": 8}
+        return replace(problem, budget=problem.budget.model_copy(update=changed))
+
+    subject = Subject(method, vector._replace(make=longer), torch.device("cpu"), room)
+    condition = SPACE.uniform(200, torch.Generator().manual_seed(0))
+    noise = subject.noise(200)
+    found = []
+    for seed in SEEDS:
+        made = subject.sample(condition, noise, model=subject.fit(seed=seed))
+        found.append(math.log((made - (condition - 0.5)).square().mean()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def honest_errors(tmp_path_factory) -> list[float]:
+    folder = tmp_path_factory.mktemp("honest")
+    return errors(method_of(folder), folder)
+
+
+@pytest.mark.parametrize("name", NUMERICAL)
+def test_a_planted_bug_makes_the_scores_of_the_same_seeds_worse(name, honest_errors, tmp_path) -> None:
+    head = dict(enumerate(errors(method_of(tmp_path, BUGS[name]), tmp_path)))
+    compared = compare_scores(dict(enumerate(honest_errors)), head, direction="lower", margin=0.0)
+    assert compared is not None
+    assert compared.finding == "worse"
+
+
+def test_the_honest_file_is_not_worse_than_itself(honest_errors, tmp_path) -> None:
+    base, head = dict(enumerate(honest_errors)), dict(enumerate(errors(method_of(tmp_path), tmp_path)))
+    compared = compare_scores(base, head, direction="lower", margin=0.0)
+    assert compared is not None
+    assert compared.finding == "not worse"
