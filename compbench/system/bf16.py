@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from compbench.system import devices
 from compbench.system.narrow_norms import lay_out_narrow_norms
 from compbench.system.stacked_norms import accept_stacked_norms
+from compbench.system.weight_gradients import share_weight_gradients
 from compbench.system.wrapped_kernels import CAN_WRAP, Kernel, wrapped
 
 _ATEN = torch.ops.aten
@@ -45,6 +46,7 @@ def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractConte
     """What a run in a precision is entered with: `wide_products` for bf16 on a CPU that is not fast at it, else nothing.
 
     On a CPU the process's group norms take stacked images of any layout from then on, and in bf16 the faster layout.
+    With several threads, these share bf16 gradients of convolutions without a wait.
     """
     if device.type != "cpu":
         return contextlib.nullcontext()
@@ -52,7 +54,11 @@ def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractConte
     if precision != "bf16":
         return contextlib.nullcontext()
     lay_out_narrow_norms()
-    return contextlib.nullcontext() if devices.has_fast_bf16(device) else wide_products()
+    if not devices.has_fast_bf16(device):
+        return wide_products()
+    if torch.get_num_threads() > 1 and devices.has_x86_bf16():
+        share_weight_gradients()
+    return contextlib.nullcontext()
 
 
 def wide_products() -> contextlib.AbstractContextManager[object]:

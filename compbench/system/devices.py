@@ -114,6 +114,11 @@ def has_fast_bf16(device: torch.device) -> bool:
     return bool({"amx_bf16", "bf16"} & flags) or ("avx512_bf16" in flags and vendor != "GenuineIntel")
 
 
+def has_x86_bf16() -> bool:
+    """Whether the CPU has bf16 products for which oneDNN's convolutions have kernels of their own (AVX-512 or AMX)."""
+    return bool({"amx_bf16", "avx512_bf16"} & set(_cpu_flags()))
+
+
 def cpu_name() -> str:
     """The processor's name as the kernel gives it."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()

@@ -1,0 +1,196 @@
+"""bf16 gradients of convolutions on several threads that do not wait for each other.
+
+    dx = dy * W (transposed)  by some threads, and at the same time  dW = sum_r dW(dy_r, x_r)  by the others,
+
+r the parts of the batch, and each part of dW's output channels by itself.  oneDNN's bf16 kernel of dW has barriers at which its
+threads spin, many a call and whatever `OMP_WAIT_POLICY` says: beside two busy processes a call takes 10 to 100 times its CPU time
+(`tests/benchmarks/test_neighbour_speed.py`).  Here each thread makes a call of its own, so that none waits inside a kernel.
+
+Of two threads one computes dx and one dW, whole, so sums are those of one thread.  More threads cut dx into rows and dW into
+output channels, which changes no sum; where threads are left over they cut the batch of dW too, whose parts are added in fp32, in
+order.  So results are the same bits whenever the number of threads is the same.  With one thread nothing changes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import threading
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+BLOCK = 16
+"""Output channels that the kernel computes together: it pads a smaller part to them."""
+LEAST_PRODUCTS = 1 << 24
+"""Multiplications of dW below which one thread computes all: handing over takes as long."""
+OPERATOR: Any = torch.ops.aten.convolution_backward.default
+ELSEWHERE = torch._C.DispatchKeySet(torch._C.DispatchKey.QuantizedCPU)
+"""Torch has one kernel of this operator for all processors.  Found under a key that is not ours to wrap, it is called without
+Python's lock, which `torch.library.get_kernel` holds."""
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""Towards the images, the weights and the bias; None where it is not asked for."""
+
+
+class Convolution(NamedTuple):
+    """What `convolution_backward` is given after its four tensors, but which gradients are asked for.
+
+    Attributes:
+        bias_sizes: shape of the bias, or None.
+        stride, padding, dilation: one number an axis.
+        transposed: whether the forward is a transposed convolution.
+        output_padding: of a transposed convolution.
+        groups: number of groups.
+    """
+
+    bias_sizes: Sequence[int] | None
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    transposed: bool
+    output_padding: Sequence[int]
+    groups: int
+
+
+@functools.cache
+def share_weight_gradients() -> torch.library.Library | None:
+    """Let threads share this process's bf16 gradients of convolutions on the CPU without a wait from now on.
+
+    Returns:
+        what holds the wrapped kernel, as torch forgets it with it; None where this torch has a kernel for CPUs alone.
+    """
+    if any(torch._C._dispatch_has_kernel_for_dispatch_key(OPERATOR.name(), key) for key in ("CPU", "QuantizedCPU")):
+        return None
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*verriding a previously registered kernel")
+        library.impl(OPERATOR, convolution_backward, "CPU")  # type: ignore[no-untyped-call]
+    return library
+
+
+def convolution_backward(dy: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Gradients:
+    """(dy, images, weights, a `Convolution`'s fields, which gradients are asked for) -> `Gradients`."""
+    threads, convolution, asked = torch.get_num_threads(), Convolution(*rest[:-1]), rest[-1]
+    if not is_shared(x, asked, threads):
+        return torchs(dy, x, weight, convolution, asked)
+    return shared(dy, x, weight, convolution, asked, threads)
+
+
+def is_shared(x: Tensor, asked: Sequence[bool], threads: int) -> bool:
+    """Whether torch's kernel would let threads wait for each other."""
+    return threads > 1 and x.dtype is torch.bfloat16 and (asked[1] or asked[2])
+
+
+def torchs(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, asked: Sequence[bool]) -> Gradients:
+    """Torch's own kernel, on the threads of the calling thread: the plain reference."""
+    found: Gradients = OPERATOR.redispatch(ELSEWHERE, dy, x, weight, *convolution, asked)
+    return found
+
+
+def shared(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, asked: Sequence[bool], threads: int) -> Gradients:
+    """The gradients by calls of one thread each.
+
+    Args:
+        dy, x, weight: gradient towards the result, (N, O, ...); images, (N, C, ...); weights.
+        convolution: all else of the convolution.
+        asked: which gradients are.
+        threads: number of calls at most.
+    """
+    workers = _workers(os.getpid(), threads)
+
+    def submit(*given: Any) -> Future[Gradients]:
+        return workers.submit(_alone, *given)
+
+    if products(dy, x, weight, convolution) < LEAST_PRODUCTS:
+        return submit(dy, x, weight, convolution, asked).result()
+    for_images = threads // 2 if asked[0] else 0
+    channels, rows = cuts(dy, x, convolution, threads - for_images)
+    kernels = [weight] if channels == dy.shape[1] else torch.split(weight, channels)
+    of_weight = []
+    for part, kernel in zip(torch.split(dy, channels, dim=1), kernels, strict=True):
+        own = convolution._replace(bias_sizes=convolution.bias_sizes and [part.shape[1]])
+        of_weight.append([submit(*pair, kernel, own, [False, *asked[1:]]) for pair in _row_parts(part, x, rows)])
+    of_images = [submit(*pair, weight, convolution, [True, False, False]) for pair in _row_parts(dy, x, for_images)]
+    found = [[call.result() for call in calls] for calls in of_weight]
+    return (
+        _joined([call.result()[0] for call in of_images]) if asked[0] else None,
+        _joined([_sum([part[1] for part in parts]) for parts in found]) if asked[1] else None,
+        _joined([_sum([part[2] for part in parts]) for parts in found]) if asked[2] else None,
+    )
+
+
+def products(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution) -> int:
+    """Multiplications of one of the gradients."""
+    return (x if convolution.transposed else dy).numel() * weight[0].numel()
+
+
+class Cuts(NamedTuple):
+    """How dW is shared: output channels of a part, and parts of the batch."""
+
+    channels: int
+    rows: int
+
+
+def cuts(dy: Tensor, x: Tensor, convolution: Convolution, threads: int) -> Cuts:
+    """The parts for a number of threads: whole blocks of output channels, then rows where threads are left over.
+
+    Channels of groups and of transposed convolutions are not cut.
+    """
+    channels = dy.shape[1]
+    whole = convolution.groups > 1 or convolution.transposed
+    parts = 1 if whole else max(1, min(threads, channels // BLOCK))
+    block = channels if parts == 1 else BLOCK * math.ceil(channels / (BLOCK * parts))
+    return Cuts(block, max(1, min(threads // parts, len(x))))
+
+
+def _alone(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, asked: Sequence[bool]) -> Gradients:
+    """Torch's kernel in a thread of `_workers`, to which the caller's `no_grad` does not reach."""
+    with torch.no_grad():
+        return torchs(dy, x, weight, convolution, asked)
+
+
+def _row_parts(dy: Tensor, x: Tensor, count: int) -> list[tuple[Tensor, Tensor]]:
+    """The batch in at most `count` parts."""
+    count = min(count, len(x))
+    return list(zip(dy.tensor_split(count), x.tensor_split(count), strict=True)) if count else []
+
+
+def _joined(parts: list[Any]) -> Tensor:
+    """Parts that lie one after the other along the first axis."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _sum(parts: list[Any]) -> Tensor:
+    """The parts' sum in fp32, from the first to the last."""
+    first: Tensor
+    first, *others = parts
+    if not others:
+        return first
+    total = first.float()
+    for other in others:
+        total += other
+    return total.to(first.dtype)
+
+
+@functools.cache
+def _workers(process: int, count: int) -> ThreadPoolExecutor:
+    """Threads of a process in each of which torch computes alone; a fork has none of those of its parent."""
+    before, started = torch.get_num_threads(), threading.Barrier(count + 1)
+
+    def begin() -> None:
+        torch.get_num_threads()  # torch sets a thread's number when it is first asked, whatever was set before
+        torch.set_num_threads(1)
+        started.wait()
+
+    workers = ThreadPoolExecutor(count, "weight-gradients", initializer=begin)
+    for _ in range(count):
+        workers.submit(int)
+    started.wait()
+    torch.set_num_threads(before)  # for threads that are started later: they take what was last set anywhere
+    return workers
