@@ -10,6 +10,7 @@ import csv
 import io
 import itertools
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from compbench.cli import task_groups
 from compbench.cli.info import of_method, task_facts, usable_tasks
 from compbench.cli.starter import render
 from compbench.registry.registry import Entry, LoadResult, Registry, docstring
+from compbench.system.devices import WAITS
 
 ROOT = Path(__file__).parents[1]
 BOARD = ROOT / "leaderboards" / "site" / "board.csv"
@@ -321,6 +323,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages and their pictures (MkDocs calls it)."""
     from mkdocs.structure.files import File
 
+    os.environ.setdefault(WAITS, "PASSIVE")  # before a task loads torch, whose threads would spin beside other work
     for place, text in pages():
         files.append(File.generated(config, place, content=text))
     registry = Registry()
@@ -338,6 +341,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault(WAITS, "PASSIVE")
     folder = Path(sys.argv[1])
     for place, text in pages():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from compbench.notebook.task_view import as_conditions
 from compbench.registry.registry import Defined, Registry
 from compbench.registry.resolve import settings_of, task_context, task_of
 from compbench.store.records import Store, read_record
+from compbench.system.devices import own_threads
 from compbench.system.errors import CompbenchError
 from compbench.system.files import load_tensors
 from compbench.system.home import Home
@@ -37,6 +38,7 @@ class StoredModel:
     problem: Problem
     model: nn.Module
 
+    @own_threads()
     def sample(self, conditions: Tensor | Sequence[Sequence[int]], *, seed: int = 0) -> Tensor:
         """Samples of some conditions, from noise of a seed.
 

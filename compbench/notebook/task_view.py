@@ -14,6 +14,7 @@ from compbench.api.interfaces import Problem, Task
 from compbench.api.schemas import RunRequest
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import budget_of, task_context, task_of
+from compbench.system.devices import own_threads
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
@@ -38,6 +39,7 @@ class TaskView:
     request: RunRequest
 
     @cached_property
+    @own_threads()
     def problem(self) -> Problem:
         """What a method may know of the task: the lattice, the budget, and the seen data.  Opens the data."""
         import torch
@@ -49,6 +51,7 @@ class TaskView:
         ctx = task_context(self.request, source, torch.device("cpu"), precision="fp32", cache=cache)
         return self.task.open(ctx).problem(budget_of(self.request, self.task))
 
+    @own_threads()
     def render(self, conditions: Tensor | Sequence[Sequence[int]]) -> Tensor:
         """One real sample of each combination: exact where a task has a closed form, else drawn from the training data.
 

@@ -12,18 +12,19 @@ from compbench.runner.contestant import Contestant
 from compbench.runner.messages import OF_THE_REFEREE, ContestantDescribed, M, Message, RefereeDescribed
 from compbench.runner.processes import Ended
 from compbench.runner.referee import Referee
+from compbench.system.devices import own_threads
 from compbench.system.errors import CompbenchError
 
 
 class InProcessPair:
-    """A `Pair` by plain calls; a failure keeps its traceback and reaches the debugger."""
+    """A `Pair` by plain calls, on threads that do not spin; a failure keeps its traceback and reaches the debugger."""
 
     predecessors, deadline = 0, float("inf")
 
     def __init__(self, request: RunRequest, folder: Path, listener: Listener, registry: Registry | None = None) -> None:
         self.alarm: Callable[[], None] = lambda: None
         self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
-        self.watch = Watch(listener)
+        self.watch, self.threads = Watch(listener), request.threads
         self.contestant = Contestant(request, self.contestant_folder, progress=self.watch, registry=registry)
         self.referee = Referee(request, self.referee_folder, progress=listener, registry=registry)
 
@@ -34,10 +35,11 @@ class InProcessPair:
             raise Ended("refused", str(error), usage=True) from error
 
     def ask(self, order: Message, kind: type[M]) -> M:
-        if isinstance(order, OF_THE_REFEREE):
-            found = self.referee.obey(order, self.contestant.sample)
-        else:
-            found = self.contestant.obey(order)
+        with own_threads(self.threads):
+            if isinstance(order, OF_THE_REFEREE):
+                found = self.referee.obey(order, self.contestant.sample)
+            else:
+                found = self.contestant.obey(order)
         assert isinstance(found, kind)
         return found
 

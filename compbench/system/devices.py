@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -136,7 +138,31 @@ def thread_variables(threads: int) -> dict[str, str]:
     (`experiments/busy_core.py` measures it).
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {**dict.fromkeys(names, str(threads)), "OMP_WAIT_POLICY": "PASSIVE"}
+    return {**dict.fromkeys(names, str(threads)), WAITS: "PASSIVE"}
+
+
+WAITS = "OMP_WAIT_POLICY"
+"""Says how torch's threads wait for each other, and is read when torch is loaded: PASSIVE ones sleep."""
+
+
+@contextlib.contextmanager
+def own_threads(threads: int = 0) -> Iterator[None]:
+    """For work of ours in a user's own process, a notebook's say: torch's threads do not spin, and are given back after it.
+
+    How threads wait is settled when torch is loaded, which no context can change.  So torch uses one thread, unless a number is
+    asked for or `OMP_WAIT_POLICY` is PASSIVE.
+
+    Args:
+        threads: that many; 0 where none is asked for.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or (before if os.environ.get(WAITS, "").upper() == "PASSIVE" else 1))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 SPARE_CORES = 0.3

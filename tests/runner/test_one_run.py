@@ -96,6 +96,21 @@ def test_in_process_gives_the_scores_of_two_processes(home: Path) -> None:
     assert [score.value for score in together.scores] == [score.value for score in apart.scores]
 
 
+@pytest.mark.parametrize(("asked", "threads"), [(0, 1), (2, 2)])
+def test_in_process_takes_threads_that_do_not_spin(home: Path, monkeypatch: pytest.MonkeyPatch, asked: int, threads: int) -> None:
+    import torch
+
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        cheap = request(home, method="naive-ode-oracle", task="gauss2d-fact-id", threads=asked)
+        record = run(cheap, force=True, in_process=True).record
+        assert (record.environment.threads, torch.get_num_threads()) == (threads, 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [

@@ -39,6 +39,29 @@ def test_cores_busy_on_this_machine_is_a_number_of_its_cores() -> None:
     assert 0 <= cores_busy(before, core_ticks()) <= num_cores()
 
 
+@pytest.mark.parametrize(
+    ("policy", "asked", "threads"), [("", 0, 1), ("ACTIVE", 0, 1), ("passive", 0, 2), ("", 2, 2), ("PASSIVE", 1, 1)]
+)
+def test_work_in_a_user_s_process_takes_threads_that_do_not_spin_and_gives_them_back(
+    policy: str, asked: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+    before, seen = torch.get_num_threads(), []
+
+    @devices.own_threads(asked)
+    def fails() -> None:
+        seen.append(torch.get_num_threads())
+        raise ZeroDivisionError
+
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            fails()
+        assert (seen, torch.get_num_threads()) == ([threads], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 def variable(name: str) -> str:
     return os.environ.get(name, "")
 
