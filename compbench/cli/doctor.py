@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import shutil
 import sys
@@ -49,7 +50,7 @@ class Finding(NamedTuple):
 @click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(device: str, as_json: bool) -> None:
-    """Say in ten lines what compbench finds on this machine, and what to do about each thing that is missing.
+    """Say in eleven lines what compbench finds on this machine, and what to do about each thing that is missing.
 
     \b
     compbench doctor
@@ -83,6 +84,7 @@ def examine(home: Home, device: str, *, try_device: Callable[..., dict[str, Json
     found = (try_device or probe)(device=device)
     yield Finding("compbench", f"{metadata.version('compbench')}, Python {platform.python_version()}, {_torch(found)}")
     yield _device(found)
+    yield _others()
     yield _driver(found)
     yield _compiler(found)
     yield _sandbox(found)
@@ -110,6 +112,20 @@ def _device(found: dict[str, Any]) -> Finding:
         return Finding("device", f"cpu: {devices.cpu_name()}, {devices.num_cores()} cores")
     memory = f"{found['free_bytes'] >> 30} of {found['total_bytes'] >> 30} GiB free"
     return Finding("device", f"{found['device']} of {found['count']}: {found['name']}, {memory}")
+
+
+def _others() -> Finding:
+    """What other processes leave of the cores, half a second long."""
+    from compbench.system import devices
+
+    cores, busy = devices.num_cores(), devices.cores_of_others()
+    if math.isnan(busy):
+        return Finding("others", "not measured: this system does not say how busy its cores are")
+    state = f"other processes keep {busy:.1f} of {cores} cores busy"
+    if busy <= devices.SPARE_CORES:
+        return Finding("others", state)
+    free = max(1, round(cores - busy))
+    return Finding("others", state, f"runs take longer, and speeds count as a busy machine's; wait, or run with --threads {free}")
 
 
 def _driver(found: dict[str, Json], version: Path = Path("/proc/driver/nvidia/version")) -> Finding:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import re
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -188,6 +190,17 @@ def cores_busy(before: Ticks, after: Ticks) -> float:
     """How many cores were busy between two looks, 0 to `num_cores()`."""
     passed = [(after[core][0] - busy, after[core][1] - idle) for core, (busy, idle) in before.items() if core in after]
     return sum(busy / (busy + idle) for busy, idle in passed if busy + idle > 0)
+
+
+def cores_of_others(seconds: float = 0.5) -> float:
+    """How many of this process's cores other processes keep busy, measured for so long while this one sleeps.
+
+    Returns:
+        0 to `num_cores()`; not a number where the system keeps no table of it.
+    """
+    before = core_ticks()
+    time.sleep(seconds)
+    return cores_busy(before, core_ticks()) if before else math.nan
 
 
 def _cpu_flags() -> tuple[str, ...]:

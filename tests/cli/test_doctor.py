@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from compbench.cli import doctor
 from compbench.cli.main import main
 from compbench.diagnose import device_probe
+from compbench.system import devices
 from compbench.system.home import Home
 
 WELL: dict[str, Any] = {
@@ -26,11 +28,17 @@ def findings(home: Path, **changes: Any) -> dict[str, doctor.Finding]:
     return {finding.subject: finding for finding in found}
 
 
-def test_ten_lines_say_all_that_a_user_needs(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def calm_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "cores_of_others", lambda: 0.0)
+
+
+def test_eleven_lines_say_all_that_a_user_needs(tmp_path: Path) -> None:
     found = findings(tmp_path)
-    assert list(found) == ["compbench", "device", "driver", "compiler", "sandbox", "caches", "disk", "extras", "data", "plugins"]
+    subjects = ["compbench", "device", "others", "driver", "compiler", "sandbox", "caches", "disk", "extras", "data", "plugins"]
+    assert list(found) == subjects
     assert "cuda:0 of 1: NVIDIA H100, 70 of 80 GiB free" in found["device"].state
-    assert not any(found[subject].advice for subject in ("device", "compiler", "sandbox", "caches", "plugins"))
+    assert not any(found[subject].advice for subject in ("device", "others", "compiler", "sandbox", "caches", "plugins"))
 
 
 @pytest.mark.parametrize(
@@ -66,6 +74,22 @@ def test_a_driver_that_does_not_start_is_told_from_a_torch_without_cuda(tmp_path
     assert doctor._driver(WELL, tmp_path / "none").state == "no NVIDIA driver"
 
 
+@pytest.mark.parametrize(("busy", "advice"), [(0.2, ""), (1.4, "--threads 3"), (4.0, "--threads 1")])
+def test_a_busy_machine_comes_with_how_many_threads_it_has_room_for(
+    busy: float, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "num_cores", lambda: 4)
+    monkeypatch.setattr(devices, "cores_of_others", lambda: busy)
+    found = doctor._others()
+    assert f"{busy:.1f} of 4 cores" in found.state
+    assert (advice in found.advice, bool(found.advice)) == (True, bool(advice))
+
+
+def test_a_system_that_does_not_say_how_busy_it_is_is_not_called_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "cores_of_others", lambda: math.nan)
+    assert (doctor._others().state[:12], doctor._others().advice) == ("not measured", "")
+
+
 def test_a_home_that_cannot_be_written_is_found(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "COMPBENCH_HOME" in findings(tmp_path / "file" / "home")["caches"].advice
@@ -77,7 +101,7 @@ def test_the_exit_status_says_whether_runs_will_work(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(device_probe, "probe", lambda device, facts=facts: facts)
         done = CliRunner().invoke(main, ["doctor", "--json"])
         assert done.exit_code == status
-        assert len(json.loads(done.stdout)) == 10
+        assert len(json.loads(done.stdout)) == 11
 
 
 def test_the_exit_status_is_1_where_no_run_can_be_written_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import math
 import os
 import time
 from pathlib import Path
@@ -37,6 +38,12 @@ def test_cores_busy_on_this_machine_is_a_number_of_its_cores() -> None:
     before = core_ticks()
     time.sleep(0.05)
     assert 0 <= cores_busy(before, core_ticks()) <= num_cores()
+
+
+def test_cores_of_others_are_not_a_number_where_no_table_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 <= devices.cores_of_others(0.05) <= num_cores()
+    monkeypatch.setattr(devices, "core_ticks", dict)
+    assert math.isnan(devices.cores_of_others(0.0))
 
 
 @pytest.mark.parametrize(
