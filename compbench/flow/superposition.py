@@ -3,11 +3,11 @@
     dlog p_a = s_a . dx - (f d + f x . s_a + g^2 / 2 |s_a|^2) dt        along dx = (f x + g^2 sum_a kappa_a s_a) dt + g dW
 
 holds for each member a, whatever moves x, without a divergence (Ito; theorem 1 of Skreta et al. 2024, SuperDiff, arXiv
-2412.17762).  OR: kappa = softmax(T log p_a + l_a), a mixture's score.  AND: kappa that keeps all log p_a equal, a surface and
-not a product.
+2412.17762).  OR: kappa = softmax(T log p_a + l_a), a mixture's score.  AND: S = s_0 + g (sum_a kappa_a s_a - s_0), s_0 the
+unconditional score, with kappa that keeps all log p_a equal, a surface and not a product.
 
-Where entries are given, sum_a kappa_a s_a leads the others towards them as `smc.given` says, with kappa held; whatever moves x,
-each log p_a goes on to be followed by its own score.
+Where entries are given, S leads the others towards them as `smc.given` says, with kappa held; whatever moves x, each log p_a
+goes on to be followed by its own score.
 """
 
 from __future__ import annotations
@@ -28,38 +28,61 @@ def either(log_densities: Tensor, log_prior: Tensor, temperature: float = 1.0) -
     return (temperature * log_densities + log_prior).softmax(0)
 
 
-def all_equal(
-    scores: Tensor, log_densities: Tensor, active: Tensor, at: Coefficient, dt: float, noise: Tensor, ridge: float
-) -> Tensor:
-    """kappa of AND: sum_a kappa_a = 1 and the step to come leaves all active log p_a alike, as nearly as `ridge` lets it.
+class Asked(NamedTuple):
+    """What AND is asked for at each point.
 
-    With D_a = log p_a after the step, linear in kappa, it has least sum_a (D_a - mean D)^2 + ridge |kappa - 1 / C|^2: where
-    scores agree any kappa does, and even shares are taken.
+    Attributes:
+        shares: kappa where nothing tells the members apart, (C, N); 0 where a member does not count, the others sum to 1.
+        guidance: g, (N,); 1 leaves the unconditional score out.
+    """
+
+    shares: Tensor
+    guidance: Tensor
+
+
+def all_equal(
+    scores: Tensor, log_densities: Tensor, asked: Asked, at: Coefficient, dt: float, noise: Tensor | None, ridge: float
+) -> Tensor:
+    """Coefficients of AND, S = s_0 + g (sum_a kappa_a s_a - s_0): the step to come leaves all log p_a that count alike.
+
+    With D_a = log p_a after the step of the guided S, linear in kappa, kappa has sum 1 and least
+
+        sum_a (D_a - mean D)^2 + ridge dt^2 |kappa - shares|^2
+
+    so where scores agree the shares are taken.  What kappa can move D by shrinks with dt, and the ridge with it: the share of
+    a gap that a step leaves is the same whatever the number of steps, and the gap itself shrinks with them.
 
     Args:
-        scores: s_a, (C, N, *D).
-        log_densities: log p_a so far, (C, N).
-        active: which members count for each point, bool (C, N), one at least.
+        scores: s_0 and then s_a, (1 + C, N, *D).
+        log_densities: log p_0 and log p_a so far, (1 + C, N).
+        asked: shares (C, N) and g (N,).
         at: the schedule.
         dt: the step.
-        noise: standard normal noise of the step, (N, *D).
-        ridge: in squared nats.
+        noise: standard normal noise of the step, (N, *D); None where it follows the probability flow.
+        ridge: in squared nats over squared time.
 
     Returns:
-        (C, N), 0 where not active.
+        1 - g, and then g kappa_a, (1 + C, N); 0 where a member does not count.
     """
-    flat, kick = scores.flatten(2).double().transpose(0, 1), min(at.squared * dt, LARGEST_KICK)  # (N, C, d)
-    on = active.double().T  # (N, C)
-    even = on / on.sum(1, keepdim=True)
-    centre = torch.diag_embed(on) - on[:, :, None] * even[:, None]  # (N, C, C): takes the active mean away
-    gram = (at.squared * dt + kick) / 2 * flat @ flat.mT
-    own = kick**0.5 * (flat @ noise.flatten(1).double()[..., None])[..., 0] - at.squared * dt / 2 * flat.square().sum(-1)
-    off = gram @ even[..., None] + (own + log_densities.double().T)[..., None]  # (N, C, 1): D_a at even shares
+    kick = 0.0 if noise is None else min(at.squared * dt, LARGEST_KICK)
+    origin, flat = scores.flatten(2).double().transpose(0, 1).split([1, len(scores) - 1], dim=1)  # (N, 1, d), (N, C, d)
+    g, shares = asked.guidance.double(), asked.shares.double().T  # (N,), (N, C)
+    on = (shares > 0).double()
+    centre = torch.diag_embed(on) - on[:, :, None] * (on / on.sum(1, keepdim=True))[:, None]  # takes the active mean away
+    half = (at.squared * dt + kick) / 2
+    gram = half * g[:, None, None] * flat @ flat.mT  # (N, C, C)
+    still = half * (1 - g)[:, None] * (flat @ origin.mT)[..., 0]  # (N, C)
+    own = -at.squared * dt / 2 * flat.square().sum(-1)
+    if noise is not None:
+        own = own + kick**0.5 * (flat @ noise.flatten(1).double()[..., None])[..., 0]
+    off = gram @ shares[..., None] + (still + own + log_densities[1:].double().T)[..., None]  # (N, C, 1): D_a at the shares
     lever = centre @ gram @ centre
     normal = lever.mT @ lever
-    eye = torch.eye(len(scores), dtype=torch.float64, device=scores.device)
-    found = torch.linalg.solve_ex(normal + ridge * eye, -lever.mT @ (centre @ off)).result  # waits for nothing
-    return (even + (centre @ found)[..., 0]).T.to(scores.dtype)
+    eye = torch.eye(flat.shape[1], dtype=torch.float64, device=scores.device)
+    whole = normal.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None, None] * (eye - centre)  # moves no sum: kappa keeps it
+    found = torch.linalg.solve_ex(normal + whole + ridge * dt**2 * eye, -lever.mT @ (centre @ off)).result  # waits for nothing
+    kappa = shares + (centre @ found)[..., 0]  # (N, C)
+    return torch.cat([(1 - g)[:, None], g[:, None] * kappa], dim=1).T.to(scores.dtype)
 
 
 class Superposed(NamedTuple):
@@ -94,7 +117,7 @@ def normal_noise(x: Tensor, generator: Generator) -> Tensor:
 
 
 class Mixed(NamedTuple):
-    """What moves a step of AND: members' scores (C, N, *D) and kappa (C, N); what leads them comes after the last member."""
+    """What moves a step of AND: scores (1 + C, N, *D) and their coefficients; what leads them comes after the last member."""
 
     scores: Tensor
     kappa: Tensor
@@ -107,11 +130,11 @@ def mixed(
     t: float,
     led: Callable[[ComposedScore], ComposedScore] | None,
 ) -> Mixed:
-    """The members' scores at x and their kappa; with `led`, S given entries less S as one member more, of weight 1.
+    """The scores at x and their coefficients; with `led`, S given entries less S as one member more, of weight 1.
 
     Args:
-        members: (x (N, *D), t) -> scores (C, N, *D).
-        mixing: scores -> kappa (C, N).
+        members: (x (N, *D), t) -> scores (1 + C, N, *D), the unconditional one first.
+        mixing: scores -> coefficients (1 + C, N).
         x: points, (N, *D).
         t: their time.
         led: as in `follow_all`.
@@ -135,7 +158,7 @@ def mixed(
 
 def follow_all(
     members: MemberValues,
-    active: Tensor,
+    asked: Asked,
     table: list[Coefficient],
     x: Tensor,
     generator: Generator,
@@ -148,8 +171,8 @@ def follow_all(
     """AND along all steps of a schedule: samples (N, *D).
 
     Args:
-        members: (x (N, *D), t) -> scores (C, N, *D).
-        active: which members count, bool (C, N).
+        members: (x (N, *D), t) -> scores (1 + C, N, *D): what is guided from, and then what is asked for.
+        asked: shares (C, N) and g (N,).
         table: the schedule at the ends of the steps.
         x: noise.
         generator: on x's device.
@@ -159,13 +182,14 @@ def follow_all(
         led: S -> S given these entries, both of one particle a point (N, 1, *D); None where none are given.
     """
     num_steps = len(table) - 1
-    dt, densities = 1 / num_steps, torch.zeros(active.shape, dtype=torch.float64, device=x.device)
+    count, points = asked.shares.shape
+    dt, densities = 1 / num_steps, torch.zeros(1 + count, points, dtype=torch.float64, device=x.device)
     for number in range(num_steps):
-        at, noise = table[number], normal_noise(x, generator)
-        mixing = partial(all_equal, log_densities=densities, active=active, at=at, dt=dt, noise=noise, ridge=ridge)
-        found = mixed(members, mixing, x, at.time, led)
         last = number + 1 == num_steps and not last_noise
-        x, gained = superposed_step(x, found.scores, found.kappa, at, dt, None if last else noise)
+        at, noise = table[number], None if last else normal_noise(x, generator)
+        mixing = partial(all_equal, log_densities=densities, asked=asked, at=at, dt=dt, noise=noise, ridge=ridge)
+        found = mixed(members, mixing, x, at.time, led)
+        x, gained = superposed_step(x, found.scores, found.kappa, at, dt, noise)
         kept = keep(x, number)
         put_back = (found.scores * (kept - x)).flatten(2).sum(-1)  # moves the densities as any other step does
         x, densities = kept, densities + (gained + put_back)[: len(densities)].double()

@@ -3,31 +3,46 @@
 superdiff         AND of the factors' models: mixing weights that keep their log densities equal, followed along the path.
 superdiff-oracle  The same on the task's analytic scores.
 
+    s = s_0 + g (sum_a kappa_a s_a - s_0),    sum_a kappa_a = 1,    log p_a equal for all a after the guided step
+
 SuperDiff (Skreta et al. 2024, arXiv 2412.17762), AND.  Its law is a surface of equal density and not the product that the
-planar tasks ask for: a gap of definition, which their boards show.  Members are the perturbations of the base, or the factors
-alone; factors that are left open do not count.
+planar tasks ask for: a gap of definition, which their boards show.
+
+What the authors do: in images two prompts a, guidance g = 7.5 around the unconditional model s_0, kappa solved for the guided
+field, 1,000 steps, no ridge.  What we do: the same field and the same equation for kappa.  Ours is what two prompts leave
+open: with F factors kappa gives each 1 / F of g, so g defaults to the sum of the weights w_k that all composed rows of the task
+have (w F where the holdout is about all factors), and where densities do not tell members apart kappa is w_k / g: the field is
+then the composition of the other rows.  g = 1 is AND without guidance.  Ours is also a ridge, which holds kappa where scores
+agree, and the task's number of steps.  Members are the perturbations of the base, whose own score is s_0, or the factors alone
+around NULL; factors that are left open do not count.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from compbench import NULL, Context, Method, MethodSettings, Problem, Request, Weighted, hookimpl
+from compbench import NULL, Context, Method, Problem, Request, Weighted, hookimpl
 from compbench.flow import score_models
-from compbench.flow.compose import around_null
-from compbench.flow.scores import around_base, merged
+from compbench.flow.scores import composition, merged
 from compbench.flow.smc import given, schedule
-from compbench.flow.superposition import follow_all
+from compbench.flow.superposition import Asked, follow_all
 from compbench.flow.swarms import levels
+from compbench.flow.transfer import numbers
+
+Guided = Annotated[float, Field(ge=0, le=1000)] | Literal["task"]
+"""g; "task" is what the task gives to all composed rows together."""
 
 
-class Superposition(MethodSettings):
+class Superposition(score_models.WeightSettings):
+    guidance: Guided = Field("task", description="g around the unconditional model; 'task': the sum of w; 1: none")
     ridge: float = Field(
-        0.1, gt=0, le=1e6, description="pull of the mixing weights towards even shares, in squared nats of inequality"
+        0.01, gt=0, le=1e6, description="pull of the mixing weights towards w / sum of w, in squared nats over squared time"
     )
 
 
@@ -39,26 +54,40 @@ class Settings(Superposition, score_models.ModelSettings):
     pass
 
 
-def factors_alone(condition: Tensor, base: tuple[int, ...]) -> list[Weighted]:
-    """Each factor's own condition, weight 1: perturbations that are none of the base, or slices, (B, F) each."""
-    ones = [1.0] * condition.shape[1]
+def members_of(condition: Tensor, base: Sequence[int], weights: Sequence[float]) -> list[Weighted]:
+    """What is guided from, and then each factor's own condition with its w_k, (B, F) each.
+
+    Around NULL that are slices; around a base its perturbations: those that are none are left out, equal ones are one.
+    """
+    origin, *alone = composition(condition, base, weights)
+    origin = origin._replace(weight=1.0)  # its weight follows from g
     if not base:
-        return around_null(condition, ones)[1:]
-    moved = [member for member in around_base(condition, base, ones)[1:] if tuple(member.condition[0].tolist()) != tuple(base)]
-    still = Weighted(1.0, condition.new_tensor(base).expand_as(condition))
-    return [member._replace(weight=1.0) for member in merged(moved or [still])]
+        return [origin, *alone]
+    moved = [member for member in alone if tuple(member.condition[0].tolist()) != tuple(base)]
+    return [origin, *((moved and merged(moved)) or [origin])]
+
+
+def asked_of(condition: Tensor, part: score_models.Composition, guidance: Guided) -> Asked:
+    """Shares w_k / sum w of the members that count, and g, for each request."""
+    w = numbers(part.members.weights[1:], condition.device, torch.float64)[:, None]  # (C, 1)
+    told = (
+        torch.ones(len(w), len(condition), dtype=torch.bool, device=w.device) if part.around_base else condition.T != NULL
+    )  # (C, B)
+    w = w * told  # (C, B)
+    even = torch.where(told.any(0), told, True).double()  # where nothing is asked for all members are one
+    total = w.sum(0)
+    shares = torch.where(total > 0, w, even)
+    return Asked(shares / shares.sum(0), total if guidance == "task" else torch.full_like(total, guidance))
 
 
 @torch.no_grad()
 def sample(settings: OracleSettings | Settings, model: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """Euler-Maruyama's steps of the superposed score from each request's x0; given entries stay on their path and lead."""
     generator, steps = score_models.on_device(ctx.generator, request.x0.device), model.sample_steps
+    weights = model.guidance.weights(settings.weight, notes=ctx.notes)
     samples = torch.empty_like(request.x0)
-    for part in score_models.compositions(model, request, ctx, compose=factors_alone):
-        x0, asked = request.x0[part.rows], request.condition[part.rows]
-        active = (asked != NULL).T  # (F, B)
-        if part.around_base:
-            active = torch.ones(len(part.members.weights), len(x0), dtype=torch.bool, device=x0.device)
+    for part in score_models.compositions(model, request, ctx, compose=partial(members_of, weights=weights)):
+        x0 = request.x0[part.rows]
         ends = levels(part.path, steps, part.edge)
 
         def keep(x: Tensor, number: int, part=part, x0=x0, ends=ends) -> Tensor:
@@ -69,7 +98,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
 
         samples[part.rows] = follow_all(
             part.members.scores,
-            active | ~active.any(0),  # where nothing is asked for all members are one
+            asked_of(request.condition[part.rows], part, settings.guidance),
             schedule(part.path, steps, part.edge),
             x0,
             generator,
@@ -82,8 +111,8 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
 
 
 def evaluations(settings: Superposition, problem: Problem) -> int:
-    """One member a factor, each step."""
-    return len(problem.space) * problem.budget.sample_steps
+    """The unconditional model, or the base's, and one member a factor, each step."""
+    return score_models.num_members(problem) * problem.budget.sample_steps
 
 
 @hookimpl
@@ -91,6 +120,6 @@ def compbench_methods() -> tuple[Method, ...]:
     both = partial(Method, sample=sample, evaluations=evaluations)
     learned = {"fit": score_models.fit, "build": score_models.build, "shared_fit": score_models.fit_facts}
     return (
-        both(name="superdiff", settings=Settings, version=2, **learned),
-        both(name="superdiff-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True),
+        both(name="superdiff", settings=Settings, version=3, **learned),
+        both(name="superdiff-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True, version=2),
     )
