@@ -36,6 +36,35 @@ def test_an_interval_up_to_the_data_guides_all_the_way() -> None:
     assert torch.allclose(interval(begin=0.0, end=1.0), 3 * CORNERS, atol=1e-5)
 
 
+def test_the_tasks_weight_counts_on_the_composed_factors_alone() -> None:
+    net, ctx = Points(), context()
+    net.guidance = Guidance(2.0, (False, True))
+    x = guided.in_interval(guided.IntervalSettings(end=1.0), net, REQUEST, ctx)
+    assert torch.allclose(x, torch.tensor([1.0, 2.0]) * CORNERS, atol=1e-5)
+    assert ctx.notes["guidance_weight"] == 2.0
+
+
+@pytest.mark.parametrize(("strength", "steps", "weight"), [(0.6, 20, 2.3), (0.6, 40, 4.3), (0.6, 100, 10.3)])
+def test_the_strength_of_a_weight_has_that_weight_on_average(strength: float, steps: int, weight: float) -> None:
+    """The mean of lambda t' (1 - t) / h, summed step by step."""
+    mean = sum(strength * (k + 1) / steps * (1 - k / steps) * steps for k in range(steps)) / steps
+    assert mean == pytest.approx(weight, abs=0.05)
+    assert guided.strength_of(mean, steps) == pytest.approx(strength)
+
+
+def test_a_strength_is_at_most_one() -> None:
+    assert guided.strength_of(20.0, 10) == 1.0
+
+
+def test_cfg_plus_guides_the_composed_factors_by_the_tasks_weight_and_the_others_by_one() -> None:
+    net = Points()
+    net.guidance = Guidance(2.0, (False, True))
+    x = guided.renoised(guided.PlusSettings(), net, REQUEST, context())
+    strengths = torch.tensor([guided.strength_of(weight, net.sample_steps) for weight in (1.0, 2.0)])
+    assert strengths.tolist() == pytest.approx([120 / 462, 240 / 462])
+    assert torch.allclose(x, strengths * CORNERS, atol=1e-5)
+
+
 @pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
 def test_the_last_step_of_cfg_plus_is_the_guided_estimate(strength: float) -> None:
     x = guided.renoised(guided.PlusSettings(strength=strength), Points(), REQUEST, context())
