@@ -27,6 +27,7 @@ HOLDOUT = Holdout.by_rule(SPACE, ["shape", "hue"], lambda a, b: (a + b) % 4 == 0
 ROWS, STEPS, PARTICLES = 8, 6, 4
 SAMPLERS: dict[str, dict[str, Any]] = {
     "naive-ode": {},
+    "cfg": {},
     "slice-cfg": {},
     "slice-not": {},
     "interval-cfg": {},

@@ -12,7 +12,9 @@ from compbench.registry.registry import Registry
 
 COMPOSING = {
     "slice-cfg": "holdout_weight",
-    **dict.fromkeys(("centralised", "fedflow", "ddm", "dfd", "dcfm-a", "dcfm-b", "naive-ode", "naive-sde", "fkc"), "weight"),
+    **dict.fromkeys(
+        ("centralised", "fedflow", "ddm", "dfd", "dcfm-a", "dcfm-b", "naive-ode", "naive-sde", "fkc", "cfg"), "weight"
+    ),
 }
 
 
