@@ -157,14 +157,13 @@ class Method:
         build: (settings, problem) -> untrained model, so that stored weights can be loaded again.
         evaluations: (settings, problem) -> evaluations of the network for one sample, if it is fixed; else None.
         kinds, version: event kinds that it works on, and a number that goes up when its results change.
-        oracle: whether it uses the task's analytic truth; shown as a reference row.
+        oracle, ignores_condition: whether it uses the task's analytic truth, or answers all conditions alike: reference rows.
         shared_fit: (settings, problem) -> JSON of all that the fit depends on beside problem, seed and precision.  Methods
             of one distribution that answer alike get one model, fitted once and kept in the cache; None: a fit of one's own.
         parts: where methods share a part of the fit alone: that part, and what the method makes of it; `fit` is both.
         pools_silos, one_silo: whether it pools the silos' data; if not, whether it is more than plain training on one silo.
-        regresses: whether it has one sample for each condition, so that the noise does not matter.
+        regresses, negates: whether it has one sample a condition, whatever the noise; whether it answers `factors.excluding`.
         needs: what a task must offer it (`NEEDS`), or no run starts; oracles need "scores", and who needs "symmetry" is one.
-        negates: whether it answers conditions that exclude a value (`factors.excluding`).
         couples_rows: whether rows of one request share something (pilots, an adapted step): a row alone is another draw.
     """
 
@@ -186,6 +185,7 @@ class Method:
     needs: tuple[Need, ...] = ()
     couples_rows: bool = False
     negates: bool = False
+    ignores_condition: bool = False
 
 
 class SamplePair(NamedTuple):

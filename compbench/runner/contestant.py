@@ -87,7 +87,7 @@ class Contestant:
         return ContestantDescribed(
             settings=self.settings.model_dump(mode="json"),
             method_version=self.method.version,
-            oracle=self.oracle or "symmetry" in self.method.needs,
+            oracle=self.oracle or "symmetry" in self.method.needs or self.method.ignores_condition,
             file_sha256=entry.sha256,
             budget=self.budget,
             task_settings=self.task.settings.model_dump(mode="json"),

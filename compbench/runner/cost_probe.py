@@ -23,7 +23,7 @@ STEPS = 4
 
 
 class Probed(NamedTuple):
-    """FLOPs of a sample and of a training step, and evaluations a sample; None where products do not tell."""
+    """FLOPs of a sample, of a training step (0 if a fit takes none), and evaluations a sample (None if products do not tell)."""
 
     per_sample: float
     per_train_step: float
@@ -59,9 +59,11 @@ def probed(
     budget = problem.budget.model_copy(update={"train_steps": steps})
     short = counted.counted(replace(problem, budget=budget, federation=federation.unmetered()), tally)
 
+    reported = 0
+
     def progress(done: int, total: int) -> None:
-        nonlocal steps
-        steps = max(steps, done)
+        nonlocal reported
+        reported = max(reported, done)
 
     fitting.progress = progress
     with tally.counting_steps():
@@ -72,4 +74,5 @@ def probed(
         found = per_sample / (flops.forward / examples)
         if evaluations_excess(found, declared):  # is some of it done once a request?
             found = counted.evaluations(sample, flops.forward, examples, declared)
-    return Probed(per_sample, flops.total / steps, found)
+    trains = reported > 0 or tally.optimiser_steps > 0
+    return Probed(per_sample, flops.total / max(steps, reported) if trains else 0.0, found)

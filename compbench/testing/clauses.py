@@ -151,15 +151,24 @@ def _resumes_alike(subject: Subject) -> bool:
         return False
 
 
-def conditions(subject: Subject) -> None:
+def conditions(subject: Subject) -> str | None:
     """Every factor's first value against its last."""
+    ignored = subject.method.ignores_condition
     for column, factor in enumerate(subject.space.factors):
-        if not subject.differ(subject.at(column, factor.size - 1), subject.first):
+        if ignored and subject.differ(subject.at(column, factor.size - 1), subject.first):
+            raise Broken(
+                f"it declares that it ignores the condition, and factor '{factor.name}' changes its samples",
+                "leave out ignores_condition=True",
+            )
+        if not ignored and not subject.differ(subject.at(column, factor.size - 1), subject.first):
             raise Broken(f"factor '{factor.name}' at 0 and at {factor.size - 1} gave the same samples")
+    return "it declares that it ignores the condition" if ignored else None
 
 
 def null(subject: Subject) -> None:
     """Each factor open, against its first two values and its last; where there is a base, an open factor may be the base's."""
+    if subject.method.ignores_condition:
+        raise Skipped("it declares that it ignores the condition")
     base = subject.fitted_on.base
     for column, factor in enumerate(subject.space.factors):
         left_open = subject.sample(opened(subject.condition, column), subject.x0)

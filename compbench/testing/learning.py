@@ -101,6 +101,8 @@ class Learner(Subject):
 
 def learns(learner: Learner) -> str | None:
     """Samples of every seen combination, after the problem's steps, or some times as many."""
+    if learner.method.ignores_condition:
+        raise Skipped("it declares that it ignores the condition")
     if learner.verdict is None:
         return None
     if learner.method.oracle:

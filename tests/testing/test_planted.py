@@ -95,6 +95,14 @@ def test_a_request_that_is_written_to_is_found_in_any_check(check, problem, line
     assert [(finding.check, finding.found.endswith(found)) for finding in report.failures] == [("shape", True)]
 
 
+def test_a_method_that_says_it_ignores_the_condition_is_held_to_that(tmp_path) -> None:
+    method = replace(method_of(tmp_path), ignores_condition=True)
+    checks = ("conditions", "null", "learns")
+    found = report_on(method, only=checks, problems=("vector", "vector known"), device="cpu").findings
+    assert [(one.check, one.status) for one in found] == [("conditions", "failed"), ("null", "skipped"), ("learns", "skipped")]
+    assert "ignores the condition, and factor 'a' changes" in found[0].found
+
+
 def test_a_sampler_that_draws_for_each_row_is_left_alone(tmp_path) -> None:
     own = Bug("", "", RETURN, f"    x = x + 1e-4 * torch.randn(x.shape, generator=ctx.generator)\n{RETURN}")
     (found,) = report_on(method_of(tmp_path, own), only=("mixed",), problems=("vector known",), device="cpu").findings
