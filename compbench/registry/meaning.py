@@ -7,8 +7,8 @@ ours (compbench, and the plugin's own package) that these refer to, through impo
 docstrings, formatting, annotations of functions, the words of errors and descriptions of settings count for nothing, nor do
 the names of modules and files: what was moved or documented is the same code.  Modules of `HARNESS` are left out: they start,
 check, time and write down, and no sample and no score depends on them, but by the order of sums, which is the processor's and
-torch's too (`system/bf16.py`, `system/narrow_norms.py`, `system/weight_gradients.py`).  Other people's libraries are not followed; a
-record names their versions.
+torch's too (`system/bf16.py`, `system/narrow_norms.py`, `system/weight_gradients.py`).  Other people's libraries are not
+followed; a record names their versions.
 
 What only a GPU runs counts in records of GPUs alone: the statement `if on_gpu(device): ...`, or `if on_gpu(device) and ...:`,
 without an else, where `on_gpu` is that of `compbench.system.devices`.

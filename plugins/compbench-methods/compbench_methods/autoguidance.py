@@ -27,7 +27,7 @@ from compbench.flow.compose import GuidanceWeight, around_null, compose, guide
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.silos import split
 from compbench.flow.solver import answer
-from compbench.flow.train import Steps, flow_matching_loss, train
+from compbench.flow.train import flow_matching_loss, train
 
 
 class Settings(MethodSettings):
