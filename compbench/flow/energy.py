@@ -22,6 +22,7 @@ from compbench.flow.path import LinearPath, per_sample, point
 if TYPE_CHECKING:
     from compbench.api.context import Batch, Silo
     from compbench.api.interfaces import Event
+    from compbench.flow.superposed_silos import SiloPrior
 
 LAST_TIME = 0.95
 """Energies are learnt and asked up to here; the score grows as 1 / (1 - t) beyond every bound."""
@@ -94,24 +95,21 @@ def score_matching_loss(energy: Callable[..., Tensor], batch: Batch, generator: 
 
 
 class DensityRouter(nn.Module):
-    """r_a(x_t) = n_a exp(e_a(x_t, t) / temperature) / sum_b ...: the same for every condition.
+    """r_a(x_t, c) = n_a exp(e_a(x_t, t) / temperature) / sum_b ..., over the silos that know every value that c tells.
 
     Args:
         energies: one for each silo.
-        sizes: n_a, examples of each silo.
+        prior: log n_a up to a constant, minus infinity for silos that are not asked for c.
         temperature: divides the energies, which in many dimensions differ by hundreds.
     """
 
-    def __init__(self, energies: list[Energy], sizes: Tensor, *, temperature: float) -> None:
+    def __init__(self, energies: list[Energy], prior: SiloPrior, *, temperature: float) -> None:
         super().__init__()
         self.energies: Sequence[Energy] = nn.ModuleList(energies)  # type: ignore[assignment]
-        self.temperature = temperature
-        self.log_sizes: Tensor
-        self.register_buffer("log_sizes", sizes.float().log())
+        self.prior, self.temperature = prior, temperature
 
     def forward(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
-        """Weights (n, K, B)."""
+        """Weights (n, K, B) at points (B, *D), times (B,) and conditions (K, B, F)."""
         with torch.autocast(x_t.device.type, enabled=False):
             energies = torch.stack([energy.centred(x_t.float(), t) for energy in self.energies])  # (n, B)
-        weights = F.softmax(energies / self.temperature + self.log_sizes[:, None], dim=0)
-        return weights[:, None].expand(-1, len(conditions), -1)
+        return F.softmax(energies[:, None] / self.temperature + self.prior(conditions), dim=0)

@@ -7,6 +7,7 @@ from compbench.api.context import Batch, Context, NoCheckpoints
 from compbench.api.interfaces import Budget, Event
 from compbench.data.silo_shards import TensorSilo
 from compbench.flow.energy import LAST_TIME, DensityRouter, Energy, score_matching_loss
+from compbench.flow.superposed_silos import SiloPrior
 from compbench.flow.train import train
 
 
@@ -71,7 +72,7 @@ def test_energies_are_centred_on_the_silos_own_points() -> None:
 
 def test_the_router_weighs_by_density_and_size() -> None:
     energies = [Exact(-2.0, 1.0), Exact(2.0, 1.0)]
-    router = DensityRouter(energies, torch.tensor([30, 10]), temperature=1.0)
+    router = DensityRouter(energies, SiloPrior(torch.tensor([30, 10]), torch.ones(2, 2, 1, dtype=torch.bool)), temperature=1.0)
     x = torch.tensor([[-2.0, -2.0], [2.0, 2.0], [0.0, 0.0]])
     weights = router(x, torch.ones(3), torch.zeros(4, 3, 2, dtype=torch.long))
     assert weights.shape == (2, 4, 3)
@@ -79,3 +80,13 @@ def test_the_router_weighs_by_density_and_size() -> None:
     assert torch.allclose(weights[0, :, 2], torch.full((4,), 0.75))
     assert torch.allclose(weights[0, 0], torch.sigmoid(torch.tensor([16.0, -16.0, 0.0]) + torch.tensor(3.0).log()))
     assert torch.equal(weights[:, 0], weights[:, 3])
+
+
+def test_the_router_asks_no_silo_for_a_value_that_it_never_saw() -> None:
+    """Silo 0 has both values of the first factor, silo 1 the second alone; x lies where silo 1 is dense."""
+    knows = torch.tensor([[[True, True]], [[False, True]]])
+    router = DensityRouter([Exact(-2.0, 1.0), Exact(2.0, 1.0)], SiloPrior(torch.tensor([10, 10]), knows), temperature=1.0)
+    conditions = torch.tensor([0, 1, -1])[:, None, None]  # (K, 1, 1)
+    weights = router(torch.tensor([[2.0, 2.0]]), torch.ones(1), conditions)[..., 0]  # (n, K)
+    assert weights[:, 0].tolist() == [1.0, 0.0]
+    assert torch.allclose(weights[1, 1:], torch.sigmoid(torch.tensor(16.0)))

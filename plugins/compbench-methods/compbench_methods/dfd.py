@@ -1,8 +1,13 @@
 """Independent experts, one a silo, mixed by how dense each silo estimates its own data to be at x_t.
 
 Diffusion federated datasets (Hahn & Lee 2025), the third baseline of Decentralized Compositional Flow Matching (DCFM),
-section 4.  Each silo learns an energy beside its expert and sends both once; built from the description, the authors'
-code being unavailable.
+section 4.  Each silo learns an energy beside its expert, and sends both once with a list of the values that it has; built from
+the description, the authors' code being unavailable.
+
+The authors sample by unadjusted Langevin steps over the mixture; here samples follow the flow of the mixture, as DCFM describes
+its baseline, so that solver and evaluations are those of all silo rows.  A silo is not asked for a value that it never saw:
+energies do not depend on the condition, so at t = 0 they would give half of the answer to an embedding that was never trained.
+An expert has three quarters of a silo's steps (`energy_share`), as the energy takes the others.
 """
 
 from __future__ import annotations
@@ -11,23 +16,25 @@ import copy
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from compbench import Context, Method, Problem, hookimpl
 from compbench.api.context import Steps
 from compbench.flow.energy import DensityRouter, Energy, score_matching_loss
 from compbench.flow.experts import Experts
 from compbench.flow.independence import decentralised_loss
-from compbench.flow.mixture import Mixture
+from compbench.flow.mixture import Mixture, label_counts
 from compbench.flow.silos import (
     DecentralisedSettings,
     evaluations_of_experts,
+    known_values,
     network,
     part_of,
     recipe,
     sample_experts,
     split,
 )
+from compbench.flow.superposed_silos import SiloPrior
 from compbench.flow.train import train
 
 
@@ -40,6 +47,7 @@ class Settings(DecentralisedSettings):
     temperature: float = Field(
         1.0, gt=0, le=1e6, description="divides the energies before the softmax; 1 takes them as log densities"
     )
+    ask_strangers: bool = Field(False, description="let a silo answer for a value that it never saw")
 
 
 def energy(settings: Settings, problem: Problem) -> Energy:
@@ -52,9 +60,16 @@ def pair(settings: Settings, problem: Problem) -> nn.ModuleDict:
     return nn.ModuleDict({"expert": network(settings, problem), "energy": energy(settings, problem)})
 
 
+def routed(settings: Settings, problem: Problem, experts: Experts, energies: list[Energy], knows: Tensor) -> Mixture:
+    """The experts, weighed by their silos' energies among those that know what is asked; knows (n, F, largest size)."""
+    prior = SiloPrior(torch.tensor(problem.federation.sizes), knows | settings.ask_strangers)
+    router = DensityRouter(energies, prior, temperature=settings.temperature)
+    return Mixture(experts, router, sample_steps=problem.budget.sample_steps)
+
+
 def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
     """In every silo an expert, then an energy."""
-    make = recipe(pair, settings, problem)
+    make, sizes = recipe(pair, settings, problem), problem.space.sizes
     own_budget, energy_budget = split(problem.budget, settings.energy_share)
     each = own_budget.train_steps + energy_budget.train_steps
     steps = Steps(ctx.progress, len(problem.federation) * each)
@@ -65,28 +80,25 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
         train(both["expert"], loss, silo, own_budget, own.part("expert", progress=count.part()))
         train(both["energy"], score_matching_loss, silo, energy_budget, own.part("energy", progress=count.part()), twice=True)
         both["energy"].centre(silo, own.generator)
-        return both.state_dict()
+        return {**both.state_dict(), "knows": label_counts(silo.labels(), sizes) > 0}
 
     blank = make()
-    found = problem.federation.run(work, ctx, like=blank.state_dict(), stage="local", steps=steps)
+    like = {**blank.state_dict(), "knows": torch.empty(sum(sizes), dtype=torch.bool)}
+    found = problem.federation.run(work, ctx, like=like, stage="local", steps=steps)
     experts = Experts(blank["expert"], [part_of(state, "expert.") for state in found])
     energies = [copy.deepcopy(blank["energy"]) for _ in found]
     for density, state in zip(energies, found, strict=True):
         density.load_state_dict(part_of(state, "energy."))
-    router = DensityRouter(energies, torch.tensor(problem.federation.sizes), temperature=settings.temperature)
-    return Mixture(experts, router, sample_steps=problem.budget.sample_steps).to(ctx.device)
+    knows = known_values(torch.stack([state["knows"] for state in found]).cpu(), sizes)
+    return routed(settings, problem, experts, energies, knows).to(ctx.device)
 
 
 def build(settings: Settings, problem: Problem) -> Mixture:
     """The untrained mixture."""
-    silos = len(problem.federation)
-    net = network(settings, problem)
-    router = DensityRouter(
-        [energy(settings, problem) for _ in range(silos)],
-        torch.tensor(problem.federation.sizes),
-        temperature=settings.temperature,
-    )
-    return Mixture(Experts(net, [net.state_dict()] * silos), router, sample_steps=problem.budget.sample_steps)
+    silos, sizes, net = len(problem.federation), problem.space.sizes, network(settings, problem)
+    knows = torch.ones(silos, len(sizes), max(sizes), dtype=torch.bool)
+    energies = [energy(settings, problem) for _ in range(silos)]
+    return routed(settings, problem, Experts(net, [net.state_dict()] * silos), energies, knows)
 
 
 @hookimpl
@@ -100,5 +112,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=build,
             evaluations=evaluations_of_experts,
             pools_silos=False,
+            version=2,
         ),
     )

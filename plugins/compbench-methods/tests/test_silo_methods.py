@@ -64,9 +64,7 @@ def test_seen_combinations_land_in_their_corners(name: str) -> None:
     method = METHODS[name]
     x = draw(method, fit(method, problem(train_steps=120)), torch.tensor(HOLDOUT.seen_cells).repeat(100, 1))
     asked = 2.0 * torch.tensor(HOLDOUT.seen_cells).repeat(100, 1) - 1
-    # DFD does not ask who knows the value: where silos overlap, strangers answer too.
-    least = 0.5 if name == "dfd" else 0.8
-    assert ((x - asked).norm(dim=1) < 1).float().mean() > least
+    assert ((x - asked).norm(dim=1) < 1).float().mean() > 0.8
 
 
 @pytest.mark.parametrize("name", DECENTRALISED)
@@ -82,6 +80,16 @@ def test_states_cross_the_border_as_often_as_the_method_says(name: str) -> None:
         size = sum(value.numel() * value.element_size() for value in model.state_dict().values())
         assert [account.bytes_in for account in accounts] == [12 * size] * 3
         assert [account.bytes_out for account in accounts] == [12 * size] * 3
+
+
+def test_dfd_asks_strangers_only_where_a_setting_says_so() -> None:
+    """Silo 0 has left alone, silo 1 top alone: only the other one knows right, and only silo 0 knows bottom."""
+    x, t = torch.randn(5, 2), torch.zeros(5)
+    conditions = torch.tensor([[[1, -1]], [[-1, 0]], [[-1, 1]]]).expand(3, 5, 2)
+    own, both = (fit(METHODS["dfd"], problem(train_steps=4), ask_strangers=ask).router(x, t, conditions) for ask in (False, True))
+    assert own[:, :2].unique(dim=2).squeeze(-1).tolist() == [[0.0, 1.0], [1.0, 0.0]]
+    assert torch.equal(own[:, 2], both[:, 2])
+    assert (both > 0).all()
 
 
 @pytest.mark.parametrize("silos", [2, 3])
