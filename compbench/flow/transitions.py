@@ -35,6 +35,7 @@ def transition_step(
     generator: Generator,
     *,
     log_density: LogDensity | None = None,
+    last_noise: bool = True,
 ) -> Step:
     """A step by S's own kernel, weighted by the members' kernels or by their densities, which are right at any step.
 
@@ -45,6 +46,8 @@ def transition_step(
         edge: times stay this far from 0 and 1.
         generator: of the steps' noise, on the swarm's device.
         log_density: log p up to a constant, where it is known.
+        last_noise: whether the last step draws from its kernel too; else it ends at the kernel's mean.  Weights by kernels do not
+            depend on x' and stay what they are; weights by densities need the draw.
     """
     table = levels(path, num_steps, edge)
 
@@ -52,8 +55,10 @@ def transition_step(
         before, after = table[number], table[number + 1]
         pull, variance = kernel(before, after)
         found = composed(swarm.x, before.time)
-        noise = torch.randn(swarm.x.shape, generator=generator, device=swarm.x.device, dtype=swarm.x.dtype)
         mean = swarm.x * (after.alpha / before.alpha) + pull * found.score
+        if not last_noise and number + 1 == num_steps:
+            return Stepped(mean, found.gap * (pull**2 / (2 * variance)))
+        noise = torch.randn(swarm.x.shape, generator=generator, device=swarm.x.device, dtype=swarm.x.dtype)
         moved = mean + variance**0.5 * noise
         if log_density is None:
             return Stepped(moved, found.gap * (pull**2 / (2 * variance)))

@@ -90,6 +90,29 @@ def test_kernel_weights_approach_the_composition_as_particles_grow() -> None:
     assert found[2] == pytest.approx(110 / 21, rel=0.1)
 
 
+@pytest.mark.parametrize(("num_steps", "left"), [(10, 0.1103), (20, 0.0525), (40, 0.0256)])
+def test_the_last_step_leaves_the_kernels_noise_or_none(num_steps: int, left: float) -> None:
+    """On the linear path, from t = 1 - 1 / n to 1 - 1e-3: 0.0525 is 6.7 grey levels of a picture in [-1, 1]."""
+    x = torch.zeros(1, 20_000, 1)
+    swarm = Swarm(x, torch.zeros(x.shape[:2]), torch.zeros(x.shape[:2]))
+    alone = Members.of(lambda x, t: -x[None], (1.0,))
+    for last_noise, wanted in ((True, left), (False, 0.0)):
+        step = transition_step(alone.composed, LinearPath(), num_steps, 1e-3, generator(), last_noise=last_noise)
+        assert step(swarm, num_steps - 1).x.std().item() == pytest.approx(wanted, rel=0.02)
+        assert step(swarm, num_steps - 2).x.std() > 0.02
+
+
+def test_the_last_steps_weight_is_the_same_without_its_noise() -> None:
+    composition, x = members(20.0), torch.randn(5, 4, 2, generator=generator())
+    swarm = Swarm(x, torch.zeros(5, 4), torch.zeros(5, 4))
+    drawn, mean = (
+        transition_step(composition.composed, PATH, 10, EDGE, generator(), last_noise=last_noise)(swarm, 9)
+        for last_noise in (True, False)
+    )
+    assert torch.equal(drawn.log_weight, mean.log_weight)
+    assert not torch.equal(drawn.x, mean.x)
+
+
 def test_one_member_has_even_weights() -> None:
     alone = Members.of(lambda x, t: -x[None] / variances(10.0, t)[0].to(x.dtype), (1.0,))
     swarm, trace = drawn(transition_step(alone.composed, PATH, 20, EDGE, generator()), 20, 10, 8)

@@ -5,6 +5,10 @@ rne-oracle  The same on the task's analytic scores, weighted by its exact densit
 
 Radon-Nikodym estimator (He et al. 2025, arXiv 2506.05668).  Particles, resampling and steps as fkc has them; a step draws
 from the kernel between two noise levels instead of Euler-Maruyama's.
+
+The authors draw from the kernel in the last step, too.  On velocity networks that draw would leave noise of sd 0.05 (20 steps) in
+every entry of a sample, so here the last step ends at the kernel's mean there, as naive-sde, fkc, driftlite and superdiff do; its
+weight does not depend on what is drawn.  In the plane, on noise networks and oracles, the draw stays.
 """
 
 from __future__ import annotations
@@ -37,7 +41,8 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
     def step_of(part: score_models.Composition, num_steps: int, generator: torch.Generator) -> swarms.Step:
         density = log_density_of(part.members) if by_density else None
         composed = part.led or part.members.composed
-        return transition_step(composed, part.path, num_steps, part.edge, generator, log_density=density)
+        ends = {"log_density": density, "last_noise": part.alike}
+        return transition_step(composed, part.path, num_steps, part.edge, generator, **ends)
 
     return score_models.draw_swarms(model, request, ctx, step_of, settings=settings)
 
@@ -53,6 +58,6 @@ def compbench_methods() -> tuple[Method, ...]:
     both = partial(Method, sample=sample, evaluations=evaluations)
     learned = {"fit": score_models.fit, "build": score_models.build, "shared_fit": score_models.fit_facts}
     return (
-        both(name="rne", settings=Settings, **learned),
+        both(name="rne", settings=Settings, version=2, **learned),
         both(name="rne-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True),
     )

@@ -15,6 +15,7 @@ from compbench.api.interfaces import Event, Method, Problem, Request, Source, Ta
 from compbench.data.gaussian_oracle import SourceOracle
 from compbench.data.gaussians import gaussian
 from compbench.flow import score_models
+from compbench.flow.compose import Guidance
 from compbench.flow.expert_nets import source_rows
 from compbench.flow.path import LinearPath, velocity_to_score
 from compbench.system.errors import CompbenchError, Refused
@@ -143,6 +144,23 @@ def test_trajectories_are_composed_around_null_too() -> None:
     x = found.sample(settings, found.fit(settings, problem, context()), request, context())
     assert x.shape == (16, 2, 8)
     assert (x - (2.0 * request.condition - 1)[:, :, None]).abs().median().item() < 0.8
+
+
+class OnePoint(nn.Module):
+    """The velocity of data that are one point: v = (x1 - x) / (1 - t)."""
+
+    base, sample_steps, guidance = (), 20, Guidance(1.0, (True, True))
+
+    def stacked(self, x_t: torch.Tensor, t: torch.Tensor, conditions: torch.Tensor) -> torch.Tensor:
+        return ((0.5 - x_t) / (1 - t)[:, None]).expand(len(conditions), *x_t.shape)
+
+
+@pytest.mark.parametrize("name", [name for name in LEARNED if name != "mcmc"])
+def test_no_sampler_leaves_noise_in_what_a_velocity_network_answers(name: str) -> None:
+    """mcmc's chains stop at sigma 0.1, from where a step without noise leads to the data."""
+    found = METHODS[name]
+    x = found.sample(found.settings(**FEW.get(name, {})), OnePoint(), asked(500), context())
+    assert (x - 0.5).abs().max() < 0.003
 
 
 def test_an_oracle_is_refused_where_there_is_none() -> None:
