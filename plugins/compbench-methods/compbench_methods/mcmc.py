@@ -4,14 +4,19 @@ mcmc         Annealed MALA, HMC, ULA or U-HMC on the composed score; acceptance 
 mcmc-oracle  Annealed Markov chains on the task's analytic scores, accepted by its exact densities.
 
 Reduce, Reuse, Recycle (Du et al. 2023), section 4, with the acceptance of Sjoberg et al. 2023 (arXiv 2307.14012), so that
-networks serve as they are.  Step sizes are shares of the level's own scale, not the paper's tables; a task's levels are this
-method's, not the budget's steps.
+networks serve as they are.  Step sizes are shares of the level's own scale, where the paper has tables of them.
+
+On vectors a sample takes as many evaluations as fkc's default, 16 particles at the budget's steps, so that chains and particles
+are compared at equal cost: a level for each of the budget's steps, and as many moves a level as that leaves.  With 100 steps that
+is 100 levels of 15 moves on exact densities and of 7 on learnt scores; in the plane Du et al. have 100 of 10.  The line integral
+has 3 points there, the least that Sjoberg et al. ran: 2 bend mixtures.  On images and trajectories 40 levels of 3 moves and 2
+points are what can be paid for; there the authors have up to some hundred moves a level.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -20,14 +25,28 @@ from torch import Tensor, nn
 from compbench import Context, Method, MethodSettings, Problem, Request, hookimpl
 from compbench.flow import markov_chains as mcmc
 from compbench.flow import score_models
+from compbench.flow.path import GaussianPath
+
+NUM_LEVELS, NUM_INNER = 40, 3
+"""What 'auto' means on images and trajectories."""
+
+FKC_PARTICLES = 16
+"""fkc's default: so many evaluations a step, and as many at the start, are a chain's on vectors."""
 
 
 class Chains(MethodSettings):
     kernel: Literal["ula", "uhmc", "mala", "hmc"] = Field(
         "mala", description="Langevin or Hamiltonian moves, accepted by a test (mala, hmc) or not (ula, uhmc)"
     )
-    num_levels: int = Field(40, ge=1, le=10_000, description="noise levels, evenly spaced; a deterministic step leads to each")
-    num_inner: int = Field(3, ge=0, le=10_000, description="L: moves of the chain at each level")
+    num_levels: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = Field(
+        "auto",
+        description="noise levels, evenly spaced; a deterministic step leads to each; 'auto' is the budget's steps on vectors, "
+        "40 elsewhere",
+    )
+    num_inner: Annotated[int, Field(ge=0, le=10_000)] | Literal["auto"] = Field(
+        "auto",
+        description="L: moves of the chain at each level; 'auto' is as many as fkc's evaluations pay for on vectors, 3 elsewhere",
+    )
     step_size: float = Field(
         0.5,
         gt=0,
@@ -36,7 +55,11 @@ class Chains(MethodSettings):
     )
     num_leapfrog: int = Field(2, ge=1, le=1000, description="leapfrog steps of a Hamiltonian move")
     damping: float = Field(0.5, ge=0, lt=1, description="share of the momentum that a Hamiltonian move keeps")
-    line_points: int = Field(2, ge=2, le=100, description="points of the line integral in the acceptance; 2 costs nothing")
+    line_points: Annotated[int, Field(ge=2, le=100)] | Literal["auto"] = Field(
+        "auto",
+        description="points of the line integral in the acceptance, where no densities are known; 2 costs nothing; "
+        "'auto' is 3 for mala on vectors and 2 elsewhere, where hmc has its leapfrog points",
+    )
     smallest_sigma: float = Field(
         0.0, ge=0, lt=1, description="levels with less noise have no chain; there a learnt score is mostly error"
     )
@@ -52,9 +75,32 @@ class Settings(Chains, score_models.ModelSettings):
     )
 
 
-def chains(settings: OracleSettings | Settings, edge: float) -> mcmc.Settings:
+class Place(NamedTuple):
+    """What 'auto' depends on: are samples vectors, how many steps has the budget, and which levels does the path have."""
+
+    planar: bool
+    num_steps: int
+    path: GaussianPath
+    edge: float
+
+
+def chains(settings: OracleSettings | Settings, place: Place) -> mcmc.Settings:
     """The sampler's settings out of the method's."""
-    return mcmc.Settings(**{name: getattr(settings, name) for name in Chains.model_fields}, edge=edge)
+    own = {name: getattr(settings, name) for name in Chains.model_fields}
+    exact = isinstance(settings, OracleSettings)
+    if exact or own["line_points"] == "auto":  # densities need no line
+        own["line_points"] = 3 if place.planar and settings.kernel == "mala" and not exact else 2
+    if own["num_levels"] == "auto":
+        own["num_levels"] = place.num_steps if place.planar else NUM_LEVELS
+    if own["num_inner"] == "auto":
+        own["num_inner"] = _affordable(own, place) if place.planar else NUM_INNER
+    return mcmc.Settings(**own, edge=place.edge)
+
+
+def _affordable(own: dict[str, Any], place: Place) -> int:
+    """The most moves a level, one at least, that cost no more than fkc's particles."""
+    without, one = (mcmc.num_evaluations(mcmc.Settings(**{**own, "num_inner": n}, edge=place.edge), place.path) for n in (0, 1))
+    return max(1, (FKC_PARTICLES * (place.num_steps + 1) - without) // max(1, one - without))
 
 
 @torch.no_grad()
@@ -68,7 +114,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
             part.members,
             part.path,
             request.x0[part.rows],
-            chains(settings, part.edge),
+            chains(settings, Place(request.x0.ndim == 2, model.sample_steps, part.path, part.edge)),
             generator,
             pilots=part.pilots,
             known=part.known,
@@ -82,12 +128,15 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
 def evaluations(settings: OracleSettings | Settings, problem: Problem) -> int:
     """Every member of the composition, at each level and each move."""
     path, edge = score_models.path_of(problem)
-    return score_models.num_members(problem) * mcmc.num_evaluations(chains(settings, edge), path)
+    found = chains(settings, Place(problem.event.kind == "vector", problem.budget.sample_steps, path, edge))
+    return score_models.num_members(problem) * mcmc.num_evaluations(found, path)
 
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    both = partial(Method, sample=sample, evaluations=evaluations, couples_rows=True)  # pilots of all rows set the steps
+    both = partial(
+        Method, sample=sample, evaluations=evaluations, couples_rows=True, version=2
+    )  # pilots of all rows set the steps
     return (
         both(
             name="mcmc",

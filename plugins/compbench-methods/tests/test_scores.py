@@ -119,7 +119,7 @@ def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> No
         "fkc": 4 * 21,
         "rne": 4 * 20,
         "driftlite": 2 * 4 * 20,
-        "mcmc": 1 + 40 + 3 * 35,
+        "mcmc": 1 + 20 + 2 * 9 * 17,  # two evaluations a move, as the line has a point inside; no chain below sigma 0.1
     }
     assert found.evaluations(settings, problem) == 3 * calls.get(name, 21)
 
@@ -161,6 +161,24 @@ def test_no_sampler_leaves_noise_in_what_a_velocity_network_answers(name: str) -
     found = METHODS[name]
     x = found.sample(found.settings(**FEW.get(name, {})), OnePoint(), asked(500), context())
     assert (x - 0.5).abs().max() < 0.003
+
+
+@pytest.mark.parametrize("name", ["mcmc", "mcmc-oracle"])
+@pytest.mark.parametrize("kernel", ["mala", "hmc", "ula"])
+def test_chains_cost_what_fkc_costs_in_the_plane(name: str, kernel: str) -> None:
+    found, problem = METHODS[name], perturbed(sample_steps=100)
+    spent, most = found.evaluations(found.settings(kernel=kernel), problem), METHODS["fkc"].evaluations(fkc.Settings(), problem)
+    assert 0.85 * most < spent <= most
+    assert found.evaluations(found.settings(num_levels=40, num_inner=3, line_points=2), problem) <= 3 * (1 + 40 + 3 * 40)
+
+
+def test_learnt_scores_are_integrated_over_three_points_on_vectors_alone() -> None:
+    path, edge = score_models.path_of(perturbed())
+    plane, image = (mcmc.chains(mcmc.Settings(), mcmc.Place(planar, 100, path, edge)) for planar in (True, False))
+    assert (plane.num_levels, plane.num_inner, plane.line_points) == (100, 7, 3)
+    assert (image.num_levels, image.num_inner, image.line_points) == (40, 3, 2)
+    oracle = mcmc.chains(mcmc.OracleSettings(), mcmc.Place(True, 100, path, edge))
+    assert (oracle.num_levels, oracle.num_inner) == (100, 15)
 
 
 def test_an_oracle_is_refused_where_there_is_none() -> None:
