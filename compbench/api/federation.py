@@ -59,6 +59,31 @@ class Account:
     cpu_seconds: float = 0.0
 
 
+class SiloMemory:
+    """What every silo keeps for itself from one `Federation.run` of a fit to the next: neither sent nor metered.
+
+    It starts at zero, so that nothing comes to a silo by this way.
+
+    Args:
+        like: names and shapes of what a silo keeps, the same for all.
+    """
+
+    def __init__(self, like: ModelState) -> None:
+        self.like = dict(like)
+        self._kept: dict[int, dict[str, Tensor]] = {}
+
+    def of(self, number: int) -> dict[str, Tensor]:
+        """What silo `number` has kept."""
+        import torch
+
+        return self._kept.get(number) or {name: torch.zeros_like(value) for name, value in self.like.items()}
+
+    def take(self, number: int, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Keep a silo's own part of what its function returned, and give back the rest, which is sent."""
+        self._kept[number] = {name: state[name] for name in self.like}
+        return {name: value for name, value in state.items() if name not in self.like}
+
+
 class Federation:
     """The silos of a problem, what has been sent between them, and whether their data was pooled."""
 
@@ -125,6 +150,7 @@ class Federation:
         recipients: int = 1,
         steps: Steps | None = None,
         devices: Sequence[torch.device] = (),
+        memory: SiloMemory | None = None,
     ) -> list[dict[str, Tensor]]:
         """Run a function on every silo and bring back what it returns.
 
@@ -143,6 +169,8 @@ class Federation:
             recipients: how many parties each result is sent to: 1 for a server, n - 1 for an all-gather.
             steps: counts the steps of all silos.
             devices: where silos run side by side.
+            memory: of this fit.  The function receives what its silo has kept, and returns what it is to keep, beside `like`,
+                by the same names, which nothing else has.
 
         Returns:
             one state a silo, in order, on the context's device.
@@ -161,8 +189,20 @@ class Federation:
         gathered = {f"{k}.{name}": value for k, state in enumerate(self._last) for name, value in state.items() if gather}
         received = {**sent, **gathered}
         places = list(devices) or [ctx.device]
+        memory = memory or SiloMemory({})
+        shared = sorted(memory.like.keys() & {*like, *received})
+        if shared:
+            raise CompbenchError(f"'{shared[0]}' is both kept by the silos and sent; give what a silo keeps a name of its own.")
         jobs = [
-            _Job(index, silo, work, _context(ctx, stage, silo, seed, places[index % len(places)], steps), received, like, steps)
+            _Job(
+                index,
+                silo,
+                work,
+                _context(ctx, stage, silo, seed, places[index % len(places)], steps),
+                {**received, **memory.of(index)},
+                {**like, **memory.like},
+                steps,
+            )
             for index, silo in enumerate(self._silos)
         ]
         if len(places) == 1:
@@ -172,6 +212,7 @@ class Federation:
                 lanes = [pool.submit(lambda own: [job.run() for job in own], jobs[k :: len(places)]) for k in range(len(places))]
                 done = [lane.result() for lane in lanes]
             results = [done[index % len(places)][index // len(places)] for index in range(len(jobs))]
+        results = [replace(result, state=memory.take(index, result.state)) for index, result in enumerate(results)]
         for index, (account, result) in enumerate(zip(self.accounts, results, strict=True)):
             peers = [state for k, state in enumerate(self._last) if gather and k != index]
             account.rounds += 1

@@ -8,38 +8,32 @@ FedAvg (McMahan et al. 2017) takes the mean as it is.  What a rule sends beside 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from pydantic import Field
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from compbench.api.context import Steps
 from compbench.flow.independence import decentralised_loss
 from compbench.flow.silos import DecentralisedSettings, Recipe
 from compbench.flow.train import Loss, learning_rate
-from compbench.system.errors import Cancelled
 
 if TYPE_CHECKING:
-    from compbench.api.context import Batch, Context, Silo
-    from compbench.api.federation import LentSilo
+    from compbench.api.context import Batch, Context
+    from compbench.api.federation import LentSilo, SiloMemory
     from compbench.api.interfaces import Budget, Problem
     from compbench.flow.nets import VelocityNet
 
-CONTROL_SEED = 7919
-"""Of the batches that a control is measured on, the same in both parts of a round."""
-
 State = Mapping[str, Tensor]
 
-Local = Callable[["VelocityNet", "LentSilo", dict[str, Tensor], "Budget", "Context"], object]
-"""(network as it was received, silo, what was received beside it, the round's budget, context) trains the network in place; it
-carries no tensors."""
+Local = Callable[["VelocityNet", "LentSilo", dict[str, Tensor], "Budget", "Context"], State | None]
+"""(network as it was received, silo, what was received beside it, the round's budget, context) trains the network in place and
+returns what the silo sends beside it and what it keeps, by the names of both; None for nothing.  It carries no tensors."""
 
 TakeUp = Callable[[dict[str, Tensor], dict[str, Tensor]], dict[str, Tensor]]
 """(the server's weights, the mean of the silos') -> the server's next weights."""
-
-Beside = Callable[[dict[str, Tensor], "Budget", Steps, int], dict[str, Tensor]]
-"""(the server's weights, the round's budget, count of all silos' steps, number of the round) -> what is sent beside them."""
 
 
 class RoundSettings(DecentralisedSettings):
@@ -61,11 +55,6 @@ def the_mean(before: dict[str, Tensor], mean: dict[str, Tensor]) -> dict[str, Te
     return mean
 
 
-def nothing(state: dict[str, Tensor], budget: Budget, steps: Steps, number: int) -> dict[str, Tensor]:
-    """What FedAvg sends beside the network."""
-    return {}
-
-
 def rounds(
     make: Recipe,
     local: Local,
@@ -74,7 +63,9 @@ def rounds(
     *,
     num_rounds: int,
     take_up: TakeUp = the_mean,
-    beside: Beside = nothing,
+    beside: State | None = None,
+    memory: SiloMemory | None = None,
+    steps: Steps | None = None,
 ) -> VelocityNet:
     """A network trained in rounds at a learning rate that falls with the budget's schedule.
 
@@ -87,18 +78,19 @@ def rounds(
         ctx: the stage's context.
         num_rounds: at most one for each of a silo's steps.
         take_up: the server's rule.
-        beside: what the server sends to every silo beside the network.
+        beside: first values of what is sent beside the network, both ways, and averaged like it.
+        memory: what silos keep from round to round.
+        steps: counts the steps of all silos; None: they are the whole fit's.
     """
     net = cast("VelocityNet", make().to(ctx.device))
     federation, total = problem.federation, problem.budget.train_steps
-    num_rounds, steps = min(num_rounds, total), Steps(ctx.progress, len(federation) * total)
-    shares = shares_of(problem, ctx)
+    num_rounds, steps = min(num_rounds, total), steps or Steps(ctx.progress, len(federation) * total)
+    shares, extra = shares_of(problem, ctx), dict(beside or {})
     for number in range(num_rounds):
-        each = (number + 1) * total // num_rounds - number * total // num_rounds
+        begin, end = number * total // num_rounds, (number + 1) * total // num_rounds
         rate = learning_rate(round(total * (number + 0.5) / num_rounds), problem.budget)
-        budget = at_constant_rate(problem.budget, each, rate)
+        budget = at_constant_rate(problem.budget, end - begin, rate)
         state = net.state_dict()
-
         names = tuple(state)
 
         def work(
@@ -110,12 +102,14 @@ def rounds(
         ) -> State:
             trained = cast("VelocityNet", make())
             trained.load_state_dict({name: received.pop(name) for name in names})
-            local(trained, silo, received, budget, own)
-            return trained.state_dict()
+            returned = local(trained, silo, received, budget, own)
+            return {**trained.state_dict(), **(returned or {})}
 
-        sent = {**state, **beside(state, budget, steps, number)}
-        found = federation.run(work, ctx, like=state, stage=f"round-{number}", send=sent, steps=steps)
-        net.load_state_dict(take_up(state, average(found, shares)))
+        sent = {**state, **extra}
+        found = federation.run(work, ctx, like=sent, stage=f"round-{number}", send=sent, steps=steps, memory=memory)
+        mean = average(found, shares)
+        extra = {name: mean.pop(name) for name in extra}
+        net.load_state_dict(take_up(state, mean))
     return net.eval()
 
 
@@ -165,37 +159,30 @@ def tilted(loss: Loss, net: VelocityNet, slopes: State) -> Loss:
     return shifted
 
 
-def mean_gradient(net: VelocityNet, loss: Loss, silo: Silo, budget: Budget, own: Context) -> dict[str, Tensor]:
-    """The gradient of a silo's loss at the network, over `budget.train_steps` batches that are the same at every call.
-
-        1 / B sum_b g_b min(1, C / |g_b|)
-
-    Each batch's gradient g_b is clipped at C = `budget.gradient_clip` as training clips it: beside steps of norm C, the
-    gradient itself, which may be hundreds of times as long at a network that fits badly, would leave no room for the loss.
+class MeanGradient:
+    """The mean of a network's gradients over a training loop's steps, as they are before they are clipped.
 
     Args:
-        net: on any device; it is moved to the context's.
-        loss: of the silo.
-        silo: where the batches come from.
-        budget: batch size, how many batches, and the clip.
-        own: the context of the silo's work; its generator is not used.
-
-    Raises:
-        Cancelled: the run was asked to stop.
+        net: on the device where it will be trained.
     """
-    named = dict(net.to(own.device).named_parameters())
-    total = {name: torch.zeros_like(weight) for name, weight in named.items()}
-    draws = Generator().manual_seed(CONTROL_SEED + silo.size)
-    device_draws = draws if own.device.type == "cpu" else Generator(own.device).manual_seed(CONTROL_SEED)
-    for step in range(budget.train_steps):
-        if own.cancelled():
-            raise Cancelled(f"stopped before batch {step} of {budget.train_steps} of a control.")
-        with own.autocast():
-            value = loss(net, silo.batch(budget.batch_size, draws), device_draws)
-        found = dict(zip(named, torch.autograd.grad(value, list(named.values()), allow_unused=True), strict=True))
-        gradients = {name: gradient for name, gradient in found.items() if gradient is not None}
-        norm = torch.linalg.vector_norm(torch.stack([gradient.norm() for gradient in gradients.values()]))
-        scale = (budget.gradient_clip / norm.clamp(min=budget.gradient_clip)) / budget.train_steps
-        for name, gradient in gradients.items():
-            total[name] += scale * gradient
-    return total
+
+    def __init__(self, net: nn.Module) -> None:
+        self._totals: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+        self._hooks = [
+            weight.register_post_accumulate_grad_hook(partial(self._add, name)) for name, weight in net.named_parameters()
+        ]
+        self._like = {name: weight.detach() for name, weight in net.named_parameters()}
+
+    def _add(self, name: str, weight: Tensor) -> None:
+        assert weight.grad is not None
+        gradient = weight.grad.detach()
+        self._totals[name] = self._totals[name] + gradient if name in self._totals else gradient.clone()
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def close(self) -> dict[str, Tensor]:
+        """The mean by the parameters' names, 0 where a parameter has had no gradient; nothing is added any more."""
+        for hook in self._hooks:
+            hook.remove()
+        steps = max(self._counts.values(), default=1)
+        return {name: self._totals.get(name, torch.zeros_like(value)) / steps for name, value in self._like.items()}

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from compbench.api.context import Batch, Context, NoCheckpoints, Steps
-from compbench.api.federation import Federation, LentSilo
+from compbench.api.federation import Federation, LentSilo, SiloMemory
 from compbench.data.silo_shards import TensorSilo
 from compbench.runner.checkpoints import FileCheckpoints
 from compbench.system.errors import CompbenchError, Refused
@@ -46,6 +46,42 @@ def test_accounts_are_the_bytes_and_transfers_of_the_states() -> None:
         assert account.bytes_out == 3 * (6 * 4 + 8)
         assert account.seconds > 0
     assert [account.size for account in federation.accounts] == [200, 50, 9]
+
+
+def counting(lent: LentSilo, received: dict[str, Tensor], ctx: Context) -> dict[str, Tensor]:
+    return {**mean_of(lent, received, ctx), "own": received["own"] + lent.number + 1}
+
+
+def test_what_a_silo_keeps_comes_back_to_it_alone_and_is_not_metered() -> None:
+    federation = Federation([silo("one"), silo("two", 50, 1)])
+    memory = SiloMemory({"own": torch.ones(1000)})  # whatever these are, a silo starts at zero
+    for stage in ("a", "b", "c"):
+        found = federation.run(counting, context(), like=LIKE, stage=stage, memory=memory)
+        assert [set(state) for state in found] == [{"w", "n"}] * 2
+    assert [memory.of(number)["own"].unique().tolist() for number in (0, 1)] == [[3.0], [6.0]]
+    assert [(account.bytes_in, account.bytes_out) for account in federation.accounts] == [(0, 3 * (6 * 4 + 8))] * 2
+    federation.run(counting, context(), like=LIKE, stage="a", memory=SiloMemory({"own": torch.zeros(1)}))  # another fit's
+
+
+def test_what_a_silo_keeps_is_there_when_a_run_resumes(tmp_path) -> None:
+    path = tmp_path / "fit.safetensors"
+    for resume in (False, True):
+        memory, federation = SiloMemory({"own": torch.zeros(2)}), Federation([silo("one"), silo("two", 50, 1)])
+        for stage in ("a", "b"):
+            federation.run(counting, context(FileCheckpoints(path, resume=resume)), like=LIKE, stage=stage, memory=memory)
+        assert memory.of(1)["own"].tolist() == [4.0, 4.0]
+
+
+def test_what_a_silo_keeps_is_held_to_its_shape_and_searched_for_data() -> None:
+    def steal(lent, received, ctx):
+        return {"w": torch.zeros(2, 3), "n": 0, "own": lent.batch(4, ctx.generator).x1[1]}
+
+    with pytest.raises(Refused, match="a training example stands in 'own'"):
+        run(steal, memory=SiloMemory({"own": torch.zeros(3)}))
+    with pytest.raises(Refused, match="announced as"):
+        run(steal, memory=SiloMemory({"own": torch.zeros(4)}))
+    with pytest.raises(CompbenchError, match="'w' is both kept by the silos and sent"):
+        run(mean_of, memory=SiloMemory({"w": torch.zeros(2, 3)}))
 
 
 def test_probes_cost_the_method_nothing() -> None:

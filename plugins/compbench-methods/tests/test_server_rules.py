@@ -1,20 +1,25 @@
 """Rules for rounds on regressions of one weight, whose optima are known, and merges of networks."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from compbench_methods import fedavgm, fedflow, fedprox, scaffold, soup
 from problems import SPACE, context
 from torch import Generator, Tensor, nn
 
+from compbench.api.context import NoCheckpoints
 from compbench.api.factors import Holdout
 from compbench.api.federation import Federation, num_bytes
 from compbench.api.interfaces import Budget, Event, Problem
 from compbench.data.silo_shards import TensorSilo
 from compbench.flow import local_experts
 from compbench.flow.local_experts import LocalSettings
-from compbench.flow.rounds import average, displaced, held_near, mean_gradient, rounds
+from compbench.flow.rounds import MeanGradient, average, displaced, held_near, rounds
 from compbench.flow.silos import Recipe, network, recipe
 from compbench.flow.train import train
+from compbench.runner.checkpoints import FileCheckpoints
+from compbench.system.errors import Cancelled
 
 HOLDOUT = Holdout(SPACE, (0, 1), ((1, 0),))
 SLOPES, TARGETS = (1.0, 2.0), (-1.0, 2.0)
@@ -60,31 +65,83 @@ def test_plain_averaging_of_long_rounds_ends_at_the_mean_of_the_silos_own_optima
 
 
 def test_scaffold_ends_at_the_pooled_optimum() -> None:
-    net = scaffold.corrected_rounds(Recipe(Weight, 0), regression, regressions(), context(), num_rounds=8, share=0.1)
+    net = scaffold.corrected_rounds(Recipe(Weight, 0), regression, regressions(), context(), num_rounds=60)
     assert value_of(net) == pytest.approx(POOLED, abs=0.05)
 
 
-@pytest.mark.parametrize(("clip", "expected"), [(10.0, -4.0), (4.0, -4.0), (1.0, -1.0)])
-def test_a_control_is_clipped_as_steps_are(clip, expected) -> None:
-    problem = regressions(5)
-    silo = problem.federation._silos[1]
-    found = mean_gradient(Weight(), regression, silo, problem.budget.model_copy(update={"gradient_clip": clip}), context())
-    assert found["theta"].item() == pytest.approx(expected)
+@pytest.mark.parametrize("clip", [10.0, 0.5])
+def test_a_clip_below_the_silos_gradients_does_not_move_scaffold_from_the_pooled_optimum(clip: float) -> None:
+    """The silos' own gradients are 1.6 and -1.6 there, of which a clip of controls or of single terms would leave 0.5."""
+    problem = regressions(1200)
+    problem = replace(problem, budget=problem.budget.model_copy(update={"gradient_clip": clip}))
+    net = scaffold.corrected_rounds(Recipe(Weight, 0), regression, problem, context(), num_rounds=60)
+    assert value_of(net) == pytest.approx(POOLED, abs=0.05)
 
 
-def test_a_round_of_scaffold_sends_three_networks_to_a_silo_and_two_back() -> None:
+def controls_after(num_rounds: int, problem: Problem) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
+    """What the silos sent after some rounds, and what the server sent them in the last one."""
+    sent, received, run = [], [], Federation.run
+
+    def watched(self, *args, **options):
+        received.append(options["send"])
+        sent.append(run(self, *args, **options))
+        return sent[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Federation, "run", watched)
+        scaffold.corrected_rounds(Recipe(Weight, 0), regression, problem, context(), num_rounds=num_rounds)
+    return sent[-1], received[-1]
+
+
+def test_a_silos_control_is_the_mean_of_its_own_gradients_along_the_round() -> None:
+    """Of one step from 0 that is the gradient there, -slope target, which is not clipped; the server sends its mean."""
+    problem = regressions(2)
+    problem = replace(problem, budget=problem.budget.model_copy(update={"gradient_clip": 1.0}))
+    first, _ = controls_after(1, replace(problem, budget=problem.budget.model_copy(update={"train_steps": 1})))
+    assert [state["control.theta"].item() for state in first] == pytest.approx([1.0, -4.0])
+    second, received = controls_after(2, problem)
+    assert received["control.theta"].item() == pytest.approx(-1.5)
+    theta = received["theta"].item()
+    expected = [slope * (slope * theta - target) for slope, target in zip(SLOPES, TARGETS, strict=True)]
+    assert [state["control.theta"].item() for state in second] == pytest.approx(expected, rel=1e-5)
+
+
+def test_gradients_are_averaged_before_they_are_clipped() -> None:
+    net, problem = Weight(), regressions(1)
+    measured = MeanGradient(net)
+    train(net, regression, problem.federation._silos[1], problem.budget.model_copy(update={"gradient_clip": 1e-3}), context())
+    assert measured.close()["theta"].item() == pytest.approx(-4.0)
+
+
+def test_a_round_of_scaffold_sends_two_networks_to_a_silo_and_two_back() -> None:
+    """As the paper has it: a silo's own control stays there."""
     sent = {}
     for name, run in {
         "fedflow": lambda problem: rounds(Recipe(Weight, 0), plain, problem, context(), num_rounds=3),
-        "scaffold": lambda problem: scaffold.corrected_rounds(
-            Recipe(Weight, 0), regression, problem, context(), num_rounds=3, share=0.1
-        ),
+        "scaffold": lambda problem: scaffold.corrected_rounds(Recipe(Weight, 0), regression, problem, context(), num_rounds=3),
     }.items():
         problem = regressions(30)
         run(problem)
         sent[name] = [(account.bytes_in, account.bytes_out, account.steps) for account in problem.federation.accounts]
     assert sent["fedflow"] == [(12, 12, 30)] * 2
-    assert sent["scaffold"] == [(36, 24, 30)] * 2
+    assert sent["scaffold"] == [(24, 24, 30)] * 2
+
+
+def test_an_interrupted_scaffold_goes_on_bit_for_bit(tmp_path) -> None:
+    def run(checkpoints, cancelled=lambda: False):
+        torch.manual_seed(0)
+        (method,) = scaffold.compbench_methods()
+        ctx = context(cancelled=cancelled)
+        ctx.checkpoints = checkpoints
+        return method.fit(method.settings(rounds=3), corners(), ctx).state_dict()
+
+    asked = iter(range(100))
+    path = tmp_path / "fit.safetensors"
+    straight = run(NoCheckpoints())
+    with pytest.raises(Cancelled):
+        run(FileCheckpoints(path, resume=False), lambda: next(asked) > 18)  # in the third round of four steps, in a silo's second
+    resumed = run(FileCheckpoints(path, resume=True))
+    assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0, 1e3])
