@@ -1,12 +1,15 @@
 """Rounds of a federation: every silo trains from the server's network, and the server takes up what they send back.
 
-    theta_{r+1} = take_up(theta_r, sum_k n_k / n theta_k)
+    theta_{r+1} = take_up(theta_r, sum_k n_k / n theta_k),    mean_{r+1} = d^K mean_r + (1 - d^K) theta_{r+1}
 
-FedAvg (McMahan et al. 2017) takes the mean as it is.  What a rule sends beside the network is metered with it.
+FedAvg (McMahan et al. 2017) takes the silos' mean as it is.  What is sampled is the moving average of the server's networks, with
+the budget's decay d of a step to the power of a round's K steps: as much averaging as a network has that one party trains.  It
+costs no transfer.  What a rule sends beside the network is metered with it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +21,7 @@ from torch import Generator, Tensor, nn
 from compbench.api.context import Steps
 from compbench.flow.independence import decentralised_loss
 from compbench.flow.silos import DecentralisedSettings, Recipe
-from compbench.flow.train import Loss, learning_rate
+from compbench.flow.train import Loss, ema_decay, learning_rate
 
 if TYPE_CHECKING:
     from compbench.api.context import Batch, Context
@@ -81,11 +84,15 @@ def rounds(
         beside: first values of what is sent beside the network, both ways, and averaged like it.
         memory: what silos keep from round to round.
         steps: counts the steps of all silos; None: they are the whole fit's.
+
+    Returns:
+        the moving average of the server's networks, on the context's device.
     """
     net = cast("VelocityNet", make().to(ctx.device))
     federation, total = problem.federation, problem.budget.train_steps
     num_rounds, steps = min(num_rounds, total), steps or Steps(ctx.progress, len(federation) * total)
     shares, extra = shares_of(problem, ctx), dict(beside or {})
+    averaged = {name: value.clone() for name, value in net.state_dict().items()}
     for number in range(num_rounds):
         begin, end = number * total // num_rounds, (number + 1) * total // num_rounds
         rate = learning_rate(round(total * (number + 0.5) / num_rounds), problem.budget)
@@ -110,7 +117,15 @@ def rounds(
         mean = average(found, shares)
         extra = {name: mean.pop(name) for name in extra}
         net.load_state_dict(take_up(state, mean))
+        decay = math.prod(ema_decay(step, problem.budget) for step in range(begin, end))
+        averaged = {name: smoothed(averaged[name], value, decay) for name, value in net.state_dict().items()}
+    net.load_state_dict(averaged)
     return net.eval()
+
+
+def smoothed(mean: Tensor, value: Tensor, decay: float) -> Tensor:
+    """decay mean + (1 - decay) value; the value itself where it is not a number of floating type."""
+    return torch.lerp(mean, value, 1 - decay) if value.is_floating_point() else value.clone()
 
 
 def shares_of(problem: Problem, ctx: Context) -> Tensor:

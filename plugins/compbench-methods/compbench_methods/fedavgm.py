@@ -2,7 +2,8 @@
 
     u <- beta u + (mean_k theta_k - theta_r),    theta_{r+1} = theta_r + eta u
 
-FedAvgM (Hsu et al. 2019, arXiv 1909.06335).  beta = 0 and eta = 1 is fedflow.
+FedAvgM (Hsu et al. 2019, arXiv 1909.06335).  beta = 0 and eta = 1 is fedflow.  The authors sample the last
+network of the server; here it is the moving average of the server's networks, since all other methods are averaged alike.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def compbench_methods() -> tuple[Method, ...]:
     return (
         Method(
             name="fedavgm",
+            version=2,
             settings=Settings,
             fit=fit,
             sample=sample_network,

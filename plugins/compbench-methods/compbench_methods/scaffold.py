@@ -9,8 +9,9 @@ The pooled optimum is where all of it stands still, and averages of silos' own o
 
 The authors' steps are SGD's.  Here they are AdamW's, as of all methods, from fresh moments in each round.  The authors clip
 nothing; here the *corrected* gradient is clipped as every method's is, so that the clip does not undo the control, and controls
-are means of gradients that are not clipped.  Rounds are short, five times as many as FedFlow's: a control is a constant slope of
-a whole round, and after some fifty steps the silo's gradient has become another one.
+are means of gradients that are not clipped.  The authors sample the last network of the server; here it is the moving average of
+the server's networks, since all other methods are averaged alike.  Rounds are short, five times as many as FedFlow's: a control
+is a constant slope of a whole round, and after some fifty steps the silo's gradient has become another one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Rules for rounds on regressions of one weight, whose optima are known, and merges of networks."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -67,6 +68,26 @@ def test_plain_averaging_of_long_rounds_ends_at_the_mean_of_the_silos_own_optima
 def test_scaffold_ends_at_the_pooled_optimum() -> None:
     net = scaffold.corrected_rounds(Recipe(Weight, 0), regression, regressions(), context(), num_rounds=60)
     assert value_of(net) == pytest.approx(POOLED, abs=0.05)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.9])
+def test_what_is_sampled_is_the_moving_average_of_the_servers_networks(decay: float) -> None:
+    """Round r of 40 steps leaves theta = r + 1; from step 80 on a step's decay is the budget's, and a round's is decay^40."""
+
+    def local(net, silo, received, budget, own):
+        with torch.no_grad():
+            net.theta += 1
+
+    problem = regressions(120)
+    problem = replace(problem, budget=problem.budget.model_copy(update={"ema_decay": decay}))
+    net = rounds(Recipe(Weight, 0), local, problem, context(), num_rounds=3)
+    after, kept = 0.0, [math.prod(min(decay, (1 + s) / (10 + s)) for s in range(40 * r, 40 * r + 40)) for r in range(3)]
+    for theta, share in zip((1.0, 2.0, 3.0), kept, strict=True):
+        after = share * after + (1 - share) * theta
+    assert value_of(net) == pytest.approx(after)
+    assert kept[2] == pytest.approx(decay**40)
+    if not decay:
+        assert value_of(net) == 3
 
 
 @pytest.mark.parametrize("clip", [10.0, 0.5])
