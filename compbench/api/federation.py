@@ -60,9 +60,7 @@ class Account:
 
 
 class SiloMemory:
-    """What every silo keeps for itself from one `Federation.run` of a fit to the next: neither sent nor metered.
-
-    It starts at zero, so that nothing comes to a silo by this way.
+    """What every silo keeps for itself from one `Federation.run` of a fit to the next, from zero: neither sent nor metered.
 
     Args:
         like: names and shapes of what a silo keeps, the same for all.
@@ -169,8 +167,7 @@ class Federation:
             recipients: how many parties each result is sent to: 1 for a server, n - 1 for an all-gather.
             steps: counts the steps of all silos.
             devices: where silos run side by side.
-            memory: of this fit.  The function receives what its silo has kept, and returns what it is to keep, beside `like`,
-                by the same names, which nothing else has.
+            memory: of this fit.  The function receives what its silo has kept, and returns what it keeps, by names of its own.
 
         Returns:
             one state a silo, in order, on the context's device.
@@ -193,18 +190,9 @@ class Federation:
         shared = sorted(memory.like.keys() & {*like, *received})
         if shared:
             raise CompbenchError(f"'{shared[0]}' is both kept by the silos and sent; give what a silo keeps a name of its own.")
-        jobs = [
-            _Job(
-                index,
-                silo,
-                work,
-                _context(ctx, stage, silo, seed, places[index % len(places)], steps),
-                {**received, **memory.of(index)},
-                {**like, **memory.like},
-                steps,
-            )
-            for index, silo in enumerate(self._silos)
-        ]
+        like = {**like, **memory.like}
+        own = [_context(ctx, stage, silo, seed, places[k % len(places)], steps) for k, silo in enumerate(self._silos)]
+        jobs = [_Job(k, silo, work, own[k], {**received, **memory.of(k)}, like, steps) for k, silo in enumerate(self._silos)]
         if len(places) == 1:
             results = [job.run() for job in jobs]
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from compbench.api.context import Steps
+from compbench.api.context import NoCheckpoints, Steps
 from compbench.flow.independence import decentralised_loss
 from compbench.flow.silos import DecentralisedSettings, Recipe
 from compbench.flow.train import Loss, ema_decay, learning_rate
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from compbench.api.federation import LentSilo, SiloMemory
     from compbench.api.interfaces import Budget, Problem
     from compbench.flow.nets import VelocityNet
+
+SMALLEST = 1e-30
+"""Length of a slope that is divided by."""
 
 State = Mapping[str, Tensor]
 
@@ -164,40 +168,46 @@ def held_near(loss: Loss, net: VelocityNet, mu: float) -> Loss:
     return held
 
 
-def tilted(loss: Loss, net: VelocityNet, slopes: State) -> Loss:
-    """loss + sum_i <slope_i, theta_i>: every step's gradient is shifted by the slopes; by name, like the weights."""
+class Unsaved(NoCheckpoints):
+    """Checkpoints that keep nothing, under the name of those that they stand for."""
 
-    def shifted(asked: Any, batch: Batch, generator: Generator) -> Tensor:
-        shift = sum((weight * slopes[name]).sum() for name, weight in net.named_parameters())
-        return loss(asked, batch, generator) + shift
-
-    return shifted
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
-class MeanGradient:
-    """The mean of a network's gradients over a training loop's steps, as they are before they are clipped.
+def unsaved(ctx: Context) -> Context:
+    """The context of a loop that starts again where a fit goes on, as its sums are in no checkpoint of a training loop."""
+    return replace(ctx, checkpoints=Unsaved(ctx.checkpoints.name))
+
+
+class Corrected:
+    """Shifts a network's gradients by slopes, and takes the mean of the gradients themselves over a training loop's steps.
+
+        g <- g + slope min(1, |g| / |slope|),    |.| over a parameter
+
+    A slope is never longer than the gradient that it corrects.  Where a silo's gradient is the opposite of its slope nothing is
+    cut off, so that a loop stands still where it did.  Both come before any clip of the training loop.
 
     Args:
         net: on the device where it will be trained.
+        slopes: by the parameters' names.
     """
 
-    def __init__(self, net: nn.Module) -> None:
-        self._totals: dict[str, Tensor] = {}
-        self._counts: dict[str, int] = {}
-        self._hooks = [
-            weight.register_post_accumulate_grad_hook(partial(self._add, name)) for name, weight in net.named_parameters()
-        ]
-        self._like = {name: weight.detach() for name, weight in net.named_parameters()}
+    def __init__(self, net: nn.Module, slopes: State) -> None:
+        self._named = dict(net.named_parameters())
+        self._totals = {name: torch.zeros_like(weight) for name, weight in self._named.items()}
+        self._counts = dict.fromkeys(self._named, 0)
+        self._hooks = [weight.register_hook(partial(self._shifted, name, slopes[name])) for name, weight in self._named.items()]
 
-    def _add(self, name: str, weight: Tensor) -> None:
-        assert weight.grad is not None
-        gradient = weight.grad.detach()
-        self._totals[name] = self._totals[name] + gradient if name in self._totals else gradient.clone()
-        self._counts[name] = self._counts.get(name, 0) + 1
+    def _shifted(self, name: str, slope: Tensor, gradient: Tensor) -> Tensor:
+        self._totals[name] += gradient
+        self._counts[name] += 1
+        lengths = torch.linalg.vector_norm(gradient), torch.linalg.vector_norm(slope)
+        return gradient + slope * (lengths[0] / lengths[1].clamp(min=SMALLEST)).clamp(max=1)
 
     def close(self) -> dict[str, Tensor]:
-        """The mean by the parameters' names, 0 where a parameter has had no gradient; nothing is added any more."""
+        """The mean gradient by the parameters' names, 0 where there was none; gradients are shifted no more."""
         for hook in self._hooks:
             hook.remove()
-        steps = max(self._counts.values(), default=1)
-        return {name: self._totals.get(name, torch.zeros_like(value)) / steps for name, value in self._like.items()}
+        steps = max(1, *self._counts.values())
+        return {name: total / steps for name, total in self._totals.items()}

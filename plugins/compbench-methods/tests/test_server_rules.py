@@ -16,7 +16,7 @@ from compbench.api.interfaces import Budget, Event, Problem
 from compbench.data.silo_shards import TensorSilo
 from compbench.flow import local_experts
 from compbench.flow.local_experts import LocalSettings
-from compbench.flow.rounds import MeanGradient, average, displaced, held_near, rounds
+from compbench.flow.rounds import Corrected, average, displaced, held_near, rounds
 from compbench.flow.silos import Recipe, network, recipe
 from compbench.flow.train import train
 from compbench.runner.checkpoints import FileCheckpoints
@@ -127,11 +127,18 @@ def test_a_silos_control_is_the_mean_of_its_own_gradients_along_the_round() -> N
     assert [state["control.theta"].item() for state in second] == pytest.approx(expected, rel=1e-5)
 
 
-def test_gradients_are_averaged_before_they_are_clipped() -> None:
+@pytest.mark.parametrize(("slope", "shifted"), [(1.0, -3.0), (4.0, 0.0), (-3.0, -7.0), (9.0, 0.0), (-9.0, -8.0)])
+def test_a_slope_is_never_longer_than_the_gradient_that_it_corrects(slope: float, shifted: float) -> None:
+    """The silo's gradient at 0 is -4; what is averaged is this gradient, whatever the slope and the clip."""
     net, problem = Weight(), regressions(1)
-    measured = MeanGradient(net)
+    seen = []
+    corrected = Corrected(net, {"theta": torch.tensor([slope])})
+    net.theta.register_post_accumulate_grad_hook(lambda weight: seen.append(weight.grad.item()))
     train(net, regression, problem.federation._silos[1], problem.budget.model_copy(update={"gradient_clip": 1e-3}), context())
-    assert measured.close()["theta"].item() == pytest.approx(-4.0)
+    assert seen == pytest.approx([shifted])
+    assert corrected.close()["theta"].item() == pytest.approx(-4.0)
+    regression(net, problem.federation._silos[1].batch(4, torch.Generator()), None).backward()
+    assert corrected.close()["theta"].item() == pytest.approx(-4.0)  # closed
 
 
 def test_a_round_of_scaffold_sends_two_networks_to_a_silo_and_two_back() -> None:
