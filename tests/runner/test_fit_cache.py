@@ -133,12 +133,12 @@ def test_a_kept_fit_without_its_ledger_is_made_again(tmp_path: Path) -> None:
 
 
 def test_methods_that_share_a_part_of_a_fit_make_their_own_models_of_it(tmp_path: Path) -> None:
-    made, loaded = in_silos(tmp_path / "one", "ddm"), in_silos(tmp_path / "one", "soup")
-    alone = in_silos(tmp_path / "other", "soup")
+    made, loaded = in_silos(tmp_path / "one", "ddm"), in_silos(tmp_path / "one", "superdiff-or")
+    alone = in_silos(tmp_path / "other", "superdiff-or")
     assert loaded.notes["fit shared"] == 1
     assert "fit shared" not in alone.notes
     assert [score.value for score in loaded.scores] == [score.value for score in alone.scores]
     sent = [[silo.model_dump(exclude={"seconds", "cpu_seconds"}) for silo in run.profile.silos] for run in (loaded, alone)]
     assert sent[0] == sent[1] != []
     assert loaded.profile.train_steps == alone.profile.train_steps == made.profile.train_steps
-    assert loaded.profile.parameters == alone.profile.parameters < made.profile.parameters  # one network, not one a silo
+    assert loaded.profile.parameters == alone.profile.parameters

@@ -1,57 +1,149 @@
-"""One-shot merges: every silo trains alone from one common start, and the weights are merged once.
+"""One-shot merges: every silo trains on alone from one common start that was trained, and the weights are merged once.
 
 soup             The mean of the silos' weights: Diffusion Soup without a held-out choice of its ingredients.
 task-arithmetic  The common start and the sum of all silos' changes, scaled: theta_0 + lambda sum_k (theta_k - theta_0).
 
-Biggs et al. 2024 (arXiv 2406.08431) and Ilharco et al. 2023 (arXiv 2212.04089), who start from a pretrained network; here the
-start is an untrained one, which all parties make from a common seed.  Each silo sends its network once and receives nothing.
+Biggs et al. 2024 (arXiv 2406.08431) and Ilharco et al. 2023 (arXiv 2212.04089) merge fine-tunings of one pretrained network,
+which stay near each other.  Networks that start untrained do not, and their mean answers nothing.  Nothing here is pretrained, so
+a quarter of every silo's steps are rounds of averaging (FedAvg), and the network that these give is the start.  All of it is
+metered: the rounds, a transfer of the start to each silo, and one of each silo's network.
+
+Ilharco et al. choose lambda on validation data of all tasks.  Here silos say what loss some multiples of 1 / n have on their own
+examples, for one more transfer of a network and a number for each multiple, and the least mean takes it.  Most of these examples
+are of combinations that some of the merged silos never saw.  No silo has held-out combinations.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
+from torch import Generator, Tensor
 
-from compbench import Method, Problem, hookimpl
-from compbench.flow.local_experts import LocalExperts, LocalSettings, fit_facts, made_of_experts, start_of
+from compbench import Context, Method, Problem, hookimpl
+from compbench.api.context import Steps
+from compbench.api.federation import SiloMemory
+from compbench.flow.independence import decentralised_loss
 from compbench.flow.nets import VelocityNet
-from compbench.flow.rounds import average, displaced
-from compbench.flow.silos import evaluations_of_network, network, sample_network
+from compbench.flow.rounds import RoundSettings, average, displaced, rounds, shares_of
+from compbench.flow.silos import evaluations_of_network, network, part_of, recipe, sample_network, split
+from compbench.flow.train import train
+
+MULTIPLES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)
+"""n lambda that are tried: 1 is the soup; the paper's 0.3 of eight tasks is 2.4."""
+
+NUM_BATCHES = 8
+"""Batches of a silo that a lambda is judged on, the same for each."""
 
 
-class ScaledSettings(LocalSettings):
-    scaling: float = Field(0.3, ge=0, le=10, description="lambda; 1 / n for n silos is the soup")
+class Settings(RoundSettings):
+    start_share: float = Field(
+        0.25, gt=0, lt=1, description="share of a silo's steps that the common start is trained by (not in the paper)"
+    )
+    rounds: int = Field(5, ge=1, le=10_000, description="rounds of averaging that train the common start (not in the paper)")
 
 
-def soup(settings: LocalSettings, problem: Problem, trained: LocalExperts) -> VelocityNet:
+class ScaledSettings(Settings):
+    scaling: Annotated[float, Field(ge=0, le=10)] | Literal["chosen", "1/n"] = Field(
+        "chosen",
+        description="lambda; 1/n for n silos is the soup; 'chosen': the multiple of 1/n of least loss on the silos' data",
+    )
+
+
+class Ingredients(NamedTuple):
+    """What a merge is made of: the common start, the mean of the silos' networks, and the start as silos keep it."""
+
+    start: dict[str, Tensor]
+    mean: dict[str, Tensor]
+    memory: SiloMemory
+
+
+def ingredients(settings: Settings, problem: Problem, ctx: Context) -> Ingredients:
+    """Rounds that train the common start, and then every silo alone from there, by the rest of its steps."""
+    make, loss, silos = recipe(network, settings, problem), settings.loss, len(problem.federation)
+    first, rest = split(problem.budget, 1 - settings.start_share)
+    steps = Steps(ctx.progress, silos * (first.train_steps + rest.train_steps))
+
+    def local(net, silo, received, budget, own):
+        train(net, loss, silo, budget, own)
+
+    common = replace(problem, budget=first)
+    start = rounds(make, local, common, ctx, num_rounds=settings.rounds, steps=steps).state_dict()
+    memory = SiloMemory({f"start.{name}": value for name, value in start.items()})
+
+    def alone(silo, received, own):
+        net, kept = make(), {f"start.{name}": value.clone() for name, value in part_of(received, "net.").items()}
+        net.load_state_dict(part_of(received, "net."))
+        train(net, loss, silo, rest, own)
+        return {**net.state_dict(), **kept}
+
+    sent = {f"net.{name}": value for name, value in start.items()}
+    found = problem.federation.run(alone, ctx, like=start, stage="alone", send=sent, steps=steps, memory=memory)
+    return Ingredients(start, average(found, torch.full((silos,), 1 / silos)), memory)
+
+
+def chosen(settings: ScaledSettings, problem: Problem, ctx: Context, parts: Ingredients) -> float:
+    """The multiple of 1 / n whose merge has the least loss, without a penalty, on the silos' own examples."""
+    make, loss = recipe(network, settings, problem), decentralised_loss(settings.masking, 0.0)
+    batch_size = problem.budget.batch_size
+
+    @torch.no_grad()
+    def judge(silo, received, own):
+        start, mean, net = part_of(received, "start."), part_of(received, "net."), make().to(own.device).eval()
+        losses = torch.zeros(len(MULTIPLES))
+        for number in range(NUM_BATCHES):
+            batch = silo.batch(batch_size, own.generator)
+            for place, multiple in enumerate(MULTIPLES):
+                net.load_state_dict(displaced(start, [mean], multiple))
+                with own.autocast():
+                    losses[place] += loss(net, batch, Generator(own.device).manual_seed(number)).cpu()
+        return {"losses": losses / NUM_BATCHES, **{f"start.{name}": value for name, value in start.items()}}
+
+    like, sent = {"losses": torch.empty(len(MULTIPLES))}, {f"net.{name}": value for name, value in parts.mean.items()}
+    found = problem.federation.run(judge, ctx, like=like, stage="scaling", send=sent, memory=parts.memory)
+    losses = average(found, shares_of(problem, ctx))["losses"].tolist()
+    ctx.notes["loss_by_multiple"] = losses
+    return MULTIPLES[losses.index(min(losses))]
+
+
+def soup(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
     """The mean of all silos' weights."""
-    silos, net = len(trained.experts), network(settings, problem).to(trained.counts.device)
-    net.load_state_dict(average(trained.states, torch.full((silos,), 1 / silos)))
-    return net.eval()
+    return merged(settings, problem, ctx, ingredients(settings, problem, ctx), 1.0)
 
 
-def task_arithmetic(settings: ScaledSettings, problem: Problem, trained: LocalExperts) -> VelocityNet:
+def task_arithmetic(settings: ScaledSettings, problem: Problem, ctx: Context) -> VelocityNet:
     """The common start, moved by the scaled sum of all silos' changes."""
-    net = start_of(settings, problem, trained).to(trained.counts.device)
-    net.load_state_dict(displaced(net.state_dict(), trained.states, settings.scaling))
+    parts, silos = ingredients(settings, problem, ctx), len(problem.federation)
+    if settings.scaling == "chosen":
+        multiple = chosen(settings, problem, ctx, parts)
+    else:
+        multiple = 1.0 if settings.scaling == "1/n" else settings.scaling * silos
+    ctx.notes["scaling"] = multiple / silos
+    return merged(settings, problem, ctx, parts, multiple)
+
+
+def merged(settings: Settings, problem: Problem, ctx: Context, parts: Ingredients, multiple: float) -> VelocityNet:
+    """theta_0 + multiple (mean_k theta_k - theta_0), which is n times as much of it as lambda."""
+    net = network(settings, problem).to(ctx.device)
+    net.load_state_dict(displaced(parts.start, [parts.mean], multiple))
     return net.eval()
 
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    merged = partial(
+    common = partial(
         Method,
         sample=sample_network,
         build=network,
-        shared_fit=fit_facts,
         evaluations=evaluations_of_network,
         pools_silos=False,
         needs=("silos",),
+        version=2,
     )
-    soups, sums = made_of_experts(soup), made_of_experts(task_arithmetic)
     return (
-        merged(name="soup", settings=LocalSettings, fit=soups.whole, parts=soups),
-        merged(name="task-arithmetic", settings=ScaledSettings, fit=sums.whole, parts=sums),
+        common(name="soup", settings=Settings, fit=soup),
+        common(name="task-arithmetic", settings=ScaledSettings, fit=task_arithmetic),
     )

@@ -11,13 +11,11 @@ from torch import Generator, Tensor, nn
 
 from compbench.api.context import NoCheckpoints
 from compbench.api.factors import Holdout
-from compbench.api.federation import Federation, num_bytes
+from compbench.api.federation import Federation, SiloMemory, num_bytes
 from compbench.api.interfaces import Budget, Event, Problem
 from compbench.data.silo_shards import TensorSilo
-from compbench.flow import local_experts
-from compbench.flow.local_experts import LocalSettings
 from compbench.flow.rounds import Corrected, average, displaced, held_near, rounds
-from compbench.flow.silos import Recipe, network, recipe
+from compbench.flow.silos import Recipe, split
 from compbench.flow.train import train
 from compbench.runner.checkpoints import FileCheckpoints
 from compbench.system.errors import Cancelled
@@ -224,23 +222,46 @@ def test_fedprox_divides_its_pull_by_the_entries_of_a_sample(monkeypatch: pytest
     assert pulls == [1.5, 1.5]  # of two silos, whose samples have two entries
 
 
-def test_the_soup_is_the_mean_of_weights_and_arithmetic_at_one_over_n_is_the_soup() -> None:
-    problem = corners()
-    merged = fit(soup, "soup", problem).state_dict()
-    torch.manual_seed(0)
-    trained = local_experts.fit(LocalSettings(), corners(), context())
+def test_merges_are_the_start_moved_by_lambda_times_all_changes() -> None:
+    """lambda 0 is the start, which rounds have trained; 1/n is the soup, as the authors say."""
+    start, mean, twice = (fit(soup, "task-arithmetic", corners(), scaling=scaling).state_dict() for scaling in (0.0, "1/n", 1.0))
+    merged = fit(soup, "soup", corners()).state_dict()
+    trained = fit(fedflow, "fedflow", replace(corners(), budget=split(corners().budget, 0.75)[0]), rounds=5).state_dict()
     for name, value in merged.items():
-        assert torch.allclose(value, (trained.states[0][name] + trained.states[1][name]) / 2, atol=1e-7)
-        assert not torch.equal(trained.states[0][name], trained.states[1][name]) or value.numel() <= 1
-    scaled = fit(soup, "task-arithmetic", corners(), scaling=0.5).state_dict()
-    assert all(torch.allclose(scaled[name], merged[name], atol=1e-6) for name in merged)
-    unmoved = fit(soup, "task-arithmetic", corners(), scaling=0.0).state_dict()
-    torch.manual_seed(0)
-    start = recipe(network, LocalSettings(), corners())().state_dict()
-    assert all(torch.equal(unmoved[name], start[name]) for name in start)
-    (first, _) = problem.federation.accounts
-    assert (first.transfers_in, first.transfers_out) == (0, 1)
-    assert first.bytes_out >= num_bytes(merged)
+        assert torch.equal(start[name], trained[name])
+        assert torch.equal(mean[name], value)
+        assert torch.allclose(twice[name] - start[name], 2 * (value - start[name]), atol=1e-6)
+    assert any(not torch.equal(merged[name], start[name]) for name in merged)
+
+
+def test_merges_cost_rounds_a_broadcast_and_a_network_of_each_silo() -> None:
+    """Of 12 steps 3 are rounds, a step each; to choose lambda takes a network more, and gives a number for each that is tried."""
+    for name, more in (("soup", 0), ("task-arithmetic", 1)):
+        problem = corners()
+        size = num_bytes(fit(soup, name, problem).state_dict())
+        for account in problem.federation.accounts:
+            assert (account.steps, account.transfers_in, account.transfers_out) == (12, 3 + 1 + more, 3 + 1 + more)
+            assert account.bytes_in == (3 + 1 + more) * size
+            assert account.bytes_out == (3 + 1) * size + more * 4 * len(soup.MULTIPLES)
+
+
+@pytest.mark.parametrize("best", soup.MULTIPLES)
+def test_lambda_is_the_multiple_of_least_loss_on_all_silos_data(best: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two silos whose own optima are `best` + 1 and `best` - 1."""
+
+    def parabola(*given):
+        def loss(net, batch, generator):
+            return (net.theta - best - batch.x1[0, 1].sign()).square().sum()
+
+        return loss
+
+    monkeypatch.setattr(soup, "decentralised_loss", parabola)
+    monkeypatch.setattr(soup, "network", lambda settings, problem: Weight())
+    problem, ctx = regressions(4), context()
+    memory = SiloMemory({"start.theta": torch.zeros(1)})
+    parts = soup.Ingredients({"theta": torch.zeros(1)}, {"theta": torch.ones(1)}, memory)
+    assert soup.chosen(soup.ScaledSettings(), problem, ctx, parts) == best
+    assert len(ctx.notes["loss_by_multiple"]) == len(soup.MULTIPLES)
 
 
 def test_average_and_displacement_are_what_they_say() -> None:
