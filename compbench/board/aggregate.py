@@ -20,7 +20,7 @@ from compbench.board.decomposition import Parts, decomposed
 from compbench.board.discriminability import Discriminability, discriminability
 from compbench.board.groups import Defaults, Group, Method, Section, changed, default_settings, group_of, section_of, variants
 from compbench.board.ranking import Rank, ranks
-from compbench.board.timing import NONE, Timing, timing
+from compbench.board.timing import NONE, Timing, pooled_steps, timing
 from compbench.registry.equal_code import equal_code
 from compbench.store.counts import beyond_by_phrase
 from compbench.store.judges import by_one_judge, has_another_judge
@@ -64,6 +64,7 @@ class BoardRow(NamedTuple):
         training: what they were trained on, as declared.
         group: all settings, budget and task settings.
         pooled: whether it had the data of all silos in one place: the centralised reference.
+        pooled_steps: how many times the steps of one silo it then took; 0 where that is not known.
     """
 
     section: Section
@@ -90,6 +91,7 @@ class BoardRow(NamedTuple):
     level: str = "self-reported"
     training: str = "undeclared"
     pooled: bool = False
+    pooled_steps: float = 0.0
     older: tuple[str, ...] = ()
     other_judge: tuple[int, ...] = ()
     threads: tuple[int, ...] = ()
@@ -331,6 +333,7 @@ def _row(
         records=tuple(record.name for record in kept),
         group=group,
         pooled=any(record.pooled_silos for record in kept),
+        pooled_steps=pooled_steps(kept),
         level=SAMPLES_ONLY if any(record.samples_only for record in kept) else "self-reported",
         other_judge=tuple(record.spec.seed for record in ok if has_another_judge(record)),
         threads=tuple(sorted({record.environment.threads for record in ok} - {0})),

@@ -18,8 +18,9 @@ from compbench.api.schemas import Record
 from compbench.board.aggregate import Board, BoardRow
 from compbench.board.cells import known_mean, trials_of, whole_of
 from compbench.board.groups import Section
+from compbench.board.notation import in_one_place
 from compbench.board.statistics import Interval, interval, mean
-from compbench.board.timing import timing
+from compbench.board.timing import pooled_steps, timing
 from compbench.store.judges import IN_FEATURES, can_be_one
 from compbench.store.profiles import CostProfile
 from compbench.system.errors import CompbenchError, suggest
@@ -208,7 +209,7 @@ def _aside(own: Sequence[Record]) -> list[str]:
     if any(one.oracle for one in own):
         found.append("an oracle, which knows the task's truth")
     if any(one.pooled_silos for one in own):
-        found.append("had the data of all silos in one place")
+        found.append(in_one_place(pooled_steps(own)))
     if any(one.samples_only for one in own):
         found.append("samples only: its training was not seen")
     return found

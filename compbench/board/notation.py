@@ -155,12 +155,20 @@ def reference(row: BoardRow) -> str:
     return SAMPLES_ONLY if row.level == SAMPLES_ONLY else "centralised reference" if row.pooled else "reference"
 
 
+def in_one_place(steps: float) -> str:
+    """What sets the centralised reference apart, and by how many silos' steps it was trained; 0 where that is not known."""
+    found = "had the data of all silos in one place"
+    if not steps:
+        return found
+    return f"{found}, and the steps of {'one silo' if steps <= 1 else f'{steps:.3g} silos'}"
+
+
 def notes(row: BoardRow) -> tuple[str, ...]:
     """What a reader must know of a row beside its numbers, failures apart."""
     found = []
     if row.kind == "reference":
         why = "trained on other data too" if row.training == "external" else "an oracle"
-        why = "had the data of all silos in one place" if row.pooled else why
+        why = in_one_place(row.pooled_steps) if row.pooled else why
         why = "its training was not seen" if row.level == SAMPLES_ONLY else why
         found.append(f"{reference(row)}: {why}; does not compete")
     if row.beyond:

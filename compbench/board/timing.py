@@ -119,6 +119,12 @@ def train_flops(record: Record) -> float | None:
     return profile.flops_per_train_step * steps if steps else None
 
 
+def pooled_steps(records: Sequence[Record]) -> float:
+    """The most of a silo's budgets of steps that a run took on pooled data; 0 where no record says."""
+    taken = [(record.profile.train_steps or 0) / record.spec.budget.train_steps for record in records if record.pooled_silos]
+    return max(taken, default=0.0)
+
+
 def silo_costs(runs: Sequence[Record]) -> SiloCosts | None:
     """Costs a silo, of the runs that were metered; None on a centralised task, or where the silos' data were pooled."""
     metered = [run.profile.silos for run in runs if run.profile.silos]

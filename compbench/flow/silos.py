@@ -1,7 +1,8 @@
 """What the decentralised methods share: settings, shares of a budget, local experts, and what a silo tells.
 
 The budget is per party, as silos train side by side: every silo takes `train_steps` optimiser steps in all stages and
-rounds together, and so does a server that trains a network of its own.  A pooled network takes `train_steps`, too.
+rounds together, and so does a server that trains a network of its own.  Of pooled networks `centralised` takes the steps of all
+silos, so that it has seen as many examples as they; the others take one silo's, and their rows say so.
 """
 
 from __future__ import annotations

@@ -200,7 +200,15 @@ class Attempt:
         watch.worked(sampling=True)
         measured = self.pair.ask(messages.Measure(), messages.Measured)
         self.facts = measured.facts
-        self.profile = profile_of(measured.profile, found, watch, budget=self.spec.budget, fit_seconds=fit_seconds, shared=cost)
+        self.profile = profile_of(
+            measured.profile,
+            found,
+            watch,
+            budget=self.spec.budget,
+            fit_seconds=fit_seconds,
+            shared=cost,
+            num_silos=self.referee.num_silos,
+        )
         self._publish()
         self.curve = tuple(map(self._scored_at, stops))
 

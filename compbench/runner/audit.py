@@ -77,6 +77,7 @@ def profile_of(
     budget: Budget,
     fit_seconds: float,
     shared: FitCost | None = None,
+    num_silos: int = 1,
 ) -> Profile:
     """The profile of a run; without speeds, and saying why, where they cannot be true.
 
@@ -85,6 +86,7 @@ def profile_of(
         refereed, watch: what the referee measured, and what the parent saw.
         fit_seconds: of opening the data and fitting, by the parent's clock.
         shared: what a fit of another run took, if it was taken.
+        num_silos: of the task; who pools them may take the steps of all.
     """
     ours: dict[str, Json] = {"referee_memory_bytes": refereed.referee_memory_bytes}
     try:
@@ -93,7 +95,7 @@ def profile_of(
         why = f"the contestant sent no profile: {' '.join(str(error).split())[:300]}"
         return Profile(**ours, stages=refereed.stages, distrust=why)
     stages, idle = _stages(said, refereed, watch, shared)
-    why = _contradiction(said, watch, budget, fit_seconds, shared)
+    why = _contradiction(said, watch, budget, fit_seconds, shared, num_silos)
     slack = IDLE_SECONDS + IDLE_SHARE * watch.sampling_cpu_seconds + refereed.num_bytes / BYTES_PER_SECOND
     if not why and idle > slack:
         why = f"it used {idle:.3g} CPU seconds while it had nothing to do"
@@ -149,14 +151,17 @@ def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, sh
     return found
 
 
-def _contradiction(said: Profile, watch: Watch, budget: Budget, fit_seconds: float, shared: FitCost | None) -> str:
+def _contradiction(
+    said: Profile, watch: Watch, budget: Budget, fit_seconds: float, shared: FitCost | None, num_silos: int
+) -> str:
     """Why the contestant's word on its fit cannot be believed; "" if it can."""
     names = ("setup", "data", "extend") if shared else ("setup", "data", "fit", "extend")
     fitted = sum(map(said.seconds, names))
     less = not shared and fitted < SLACK_SHARE * fit_seconds and fit_seconds - fitted > SLACK_SECONDS
     if less or fitted > fit_seconds + IDLE_SECONDS:
         return f"its clock says {fitted:.3g} s of a fit that took {fit_seconds:.3g} s"
-    most = STEPS_SLACK * (min(len(said.silos), MOST_SILOS) + 1) * budget.train_steps
+    parties = len(said.silos) + 1 if said.silos else num_silos
+    most = STEPS_SLACK * min(parties, MOST_SILOS + 1) * budget.train_steps
     done = max(watch.meter.done, 0 if shared else said.train_steps or 0)
     if done > most:
         return f"it says {done} training steps where the budget allows {budget.train_steps} a silo"

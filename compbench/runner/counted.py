@@ -106,10 +106,13 @@ def evaluations(sample: Callable[[int], object], forward_flops: float, examples:
 
 
 def allowed_steps(problem: Problem, *, extending: bool = False) -> int:
-    """Optimiser steps that the budget grants: to each party, and to the server that decentralised parties share."""
+    """Optimiser steps that the budget grants: to each party, and to the server that decentralised parties share.
+
+    Who pools the silos may take as many as they have together.
+    """
     decentralised = any(account.rounds for account in problem.federation.accounts)
     steps = max(1, problem.budget.extend_steps) if extending else problem.budget.train_steps
-    return steps * (len(problem.federation) + 1 if decentralised else 1)
+    return steps * ((len(problem.federation) if decentralised or problem.federation.was_pooled else 1) + decentralised)
 
 
 def allowed_examples(problem: Problem, *, parts: int = 1) -> int:

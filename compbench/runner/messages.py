@@ -143,6 +143,7 @@ class RefereeDescribed(Message):
     precision: Literal["fp32", "bf16", "tf32"]
     source: Source
     metrics: dict[str, int]
+    num_silos: Count = 1
 
 
 class Prepared(Message):

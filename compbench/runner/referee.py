@@ -88,6 +88,7 @@ class Referee:
             precision=self.precision,
             source=source,
             metrics={name: metric.version for name, metric in sorted(self.context.metrics.items())},
+            num_silos=self.task.silos,
         )
 
     def obey(self, order: Message, answer: Answer) -> Message:

@@ -12,6 +12,7 @@ from support.sample_records import record
 
 from compbench.api.schemas import Profile, Record, SiloProfile
 from compbench.board.aggregate import BoardRow, rows
+from compbench.board.notation import notes
 from compbench.board.render_csv import rows_csv
 from compbench.board.render_html import to_html
 from compbench.board.render_markdown import to_markdown
@@ -52,6 +53,15 @@ def test_the_csv_has_the_costs_and_the_mark() -> None:
     assert (own["silo_seconds"], own["slowest_silo_seconds"], own["silo_rounds"]) == ("4", "6", "3")
     assert (pooled["num_silos"], pooled["kind"]) == ("", "reference")
     assert pooled["note"].startswith("centralised reference: had the data of all silos in one place")
+
+
+@pytest.mark.parametrize(("times", "said"), [(1, "the steps of one silo"), (10, "the steps of 10 silos")])
+def test_a_centralised_reference_says_how_long_it_was_trained(times: int, said: str) -> None:
+    found = record(method="factored", more={"pooled_silos": True})
+    steps = times * found.spec.budget.train_steps
+    found = found.model_copy(update={"profile": found.profile.model_copy(update={"train_steps": steps})})
+    (row,) = rows([found])
+    assert notes(row)[0] == f"centralised reference: had the data of all silos in one place, and {said}; does not compete"
 
 
 def test_the_markdown_has_the_columns_where_a_row_has_silos_and_nowhere_else() -> None:

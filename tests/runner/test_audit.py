@@ -47,8 +47,13 @@ def watch(rate: float = 20.0, *, seconds: int = 50, cpu: tuple[float, ...] = (2.
     return found
 
 
-def audited(said: dict, seen: Watch | None = None, *, fit_seconds: float = 62.0, refereed=REFEREED, shared=None) -> Profile:
-    return profile_of(said, refereed, seen or watch(), budget=BUDGET, fit_seconds=fit_seconds, shared=shared)
+def audited(said: dict, seen: Watch | None = None, *, fit_seconds: float = 62.0, refereed=REFEREED, **more) -> Profile:
+    return profile_of(said, refereed, seen or watch(), budget=BUDGET, fit_seconds=fit_seconds, **more)
+
+
+def test_who_pools_silos_may_take_the_steps_of_all() -> None:
+    assert "training steps where" in audited(measured(train_steps=10_000)).distrust
+    assert audited(measured(train_steps=10_000), num_silos=10).distrust == ""
 
 
 def test_speeds_are_those_of_the_parents_and_the_referees_clocks() -> None:

@@ -63,6 +63,9 @@ def test_decentralised_parties_and_their_server_have_a_budget_each() -> None:
         account.rounds = 1
     assert counted.allowed_steps(problem) == 4 * 6
     assert counted.allowed_steps(replace(VECTOR(CPU))) == 6
+    pooling = SILOS(CPU)
+    pooling.federation.pooled()
+    assert counted.allowed_steps(pooling) == 3 * 6
 
 
 def test_evaluations_are_those_of_one_more_sample() -> None:

@@ -125,10 +125,16 @@ def test_the_bound_pools_and_is_marked() -> None:
 def test_every_party_takes_the_budgets_steps_in_all_stages_and_rounds(name: str) -> None:
     seen, whole = [], problem(train_steps=13)
     fit(METHODS[name], whole, context(progress=lambda done, total: seen.append((done, total))))
-    parties = {"centralised": 1, "dcfm-b": 3}.get(name, 2)  # the student is trained by a third party, the server
+    parties = {"dcfm-b": 3}.get(name, 2)  # the student is trained by a third party, the server; the bound has all silos' steps
     assert seen[-1] == (13 * parties, 13 * parties)
     assert [account.steps for account in whole.federation.accounts] == [0 if name == "centralised" else 13] * 2
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_the_bound_has_one_silos_steps_where_a_setting_says_so() -> None:
+    seen = []
+    fit(METHODS["centralised"], problem(train_steps=13), context(progress=lambda done, total: seen.append(done)), steps="silo")
+    assert seen[-1] == 13
 
 
 @pytest.mark.parametrize("name", METHODS)
