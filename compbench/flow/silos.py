@@ -160,6 +160,7 @@ def local_experts(
         num_labels: conditions that each silo tells.
     """
     sizes = problem.space.sizes
+    small = torch.uint8 if max(sizes) <= torch.iinfo(torch.uint8).max + 1 else torch.int16
 
     def work(silo: LentSilo, received: dict[str, Tensor], own: Context) -> dict[str, Tensor]:
         expert = make()
@@ -168,17 +169,17 @@ def local_experts(
         fit(expert, silo, received, own)
         labels = silo.labels()
         rows = torch.randint(len(labels), (num_labels,), generator=own.generator)
-        return {**_named(expert.state_dict()), "counts": label_counts(labels, sizes), "labels": labels.cpu()[rows]}
+        return {**_named(expert.state_dict()), "counts": label_counts(labels, sizes), "labels": labels.cpu()[rows].to(small)}
 
     like = {
         **_named(make().state_dict()),
         "counts": torch.empty(sum(sizes)),
-        "labels": torch.empty(num_labels, len(sizes), dtype=torch.long),
+        "labels": torch.empty(num_labels, len(sizes), dtype=small),
     }
     found = problem.federation.run(work, ctx, like=like, stage=stage, gather=goes_on, recipients=recipients, steps=steps)
     states = [part_of(state, "net.") for state in found]
     return FirstStage(
-        states, torch.stack([state["counts"] for state in found]), torch.stack([state["labels"] for state in found])
+        states, torch.stack([state["counts"] for state in found]), torch.stack([state["labels"] for state in found]).long()
     )
 
 

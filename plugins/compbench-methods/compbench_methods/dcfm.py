@@ -4,7 +4,8 @@ dcfm-a  experts retrained with the cross-peer conditional-independence penalty, 
 dcfm-b  one student, taught on the experts' paths and made conditionally independent (equations 14 to 16)
 
 Both start from experts that know their own silo (equations 7 to 10).  A sends every expert to all peers and again to the
-server that samples from them; B sends each expert once.
+server that samples from them; B sends each expert once, with labels in bytes, and trains its student on the server by a party's
+steps beside the silos'; how many is noted in the record (`fit server_steps`).
 
 The paper states neither how long the stages are nor lambda.  Peers are frozen when they are sent, and the penalty draws an
 expert towards whatever they say: so the first stage has three quarters of A's steps, and in every stage lambda grows linearly
@@ -104,6 +105,7 @@ def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityN
     sizes = torch.tensor(problem.federation.sizes, dtype=torch.float32)
     paths = TeachersPaths(teachers, sizes, trained.labels, shape=problem.event.shape, num_points=budget.sample_steps, ctx=ctx)
     ramp = Ramp(paths, round(settings.ramp * budget.train_steps))
+    ctx.notes["server_steps"] = budget.train_steps
 
     def loss(student, taught: TeacherBatch, generator: Generator) -> Tensor:
         kind = draw_masks(len(taught.t), taught.condition.shape[1], settings.masking, generator)
@@ -133,6 +135,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=network,
             evaluations=evaluations_of_network,
             pools_silos=False,
-            version=3,
+            version=4,
         ),
     )

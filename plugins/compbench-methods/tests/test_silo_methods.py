@@ -1,5 +1,6 @@
 """The decentralised methods on tiny silos: they obey, resume, cost what they say, and one silo is enough for them."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -9,13 +10,14 @@ from problems import SPACE, context, image_problem
 from torch import Generator, Tensor, nn
 
 from compbench.api.closures import refuse_tensors
-from compbench.api.factors import Holdout
+from compbench.api.context import Steps
+from compbench.api.factors import Factor, FactorSpace, Holdout
 from compbench.api.federation import Federation
 from compbench.api.interfaces import Budget, Event, Method, Problem, Request
 from compbench.data.silo_shards import TensorSilo
 from compbench.flow.independence import peer_loss
 from compbench.flow.local_experts import LocalSettings
-from compbench.flow.silos import network, recipe, split
+from compbench.flow.silos import NUM_LABELS, local_experts, network, recipe, split
 from compbench.runner.checkpoints import FileCheckpoints
 from compbench.system.bf16 import arithmetic
 from compbench.system.errors import Cancelled
@@ -101,6 +103,36 @@ def test_an_expert_beside_its_peers_receives_each_of_them_once(silos: int) -> No
     for account in whole.federation.accounts:
         assert (account.transfers_in, account.bytes_in) == (silos - 1, (silos - 1) * (expert + counts))
         assert (account.transfers_out, account.bytes_out) == (silos, silos * (expert + counts))
+
+
+def test_a_student_costs_one_transfer_of_each_expert_and_labels_in_bytes() -> None:
+    whole, ctx = problem(train_steps=12), context()
+    student = fit(METHODS["dcfm-b"], whole, ctx)
+    network_bytes = sum(value.numel() * value.element_size() for value in student.state_dict().values())
+    counts, labels = 4 * sum(SPACE.sizes), NUM_LABELS * len(SPACE)  # float32; a byte each
+    assert [account.bytes_out for account in whole.federation.accounts] == [network_bytes + counts + labels] * 2
+    assert ctx.notes["server_steps"] == 12
+
+
+@pytest.mark.parametrize("size", [256, 257])
+def test_labels_come_back_as_they_were_whatever_they_were_sent_in(size: int) -> None:
+    space = FactorSpace([Factor("many", size)])
+    condition = torch.arange(size)[:, None]
+    silos = [TensorSilo(name, torch.randn(size, 2), condition) for name in ("one", "two")]
+    whole = replace(problem(), space=space, federation=Federation(silos), holdout=Holdout.empty(space), composed=())
+    trained = local_experts(
+        recipe(lambda settings, known: nn.Linear(1, 1), LocalSettings(), whole),
+        lambda *given: None,
+        whole,
+        context(),
+        stage="local",
+        steps=Steps(lambda done, total: None, 1),
+        num_labels=NUM_LABELS,
+    )
+    assert trained.labels.dtype == torch.long
+    assert trained.labels.unique().tolist() == list(range(size))
+    sent = [account.bytes_out - 8 - 4 * size for account in whole.federation.accounts]
+    assert sent == [NUM_LABELS * (1 if size == 256 else 2)] * 2
 
 
 def test_every_party_makes_the_same_untrained_network() -> None:
