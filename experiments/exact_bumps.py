@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor
 
 from compbench.data.bumps import as_upright, bumps
-from compbench.flow.independence import Masking
+from compbench.flow.masking import Masking
 from compbench.flow.path import LinearPath, denoised_to_velocity
 from compbench.flow.silos import DecentralisedSettings
 from compbench.flow.solver import euler

@@ -1,4 +1,4 @@
-"""Conditional independence of factors as a training objective: masks, losses and penalties of DCFM and CoInD.
+"""Conditional independence of factors as a training objective: losses and penalties of DCFM and CoInD.
 
     v_hat(x_t, c) = v(x_t) + sum_k (v(x_t, c_k) - v(x_t)),    L_CI = E || v(x_t, c) - v_hat(x_t, c) ||^2
 
@@ -17,35 +17,13 @@ from torch import Generator, Tensor
 from compbench.api.factors import NULL
 from compbench.flow.compose import stacked
 from compbench.flow.experts import Experts
+from compbench.flow.masking import Law, Masking, draw_masks, masked, sub_conditions
 from compbench.flow.path import LinearPath, point, target_velocity
 from compbench.flow.transfer import numbers
 
 if TYPE_CHECKING:
     from compbench.api.context import Batch, Silo
     from compbench.flow.train import Loss
-
-
-class Masking(NamedTuple):
-    """p(m) of equation 7: how often a training condition is whole, one factor alone, or nothing."""
-
-    full: float
-    marginal: float
-    unconditional: float
-
-
-def sub_conditions(condition: Tensor) -> Tensor:
-    """A condition, nothing of it, and each of its factors alone: (B, F) -> (F + 2, B, F)."""
-    count = condition.shape[1]
-    open_ = torch.full_like(condition, NULL)
-    alone = [torch.where(torch.arange(count, device=condition.device) == k, condition, open_) for k in range(count)]
-    return torch.stack([condition, open_, *alone])
-
-
-def draw_masks(count: int, num_factors: int, masking: Masking, generator: Generator) -> Tensor:
-    """Which of the F + 2 `sub_conditions` each row is trained on: m ~ p(m) of equation 7, long (count,)."""
-    alone = [masking.marginal / num_factors] * num_factors
-    weights = numbers((masking.full, masking.unconditional, *alone), generator.device, torch.float32)
-    return torch.multinomial(weights, count, replacement=True, generator=generator)
 
 
 def draw_one(weights: Tensor, generator: Generator) -> Tensor:
@@ -119,24 +97,26 @@ def decentralised_loss(masking: Masking, independence: float, ramp: Callable[[],
     return loss
 
 
-def pairwise_loss(masking: Masking, independence: float) -> Loss:
-    """L_FM + lambda E || v(c_i) + v(c_j) - v(c_i, c_j) - v(NULL) ||^2, a pair of factors i, j a row; five conditions for any F.
+def one_against_rest_loss(masking: Law, independence: float) -> Loss:
+    """L_FM + lambda E || v(c_i) + v(c without i) - v(c) - v(NULL) ||^2, one factor i a row; five conditions for any F.
 
-    CoInD (Gaudi et al. 2025), equation 9, for velocities; with two factors it is the penalty of equation 6.
+    CoInD's penalty (Gaudi et al. 2025, equation 9, for velocities) in the form of the authors' code: the whole condition, which
+    alone has seen how factors go together, is in it.  With two factors the rest is the other factor: equation 6.
 
     Args:
-        masking: p(m) of the flow-matching term.
-        independence: lambda.
+        masking: law of the flow-matching term's masks.
+        independence: lambda; 0 leaves the penalty and its evaluations out.
     """
 
     def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
         x_t, t, target = _on_the_path(batch, generator)
-        kind = draw_masks(len(t), batch.condition.shape[1], masking, generator)
-        order = torch.rand(batch.condition.shape, generator=generator, device=batch.condition.device).argsort(1)  # (B, F)
-        first, second = (order == 0), (order == 1)
-        open_ = torch.full_like(batch.condition, NULL)
-        asked = [torch.where(mask, batch.condition, open_) for mask in (first, second, first | second)]
-        conditions = torch.stack([_chosen(sub_conditions(batch.condition), kind), *asked, open_])  # (5, B, F)
+        whole = batch.condition
+        asked = masked(whole, masking, generator)
+        if not independence:
+            return _regression(net(x_t, t, asked), target)
+        one = torch.rand(whole.shape, generator=generator, device=whole.device).argsort(1) == 0  # (B, F)
+        nothing = torch.full_like(whole, NULL)
+        conditions = torch.stack([asked, whole.where(one, nothing), whole.where(~one, nothing), whole, nothing])  # (5, B, F)
         velocities = stacked(net, x_t, t, conditions).float()
         penalty = (velocities[1] + velocities[2] - velocities[3] - velocities[4]).square().mean()
         return _regression(velocities[0], target) + independence * penalty

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -21,7 +21,8 @@ from compbench.api.context import Steps
 from compbench.api.interfaces import MethodSettings
 from compbench.flow.compose import GuidanceWeight, compose
 from compbench.flow.experts import Experts
-from compbench.flow.independence import Masking, Ramp, decentralised_loss
+from compbench.flow.independence import Ramp, decentralised_loss
+from compbench.flow.masking import Dropout, Law, Masking
 from compbench.flow.mixture import Inference, LabelRouter, Mixture, composition, label_counts, sample_mixture
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.solver import Velocity, answer
@@ -73,6 +74,22 @@ class DecentralisedSettings(MethodSettings):
     @property
     def masking(self) -> Masking:
         return Masking(self.pi_full, self.pi_marginal, self.pi_unconditional)
+
+
+class PooledSettings(DecentralisedSettings):
+    """Settings of CoInD on pooled data, whose masks are its authors' or those of equation 7."""
+
+    masks: Literal["independent", "shares"] = Field(
+        "independent",
+        description="'independent' masks each factor by itself with chance factor_dropout, as CoInD's code does; "
+        "'shares' keeps all, one or none by pi_full, pi_marginal and pi_unconditional",
+    )
+    factor_dropout: float = Field(0.2, ge=0, lt=1, description="chance that a factor is masked where masks are independent")
+
+    @property
+    def law(self) -> Law:
+        """The law of the masks of training conditions."""
+        return Dropout(self.factor_dropout) if self.masks == "independent" else self.masking
 
 
 class FirstStage(NamedTuple):

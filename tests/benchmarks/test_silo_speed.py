@@ -18,7 +18,8 @@ from compbench.api.federation import Federation
 from compbench.api.interfaces import Budget, Event, MethodSettings, Problem
 from compbench.data.silo_shards import TensorSilo
 from compbench.flow.experts import Experts
-from compbench.flow.independence import Masking, decentralised_loss
+from compbench.flow.independence import decentralised_loss
+from compbench.flow.masking import Masking
 from compbench.flow.nets import monolithic_net
 from compbench.flow.silos import recipe
 from compbench.flow.train import train

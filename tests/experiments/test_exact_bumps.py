@@ -4,7 +4,7 @@ import torch
 from exact_bumps import Optimum, log_posterior, optimum
 from torch import Tensor
 
-from compbench.flow.independence import Masking
+from compbench.flow.masking import Masking
 
 MASKING = Masking(full=0.5, marginal=0.3, unconditional=0.2)
 

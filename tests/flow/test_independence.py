@@ -8,17 +8,16 @@ from compbench.api.context import Batch
 from compbench.api.factors import NULL
 from compbench.flow.experts import Experts
 from compbench.flow.independence import (
-    Masking,
     Ramp,
     Routing,
     TeacherBatch,
     composed,
     decentralised_loss,
-    draw_masks,
+    one_against_rest_loss,
     peer_loss,
     student_loss,
-    sub_conditions,
 )
+from compbench.flow.masking import Dropout, Masking, draw_masks, sub_conditions
 
 
 class Table(nn.Module):
@@ -45,17 +44,6 @@ def batch(count: int = 6) -> Batch:
     return Batch(torch.randn(count, 2, generator=generator), torch.randint(0, 2, (count, 2), generator=generator))
 
 
-def test_sub_conditions_are_the_whole_nothing_and_each_alone() -> None:
-    found = sub_conditions(torch.tensor([[3, 5]]))
-    assert found[:, 0].tolist() == [[3, 5], [NULL, NULL], [3, NULL], [NULL, 5]]
-
-
-def test_masks_have_the_shares_of_equation_7() -> None:
-    kind = draw_masks(100_000, 2, Masking(0.7, 0.2, 0.1), Generator().manual_seed(0))
-    shares = torch.bincount(kind, minlength=4) / 100_000
-    assert torch.allclose(shares, torch.tensor([0.7, 0.1, 0.1, 0.1]), atol=0.006)
-
-
 def test_composition_of_an_additive_velocity_is_itself() -> None:
     velocities = Table(bias=0.5).stacked(
         torch.zeros(3, 2), torch.zeros(3), sub_conditions(torch.tensor([[0, 1], [1, 1], [1, 0]]))
@@ -73,6 +61,54 @@ def test_the_penalty_is_the_square_of_what_is_not_additive() -> None:
     mixed = Table(cross=0.25)
     assert value(mixed, 4.0) - value(mixed, 0.0) == pytest.approx(4 * 0.25**2, rel=1e-3)
     assert value(Table(), 4.0) == pytest.approx(value(Table(), 0.0), rel=1e-6)
+
+
+class Cells(nn.Module):
+    """A free velocity of two entries for each condition of three binary factors, NULL included; the same at every x and t."""
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.table = nn.Parameter(table)  # (3, 3, 3, 2), NULL last
+
+    def forward(self, x: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+        return self.table[condition.unbind(1)]
+
+
+NULL_ALONE = Masking(0.0, 0.0, 1.0)
+
+
+def penalty_of(table: Tensor, masking: Masking | Dropout = NULL_ALONE) -> tuple[Tensor, Cells]:
+    """What lambda = 1 adds to the loss of three factors, and the network; its data term trains NULL alone by default."""
+    net, generator = Cells(table.clone()), Generator().manual_seed(0)
+    data = Batch(torch.randn(64, 2, generator=generator), torch.randint(0, 2, (64, 3), generator=generator))
+    with_it, without = (one_against_rest_loss(masking, weight)(net, data, Generator().manual_seed(1)) for weight in (1.0, 0.0))
+    return with_it - without, net
+
+
+def test_one_against_the_rest_of_three_factors_pulls_at_the_whole_condition() -> None:
+    generator = Generator().manual_seed(2)
+    penalty, net = penalty_of(torch.randn(3, 3, 3, 2, generator=generator))
+    penalty.backward()
+    of_whole, of_pair = net.table.grad[:2, :2, :2].norm(), net.table.grad[:2, :2, 2].norm()
+    assert of_whole > 0.01
+    assert of_pair > 0.01
+
+
+def test_one_against_the_rest_of_an_additive_field_is_zero() -> None:
+    own = torch.randn(3, 3, 2, generator=Generator().manual_seed(3))  # factor, value (NULL last), entry
+    own[:, 2] = 0
+    additive = 0.5 + own[0][:, None, None] + own[1][None, :, None] + own[2][None, None, :]
+    penalty, _ = penalty_of(additive)
+    assert abs(penalty.item()) < 1e-6
+    additive[0, 1, 0] += 1  # one whole condition off the sum: 1 of 8 conditions is off by 1 in both entries
+    penalty, _ = penalty_of(additive)
+    assert 0.03 < penalty.item() < 0.3
+
+
+def test_one_against_the_rest_of_two_factors_is_the_square_of_what_is_not_additive() -> None:
+    mixed, whole = Table(cross=0.25), Masking(1.0, 0.0, 0.0)
+    one, none = (one_against_rest_loss(whole, weight)(mixed, batch(), Generator().manual_seed(1)).item() for weight in (4.0, 0.0))
+    assert one - none == pytest.approx(4 * 0.25**2, rel=1e-3)
 
 
 def test_routings_are_uniform_among_those_in_which_one_answers_oneself() -> None:

@@ -7,7 +7,8 @@ import torch
 from torch import Generator
 
 from compbench.api.context import Context, NoCheckpoints
-from compbench.flow.independence import Masking, decentralised_loss
+from compbench.flow.independence import decentralised_loss
+from compbench.flow.masking import Masking
 from compbench.flow.nets import monolithic_net
 from compbench.flow.stacked_silos import train_silos
 from compbench.flow.train import train

@@ -21,7 +21,8 @@ from torch import Generator, Tensor
 from compbench import Context, LentSilo, Method, Problem, hookimpl
 from compbench.api.context import Steps
 from compbench.flow.experts import Experts
-from compbench.flow.independence import Ramp, TeacherBatch, draw_masks, peer_loss, student_loss
+from compbench.flow.independence import Ramp, TeacherBatch, peer_loss, student_loss
+from compbench.flow.masking import draw_masks
 from compbench.flow.mixture import Mixture
 from compbench.flow.nets import VelocityNet
 from compbench.flow.silos import (

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from compbench import Context, Method, Problem, Refused, Request, hookimpl
 from compbench.flow import score_models, silos
 from compbench.flow.compose import GuidanceWeight
-from compbench.flow.independence import pairwise_loss
+from compbench.flow.independence import one_against_rest_loss
 from compbench.flow.nets import VelocityNet
 from compbench.flow.signed_slices import SignedSlices
 from compbench.flow.solver import answer
@@ -31,7 +31,7 @@ class SliceSettings(score_models.ModelSettings):
     negative_weight: GuidanceWeight = REPELS("task")
 
 
-class IndependentSettings(silos.DecentralisedSettings):
+class IndependentSettings(silos.PooledSettings):
     negative_weight: GuidanceWeight = REPELS("task")
 
 
@@ -47,7 +47,7 @@ def fit_independent(settings: IndependentSettings, problem: Problem, ctx: Contex
     if settings.inference != "composed":
         raise Refused("NOT is had by composition alone; leave inference=composed.")
     net = silos.network(settings, problem)
-    train(net, pairwise_loss(settings.masking, settings.ci_weight), problem.federation.pooled(), problem.budget, ctx)
+    train(net, one_against_rest_loss(settings.law, settings.ci_weight), problem.federation.pooled(), problem.budget, ctx)
     return net
 
 
@@ -94,5 +94,6 @@ def compbench_methods() -> tuple[Method, ...]:
             evaluations=silos.evaluations_of_network,
             needs=("null", "pairs"),
             negates=True,
+            version=2,
         ),
     )

@@ -1,0 +1,93 @@
+"""Masks of training conditions, in one place for all methods: which factors of an example its network is told.
+
+    P(k factors are kept) = s_k,  k = 0 ... F;    given k, every set of k factors is equally likely
+
+So NULL is trained on a share s_0 of the examples, each factor alone on s_1 / F, and the whole condition on s_F.  Two laws:
+
+    Masking   s_F = pi_full, s_1 = pi_marginal, s_0 = pi_unconditional (DCFM, equation 7)
+    Dropout   s_k = e / (F + 1) + (1 - e) C(F, k) (1 - p)^k p^(F - k)
+
+Under `Dropout` each factor is masked by itself with chance p in a share 1 - e of the examples (factored velocity fields,
+appendix B; the code of CoInD).  In the share e the chance itself is uniform on [0, 1], so every number of kept factors is equally
+frequent.  With e = 0, p = 0.1 and six factors NULL has a share of 1e-6: a fit of 211,200 examples sees it 0.2 times, and what
+composes around NULL then extrapolates.  With e > 0 no share vanishes as F grows: NULL and the whole condition have at least
+e / (F + 1).
+"""
+
+from __future__ import annotations
+
+from math import comb
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from compbench.api.factors import NULL
+from compbench.flow.transfer import numbers
+
+
+class Masking(NamedTuple):
+    """p(m) of equation 7: how often a training condition is whole, one factor alone, or nothing."""
+
+    full: float
+    marginal: float
+    unconditional: float
+
+
+class Dropout(NamedTuple):
+    """Each factor of an example is masked by itself.
+
+    Attributes:
+        chance: p, that a factor is masked.
+        even: e, share of the examples whose chance is drawn from [0, 1] instead.
+    """
+
+    chance: float
+    even: float = 0.0
+
+
+Law = Masking | Dropout
+
+
+def size_shares(law: Law, num_factors: int) -> tuple[float, ...]:
+    """s_0 ... s_F: how often a law keeps so many of F factors; they sum to 1."""
+    if isinstance(law, Masking):
+        shares = [law.unconditional] + [0.0] * num_factors
+        shares[1] += law.marginal
+        shares[-1] += law.full
+        return tuple(shares)
+    p, e, count = law.chance, law.even, num_factors
+    return tuple(e / (count + 1) + (1 - e) * comb(count, k) * (1 - p) ** k * p ** (count - k) for k in range(count + 1))
+
+
+def draw_kept(law: Law, count: int, num_factors: int, generator: Generator) -> Tensor:
+    """Masks of `count` examples: bool (count, F), True where a factor is kept, on the generator's device."""
+    device = generator.device
+    if isinstance(law, Masking):
+        kind = draw_masks(count, num_factors, law, generator)[:, None]
+        return (kind == 0) | (kind - 2 == torch.arange(num_factors, device=device))
+    draws = torch.rand(count, num_factors, generator=generator, device=device)
+    if not law.even:
+        return draws >= law.chance
+    is_even, drawn = torch.rand(2, count, 1, generator=generator, device=device)
+    return draws >= torch.where(is_even < law.even, drawn, law.chance)
+
+
+def masked(condition: Tensor, law: Law, generator: Generator) -> Tensor:
+    """Conditions (B, F), with the factors open that a law masks."""
+    return condition.masked_fill(~draw_kept(law, len(condition), condition.shape[1], generator), NULL)
+
+
+def sub_conditions(condition: Tensor) -> Tensor:
+    """A condition, nothing of it, and each of its factors alone: (B, F) -> (F + 2, B, F)."""
+    count = condition.shape[1]
+    open_ = torch.full_like(condition, NULL)
+    alone = [torch.where(torch.arange(count, device=condition.device) == k, condition, open_) for k in range(count)]
+    return torch.stack([condition, open_, *alone])
+
+
+def draw_masks(count: int, num_factors: int, masking: Masking, generator: Generator) -> Tensor:
+    """Which of the F + 2 `sub_conditions` each row is trained on: m ~ p(m) of equation 7, long (count,)."""
+    alone = [masking.marginal / num_factors] * num_factors
+    weights = numbers((masking.full, masking.unconditional, *alone), generator.device, torch.float32)
+    return torch.multinomial(weights, count, replacement=True, generator=generator)
