@@ -1,8 +1,8 @@
 """What score-composing methods share: which model a task gets, how it is fitted, and how a composition of it is drawn.
 
 Perturbation tasks (a base combination) are composed around the base: of vectors they get a noise network of their sources, of
-images a velocity network of them.  Every other task gets velocity networks whose factors are masked at random, composed
-around NULL.
+images a velocity network of them.  Every other task gets a velocity network that is trained on NULL, single factors, whole
+conditions and all between (`masking`), composed around NULL.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from compbench.api.factors import NULL, Weighted
+from compbench.api.factors import Weighted
 from compbench.api.interfaces import MethodSettings
 from compbench.flow import scores
 from compbench.flow.compose import Guidance, GuidanceWeight
 from compbench.flow.expert_nets import MarginalExperts, SourcesNet, experts_loss
+from compbench.flow.masking import DropoutSettings, masked
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.noise import NoiseNet, build_noise_net, fit_noise_net
 from compbench.flow.path import (
@@ -85,13 +86,10 @@ class SwarmSettings(WeightSettings):
     num_steps: StepCount = Field("budget", description="steps from noise to data; 'budget': as the task's budget has it")
 
 
-class ModelSettings(WeightSettings):
+class ModelSettings(DropoutSettings, WeightSettings):
     """What the model of a task depends on."""
 
     experts: bool = Field(False, description="one model a source instead of one conditional model")
-    factor_dropout: float = Field(
-        0.1, ge=0, lt=1, description="chance that a factor is masked in training, where there is no base"
-    )
 
 
 def build(settings: ModelSettings, problem: Problem) -> NoiseNet | VelocityNet | SourcesNet | MarginalExperts:
@@ -115,8 +113,7 @@ def fit(settings: ModelSettings, problem: Problem, ctx: Context) -> NoiseNet | V
             return experts_loss(velocity, batch, generator, base=problem.base)
         if isinstance(net, SourcesNet):
             return flow_matching_loss(velocity, batch, generator)
-        dropped = torch.rand(batch.condition.shape, generator=generator, device=generator.device) < settings.factor_dropout
-        return flow_matching_loss(velocity, batch._replace(condition=batch.condition.masked_fill(dropped, NULL)), generator)
+        return flow_matching_loss(velocity, batch._replace(condition=masked(batch.condition, settings.law, generator)), generator)
 
     train(net, loss, problem.federation.pooled(), problem.budget, ctx)
     return net
@@ -124,7 +121,7 @@ def fit(settings: ModelSettings, problem: Problem, ctx: Context) -> NoiseNet | V
 
 def fit_facts(settings: ModelSettings, problem: Problem) -> dict[str, object]:
     """What a fit depends on beside the problem: equal facts, equal models (see `Method.shared_fit`)."""
-    own = {} if composes_around_base(problem) or settings.experts else {"factor_dropout": settings.factor_dropout}
+    own = {} if composes_around_base(problem) or settings.experts else settings.law._asdict()
     return {"fit": "compbench.flow.score_models", "version": FIT_VERSION, "experts": settings.experts, **own}
 
 

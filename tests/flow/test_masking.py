@@ -5,10 +5,20 @@ import torch
 from torch import Generator
 
 from compbench.api.factors import NULL
-from compbench.flow.masking import Dropout, Law, Masking, draw_kept, draw_masks, masked, size_shares, sub_conditions
+from compbench.flow.masking import (
+    Dropout,
+    DropoutSettings,
+    Law,
+    Masking,
+    draw_kept,
+    draw_masks,
+    masked,
+    size_shares,
+    sub_conditions,
+)
 
 COUNT = 60_000
-LAWS = (Masking(0.7, 0.2, 0.1), Dropout(0.1), Dropout(0.5), Dropout(0.3, even=0.5), Dropout(0.3, even=1.0))
+LAWS = (Masking(0.7, 0.2, 0.1), Dropout(0.1), Dropout(0.5), DropoutSettings().law, Dropout(0.3, even=1.0))
 
 
 @pytest.mark.parametrize("num_factors", [2, 3, 6])

@@ -20,25 +20,23 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from compbench import Context, Method, MethodSettings, Problem, Refused, Request, Weighted, hookimpl
+from compbench import Context, Method, Problem, Refused, Request, Weighted, hookimpl
 from compbench.api.context import Steps
 from compbench.flow import score_models
 from compbench.flow.compose import GuidanceWeight, around_null, compose, guide
+from compbench.flow.masking import DropoutSettings
 from compbench.flow.nets import VelocityNet, monolithic_net
 from compbench.flow.silos import split
 from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
 
 
-class Settings(MethodSettings):
+class Settings(DropoutSettings):
     weight: float = Field(2.0, ge=0, le=20, description="w: 0 is the weak network, 1 the good one; the paper has 1.7 to 2.45")
     weak_share: float = Field(0.1, gt=0, lt=1, description="share of the budget's steps that the weak network has")
     how: Literal["joint", "composed"] = Field("joint", description="what is guided: the whole condition, or slices around NULL")
     slice_weight: GuidanceWeight = Field(
         "task", description="of composed slices: w_k of the factors that the holdout is about; 'task': as all composed rows"
-    )
-    factor_dropout: float = Field(
-        0.1, ge=0, lt=1, description="of composed slices: chance that a factor is masked in training; whole conditions have none"
     )
 
 
@@ -71,7 +69,8 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> Pair:
 def _fitted(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
     """One network: of whole conditions, or the fit of all that compose slices."""
     if settings.how == "composed":
-        return score_models.fit(score_models.ModelSettings(factor_dropout=settings.factor_dropout), problem, ctx)
+        own = score_models.ModelSettings(even_masks=settings.even_masks, factor_dropout=settings.factor_dropout)
+        return score_models.fit(own, problem, ctx)
     net = monolithic_net(problem)
     train(net, flow_matching_loss, problem.federation.pooled(), problem.budget, ctx)
     return net

@@ -68,6 +68,6 @@ def compbench_methods() -> tuple[Method, ...]:
     both = partial(Method, sample=sample, evaluations=evaluations)
     learned = {"fit": score_models.fit, "build": score_models.build, "shared_fit": score_models.fit_facts}
     return (
-        both(name="driftlite", settings=Settings, **learned),
+        both(name="driftlite", settings=Settings, version=2, **learned),
         both(name="driftlite-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True),
     )

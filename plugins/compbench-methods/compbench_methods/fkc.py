@@ -100,7 +100,7 @@ def compbench_methods() -> tuple[Method, ...]:
             build=score_models.build,
             evaluations=evaluations,
             shared_fit=score_models.fit_facts,
-            version=2,
+            version=3,
         ),
         Method(
             name="fkc-oracle",

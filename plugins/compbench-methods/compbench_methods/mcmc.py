@@ -144,6 +144,7 @@ def compbench_methods() -> tuple[Method, ...]:
             fit=score_models.fit,
             build=score_models.build,
             shared_fit=score_models.fit_facts,
+            version=2,
         ),
         both(name="mcmc-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True),
     )

@@ -43,6 +43,7 @@ def compbench_methods() -> tuple[Method, ...]:
         build=score_models.build,
         evaluations=evaluations,
         shared_fit=score_models.fit_facts,
+        version=2,
     )
     analytic = partial(Method, settings=WeightSettings, fit=score_models.oracle_of, evaluations=evaluations, oracle=True)
     ode, sde = partial(sample, noise=False), partial(sample, noise=True)

@@ -10,6 +10,7 @@ from compbench.api.factors import Factor, FactorSpace, Holdout
 from compbench.api.interfaces import Request
 from compbench.data.gaussian_oracle import SourceOracle
 from compbench.flow.compose import Guidance
+from compbench.flow.masking import DropoutSettings, size_shares
 from compbench.flow.score_models import OracleModel
 from compbench.registry.registry import Registry
 from compbench.system.errors import Refused
@@ -71,6 +72,28 @@ def test_the_penalty_makes_factors_independent() -> None:
         v = model.stacked(x, t, conditions)
         found.append(float((v[0] + v[1] - v[2] - v[3]).square().mean()))
     assert found[1] < found[0] / 3
+
+
+COMPOSERS = [
+    "naive-ode",
+    "naive-sde",
+    "fkc",
+    "mcmc",
+    "rne",
+    "driftlite",
+    "superdiff",
+    "interval-cfg",
+    "cfg-plus",
+    "autoguidance",
+    "slice-not",
+]
+
+
+@pytest.mark.parametrize("name", COMPOSERS)
+def test_all_that_compose_around_null_have_one_default_of_masks(name: str) -> None:
+    settings = Registry().load("methods", name).settings()
+    assert settings.law == DropoutSettings().law
+    assert size_shares(settings.law, 6)[0] > 0.07  # one example in fourteen is NULL; it was one in a million
 
 
 def test_coind_of_one_factor_is_refused() -> None:

@@ -147,13 +147,14 @@ def test_slice_cfg_puts_its_weights_on_the_factors_of_the_holdout() -> None:
     assert model.guidance.weights(3.0) == (1.0, 3.0)
 
 
-def test_slice_cfg_shares_the_fit_of_all_that_compose_scores_around_null(trained) -> None:
-    problem, naive = vector_problem(), score_models.ModelSettings()
+def test_slice_cfg_shares_the_fit_of_those_that_compose_scores_under_its_paper_s_masks(trained) -> None:
+    problem, naive = vector_problem(), score_models.ModelSettings(even_masks=0.0, factor_dropout=0.1)
 
     def same(problem: Problem = problem, **changes) -> bool:
         return slice_cfg.fit_facts(slice_cfg.Settings(**changes), problem) == score_models.fit_facts(naive, problem)
 
     assert same(holdout_weight=5.0)
+    assert slice_cfg.fit_facts(slice_cfg.Settings(), problem) != score_models.fit_facts(score_models.ModelSettings(), problem)
     assert not same(factor_dropout=0.2)
     assert not same(head_width=2.0)
     assert not same(replace(problem, base=(0, 0)))
