@@ -1,4 +1,8 @@
-"""Dense layers from the code of a condition to its image, by regression.  Forced rendering, section 2."""
+"""Dense layers from the code of a condition to its image, by regression.  Forced rendering, section 2.
+
+On deterministic tasks layers have the paper's width; elsewhere the network has as many parameters as the velocity networks
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,20 @@ from functools import partial
 
 from pydantic import Field
 
-from compbench import Method, Problem, hookimpl
-from compbench.flow.codes import CodeSettings
-from compbench.flow.decoders import ConditionDecoder, MLPDecoder, condition_decoder, decoder_method
+from compbench import Method, hookimpl
+from compbench.flow.decoder_sizes import Make, SizeSettings, sized_decoder_method
+from compbench.flow.decoders import MLPDecoder
 
 
-class Settings(CodeSettings):
-    depth: int = Field(3, ge=1, le=16, description="hidden layers, each of 4 times the budget's width")
+class Settings(SizeSettings):
+    depth: int = Field(3, ge=1, le=16, description="hidden layers")
 
 
-def build(settings: Settings, problem: Problem) -> ConditionDecoder:
-    """The untrained network, of the budget's width."""
-    decoder = partial(MLPDecoder, width=4 * problem.budget.width, depth=settings.depth)
-    return condition_decoder(problem, settings, decoder)
+def maker(settings: Settings) -> Make:
+    """The decoder as a function of its width."""
+    return lambda width: partial(MLPDecoder, width=width, depth=settings.depth)
 
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (decoder_method("mlp-decoder", Settings, build),)
+    return (sized_decoder_method("mlp-decoder", Settings, maker, protocol=4, version=2),)

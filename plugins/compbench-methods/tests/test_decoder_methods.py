@@ -114,4 +114,4 @@ def test_stripes_is_refused_where_there_are_no_singles() -> None:
 def test_decoders_are_refused_anything_but_images() -> None:
     vector = replace(problem(), event=Event("vector", (2,)))
     with pytest.raises(Refused, match="makes images, this task asks for vectors"):
-        mlp_decoder.build(mlp_decoder.Settings(), vector)
+        mlp_decoder.compbench_methods()[0].build(mlp_decoder.Settings(), vector)

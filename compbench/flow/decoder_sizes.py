@@ -1,0 +1,195 @@
+"""How wide a decoder is: of the shared network's size where a task's conditions have many images, of its paper's size elsewhere.
+
+    width = the largest at which  parameters(width) is nearest to P  and  products(width) <= COST * products of the shared network
+    rate  = rate of the protocol * width of the protocol / width
+
+P are the parameters of the protocol's own velocity network (`monolithic_net`), products the multiply-adds of one forward.  A
+network that is evaluated at every pixel uses each weight thousands of times: with P parameters `pixel-decoder` would take 130
+times the products of the shared network on 64 x 64 pixels.  So its cost is bounded instead, and a record shows both numbers.
+Rates were found at the protocol's width; Adam's best rate falls as one over the width (Yang et al. 2022, arXiv 2203.03466).
+
+On deterministic tasks decoders keep the sizes of forced rendering's protocol: there they all have learnt what they saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from compbench.flow.codes import CodeSettings, Encoding
+from compbench.flow.decoders import (
+    CNNDecoder,
+    ConditionDecoder,
+    Decoder,
+    PixelDecoder,
+    RateSettings,
+    TransformerDecoder,
+    condition_decoder,
+    decoder_method,
+    regress,
+)
+from compbench.flow.fourier import FourierDecoder
+from compbench.flow.matching import matched_width, parameters_of
+from compbench.flow.nets import UNet, VelocityNet, monolithic_net
+from compbench.system.errors import Refused
+
+if TYPE_CHECKING:
+    from compbench.api.context import Context
+    from compbench.api.interfaces import Method, Problem
+
+COST = 6.0
+"""Largest number of a decoder's products over those of the shared network."""
+
+
+class SizeSettings(CodeSettings):
+    """A decoder's code and width."""
+
+    width_factor: Annotated[float, Field(gt=0, le=64)] | Literal["auto"] = Field(
+        "auto",
+        description="hidden units over the budget's width; 'auto' gives mono's number of parameters, or as many as 6 times "
+        "its FLOPs allow, and on deterministic tasks the paper's size",
+    )
+
+
+Make = Callable[[int], Decoder]
+"""width -> (inputs E, shape (C, H, W)) -> module from codes (B, E) to images; the wider, the more parameters."""
+
+
+def decoder_width(problem: Problem, settings: SizeSettings, make: Make, *, protocol: int, step: int = 4) -> int:
+    """The width that a decoder's settings mean on a task.
+
+    Args:
+        problem: its event, space and budget.
+        settings: code and width.
+        make: the decoder.
+        protocol: width over the budget's that the paper has.
+        step: of the widths that are tried.
+
+    Raises:
+        Refused: the task's samples are no images.
+    """
+    if settings.width_factor != "auto":
+        return max(step, round(settings.width_factor * problem.budget.width / step) * step)
+    if problem.event.kind != "image":
+        raise Refused(f"a decoder makes images, this task asks for {problem.event.kind}s.")
+    if problem.deterministic:
+        return protocol * problem.budget.width
+    inputs, shape = Encoding(problem.space.sizes, settings, problem.space.periodic).num_outputs, problem.event.shape
+
+    def build(width: int) -> nn.Module:
+        return make(width)(inputs, shape)
+
+    width = matched_width(build, parameters_of(lambda: monolithic_net(problem)), step=step)
+    limit = COST * products_of(lambda: monolithic_net(problem), shape)
+    return widest(lambda wide: products_of(lambda: build(wide), shape), limit, width, step=step)
+
+
+def widest(cost: Callable[[int], int], limit: float, width: int, *, step: int) -> int:
+    """The largest multiple of `step` up to `width` whose cost is within a limit, at least `step`; by bisection."""
+    if cost(width) <= limit:
+        return width
+    low, high = 1, width // step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if cost(middle * step) <= limit else (low, middle)
+    return low * step
+
+
+def products_of(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> int:
+    """Multiply-adds of one row's forward of a decoder or of a velocity network with a UNet; nothing is computed or drawn.
+
+    Args:
+        build: () -> network.
+        shape: (C, H, W) of its images.
+    """
+    with torch.device("meta"):
+        net = build()
+    used = {id(weight): places for module, places in _places(net, shape) for weight in _matrices(module)}
+    products = sum(weight.numel() * used.get(id(weight), 1) for weight in _matrices(net))
+    if isinstance(net, TransformerDecoder):
+        places, channels = net.get_buffer("place").shape
+        products += 2 * len(net.blocks) * places**2 * channels  # q k^T and its product with the values
+    return products
+
+
+def _matrices(module: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in module.parameters() if parameter.ndim > 1]
+
+
+def _places(net: nn.Module, shape: tuple[int, ...]) -> Iterable[tuple[nn.Module, int]]:
+    """Parts of a network and at how many places each is evaluated; all that is not named is evaluated once."""
+    _, height, width = shape
+    if isinstance(net, PixelDecoder | FourierDecoder):
+        yield net.layers, height * width
+    elif isinstance(net, TransformerDecoder):
+        places = len(net.get_buffer("place"))
+        yield net.blocks, places
+        yield net.leave, places
+    elif isinstance(net, CNNDecoder):
+        high, wide = 1, 1
+        for layer in net.layers.children():
+            if isinstance(layer, nn.ConvTranspose2d):
+                yield layer, high * wide
+                high, wide = (_grown(size, layer, axis) for axis, size in enumerate((high, wide)))
+    elif isinstance(net, VelocityNet) and isinstance(net.backbone, UNet):
+        yield from _places_of_unet(net.backbone, height // net.backbone.patch, width // net.backbone.patch)
+
+
+def _grown(size: int, layer: nn.ConvTranspose2d, axis: int) -> int:
+    padding = layer.padding[axis]
+    assert isinstance(padding, int)
+    return (size - 1) * layer.stride[axis] - 2 * padding + layer.kernel_size[axis]
+
+
+def _places_of_unet(unet: UNet, height: int, width: int) -> Iterable[tuple[nn.Module, int]]:
+    """Its convolutions at each stage, whose sides are halved and rounded up."""
+    yield unet.enter, height * width
+    yield unet.leave, height * width
+    for level, (down, up) in enumerate(zip(unet.down_blocks, unet.up_blocks, strict=True)):
+        yield down, height * width
+        yield up, height * width
+        if level < len(unet.downs):
+            yield unet.ups[level], height * width
+            height, width = -(-height // 2), -(-width // 2)
+            yield unet.downs[level], height * width
+    yield unet.middle, height * width
+
+
+def sized_decoder_method(
+    name: str,
+    settings: type[SizeSettings],
+    maker: Callable[[Any], Make],
+    *,
+    protocol: int,
+    version: int,
+    step: Callable[[Any], int] = lambda settings: 4,
+) -> Method:
+    """A method that regresses images on conditions, of the shared network's size.
+
+    Args:
+        name: of the method.
+        settings: its settings; a `RateSettings` counts.
+        maker: settings -> `Make`.
+        protocol: width over the budget's that the paper has.
+        step: settings -> step of the widths that are tried.
+        version: goes up when the method's results change.
+    """
+
+    def width_of(own: Any, problem: Problem) -> int:
+        return decoder_width(problem, own, maker(own), protocol=protocol, step=step(own))
+
+    def build(own: Any, problem: Problem) -> ConditionDecoder:
+        return condition_decoder(problem, own, maker(own)(width_of(own, problem)))
+
+    def fit(own: Any, problem: Problem, ctx: Context) -> nn.Module:
+        net, factor = build(own, problem), own.rate_factor if isinstance(own, RateSettings) else 1.0
+        if own.width_factor == "auto":
+            factor *= protocol * problem.budget.width / width_of(own, problem)
+        regress(net, problem.federation.pooled(), problem, ctx, rate_factor=factor)
+        return net
+
+    return decoder_method(name, settings, build, fit=fit, version=version)
