@@ -5,6 +5,10 @@ On a deterministic task a decoder by regression.  On others the maps are extra c
     v(x_t, t | c) = UNet([x_t, M_1(c_1), ..., M_F(c_F)], t)
 
 A trajectory is a picture of one row a channel: a map tells each channel something at each frame.
+
+The paper has the decoder only.  The velocity network is ours; its UNet is as wide as gives it mono's number of parameters.  It
+differs from `mono` in two things, the maps and the place where the condition enters, so it has a control: with `told=head` its
+input is mono's own head, the same at every pixel.  With `entropy_weight=0` and `variance_weight=0` maps are free.
 """
 
 from __future__ import annotations
@@ -16,10 +20,12 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from compbench import Batch, Context, Event, Method, Problem, Refused, Request, hookimpl
+from compbench import Batch, Budget, Context, Event, Method, Problem, Refused, Request, hookimpl
 from compbench.flow.decoders import RateSettings, denormals_flushed, regress, sample_decoder
+from compbench.flow.encode import one_hots
 from compbench.flow.low_rank_maps import LowRankDecoder, LowRankMaps, RankSettings
-from compbench.flow.nets import SHORTEST_TIME_LEFT, Modulation, backbone
+from compbench.flow.matching import matched_width, parameters_of
+from compbench.flow.nets import SHORTEST_TIME_LEFT, Modulation, backbone, monolithic_net
 from compbench.flow.path import per_sample
 from compbench.flow.solver import answer
 from compbench.flow.train import flow_matching_loss, train
@@ -29,23 +35,50 @@ class Settings(RankSettings, RateSettings):
     form: Literal["auto", "decoder", "velocity"] = Field(
         "auto", description="auto is a decoder where a condition has one image, else a velocity network"
     )
+    told: Literal["maps", "head"] = Field(
+        "maps",
+        description="what tells a velocity network its condition: low-rank maps, or mono's head at every pixel (control)",
+    )
+
+
+class HeadMaps(nn.Module):
+    """One head on the one-hots of all factors, the same at every pixel: conditions (B, F) -> maps (B, K, H, W).
+
+    Args:
+        sizes: number of values of each factor.
+        side: (H, W).
+        hidden: units of the head.
+        num_maps: K.
+    """
+
+    def __init__(self, sizes: tuple[int, ...], side: tuple[int, ...], *, hidden: int, num_maps: int) -> None:
+        super().__init__()
+        self.sizes, self.side = sizes, side
+        self.head = nn.Sequential(nn.Linear(sum(sizes), hidden), nn.SiLU(), nn.Linear(hidden, num_maps))
+
+    def forward(self, condition: Tensor) -> Tensor:
+        return self.head(one_hots(condition, self.sizes))[:, :, None, None].expand(-1, -1, *self.side)
+
+    def penalty(self) -> Tensor:
+        """Zero: a head has no penalty."""
+        return self.head[0].weight.new_zeros(())
 
 
 class RenderedVelocityNet(nn.Module):
     """A UNet that is given the condition as maps beside x_t, and in no other way.
 
     Args:
-        maps: conditions (B, F) -> (B, F, H, W), of an image's sides, or of a trajectory's channels and frames.
+        maps: conditions (B, F) -> (B, K, H, W), of an image's sides, or of a trajectory's channels and frames.
+        num_maps: K.
         event: shape (C, H, W) of an image or (C, frames) of a trajectory.
-        problem: its budget's width, patch, prediction and solver steps.
+        budget: width, patch, prediction and solver steps.
     """
 
-    def __init__(self, maps: LowRankMaps, event: Event, problem: Problem) -> None:
+    def __init__(self, maps: LowRankMaps | HeadMaps, num_maps: int, event: Event, budget: Budget) -> None:
         super().__init__()
-        budget = problem.budget
         channels, *side = event.shape
         self.maps, self.channels, self.is_image = maps, channels, event.kind == "image"
-        told = len(maps.sizes) * (1 if self.is_image else channels)
+        told = num_maps * (1 if self.is_image else channels)
         self.backbone = backbone(event._replace(shape=(channels + told, *side)), budget)
         self.sample_steps, self.prediction = budget.sample_steps, budget.prediction
 
@@ -70,8 +103,26 @@ def build(settings: Settings, problem: Problem) -> LowRankDecoder | RenderedVelo
         if problem.event.kind != "image":
             raise Refused("--set form=decoder draws images only; use form=velocity here.")
         return LowRankDecoder(problem.space.sizes, problem.event.shape, settings)
-    side = problem.event.shape[-2:]
-    return RenderedVelocityNet(LowRankMaps(problem.space.sizes, side, settings), problem.event, problem)
+    return _velocity_net(settings, problem)
+
+
+def _velocity_net(settings: Settings, problem: Problem) -> RenderedVelocityNet:
+    """A velocity network of mono's number of parameters: by its UNet's width, or by its head's."""
+    event, budget, sizes = problem.event, problem.budget, problem.space.sizes
+    side = event.shape[-2:]
+
+    def with_maps(width: int) -> RenderedVelocityNet:
+        maps = LowRankMaps(sizes, side, settings)
+        return RenderedVelocityNet(maps, len(sizes), event, budget.model_copy(update={"width": width}))
+
+    def with_head(hidden: int) -> RenderedVelocityNet:
+        maps = HeadMaps(sizes, side, hidden=hidden, num_maps=len(sizes))
+        return RenderedVelocityNet(maps, len(sizes), event, budget)
+
+    if settings.told == "head" and event.kind != "image":
+        raise Refused("--set told=head is a control on images; leave told=maps here.")
+    make, step = (with_maps, 4) if settings.told == "maps" else (with_head, 8)
+    return make(matched_width(make, parameters_of(lambda: monolithic_net(problem)), step=step))
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
@@ -122,6 +173,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=build,
             evaluations=evaluations,
             kinds=("image", "trajectory"),
-            version=3,
+            version=4,
         ),
     )
