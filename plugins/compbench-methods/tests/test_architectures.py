@@ -83,6 +83,14 @@ def test_networks_on_patches_are_refused_anything_but_images(module, event: Even
         module.build(module.Settings(), replace(image_problem(), event=event))
 
 
+def test_dit_sees_sprites_in_patches_of_four_pixels_and_other_images_in_eight_a_side() -> None:
+    sides = {(1, 64, 64): (16, 16), (3, 64, 64): (8, 8), (1, 28, 28): (7, 7)}
+    for shape, grid in sides.items():
+        small = replace(image_problem(), event=Event("image", shape))
+        assert dit.build(dit.Settings(), small).grid == grid
+    assert dit.build(dit.Settings(tokens=4), replace(image_problem(), event=Event("image", (1, 64, 64)))).grid == (4, 4)
+
+
 def test_a_radius_of_more_patches_than_blocks_is_refused() -> None:
     with pytest.raises(Refused, match="radius 7 takes as many blocks; set depth to 7 or more"):
         local.build(local.Settings(radius=7), image_problem())
