@@ -1,20 +1,23 @@
-"""Velocity networks whose middle attends to the condition: a token a factor, instead of one scale and shift of all channels.
+"""Velocity networks that attend to the condition: a token a factor, instead of one scale and shift of all channels.
 
     h <- h + A(LN h, tokens(c)),    h <- h + mlp(LN h)
 
-The backbones, and the one place that the condition enters at, are those of `nets`: networks differ in conditioning alone.
+`AttendedUNet` does so after every residual block of an image's UNet, `AttendedNet` at the middle of any backbone.  The backbones
+are those of `nets`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from compbench.flow.attention import CrossAttention, FactorTokens
 from compbench.flow.blocks import Modulation, Trunk
 from compbench.flow.matching import matched_width, parameters_of
-from compbench.flow.nets import backbone, monolithic_net
+from compbench.flow.nets import UNet, backbone, monolithic_net
 from compbench.flow.token_nets import Prediction, normalised, velocity_of, zeroed
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ class AttendedNet(nn.Module):
         self.backbone, self.sample_steps = trunk, sample_steps
         self.prediction: Prediction = prediction
         self.tokens = FactorTokens(sizes, channels)
-        self.layers = nn.ModuleList(AttendingLayer(channels, hidden, num_heads) for _ in range(depth))
+        self.layers = nn.ModuleList(AttendingLayer(channels, hidden, num_heads, channels) for _ in range(depth))
 
     def forward(self, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
         """Points (B, *D), times (B,) and conditions (B, F), NULL where open -> velocity, float32 (B, *D)."""
@@ -63,19 +66,82 @@ class AttendedNet(nn.Module):
 
     def attended(self, middle: Tensor, condition: Tensor) -> Tensor:
         """The middle (B, C, *spatial) of a backbone after it attended to conditions (B, F)."""
-        places, tokens = middle.flatten(2) if middle.ndim > 2 else middle[:, :, None], self.tokens(condition)
-        h = places.transpose(1, 2)  # (B, N, C)
-        for layer in self.layers:
-            h = layer(h, tokens)
-        return h.transpose(1, 2).reshape(middle.shape)
+        return through(self.layers, middle, self.tokens(condition))
+
+
+class AttendedUNet(nn.Module):
+    """v(x_t, t | c) of images: a UNet whose maps attend to the tokens of the condition after each residual block.
+
+    Rombach et al. 2022, section 3.3, without attention among places, which convolutions connect.
+
+    Args:
+        unet: the protocol's UNet.
+        sizes: number of values of each factor.
+        hidden: units of each MLP at the middle; elsewhere as many for each channel.
+        depth: layers after each block.
+        num_heads: of their attention.
+        prediction, sample_steps: as of `VelocityNet`.
+    """
+
+    def __init__(
+        self,
+        unet: UNet,
+        sizes: Sequence[int],
+        *,
+        hidden: int,
+        depth: int,
+        num_heads: int,
+        prediction: Prediction,
+        sample_steps: int,
+    ) -> None:
+        super().__init__()
+        self.backbone, self.sample_steps = unet, sample_steps
+        self.prediction: Prediction = prediction
+        self.tokens = FactorTokens(sizes, unet.mid_channels)
+
+        def layers(channels: int) -> nn.ModuleList:
+            own = max(1, hidden * channels // unet.mid_channels)
+            return nn.ModuleList(AttendingLayer(channels, own, num_heads, unet.mid_channels) for _ in range(depth))
+
+        stages = [split // 2 for split in unet.splits[: len(unet.down_blocks)]]
+        self.down_layers, self.up_layers = (nn.ModuleList(layers(channels) for channels in stages) for _ in range(2))
+        self.middle_layers = layers(unet.mid_channels)
+
+    def forward(self, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+        """Points (B, C, H, W), times (B,) and conditions (B, F), NULL where open -> velocity, float32 (B, C, H, W)."""
+        unet, tokens = self.backbone, self.tokens(condition)
+        films = unet.time(t).split(unet.splits, dim=1)
+        count = len(unet.down_blocks)
+        h, skips = unet.enter(F.pixel_unshuffle(x_t, unet.patch)), []
+        for level, block in enumerate(unet.down_blocks):
+            h = through(self.down_layers[level], block(h, films[level]), tokens)
+            skips.append(h)
+            if level < len(unet.downs):
+                h = unet._down(level, h)
+        h = through(self.middle_layers, unet.middle(h, films[count]), tokens)
+        for level in reversed(range(count)):
+            h = unet.up_blocks[level](torch.cat([h, skips[level]], dim=1), films[count + 1 + level])
+            h = through(self.up_layers[level], h, tokens)
+            if level > 0:
+                h = unet.ups[level - 1](F.interpolate(h, size=skips[level - 1].shape[2:]))
+        output = F.pixel_shuffle(unet.leave(F.silu(unet.leave_norm(h))), unet.patch).float()
+        return velocity_of(output, x_t, t, self.prediction)
+
+
+def through(layers: nn.Module, maps: Tensor, tokens: Tensor) -> Tensor:
+    """Maps (B, C, *spatial) after each of their places attended to tokens (B, F, E), in a list of layers."""
+    h = (maps.flatten(2) if maps.ndim > 2 else maps[:, :, None]).transpose(1, 2)  # (B, N, C)
+    for layer in cast("nn.ModuleList", layers):
+        h = layer(h, tokens)
+    return h.transpose(1, 2).reshape(maps.shape)
 
 
 class AttendingLayer(nn.Module):
-    """Cross-attention and an MLP, both residual and 0 at first: places (B, N, C), tokens (B, F, C) -> (B, N, C)."""
+    """Cross-attention and an MLP, both residual and 0 at first: places (B, N, C), tokens (B, F, E) -> (B, N, C)."""
 
-    def __init__(self, channels: int, hidden: int, num_heads: int) -> None:
+    def __init__(self, channels: int, hidden: int, num_heads: int, token_channels: int) -> None:
         super().__init__()
-        self.attention = CrossAttention(channels, num_heads)
+        self.attention = CrossAttention(channels, num_heads, token_channels)
         zeroed(self.attention.leave)
         self.mlp = nn.Sequential(nn.Linear(channels, hidden), nn.SiLU(), zeroed(nn.Linear(hidden, channels)))
 
@@ -84,12 +150,14 @@ class AttendingLayer(nn.Module):
         return h + self.mlp(normalised(h))
 
 
-def attended_net(problem: Problem, *, depth: int, num_heads: int) -> AttendedNet:
-    """The budget's backbone with attention at its middle, of `monolithic_net`'s number of parameters."""
+def attended_net(problem: Problem, *, depth: int, num_heads: int) -> AttendedNet | AttendedUNet:
+    """The budget's backbone with attention at every stage (images) or at its middle; as many parameters as `monolithic_net`."""
+    kind = AttendedUNet if problem.event.kind == "image" else AttendedNet
 
-    def make(hidden: int) -> AttendedNet:
-        return AttendedNet(
-            backbone(problem.event, problem.budget),
+    def make(hidden: int) -> AttendedNet | AttendedUNet:
+        trunk: Any = backbone(problem.event, problem.budget)
+        return kind(
+            trunk,
             problem.space.sizes,
             hidden=hidden,
             depth=depth,

@@ -37,12 +37,18 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Every place attends to the tokens of its condition: (B, N, C) and (B, F, C) -> (B, N, C)."""
+    """Every place attends to the tokens of its condition: (B, N, C) and (B, F, E) -> (B, N, C).
 
-    def __init__(self, channels: int, num_heads: int) -> None:
+    Args:
+        channels: C.
+        num_heads: divides C.
+        token_channels: E.
+    """
+
+    def __init__(self, channels: int, num_heads: int, token_channels: int) -> None:
         super().__init__()
         self.num_heads = _heads(channels, num_heads)
-        self.queries, self.keys_values = nn.Linear(channels, channels), nn.Linear(channels, 2 * channels)
+        self.queries, self.keys_values = nn.Linear(channels, channels), nn.Linear(token_channels, 2 * channels)
         self.leave = nn.Linear(channels, channels)
 
     def forward(self, h: Tensor, tokens: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from compbench.api.factors import NULL, Factor, FactorSpace, Holdout
 from compbench.api.federation import Federation
 from compbench.api.interfaces import Budget, Event, Problem
-from compbench.flow.attended_nets import AttendedNet, attended_net
+from compbench.flow.attended_nets import AttendedNet, AttendedUNet, AttendingLayer, attended_net
+from compbench.flow.blocks import Modulation
 from compbench.flow.nets import monolithic_net
 
 SIZES = (2, 3, 4)
@@ -24,7 +25,7 @@ def problem(event: Event, prediction: str = "velocity") -> Problem:
     return Problem(space, event, Federation([Nothing()]), budget, Holdout.empty(space))
 
 
-def net(event: Event, *, awake: bool = True) -> AttendedNet:
+def net(event: Event, *, awake: bool = True) -> AttendedNet | AttendedUNet:
     torch.manual_seed(0)
     found = attended_net(problem(event), depth=2, num_heads=2)
     if awake:
@@ -38,7 +39,28 @@ def inputs(event: Event, rows: int = 4) -> tuple[Tensor, Tensor]:
     return torch.randn(1, *event.shape, generator=generator).expand(rows, *event.shape), torch.full((rows,), 0.5)
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_an_untrained_network_of_images_gives_what_its_unet_gives() -> None:
+    own = net(EVENTS[0])
+    for layer in (part for part in own.modules() if isinstance(part, AttendingLayer)):
+        for last in (layer.attention.leave, layer.mlp[2]):
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
+    x, t = inputs(EVENTS[0])
+    nothing = torch.zeros(len(x), own.backbone.mid_channels)
+    plain = own.backbone.decode(own.backbone.encode(x, t), Modulation(nothing, nothing))
+    torch.testing.assert_close(own(x, t, torch.tensor([[0, 1, 2]] * 4)), plain)
+
+
+def test_every_stage_of_an_image_s_network_hears_the_condition() -> None:
+    own, (x, t) = net(EVENTS[0]), inputs(EVENTS[0])
+    own(x, t, torch.tensor([[0, 1, 2]] * 4)).square().sum().backward()
+    layers = [part for part in own.modules() if isinstance(part, AttendingLayer)]
+    assert len(layers) == 2 * 7
+    assert {layer.attention.queries.in_features for layer in layers} == {8, 16, 32}
+    assert all(layer.attention.keys_values.weight.grad.norm() > 0 for layer in layers)
+
+
+@pytest.mark.parametrize("event", EVENTS[1:], ids=lambda event: event.kind)
 def test_an_untrained_layer_leaves_the_middle_alone(event: Event) -> None:
     own = net(event, awake=False)
     x, t = inputs(event)

@@ -33,7 +33,7 @@ def test_heads_must_divide_the_channels() -> None:
 
 def test_permuting_tokens_changes_nothing() -> None:
     torch.manual_seed(0)
-    layer, h, tokens = CrossAttention(8, 2), drawn(3, 5, 8), drawn(3, 4, 8, seed=1)
+    layer, h, tokens = CrossAttention(8, 2, 8), drawn(3, 5, 8), drawn(3, 4, 8, seed=1)
     order = torch.tensor([2, 0, 3, 1])
     torch.testing.assert_close(layer(h, tokens), layer(h, tokens[:, order]))
 
