@@ -38,6 +38,8 @@ def _given(entry: Entry) -> dict[str, ast.expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             given = _arguments(node)
+            if _name(node.func) == "replace" and node.args and isinstance(node.args[0], ast.Call):
+                given = {**given, **_arguments(node.args[0])}  # replace(velocity_method("dit", Settings, build), version=2)
             if any(isinstance(value, ast.Constant) and value.value == entry.name for value in given.values()):
                 given = {**_given_to(tree, _name(node.func)), **given}  # learned = partial(Method, settings=Settings)
                 if _settings(list(given.values())) is not None:

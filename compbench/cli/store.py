@@ -20,9 +20,7 @@ FOLDER = click.Path(path_type=Path)
 @click.option("--against", default="", metavar="COMMIT", help="Also: no file was changed or written over since this git commit.")
 @click.option("--pictures", is_flag=True, help="A picture that a record names and that is not there is a problem too.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-@click.option(
-    "--equal", nargs=2, metavar="OLD NEW", help="Instead: prove that two commits, one after the other, give the same bits."
-)
+@click.option("--equal", nargs=2, metavar="OLD NEW", help="Instead: prove that two commits give the same bits.")
 @click.option("--equal-code", is_flag=True, help="Instead: prove each row of the table of equal code again.")
 @click.option("--write", is_flag=True, help="With --equal: enter what is proven in the table of equal code.")
 def verify(
@@ -79,19 +77,20 @@ def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int
 
     0: all is proven (and, without --write, in the table); 1: not all; 2: it cannot be tried.
     """
-    from compbench.gate.proof import new_rows, prove
+    from compbench.gate.proof import commits_of, new_rows, prove
     from compbench.gate.sides import CouldNotRun, Unable
-    from compbench.gate.worktree import commit_of, repository
+    from compbench.gate.worktree import repository
     from compbench.registry.equal_code import TABLE, read_table, write_table
     from compbench.system.home import scratch_folder
 
     known = read_table(TABLE)
     top = repository(Path.cwd())
     rows = new_rows(known, top, against) if against else known
-    pairs = [(f"{commit}~1", commit) for commit in sorted({row.commit for row in rows})] if commits is None else [commits]
+    named = [(name if ".." in name else f"{name}~1..{name}").split("..") for name in sorted({row.commit for row in rows})]
+    pairs = [(old, new) for old, new in named] if commits is None else [commits]
     home, status = home_of_user(), 0
     for old, new in pairs:
-        commit = commit_of(top, new)
+        commit = commits_of(top, old, new)
         try:
             with scratch_folder(home.root) as folder:
                 proven = prove(old, new, folder, home.data, lambda line: click.echo(line, err=True))
@@ -105,7 +104,7 @@ def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int
             click.echo(f"{row.old[:12]} -> {row.new[:12]}: stands in the table and is not proven; take the row out")
         added = set(proven.rows) - set(known)
         click.echo(
-            f"{commit[:12]}: {len(proven.rows)} digests are proven equal, {len(added)} of them are not in the table, "
+            f"{new}: {len(proven.rows)} digests are proven equal, {len(added)} of them are not in the table, "
             f"{len(proven.unproven)} codes are not equal, {len(proven.changed)} pairs have another version"
         )
         if write:

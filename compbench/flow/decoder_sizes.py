@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from compbench.api.context import Context
     from compbench.api.interfaces import Method, Problem
 
-COST = 6.0
-"""Largest number of a decoder's products over those of the shared network."""
+COST = 3.0
+"""Largest number of a decoder's products over those of the shared network: a fit at `standard` then ends within its half hour."""
 
 
 class SizeSettings(CodeSettings):
@@ -50,7 +50,7 @@ class SizeSettings(CodeSettings):
 
     width_factor: Annotated[float, Field(gt=0, le=64)] | Literal["auto"] = Field(
         "auto",
-        description="hidden units over the budget's width; 'auto' gives mono's number of parameters, or as many as 6 times "
+        description="hidden units over the budget's width; 'auto' gives mono's number of parameters, or as many as 3 times "
         "its FLOPs allow, and on deterministic tasks the paper's size",
     )
 

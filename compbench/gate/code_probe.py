@@ -46,16 +46,21 @@ class Foreign:
 
 
 def facts_here() -> dict[str, Any]:
-    """This checkout's root, entries, versions and the metrics of each task; what cannot be loaded is left out."""
+    """This checkout's root, entries, versions, the metrics of each task, and which method works on which task.
+
+    What cannot be loaded is left out.
+    """
     import compbench
 
     registry, resolve = module("registry").Registry(), module("resolve")
     versions: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
+    values: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
     scoring = {}
     for kind in KINDS:
         for entry in registry.entries(kind):
             loaded = registry.attempt(entry)
             if loaded.state == "ok":
+                values[kind][entry.name] = loaded.value
                 versions[kind][entry.name] = loaded.value.version
                 if kind == "tasks":
                     scoring[entry.name] = sorted(resolve.metrics_of(loaded.value, registry))
@@ -64,7 +69,13 @@ def facts_here() -> dict[str, Any]:
         for kind in KINDS
     }
     root = str(Path(compbench.__file__).parents[1])
-    return {"root": root, "entries": entries, "versions": versions, "metrics": scoring}
+    works = [
+        f"{method}/{task}"
+        for method, one in values["methods"].items()
+        for task, other in values["tasks"].items()
+        if not resolve.why_not(one, other)
+    ]
+    return {"root": root, "entries": entries, "versions": versions, "metrics": scoring, "works": works}
 
 
 def codes(facts: dict[str, Any], *, foreign: bool) -> dict[str, list[Any]]:

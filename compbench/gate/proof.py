@@ -66,16 +66,16 @@ def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lam
     """Compare all code that is installed with two commits of the repository around.
 
     Args:
-        old, new: names of commits; `old` must be the first parent of `new`, which is what the table says.
+        old, new: names of commits, `old` an ancestor of `new`.
         folder: for environments and homes.
         data: the user's official data.
 
     Raises:
-        CompbenchError: no such commit, or not its first parent.
+        CompbenchError: no such commit, or not an ancestor.
         CouldNotRun: an environment could not be made.
         Unable: a side's code could not be hashed.
     """
-    commit = _child(old, new)
+    commit = commits_of(repository(Path.cwd()), old, new)
     with built(old, folder / "old", data, ()) as before, built(new, folder / "new", data, ()) as after:
         theirs, ours = _checkout(before, folder), _checkout(after, folder)
         again = _checkout(after, folder, theirs.facts)
@@ -88,7 +88,7 @@ def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lam
         )
         why: dict[str, str] = {}
         if open_ones:
-            why = _without_equal_bits(open_ones, theirs.codes, ours.codes, (before, after), listener)
+            why = _without_equal_bits(open_ones, theirs, ours, (before, after), listener)
             left = [pair for pair in open_ones if pair not in why]
             why |= _gpu_texts(left, after, folder, theirs, ours)
     proofs = {**dict.fromkeys(same, "meaning"), **{pair: "bits" for pair in open_ones if pair not in why}}
@@ -106,16 +106,19 @@ def new_rows(rows: Iterable[Equal], top: Path, since: str) -> list[Equal]:
     return [row for row in rows if ",".join(row) not in before]
 
 
-def _child(old: str, new: str) -> str:
-    """The newer commit's whole name.  Raises CompbenchError: the older one is not its first parent."""
-    top = repository(Path.cwd())
-    commit, parent = commit_of(top, new), commit_of(top, old)
-    first = git(top, "rev-parse", "--verify", "--quiet", f"{commit}^1").decode().strip()
-    if first != parent:
-        raise CompbenchError(
-            f"{old} is not the commit before {new}: its first parent is {first[:12]}; prove one commit after another."
-        )
-    return commit
+def commits_of(top: Path, old: str, new: str) -> str:
+    """What the table calls two commits: the newer one if the older is its first parent, else "OLD..NEW".
+
+    Raises:
+        CompbenchError: no such commit, or the older one is not an ancestor of the newer.
+    """
+    commit, before = commit_of(top, new), commit_of(top, old)
+    try:
+        git(top, "merge-base", "--is-ancestor", before, commit)
+    except CompbenchError as error:
+        raise CompbenchError(f"{old} is not a commit before {new}.") from error
+    parent = git(top, "rev-parse", f"{commit}^1").decode().strip() if before != commit else commit
+    return commit if parent == before else f"{before}..{commit}"
 
 
 def _checkout(side: Side, folder: Path, facts: dict[str, Any] | None = None) -> Checkout:
@@ -141,7 +144,7 @@ def _version_went_up(pair: str, before: dict[str, Any], after: dict[str, Any]) -
 
 
 def _without_equal_bits(
-    pairs: Sequence[str], theirs: Codes, ours: Codes, both: tuple[Side, Side], listener: Listener
+    pairs: Sequence[str], theirs: Checkout, ours: Checkout, both: tuple[Side, Side], listener: Listener
 ) -> dict[str, str]:
     """Pairs whose cells give other bits, and why.  A pair whose own cell is not run follows its method and its task.
 
@@ -149,7 +152,9 @@ def _without_equal_bits(
     """
     bad: dict[str, str] = {}
     scored: set[str] = set()
-    left, needed = set(pairs), changed_sides(pairs, theirs, ours)
+    works = set(ours.facts["works"]) & set(theirs.facts["works"])
+    left = {pair for pair in pairs if pair.rpartition("/")[0] in works}
+    needed = changed_sides(pairs, theirs.codes, ours.codes)
     for _ in range(ROUNDS):
         if not (cells := cover(left, needed)):
             break

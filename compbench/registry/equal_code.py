@@ -21,7 +21,7 @@ from compbench.system.errors import CompbenchError
 
 TABLE = Path(__file__).with_name("equal_code.csv")
 DIGEST = re.compile(r"[0-9a-f]{64}")
-COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+COMMITS = re.compile(r"[0-9a-f]{40}(\.\.[0-9a-f]{40})?")
 
 
 class Equal(NamedTuple):
@@ -29,7 +29,7 @@ class Equal(NamedTuple):
 
     Attributes:
         old, new: digests of code, 64 hex digits.
-        commit: the commit whose code has the new digest; its first parent has the old one.
+        commit: the commit whose code has the new digest, where its first parent has the old one; else "OLD..NEW".
         proof: "meaning" (today's hash of both sources is the same) or "bits" (both give the same samples and scores).
     """
 
@@ -96,7 +96,7 @@ def read_table(path: Path) -> list[Equal]:
     except (OSError, TypeError, ValueError, csv.Error) as error:
         raise CompbenchError(f"{path} cannot be read as a table of equal code: {str(error)[:200]}.") from error
     for number, row in enumerate(rows, 2):
-        if not (DIGEST.fullmatch(row.old) and DIGEST.fullmatch(row.new) and COMMIT.fullmatch(row.commit) and row.proof):
+        if not (DIGEST.fullmatch(row.old) and DIGEST.fullmatch(row.new) and COMMITS.fullmatch(row.commit) and row.proof):
             raise CompbenchError(f"{path}, line {number}: expected old digest, new digest, commit and proof.")
     return rows
 

@@ -17,7 +17,7 @@ from compbench.cli.main import main
         ("mcmc", "gmm-ood", "step_size=0", "--set step_size=0: Input should be greater than 0"),
         ("superdiff-or", "blobs-noniid", "temperature=-1", "--set temperature=-1: Input should be greater than or equal to 0"),
         ("fedprox", "blobs-noniid", "mu=-1", "--set mu=-1: Input should be greater than or equal to 0"),
-        ("scaffold", "blobs-noniid", "control_share=0", "--set control_share=0: Input should be greater than 0"),
+        ("scaffold", "blobs-noniid", "rounds=0", "--set rounds=0: Input should be greater than or equal to 1"),
         ("cfg-plus", "gmm-id", "strength=0.5", "stand around a base combination, not around NULL"),
         ("interval-cfg", "gmm-id", "weight=2", "stand around a base combination, not around NULL"),
         ("fkc-oracle", "blobs-noniid", "num_particles=2", "the task has no analytic scores"),

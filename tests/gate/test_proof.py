@@ -44,8 +44,8 @@ def test_commits_that_do_not_follow_each_other_are_one_clear_line(tmp_path: Path
     for number in range(3):
         subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", str(number)], check=True)
     monkeypatch.chdir(tmp_path)
-    found = CliRunner().invoke(main, ["verify", "--equal", "HEAD~2", "HEAD"])
-    assert "is not the commit before HEAD" in found.output + found.stderr
+    found = CliRunner().invoke(main, ["verify", "--equal", "HEAD", "HEAD~2"])
+    assert "is not a commit before HEAD~2" in found.output + found.stderr
     found = CliRunner().invoke(main, ["verify", "--equal", "nowhere", "HEAD"])
     assert "there is no such commit" in found.output + found.stderr
 

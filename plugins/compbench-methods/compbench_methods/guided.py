@@ -114,7 +114,6 @@ def compbench_methods() -> tuple[Method, ...]:
         "evaluations": evaluations,
         "shared_fit": score_models.fit_facts,
         "needs": ("null",),
-        "version": 2,
     }
     return (
         Method(name="interval-cfg", settings=IntervalSettings, sample=in_interval, version=2, **shared),

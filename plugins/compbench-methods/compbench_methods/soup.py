@@ -134,7 +134,7 @@ def merged(settings: Settings, problem: Problem, ctx: Context, parts: Ingredient
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    common = partial(
+    merging = partial(
         Method,
         sample=sample_network,
         build=network,
@@ -144,6 +144,6 @@ def compbench_methods() -> tuple[Method, ...]:
         version=2,
     )
     return (
-        common(name="soup", settings=Settings, fit=soup),
-        common(name="task-arithmetic", settings=ScaledSettings, fit=task_arithmetic),
+        merging(name="soup", settings=Settings, fit=soup),
+        merging(name="task-arithmetic", settings=ScaledSettings, fit=task_arithmetic),
     )

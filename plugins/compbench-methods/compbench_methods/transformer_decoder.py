@@ -1,14 +1,15 @@
 """Self-attention over patches, each told the code of the condition, by regression.  Forced rendering, section 2.
 
-The paper has a token a pixel and one bump.  A token is 4 x 4 pixels here.  On deterministic tasks the blocks have the paper's
-width; elsewhere the network has as many parameters as the velocity networks beside it, or as many as 6 times their FLOPs pay for:
-0.6 of them on 64 x 64 pixels, all but a tenth on 28 x 28.  With `token=8` it has all of them at twice their FLOPs.
+The paper has a token a pixel and one bump.  A token is 4 x 4 pixels here, 8 x 8 on images of more than 32 pixels.  On
+deterministic tasks the blocks have the paper's width; elsewhere the network has as many parameters as the velocity networks next
+to it (64 x 64 pixels, at twice their FLOPs), or as many as 3 times their FLOPs pay for (0.4 of them on 28 x 28).
 """
 
 from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -20,20 +21,22 @@ from compbench.flow.decoders import RateSettings, TransformerDecoder
 class Settings(RateSettings, SizeSettings):
     depth: int = Field(2, ge=1, le=12, description="blocks")
     num_heads: int = Field(4, ge=1, le=16, description="heads of self-attention")
-    token: int = Field(4, ge=1, le=16, description="pixels of a token's side; 1 is the paper's, for GPUs")
+    token: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = Field(
+        "auto",
+        description="pixels of a token's side; 'auto': 4, or 8 on images of more than 32 pixels; the paper has 1",
+    )
     dropout: float = Field(0.1, ge=0, lt=1, description="in the blocks, while training")
 
 
 def maker(settings: Settings) -> Make:
     """The decoder as a function of its width."""
-    return lambda width: partial(
-        TransformerDecoder,
-        width=width,
-        depth=settings.depth,
-        num_heads=settings.num_heads,
-        patch=settings.token,
-        dropout=settings.dropout,
-    )
+    facts = {"depth": settings.depth, "num_heads": settings.num_heads, "dropout": settings.dropout}
+
+    def made(inputs: int, shape: tuple[int, ...], *, width: int) -> TransformerDecoder:
+        token = settings.token if settings.token != "auto" else 8 if max(shape) > 32 else 4
+        return TransformerDecoder(inputs, shape, width=width, patch=token, **facts)
+
+    return lambda width: partial(made, width=width)
 
 
 def step_of(settings: Settings) -> int:
