@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 
 import torch
+from many import train_many
 from torch import Generator, Tensor
 
 from compbench.api.context import Context, NoCheckpoints
@@ -19,7 +20,6 @@ from compbench.board.statistics import interval, mean
 from compbench.data.bumps import as_upright, blank_level, bumps
 from compbench.flow.decoders import denormals_flushed
 from compbench.flow.low_rank_maps import LowRankDecoder, RankSettings, penalised_loss
-from compbench.flow.many import train_many
 from compbench.system import devices
 from compbench.tasks.bump import Settings, make_task
 

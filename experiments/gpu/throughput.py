@@ -28,13 +28,15 @@ from compbench.api.context import Context, NoCheckpoints
 from compbench.api.interfaces import Problem, Request, SamplePair, TaskContext
 from compbench.flow.compiled_sampling import COMPILE_FROM, compiled_sampling
 from compbench.flow.low_rank_maps import penalised_loss
-from compbench.flow.many import train_many
 from compbench.flow.silos import network
-from compbench.flow.stacked_silos import train_silos
 from compbench.metrics.image import kid, precision, recall
 from compbench.registry.registry import Registry
 from compbench.system import devices, profiling
 from compbench.system.errors import Cancelled
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from many import train_many
+from stacked_silos import train_silos
 
 REGISTRY = Registry()
 STEPS = {"train": 10**6, "many": 3000, "silos": 3000, "sample": 1, "distances": 1, "host distances": 1}

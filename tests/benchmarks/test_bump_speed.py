@@ -6,6 +6,7 @@ from statistics import median
 import pytest
 import torch
 import torch.nn.functional as F
+from many import train_many
 from reference.geometry import metrics_by_loop
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -18,7 +19,6 @@ from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.compilation import compiles
 from compbench.flow.decoders import CNNDecoder, ConditionDecoder, MLPDecoder, denormals_flushed, fused, penalised
 from compbench.flow.low_rank_maps import REFERENCE_TOKENS, REFERENCE_VECTORS, LowRankDecoder, RankSettings, penalised_loss
-from compbench.flow.many import train_many
 from compbench.flow.train import train
 from compbench.system import devices
 from compbench.tasks.bump import Settings, make_task

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from stacked_step import Losses, StackedStep, along, shortening
 from torch import Generator, Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from compbench.api.context import Batch
 from compbench.flow.compilation import compiles, note
-from compbench.flow.stacked_step import Losses, StackedStep, along, shortening
 from compbench.flow.train import LOSS_WINDOW, ema_decay, learning_rate
 from compbench.flow.transfer import send
 from compbench.system.errors import CompbenchError

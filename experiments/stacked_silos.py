@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from many import train_many
 from torch import Generator, Tensor, nn
 
 from compbench.flow.compose import stacked
 from compbench.flow.independence import composed
-from compbench.flow.many import train_many
 from compbench.flow.masking import Masking, draw_masks, sub_conditions
 from compbench.flow.path import LinearPath, point, target_velocity
 from compbench.flow.score_models import on_device

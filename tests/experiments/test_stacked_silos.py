@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from stacked_silos import train_silos
 from torch import Generator
 
 from compbench.api.context import Context, NoCheckpoints
 from compbench.flow.independence import decentralised_loss
 from compbench.flow.masking import Masking
 from compbench.flow.nets import monolithic_net
-from compbench.flow.stacked_silos import train_silos
 from compbench.flow.train import train
 from compbench.testing.tiny_problems import PROBLEMS
 

@@ -2,6 +2,8 @@ import warnings
 
 import pytest
 import torch
+from many import clip_each, train_many
+from stacked_step import schedule
 from support import stand_in
 from torch import Generator
 from torch._dynamo.utils import counters
@@ -12,8 +14,6 @@ from compbench.data.bumps import TableSilo, as_samples, bumps
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.decoders import ConditionDecoder, MLPDecoder, regression_loss
 from compbench.flow.low_rank_maps import LowRankDecoder, RankSettings, band_of, banded_convolution, penalised_loss
-from compbench.flow.many import clip_each, train_many
-from compbench.flow.stacked_step import schedule
 from compbench.flow.train import ema_decay, learning_rate, train
 from compbench.system.errors import CompbenchError
 
