@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from compbench.system import devices
+from compbench.system.gpu_layout import layout_kept
 from compbench.system.narrow_norms import lay_out_narrow_norms
 from compbench.system.stacked_norms import accept_stacked_norms
 from compbench.system.weight_gradients import share_weight_gradients
@@ -45,11 +46,12 @@ ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
 def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
     """What a run in a precision is entered with: `wide_products` for bf16 on a CPU that is not fast at it, else nothing.
 
+    On a GPU images keep their layout (`gpu_layout`).
     On a CPU the process's group norms take stacked images of any layout from then on, and in bf16 the faster layout.
     With several threads, these share bf16 gradients of convolutions without a wait.
     """
     if device.type != "cpu":
-        return contextlib.nullcontext()
+        return layout_kept()
     accept_stacked_norms()
     if precision != "bf16":
         return contextlib.nullcontext()

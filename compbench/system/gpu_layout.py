@@ -1,0 +1,85 @@
+"""Images keep the layout channels-last through a network on a GPU, where torch's own functions lose it.
+
+Convolutions on a GPU are fast on channels-last images.  torch's group norm writes channels-first images there, so every
+convolution after the first one gets those and copies them; and a nearest-neighbour upsampling becomes a gather whose gradient is
+a scattered sum.  While `layout_kept` is entered, images on a GPU go through these instead:
+
+    norm        y = gamma (x - mean_g) / sqrt(var_g + eps) + beta, statistics in fp32 over the unflattened channels, in x's layout
+    upsampling  by two: a view of the channels-last image with each row and column repeated, whose gradient is a plain sum
+
+Results are the same up to the order of sums.  Nothing changes on a CPU, nor for tensors that are not images.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@contextlib.contextmanager
+def layout_kept() -> Iterator[None]:
+    """Let `F.group_norm` and `F.interpolate` keep the layout of images on a GPU; both are put back at the end."""
+    before = F.group_norm, F.interpolate
+    F.group_norm, F.interpolate = _norm_or(F.group_norm), _doubling_or(F.interpolate)
+    try:
+        yield
+    finally:
+        F.group_norm, F.interpolate = before
+
+
+def group_norm(x: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """Group norm in the layout of its input.
+
+    Args:
+        x: images, (B, C, H, W).
+        num_groups: G, which divides C.
+        weight, bias: gamma and beta, (C,), or None.
+        eps: added to the variance.
+
+    Returns:
+        (B, C, H, W), fp32.
+    """
+    y = x.float().view(len(x), num_groups, -1, *x.shape[2:])  # (B, G, C / G, H, W)
+    var, mean = torch.var_mean(y, dim=(2, 3, 4), correction=0, keepdim=True)
+    y = ((y - mean) * torch.rsqrt(var + eps)).flatten(1, 2)
+    if weight is not None:
+        y = y * weight[:, None, None]
+    return y if bias is None else y + bias[:, None, None]
+
+
+def doubled(x: Tensor) -> Tensor:
+    """Nearest-neighbour upsampling by two: (B, C, H, W) -> (B, C, 2 H, 2 W), channels-last."""
+    batch, channels, height, width = x.shape
+    rows = x.permute(0, 2, 3, 1)[:, :, None, :, None, :].expand(batch, height, 2, width, 2, channels)
+    return rows.reshape(batch, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
+
+
+def _is_image_on_a_gpu(x: Tensor) -> bool:
+    return x.device.type == "cuda" and x.ndim == 4
+
+
+def _norm_or(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(plain)
+    def normed(
+        input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    ) -> Tensor:
+        if _is_image_on_a_gpu(input):
+            return group_norm(input, num_groups, weight, bias, eps)
+        return plain(input, num_groups, weight, bias, eps)
+
+    return normed
+
+
+def _doubling_or(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(plain)
+    def upsampled(input: Tensor, size: Any = None, *rest: Any, **named: Any) -> Tensor:
+        twice = size is not None and _is_image_on_a_gpu(input) and tuple(size) == (2 * input.shape[2], 2 * input.shape[3])
+        return doubled(input) if twice and not rest and not named else plain(input, size, *rest, **named)
+
+    return upsampled

@@ -1,0 +1,123 @@
+"""Images stay channels-last through our networks on a GPU; shown without one, by fake CUDA tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+from compbench.flow.blocks import num_groups
+from compbench.flow.nets import Modulation, UNet
+from compbench.system import gpu_layout
+from compbench.system.gpu_layout import doubled, group_norm, layout_kept
+
+_ATEN = torch.ops.aten
+SCATTERS = {_ATEN.upsample_nearest2d_backward.default, _ATEN.index_put.default, _ATEN._unsafe_index_put.default}
+"""Gradients of an upsampling; torch's compiler makes a scattered sum of the first, which is that of a gather."""
+GATHERS = {_ATEN._unsafe_index.Tensor, _ATEN.index.Tensor}
+
+
+def test_the_norm_is_torchs_in_values_and_gradients() -> None:
+    x = torch.randn(2, 12, 5, 4, dtype=torch.float64).to(memory_format=torch.channels_last).requires_grad_()
+    weight, bias = torch.randn(2, 12, dtype=torch.float64, requires_grad=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tensor, "float", Tensor.double)  # the comparison is exact in float64
+        found, true = group_norm(x, 3, weight, bias, 1e-5), F.group_norm(x, 3, weight, bias, 1e-5)
+        torch.testing.assert_close(found, true, rtol=1e-12, atol=1e-12)
+        cotangent = torch.randn_like(true)
+        own, theirs = (torch.autograd.grad(y, x, cotangent)[0] for y in (found, true))
+    torch.testing.assert_close(own, theirs, rtol=1e-10, atol=1e-10)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_doubling_is_nearest_neighbour_upsampling_in_values_and_gradients() -> None:
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_()
+    true = F.interpolate(x, size=(8, 10))
+    assert torch.equal(doubled(x), true)
+    assert doubled(x).is_contiguous(memory_format=torch.channels_last)
+    cotangent = torch.randn_like(true)
+    own, theirs = (torch.autograd.grad(y, x, cotangent)[0] for y in (doubled(x), F.interpolate(x, size=(8, 10))))
+    torch.testing.assert_close(own, theirs)
+
+
+def test_nothing_changes_on_a_cpu_and_all_is_put_back() -> None:
+    before, x = (F.group_norm, F.interpolate), torch.randn(2, 4, 3, 3)
+    with layout_kept():
+        assert torch.equal(F.group_norm(x, 2), before[0](x, 2))
+        assert torch.equal(F.interpolate(x, size=(6, 6)), before[1](x, size=(6, 6)))
+        assert torch.equal(F.interpolate(x, scale_factor=2), before[1](x, scale_factor=2))
+    assert (F.group_norm, F.interpolate) == before
+
+
+def counted(forward: Callable[..., Tensor], *inputs: Tensor) -> Counter[str]:
+    """How many convolutions a graph on a GPU has, how many with channels-first input, and scattered sums of its backward."""
+    graph = make_fx(forward, decomposition_table=select_decomp_table(), _allow_non_fake_inputs=True)(*inputs).graph
+    found: Counter[str] = Counter()
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.convolution.default:
+            x = node.args[0].meta["val"]
+            found["convolutions"] += 1
+            found["channels-first"] += x.is_contiguous() and not x.is_contiguous(memory_format=torch.channels_last)
+        found["scattered sums"] += node.target in SCATTERS
+        found["gathers"] += node.target in GATHERS
+    return found
+
+
+def network_and_inputs() -> tuple[UNet, list[Tensor]]:
+    """The network of the `paper` preset, its weights channels-last, and images, times and modulation of two rows."""
+    net = UNet((3, 64, 64), width=64)
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):  # a fake network cannot be moved by `to`
+            module.weight = nn.Parameter(torch.empty(module.weight.shape).to(memory_format=torch.channels_last))
+    x = torch.empty(2, 3, 64, 64).to(memory_format=torch.channels_last)
+    return net, [x, torch.empty(2), torch.empty(2, 256), torch.empty(2, 256)]
+
+
+def forward_counts() -> Counter[str]:
+    with FakeTensorMode(), torch.device("cuda"):
+        net, inputs = network_and_inputs()
+        return counted(lambda x, t, *gains: net.decode(net.encode(x, t), Modulation(*gains)), *inputs)
+
+
+def backward_counts() -> Counter[str]:
+    """Of forward and backward, on the meta device: fake tensors of a GPU have no backward where there is no GPU."""
+    with torch.device("meta"):
+        net, inputs = network_and_inputs()
+
+        def gradients(x: Tensor, t: Tensor, *gains: Tensor) -> Tensor:
+            loss = net.decode(net.encode(x, t), Modulation(*gains)).square().mean()
+            return torch.stack([one.sum() for one in torch.autograd.grad(loss, list(net.parameters()))]).sum()
+
+        return counted(gradients, *inputs)
+
+
+def test_no_convolution_of_the_papers_network_gets_channels_first_images_on_a_gpu() -> None:
+    with layout_kept():
+        kept = forward_counts()
+    plain = forward_counts()
+    assert kept["convolutions"] == plain["convolutions"] == 23
+    assert kept["channels-first"] == 0
+    assert plain["channels-first"] == 15  # or the test shows nothing
+
+
+def test_no_gradient_of_the_papers_network_is_a_scattered_sum_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = backward_counts()
+    monkeypatch.setattr(gpu_layout, "_is_image_on_a_gpu", lambda x: x.ndim == 4)
+    with layout_kept():
+        kept = backward_counts()
+    assert (kept["scattered sums"], kept["gathers"]) == (0, 0)
+    assert (plain["scattered sums"], plain["gathers"]) == (2, 2)
+
+
+def test_blocks_of_any_width_have_groups_that_the_norm_takes() -> None:
+    for channels in (8, 24, 32, 40, 64):
+        x = torch.randn(1, channels, 2, 2)
+        module = nn.GroupNorm(num_groups(channels), channels)
+        torch.testing.assert_close(gpu_layout.group_norm(x, module.num_groups, module.weight, module.bias, module.eps), module(x))
