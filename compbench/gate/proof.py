@@ -79,7 +79,9 @@ def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lam
     with built(old, folder / "old", data, ()) as before, built(new, folder / "new", data, ()) as after:
         theirs, ours = _checkout(before, folder), _checkout(after, folder)
         again = _checkout(after, folder, theirs.facts)
-        differing = [pair for pair in ours.codes if pair in theirs.codes and ours.codes[pair][0] != theirs.codes[pair][0]]
+        works = {"", *ours.facts["works"]} & {"", *theirs.facts.get("works", ours.facts["works"])}  # of others there are no records
+        known = [pair for pair in ours.codes if pair in theirs.codes and pair.rpartition("/")[0].removeprefix("/") in works]
+        differing = [pair for pair in known if ours.codes[pair][0] != theirs.codes[pair][0]]
         same = {pair for pair in differing if again.codes[pair] == ours.codes[pair]}
         changed = {pair for pair in differing if _version_went_up(pair, theirs.facts, ours.facts)} - same
         open_ones = [pair for pair in differing if pair not in same | changed]

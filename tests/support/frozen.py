@@ -24,8 +24,9 @@ def today() -> Frozen:
     facts = facts_here()
     found = codes(facts, foreign=False)
     digests: dict[str, dict[str, str]] = {}
+    works = set(facts["works"])  # of other pairs there are no records
     for task in sorted(facts["metrics"]):
-        for method in sorted(facts["versions"]["methods"]):
+        for method in sorted(name for name in facts["versions"]["methods"] if f"{name}/{task}" in works):
             cpu, gpu = (found[f"{method}/{task}/{device}"][0][:DIGITS] for device in ("cpu", "gpu"))
             digests.setdefault(task, {})[method] = cpu if cpu == gpu else f"{cpu} {gpu}"
     scoring = {task: list(metrics) for task, metrics in facts["metrics"].items()}

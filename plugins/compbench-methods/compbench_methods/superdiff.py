@@ -13,7 +13,8 @@ field, 1,000 steps, no ridge.  What we do: the same field and the same equation 
 open: with F factors kappa gives each 1 / F of g, so g defaults to the sum of the weights w_k that all composed rows of the task
 have (w F where the holdout is about all factors), and where densities do not tell members apart kappa is w_k / g: the field is
 then the composition of the other rows.  g = 1 is AND without guidance.  Ours is also a ridge, which holds kappa where scores
-agree, and the task's number of steps.  Members are the perturbations of the base, whose own score is s_0, or the factors alone
+agree or learnt densities are coarse (at 0.01 a briefly trained network is driven to another value, `check`'s `learns`), and the
+task's number of steps.  Members are the perturbations of the base, whose own score is s_0, or the factors alone
 around NULL; factors that are left open do not count.
 """
 
@@ -42,12 +43,12 @@ Guided = Annotated[float, Field(ge=0, le=1000)] | Literal["task"]
 class Superposition(score_models.WeightSettings):
     guidance: Guided = Field("task", description="g around the unconditional model; 'task': the sum of w; 1: none")
     ridge: float = Field(
-        0.01, gt=0, le=1e6, description="pull of the mixing weights towards w / sum of w, in squared nats over squared time"
+        1.0, gt=0, le=1e6, description="pull of the mixing weights towards w / sum of w, in squared nats over squared time"
     )
 
 
 class OracleSettings(Superposition):
-    pass
+    ridge: float = Field(0.01, gt=0, le=1e6, description="as superdiff's; exact densities bear a smaller one")
 
 
 class Settings(Superposition, score_models.ModelSettings):
