@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("task", required=False, default="")
 @click.option("--records", type=click.Path(path_type=Path), help="Folder of records; default: those of COMPBENCH_HOME.")
-@click.option("--output", type=click.Path(path_type=Path), help="Where the board goes; default: COMPBENCH_HOME/board.")
-@click.option("--link", is_flag=True, help="Refer to pictures beside the records: a page to be published with them.")
+@click.option("--output", type=click.Path(path_type=Path), help="Folder to write the board to; default: COMPBENCH_HOME/board.")
+@click.option(
+    "--link", is_flag=True, help="Link to the pictures in the folder of records, for a page that is published with them."
+)
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if the board is stale.")
 def board(task: str, records: Path | None, output: Path | None, link: bool, check: bool) -> None:
-    """Rebuild the board from records and print its ranking, or that of one TASK alone.
+    """Rebuild the board from records and print its ranking, or the ranking of one TASK.
 
     \b
     compbench board
     compbench board shapes3d-heavy
 
-    The board is a page for browsers, CSV and Markdown.  The same records give the same bytes.
+    The board is an HTML page, CSV files and a Markdown file.  The same records always give the same bytes.
     """
     from compbench.board import site
 

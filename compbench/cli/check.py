@@ -12,21 +12,27 @@ from compbench.system.errors import CompbenchError
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--all", "every", is_flag=True, help="All installed methods.")
-@list_option("--only", metavar="CHECK", help="These checks alone; several times, or a,b,c.")
+@click.option("--all", "every", is_flag=True, help="Check all installed methods.")
+@list_option("--only", metavar="CHECK", help="Run only these checks: a,b,c, or give the option again.")
 @click.option(
     "--plugin",
     "plugins",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE.py",
-    help="A method from a file that is not installed; without NAME it is the one that is checked.",
+    help="File of a method that is not installed; without NAME, check this method.",
 )
 @click.option("--device", default="auto", show_default=True, help="auto (CPU, then a GPU if there is one), cpu, cuda or cuda:N.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-@click.option("--verbose", is_flag=True, help="Every check and its time, not only what failed.")
-@click.option("--time-limit", type=Finite(min=1), default=600.0, show_default=True, help="Seconds for all checks of a method.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Methods checked side by side.")
+@click.option("--verbose", is_flag=True, help="Show every check and its time, not only failures.")
+@click.option(
+    "--time-limit",
+    type=Finite(min=1),
+    default=600.0,
+    show_default=True,
+    help="Time limit for all checks of a method, in seconds.",
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Number of methods to check at the same time.")
 def check(
     names: tuple[str, ...],
     every: bool,
@@ -38,13 +44,13 @@ def check(
     time_limit: float,
     jobs: int,
 ) -> None:
-    """Check that methods keep the contract, on tiny problems of every kind of event that they claim; or tasks, or metrics.
+    """Check that methods, tasks or metrics keep the contract; methods are run on tiny problems of each kind of event they claim.
 
     \b
     compbench check my-method
     compbench check my-task my-metric
 
-    NAME may be a pattern of methods: 'dcfm-*'.  Each runs in a process of its own.  Exit status: 0 all is well, 1 something
+    NAME may be a pattern of methods: 'dcfm-*'.  Each one runs in its own process.  Exit status: 0 all passed, 1 something
     failed, 2 wrong usage.
     """
     import json

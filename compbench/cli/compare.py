@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--task", default="*", help="Name or pattern: only these tasks.  Of two methods.")
-@click.option("--preset", default="", help="Only this preset.  Of two methods.")
+@click.option("--task", default="*", help="With two methods: compare on these tasks only (name or pattern).")
+@click.option("--preset", default="", help="With two methods: compare at this preset only.")
 @click.option("--records", type=click.Path(path_type=Path), help="Folder of records; default: those of COMPBENCH_HOME.")
 @click.option(
-    "--picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.png", help="Write samples side by side."
+    "--picture",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.png",
+    help="Write a picture with samples of both, side by side.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def compare(a: str, b: str, task: str, preset: str, records: Path | None, picture: Path | None, as_json: bool) -> None:
-    """Set two methods, or two records, side by side: paired by seed, with 95 % intervals, and what they cost.
+    """Compare two methods, or two records: scores paired by seed, with 95 % intervals, and costs.
 
     \b
     compbench compare factored mono --task 'shapes3d-*'
@@ -40,8 +43,8 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
     compbench compare shapes3d-heavy.factored.quick.s0 shapes3d-heavy.mono.quick.s0 --picture both.png
 
     A and B are names of methods, or paths, names or parts of names of records.  Runs of one seed have the same data order,
-    conditions and noise, so their differences say more than their means.  The picture is of the smallest common seed: both
-    drew it from the same noise; of several tasks it shows the first.
+    conditions and noise, so their differences say more than their means.  The picture shows the smallest common seed: both
+    methods drew it from the same noise.  With several tasks it shows the first.
     """
     from compbench.board import site
     from compbench.board.comparison import compare_methods, compare_records
@@ -54,7 +57,7 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
     store = Store(folder)
     methods = {record.spec.method for record in material.records}
     if a == b:
-        raise CompbenchError(f"'{a}' is compared with itself; name two methods or two records.")
+        raise CompbenchError(f"'{a}' is compared with itself; name two different methods or records.")
     for name, other in ((a, b), (b, a)):
         if other in methods and name not in methods:
             raise suggest("method with records", name, sorted(methods))
@@ -116,7 +119,7 @@ def _lines(found: Comparison) -> list[str]:
 def _verdict(score: ScoreDifference) -> str:
     if score.better:
         return f"{score.better} is better"
-    return "not told apart" if score.interval else ""
+    return "not significantly different" if score.interval else ""
 
 
 def _as_json(found: Comparison) -> dict[str, Json]:
@@ -136,7 +139,7 @@ def _draw(found: list[Comparison], store: Store, material: Material, file: Path)
         record = known.get(name) or read_record(store.find(name))
         content = store.picture(record)
         if content is None:
-            raise CompbenchError(f"{name} has no picture of samples beside it.")
+            raise CompbenchError(f"{name} has no picture of samples next to it.")
         pictures.append((label, content))
     write_atomically(file, side_by_side(pictures))
     click.echo(f"picture {file} ({found[0].task})", err=True)

@@ -17,7 +17,7 @@ START_FILES = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/complet
 
 @click.command()
 @click.argument("shell", type=click.Choice(list(START_FILES)))
-@click.option("--install", is_flag=True, help="Add it to the file that the shell reads when it starts, once.")
+@click.option("--install", is_flag=True, help="Add the script, once, to the file that the shell reads when it starts.")
 @click.pass_context
 def completion(ctx: click.Context, shell: str, install: bool) -> None:
     """Print the script that lets a shell complete verbs and options, or install it.
@@ -45,10 +45,10 @@ def install_into(file: Path, script: str) -> str:
     try:
         before = file.read_text(encoding="utf-8", errors="surrogateescape") if file.exists() else ""  # in whatever encoding
         if VARIABLE in before:
-            return f"{file} has it already; nothing was changed."
+            return f"{file} already has the completion script; nothing was changed."
         file.parent.mkdir(parents=True, exist_ok=True)
         with open(file, "a", encoding="utf-8") as output:
             output.write(f"{os.linesep if before and not before.endswith(os.linesep) else ''}{script.rstrip()}\n")
     except OSError as error:
         raise Unwritable.of(file, error) from error
-    return f"{file} has it now: open a new shell, or `source {file}`."
+    return f"{file} now has the completion script: open a new shell, or `source {file}`."

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def data() -> None:
-    """Official data: what there is, fetching and verifying it, and pictures of the embedded renderers.
+    """List, download and verify official data, and draw pictures with the embedded renderers.
 
     \b
     compbench data list
@@ -26,7 +26,7 @@ def data() -> None:
 
 @data.command("list")
 def data_list() -> None:
-    """Official data sources, and which of their files are here.
+    """List the official data sources and which of their files are here.
 
     \b
     compbench data list
@@ -38,9 +38,9 @@ def data_list() -> None:
 
 @data.command("fetch")
 @click.argument("name")
-@click.option("--offline", is_flag=True, help="Only say what is missing and where to put it.")
+@click.option("--offline", is_flag=True, help="Download nothing; only say what is missing and where to put it.")
 def data_fetch(name: str, offline: bool) -> None:
-    """Download a source: resumable, locked, verified before it gets its name.
+    """Download a source; a download can be resumed, and a file gets its name only after it was verified.
 
     \b
     compbench data fetch shapes3d
@@ -62,7 +62,7 @@ def data_verify(name: str) -> None:
     \b
     compbench data verify shapes3d
 
-    Of dsprites it also counts the pixels that the embedded renderer gets wrong.
+    For dsprites it also counts the pixels that the embedded renderer gets wrong.
     """
     from compbench.cli import output
     from compbench.data.download import verify
@@ -82,7 +82,7 @@ def data_verify(name: str) -> None:
 
 @data.command("path")
 def data_path() -> None:
-    """The folder where official files are looked for; copies brought by hand go there.
+    """Print the folder where compbench looks for official files; put copies that you downloaded yourself there.
 
     \b
     cp 3dshapes.h5 "$(compbench data path)"

@@ -12,15 +12,15 @@ from compbench.system.errors import CompbenchError
 
 @click.command()
 @click.argument("record")
-@click.option("--factors", default="", metavar="A,B", help="The two factors of the grid; default: those of the holdout.")
+@click.option("--factors", default="", metavar="A,B", help="The two factors of the grid; default: the factors of the holdout.")
 @click.option(
     "--derivative",
     type=click.Choice(["auto", "jvp", "differences"]),
     default="auto",
     show_default=True,
-    help="How layers are differentiated in the condition; auto is jvp where the model can be, else grid differences.",
+    help="How to differentiate layers with respect to the condition; auto takes jvp if possible, else grid differences.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Folder to write; default: beside the run's weights.")
+@click.option("--output", type=click.Path(path_type=Path), help="Folder to write to; default: next to the run's weights.")
 @click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py")
 def diagnose(record: str, factors: str, derivative: str, output: Path | None, plugins: tuple[Path, ...]) -> None:
     """Look inside the model of a RECORD: landscapes, superposition, kernels, geometry and probes of its layers.
@@ -29,8 +29,8 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     compbench diagnose shapes3d-heavy.factored.quick.s0
 
     Writes figures (PNG), all numbers (diagnostics.json) and index.html.  Needs the run's weights, which are in
-    COMPBENCH_HOME after a run on this machine.  Of a model that is not called as model(x_t, t, condition) the outputs alone
-    are looked at.
+    COMPBENCH_HOME after a run on this machine.  If a model is not called as model(x_t, t, condition), only its outputs
+    are examined.
     """
     from compbench.diagnose.page_files import report
     from compbench.diagnose.summary import shown
@@ -43,7 +43,7 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     except CompbenchError as error:
         raise CompbenchError(f"{path} {error}") from error
     if found.status != "ok":
-        raise CompbenchError(f"{path.name} is of a run that ended as '{found.status}'; diagnose takes finished ones.")
+        raise CompbenchError(f"{path.name} belongs to a run that ended as '{found.status}'; diagnose needs a finished run.")
     folder = output or home.runs / found.identity / "diagnostics"
     summary = report(found, path, folder, home=home, plugins=plugins, options={"factors": factors, "derivative": derivative})
     for name, each in summary.scores.items():

@@ -50,14 +50,14 @@ class Finding(NamedTuple):
 @click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(device: str, as_json: bool) -> None:
-    """Say in eleven lines what compbench finds on this machine, and what to do about each thing that is missing.
+    """Say in eleven lines what compbench finds on this machine, and how to fix each thing that is missing.
 
     \b
     compbench doctor
     compbench doctor --device cuda
 
-    The device is tried as a run uses it: in a process of its own, inside the sandbox.  Exit status: 0 runs will work,
-    1 they will not, for want of a device or of a COMPBENCH_HOME that can be written.
+    The device is tried as a run uses it: in its own process, inside the sandbox.  Exit status: 0 runs will work, 1 runs
+    will not work, because there is no device or COMPBENCH_HOME cannot be written.
     """
     from compbench.cli.options import home_of_user
 
@@ -125,7 +125,11 @@ def _others() -> Finding:
     if busy <= devices.SPARE_CORES:
         return Finding("others", state)
     free = max(1, round(cores - busy))
-    return Finding("others", state, f"runs take longer, and speeds count as a busy machine's; wait, or run with --threads {free}")
+    return Finding(
+        "others",
+        state,
+        f"runs take longer, and their speeds are marked as measured on a busy machine; wait, or run with --threads {free}",
+    )
 
 
 def _driver(found: dict[str, Json], version: Path = Path("/proc/driver/nvidia/version")) -> Finding:
@@ -161,7 +165,9 @@ def _sandbox(found: dict[str, Json]) -> Finding:
         return Finding("sandbox", "Landlock")
     if kind == "off":
         return Finding("sandbox", "turned off", "unset COMPBENCH_SANDBOX: records without it are not accepted on the board")
-    return Finding("sandbox", "this kernel has none", "Linux 5.13 or newer with Landlock; runs work, records say so")
+    return Finding(
+        "sandbox", "this kernel has none", "use Linux 5.13 or newer with Landlock; runs work without it, and their records say so"
+    )
 
 
 def _caches(home: Home) -> Finding:
@@ -177,7 +183,11 @@ def _caches(home: Home) -> Finding:
 def _disk(home: Home) -> Finding:
     place = next(folder for folder in (home.root, *home.root.parents) if folder.exists())
     free = shutil.disk_usage(place).free
-    advice = "" if free >= LEAST_DISK else f"make room, or set COMPBENCH_HOME elsewhere: {LEAST_DISK >> 30} GiB is the least"
+    advice = (
+        ""
+        if free >= LEAST_DISK
+        else f"make room, or set COMPBENCH_HOME elsewhere: compbench needs at least {LEAST_DISK >> 30} GiB"
+    )
     return Finding("disk", f"{free / (1 << 30):.0f} GiB free", advice)
 
 
@@ -186,7 +196,7 @@ def _extras() -> Finding:
 
     here = [name for name, module in EXTRAS.items() if find_spec(module)]
     away = [name for name in EXTRAS if name not in here]
-    advice = f"where you want them: pip install 'compbench[{','.join(away)}]'" if away else ""
+    advice = f"to install them: pip install 'compbench[{','.join(away)}]'" if away else ""
     return Finding("extras", ", ".join(here) or "none", advice)
 
 

@@ -25,19 +25,25 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--base-ref", default="", metavar="REF", help="Compare with this commit: HEAD~1, origin/main.")
 @click.option("--baseline", type=FILE, metavar="FILE", help="Compare with stored facts and scores; never with stored speeds.")
 @click.option("--write-baseline", type=FILE, metavar="FILE", help="Store the facts and scores of this environment.")
-@click.option("--suite", default="", metavar="NAME", help="Cells of a suite: compbench-ci, or FILE.toml of your own.")
-@list_option("--method", "methods", help="Without --suite: names or patterns; preset smoke, seeds 0-4.")
-@list_option("--task", "tasks", help="Names or patterns.")
-@click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="A method that is not installed.")
-@click.option("--tolerance", type=Finite(0, 10), default=0.05, show_default=True, help="Slowdown that is no matter.")
-@click.option("--pairs", type=click.IntRange(2, 500), default=3, show_default=True, help="Of processes; up to 10 if unclear.")
-@click.option("--clock", type=click.Choice(["auto", "cpu", "wall"]), default="auto", show_default=True, help="cpu, but on GPUs.")
-@click.option("--always", is_flag=True, help="Measure and race both sides also where code and packages have the same hash.")
-@click.option("--accept", multiple=True, metavar="PATTERN", help="A regression that is meant: 'factored/* parameters'.")
+@click.option("--suite", default="", metavar="NAME", help="Run the cases of a suite: compbench-ci, or your own FILE.toml.")
+@list_option("--method", "methods", help="Without --suite: methods by name or pattern; preset smoke, seeds 0-4.")
+@list_option("--task", "tasks", help="Without --suite: tasks by name or pattern.")
+@click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="File of a method that is not installed.")
+@click.option("--tolerance", type=Finite(0, 10), default=0.05, show_default=True, help="Largest slowdown that passes.")
+@click.option("--pairs", type=click.IntRange(2, 500), default=3, show_default=True, help="Process pairs; up to 10 while unclear.")
+@click.option(
+    "--clock",
+    type=click.Choice(["auto", "cpu", "wall"]),
+    default="auto",
+    show_default=True,
+    help="CPU time, or wall time on GPUs.",
+)
+@click.option("--always", is_flag=True, help="Measure and race both sides even if code and packages have the same hash.")
+@click.option("--accept", multiple=True, metavar="PATTERN", help="Accept an intended regression: 'factored/* parameters'.")
 @click.option("--markdown", type=FILE, metavar="FILE", help="Also write the table for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def gate(**options: object) -> None:
-    """Find out whether this code is worse or slower than a base: exact facts, paired scores, raced processes.
+    """Test whether this code is worse or slower than a base: compare exact facts and paired scores, and race processes.
 
     \b
     compbench gate --base-ref HEAD~1 --method my-method --task gauss2d-fact-id
@@ -104,7 +110,9 @@ def _plan(options: Options) -> Plan:
 
     suite = _suite(options)
     if not (options["base_ref"] or options["baseline"] or options["write_baseline"]):
-        raise CompbenchError("compare with what? Use --base-ref or --baseline; --write-baseline stores one.")
+        raise CompbenchError(
+            "there is nothing to compare with. Use --base-ref or --baseline; --write-baseline stores a baseline."
+        )
     if options["clock"] == "cpu" and suite.device != "cpu":
         raise CompbenchError("--clock cpu does not see what a GPU does; use --clock wall.")
     clock = ("cpu" if suite.device == "cpu" else "wall") if options["clock"] == "auto" else options["clock"]
@@ -120,7 +128,7 @@ def _suite(options: Options) -> Suite:
     files = _resolved(options["plugins"])
     if options["suite"]:
         if options["methods"] or options["tasks"]:
-            raise CompbenchError("--suite names its own cells; leave --method and --task out.")
+            raise CompbenchError("a suite names its own cases; leave --method and --task out.")
         suite, registry = read(options["suite"]), Registry(files)
         for cell in suite.cell:
             registry.entry("methods", cell.method)

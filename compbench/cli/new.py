@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name")
 @click.option("--kind", type=click.Choice(["method", "task", "metric"]), default="method", show_default=True)
-@click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Where the folder goes; default: here.")
+@click.option(
+    "--into", type=click.Path(path_type=Path), default=Path(), help="Parent of the new folder; default: the current folder."
+)
 def new(name: str, kind: StarterKind, into: Path) -> None:
-    """Write a plugin to start from: a folder compbench-NAME with one file that works, a test, and a CI workflow.
+    """Write a plugin to start from: a folder compbench-NAME with a working method, a test and a CI workflow.
 
     \b
     compbench new my-method

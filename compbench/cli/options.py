@@ -52,7 +52,7 @@ def run_options(command: Command) -> Command:
             type=click.Choice(PRESETS),
             default="quick",
             show_default=True,
-            help="smoke: seconds; quick: minutes on two cores; standard: the published board's; paper: the paper's, on a GPU.",
+            help="smoke takes seconds, quick minutes on two cores; standard is for the board, paper repeats a paper on a GPU.",
         ),
         list_option("--seed", "seeds", default=["0"], show_default=True, help="A seed, or several: 0-4 or 0,42,123."),
         click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."),
@@ -61,27 +61,29 @@ def run_options(command: Command) -> Command:
             type=click.Choice(["auto", "fp32", "bf16", "tf32"]),
             default="auto",
             show_default=True,
-            help="bf16 is autocast; auto takes it where the device is faster so.  tf32: GPUs only; fp32 never rounds.",
+            help="bf16 means autocast; auto chooses it if it makes the device faster.  tf32 is for GPUs only; fp32 never rounds.",
         ),
         click.option(
             "--source",
             type=click.Choice(["auto", "official", "embedded"]),
             default="auto",
             show_default=True,
-            help="Official data where downloaded, else the embedded renderer.",
+            help="auto takes official data if it was downloaded, else the embedded renderer.",
         ),
-        click.option("--time-limit", default="0", metavar="TIME", help="For a whole run: 90, 15m or 2h.  0 is none."),
+        click.option(
+            "--time-limit", default="0", metavar="TIME", help="Limit for a whole run: 90 (seconds), 15m or 2h.  0 means no limit."
+        ),
         click.option(
             "--plugin",
             "plugins",
             multiple=True,
             type=click.Path(path_type=Path),
             metavar="FILE.py",
-            help="A method from a file that is not installed.",
+            help="File of a method that is not installed.",
         ),
-        click.option("--force", is_flag=True, help="Run again even if there is a finished record of the same spec."),
-        click.option("--resume", is_flag=True, help="Go on from the last checkpoint of a killed fit."),
-        click.option("--quiet", is_flag=True, help="No progress bars."),
+        click.option("--force", is_flag=True, help="Run again even if the same spec has a finished record."),
+        click.option("--resume", is_flag=True, help="Continue a killed fit from its last checkpoint."),
+        click.option("--quiet", is_flag=True, help="Show no progress bars."),
     ]
     for option in reversed(options):
         command = option(command)

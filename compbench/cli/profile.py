@@ -25,29 +25,39 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command()
 @list_option("--method", "methods", required=True, help="Names or patterns: factored,mono or 'f*'.")
 @list_option("--task", "tasks", required=True, help="Names or patterns: 'shapes3d-*'.")
-@click.option("--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="Whose batch and model sizes.")
-@click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="As for run.")
+@click.option(
+    "--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="Preset for batch and model sizes."
+)
+@click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Precision, as for run.")
 @click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
 @click.option("--precision", type=click.Choice(["auto", "fp32", "bf16", "tf32"]), default="auto", show_default=True)
 @click.option("--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True)
-@click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes all cores.")
-@click.option("--repetitions", default=5, show_default=True, type=click.IntRange(5, 1000), help="Fresh processes that count.")
-@click.option("--seconds", default=1.0, show_default=True, type=Finite(0.05, 600), help="Watched in each, twice.")
-@click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="A method that is not installed.")
-@click.option("--to", type=click.Path(path_type=Path, file_okay=False), help="Folder to write to: leaderboards/profiles.")
-@click.option("--force", is_flag=True, help="Measure again what was measured with this code on this machine.")
-@click.option("--json", "as_json", is_flag=True, help="Print each profile as JSON on a line of its own.")
+@click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
+@click.option(
+    "--repetitions", default=5, show_default=True, type=click.IntRange(5, 1000), help="Number of fresh processes to measure in."
+)
+@click.option(
+    "--seconds",
+    default=1.0,
+    show_default=True,
+    type=Finite(0.05, 600),
+    help="Seconds to time training, and again sampling, per process.",
+)
+@click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="File of a method that is not installed.")
+@click.option("--to", type=click.Path(path_type=Path, file_okay=False), help="Folder to write to, such as leaderboards/profiles.")
+@click.option("--force", is_flag=True, help="Measure again even if this code was measured on this machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print each profile as one line of JSON.")
 @click.option("--quiet", is_flag=True, help="Do not say what is being measured.")
 def profile(**options: Any) -> None:
-    """Measure what a method costs on a task: seconds of a training step and of a request, and memory.
+    """Measure what a method costs on a task: the seconds that a training step and a request take, and memory.
 
     \b
     compbench profile --method factored --task shapes3d-heavy
     compbench profile --method 'f*' --task 'gauss2d-*' --to leaderboards/profiles
 
-    In fresh processes, after one that is not timed, and alone on the machine: leave it idle meanwhile.  Boards show these
+    Each measurement runs in fresh processes, after one that is not timed.  Leave the machine idle meanwhile.  Boards show these
     figures, and `?` for what was not measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong usage or another
-    `compbench profile` is at work on this machine.
+    `compbench profile` is running on this machine.
     """
     from compbench.gate import costs, sides
     from compbench.runner.signals import interrupted_once
@@ -107,8 +117,8 @@ def _measured(
     if not found.alone:
         others = "an unknown number of" if found.other_cores is None else f"up to {found.other_cores.high:.1f}"
         click.echo(
-            f"compbench: other processes took {others} of {found.cores} cores meanwhile: these speeds are lower bounds. "
-            "Measure again (--force) when the machine is idle.",
+            f"compbench: other processes used {others} of {found.cores} cores during the measurement: these speeds are "
+            "lower bounds. Measure again (--force) when the machine is idle.",
             err=True,
         )
     return found, write_profile(folder, found)

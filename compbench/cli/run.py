@@ -21,12 +21,18 @@ if TYPE_CHECKING:
 @click.option("--method", required=True, help="Name of a method (`compbench list`).")
 @click.option("--task", required=True, help="Name of a task.")
 @run_options
-@click.option("--in-process", is_flag=True, help="Everything in this process, for debuggers; no time limit.")
-@click.option("--trace", is_flag=True, help="Write a torch profiler trace of some training steps beside the weights.")
-@click.option("--curve", default=0, metavar="K", type=click.IntRange(0, 20), help="Score K points along training too, by halves.")
-@click.option("--keep-samples", is_flag=True, help="Keep the samples beside the weights, for `rescore`.")
-@click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes all cores.")
-@click.option("--dry-run", is_flag=True, help="Only say each run's identity, what its record is called, and whether it is there.")
+@click.option("--in-process", is_flag=True, help="Run everything in this process, for debuggers; there is no time limit.")
+@click.option("--trace", is_flag=True, help="Write a torch profiler trace of some training steps next to the weights.")
+@click.option(
+    "--curve",
+    default=0,
+    metavar="K",
+    type=click.IntRange(0, 20),
+    help="Also score K points along training, each at half the steps of the next.",
+)
+@click.option("--keep-samples", is_flag=True, help="Keep the samples next to the weights, for `rescore`.")
+@click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
+@click.option("--dry-run", is_flag=True, help="Only print each run's identity, the name of its record, and whether it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
 def run(
     method: str, task: str, in_process: bool, trace: bool, threads: int, dry_run: bool, as_json: bool, **options: Any
@@ -37,8 +43,8 @@ def run(
     compbench run --method factored --task shapes3d-heavy
     compbench run --method fkc --task gmm-id --seed 0-2 --set num_particles=16 --set budget.train_steps=500
 
-    The same spec again returns the finished record at once, unless --force.  Exit status: 0 done, 1 the run failed (there
-    is a record of that too), 2 wrong usage, or another process is at the run, 130 stopped by Ctrl-C (go on
+    Running the same spec again returns the finished record at once, unless --force is given.  Exit status: 0 done, 1 the
+    run failed (a record says so), 2 wrong usage, or another process is running this spec, 130 stopped by Ctrl-C (continue
     with --resume).
     """
     from compbench.cli import output

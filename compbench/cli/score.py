@@ -25,20 +25,24 @@ OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
 @click.command()
 @click.argument("samples", required=False, type=FILE)
 @click.option("--task", required=True, help="Name of a task.")
-@click.option("--requests", type=FILE, metavar="FILE.npz", help="Only write what the task asks for, in order, into FILE.")
-@click.option("--name", default="", help="What the samples are called on boards; the file's name if left out.")
-@click.option("--weights", type=FILE, metavar="FILE", help="Score these weights of --method instead of samples.")
-@click.option("--method", default="", help="With --weights: a method that has `build`.")
-@click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="A method that is not installed.")
+@click.option("--requests", type=FILE, metavar="FILE.npz", help="Only write the task's requests, in order, to FILE.")
+@click.option("--name", default="", help="Name of the samples on boards; default: the file's name.")
+@click.option("--weights", type=FILE, metavar="FILE", help="Score these weights (of --method) instead of samples.")
+@click.option("--method", default="", help="With --weights: their method; it must have `build`.")
+@click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="File of a method that is not installed.")
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting of task, budget or method, as in run.")
-@click.option("--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="How many samples are asked for.")
 @click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1), help="Of the conditions that are asked for."
+    "--preset",
+    type=click.Choice(PRESETS),
+    default="quick",
+    show_default=True,
+    help="Number of requested samples, as a preset sets it.",
 )
-@click.option("--quiet", is_flag=True, help="No progress bars.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1), help="Seed of the requested conditions.")
+@click.option("--quiet", is_flag=True, help="Show no progress bars.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
 def score(samples: Path | None, requests: Path | None, weights: Path | None, quiet: bool, as_json: bool, **options: Any) -> None:
-    """Score anybody's SAMPLES on a task, or --weights: no plugin for the samples, no training.
+    """Score SAMPLES from any source on a task, or --weights.  Samples need no plugin, and nothing is trained.
 
     \b
     compbench score --task shapes3d-heavy --requests wanted.npz          conditions (N, F), noise x0, streams
@@ -46,7 +50,8 @@ def score(samples: Path | None, requests: Path | None, weights: Path | None, qui
     compbench score folder --task shapes3d-heavy                         conditions.csv (a column a factor; `file`: pictures)
     compbench score --weights model.safetensors --method factored --task shapes3d-heavy
 
-    The same evaluation as a run's.  The record is of level `samples only`: no training was seen, so boards show it apart.
+    The evaluation is the same as a run's.  The record has level `samples only`: compbench did not see the training, so boards
+    show it apart.
     """
     from compbench.cli import output
     from compbench.runner import rescore as scoring
@@ -54,9 +59,9 @@ def score(samples: Path | None, requests: Path | None, weights: Path | None, qui
 
     terminate_like_ctrl_c()
     if sum(one is not None for one in (samples, requests, weights)) != 1:
-        raise CompbenchError("score takes SAMPLES, --weights FILE or --requests FILE, one of them.")
+        raise CompbenchError("score takes exactly one of SAMPLES, --weights FILE and --requests FILE.")
     if (weights is None) != (not options["method"]):
-        raise CompbenchError("--weights and --method go together: the weights of which method?")
+        raise CompbenchError("--weights and --method go together: name the method of the weights.")
     request = _request(samples, options)
     with output.listener(quiet=quiet, title=f"score on {request.task}") as listener:
         if requests is not None:
@@ -73,16 +78,16 @@ def score(samples: Path | None, requests: Path | None, weights: Path | None, qui
 
 @click.command()
 @click.argument("records", nargs=-1, required=True)
-@click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="A method that is not installed.")
-@click.option("--quiet", is_flag=True, help="No progress bars.")
+@click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="File of a method that is not installed.")
+@click.option("--quiet", is_flag=True, help="Show no progress bars.")
 def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], quiet: bool) -> None:
-    """Score the kept samples or weights of RECORDS with today's metrics: new ones, and new versions.  Nothing is trained.
+    """Score the kept samples or weights of RECORDS with today's metrics and their versions.  Nothing is trained.
 
     \b
     compbench rescore shapes3d-heavy.factored.quick.s0
 
     RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  A run keeps its weights, and its
-    samples under --keep-samples.  A new record names the old one; scores of unchanged metrics must come out as they were.
+    samples with --keep-samples.  A new record names the old one; scores of unchanged metrics must stay the same.
     Exit status: 0 all were scored, 1 some could not be, 2 wrong usage.
     """
     from compbench.cli import output
@@ -116,7 +121,7 @@ def _what_is_new(path: Path, outcome: Outcome) -> str:
     from compbench.store.records import read_record
 
     if outcome.path.stem == path.stem:
-        return "has all scores of today already"
+        return "already has all of today's scores"
     before = {score.name: (score.metric_version, score.value is None) for score in read_record(path).scores}
     found = [score for score in outcome.record.scores if before.get(score.name) != (score.metric_version, score.value is None)]
     said = ", ".join(f"{score.name} {'unavailable' if score.value is None else format(score.value, '.4g')}" for score in found)

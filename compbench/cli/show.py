@@ -33,7 +33,7 @@ MOST_MATCHES = 10
 @click.command()
 @click.argument("record", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
-@click.option("--verbose", is_flag=True, help="Every count and every loss curve.")
+@click.option("--verbose", is_flag=True, help="Also show every count and every loss curve.")
 def show(record: str | None, as_json: bool, verbose: bool) -> None:
     """Show a record by path, part of its name, or identity; without one, list the records.
 
@@ -81,7 +81,7 @@ def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = Fal
         f"{escape(spec.device_class)}, {spec.precision}, {_source(record)}"
     )
     if reused:
-        console.print("This spec had been run before; this is its record (--force runs it again).")
+        console.print("This spec was run before; this is its record (--force runs it again).")
     if record.status != "ok":
         console.print(f"[bold red]{record.status}[/bold red]: {escape(record.reason)}")
         if record.traceback:
@@ -200,9 +200,9 @@ def _circumstances(record: Record, path: Path) -> Iterator[tuple[str, str]]:
         yield "budget", f"the run went beyond its budget: {'; '.join(over)}"
     yield "level", _level(record, path)
     if record.resumed:
-        yield "resumed", "from a checkpoint: seconds and what was counted are of the last process alone"
+        yield "resumed", "the run continued from a checkpoint: seconds and counts belong to the last process alone"
     if record.rescored:
-        yield "scored", f"again, from what was kept of {record.rescored}"
+        yield "scored", f"scored again, from what was kept of {record.rescored}"
     shared = f", shared by {where.slots} runs" if where.slots > 1 else ""
     machine = where.device if where.device != "cpu" else where.cpu or "unknown processor"
     began = record.started[:16].replace("T", " ")

@@ -14,8 +14,8 @@ SURROUNDINGS = {
     errno.EMFILE: "this process may open no more files; raise the limit with `ulimit -n 1024`.",
     errno.ENFILE: "this machine can open no more files; close some programs.",
     errno.ENOSPC: "the disk is full; nothing more can be written.",
-    errno.EDQUOT: "your share of the disk is full; nothing more can be written.",
-    errno.EFBIG: "a file may not grow larger; raise the limit with `ulimit -f unlimited`.",
+    errno.EDQUOT: "your disk quota is used up; nothing more can be written.",
+    errno.EFBIG: "a file reached the largest allowed size; raise the limit with `ulimit -f unlimited`.",
     errno.EIO: "reading or writing failed; the device or the terminal is gone.",
 }
 """Errors of the system that are no bug of ours, and what to do about them."""

@@ -79,7 +79,7 @@ def start(name: str, kind: StarterKind, into: Path) -> tuple[Path, list[str]]:
     _check_free(name, kind)
     folder = into / f"compbench-{name}"
     if os.path.lexists(folder):
-        raise CompbenchError(f"there is a {folder} already; move it away, or choose another name or --into.")
+        raise CompbenchError(f"{folder} exists already; move it away, or choose another name or --into.")
     try:
         into.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=into))

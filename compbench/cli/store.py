@@ -17,12 +17,12 @@ FOLDER = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("store", required=False, type=FOLDER)
-@click.option("--against", default="", metavar="COMMIT", help="Also: no file was changed or written over since this git commit.")
-@click.option("--pictures", is_flag=True, help="A picture that a record names and that is not there is a problem too.")
+@click.option("--against", default="", metavar="COMMIT", help="Also check that no record was changed since this git commit.")
+@click.option("--pictures", is_flag=True, help="Also report pictures that a record names and that are missing.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-@click.option("--equal", nargs=2, metavar="OLD NEW", help="Instead: prove that two commits give the same bits.")
-@click.option("--equal-code", is_flag=True, help="Instead: prove each row of the table of equal code again.")
-@click.option("--write", is_flag=True, help="With --equal: enter what is proven in the table of equal code.")
+@click.option("--equal", nargs=2, metavar="OLD NEW", help="Do not check records; prove that two commits give the same bits.")
+@click.option("--equal-code", is_flag=True, help="Do not check records; prove each row of the table of equal code again.")
+@click.option("--write", is_flag=True, help="With --equal: add what is proven to the table of equal code.")
 def verify(
     store: Path | None,
     against: str,
@@ -32,13 +32,13 @@ def verify(
     equal_code: bool,
     write: bool,
 ) -> None:
-    """Check a folder of records (default: those of COMPBENCH_HOME): form, place, sense, orphans, what killed runs left.
+    """Check a folder of records (default: those of COMPBENCH_HOME): format, location, plausibility, orphans and leftovers.
 
     \b
     compbench verify leaderboards/records
-    compbench verify --equal HEAD~1 HEAD --write     after a refactoring: its records need not be made again
+    compbench verify --equal HEAD~1 HEAD --write     after a refactoring: prove that old records stay valid
 
-    Each problem is listed with how to fix it; nothing is changed.  Exit status: 0 all sound, 1 problems, 2 no such folder.
+    Each problem is listed with its fix; nothing is changed.  Exit status: 0 all sound, 1 problems, 2 no such folder.
     """
     if equal or equal_code:
         sys.exit(_equal(equal, against, write=write))
@@ -51,8 +51,8 @@ def verify(
     report = check(folder)
     findings = list(report.findings)
     for name in overwritten(folder, against) if against else ():
-        problem = "is not what it was in a commit before, and records never change"
-        fix = "restore the file; what was run again is another attempt"
+        problem = "differs from an earlier commit, and records never change"
+        fix = "restore the file; a repeated run is another attempt, with its own file"
         findings.append(Finding(name, "record" if name.endswith(".json") else "artifact", problem, fix))
     if pictures:
         fix = "restore it from a copy, or run again with --force"
@@ -101,7 +101,7 @@ def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int
             click.echo(f"not equal: {', '.join(sorted(pairs_of)[:3])}{' ...' if len(pairs_of) > 3 else ''}: {why}")
         missing = {row for row in rows if row.commit == commit} - set(proven.rows)
         for row in sorted(missing):
-            click.echo(f"{row.old[:12]} -> {row.new[:12]}: stands in the table and is not proven; take the row out")
+            click.echo(f"{row.old[:12]} -> {row.new[:12]}: this row of the table could not be proven; delete it")
         added = set(proven.rows) - set(known)
         click.echo(
             f"{new}: {len(proven.rows)} digests are proven equal, {len(added)} of them are not in the table, "
@@ -116,12 +116,17 @@ def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int
 
 @click.command()
 @click.argument("store", required=False, type=FOLDER)
-@click.option("--to", "destination", type=FOLDER, metavar="FILE.csv|FILE.parquet", help="The table to write.")
-@click.option("--tensorboard", type=FOLDER, metavar="DIR", help="A TensorBoard run a record.")
-@click.option("--wandb", default="", metavar="PROJECT", help="A run a record in a project of Weights & Biases.")
-@click.option("--hub", type=FOLDER, metavar="DIR", help="Data set and models as the Hugging Face Hub has them; files only.")
+@click.option("--to", "destination", type=FOLDER, metavar="FILE.csv|FILE.parquet", help="Table to write.")
+@click.option("--tensorboard", type=FOLDER, metavar="DIR", help="Write each record as a TensorBoard run.")
+@click.option("--wandb", default="", metavar="PROJECT", help="Write each record as a run in a project of Weights & Biases.")
+@click.option(
+    "--hub",
+    type=FOLDER,
+    metavar="DIR",
+    help="Write a data set and models in the format of the Hugging Face Hub; nothing is uploaded.",
+)
 def export(store: Path | None, destination: Path | None, tensorboard: Path | None, wandb: str, hub: Path | None) -> None:
-    """Write a folder of records (default: those of COMPBENCH_HOME) as a table, one row a score, or for a tracker.
+    """Write a folder of records (default: those of COMPBENCH_HOME) as a table with one row per score, or for a tracker.
 
     \b
     compbench export --to records.csv
@@ -134,7 +139,7 @@ def export(store: Path | None, destination: Path | None, tensorboard: Path | Non
     from compbench.store.table import read_store
 
     if not (destination or tensorboard or wandb or hub):
-        raise CompbenchError("export where? --to FILE.csv, --tensorboard DIR, --wandb PROJECT or --hub DIR.")
+        raise CompbenchError("export needs a destination: --to FILE.csv, --tensorboard DIR, --wandb PROJECT or --hub DIR.")
     folder = store or home_of_user().records
     records, problems = read_store(folder)
     for problem in problems:

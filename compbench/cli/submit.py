@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     "--training-data",
     required=True,
     type=click.Choice(["seen", "external"]),
-    help="What the method was trained on: the task's seen combinations and nothing else, or other data too (--note says which).",
+    help="Training data of the method: only the task's seen combinations, or external data too (name it with --note).",
 )
-@click.option("--note", default="", help="Which other data.")
+@click.option("--note", default="", help="Name and origin of the external data.")
 def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal["seen", "external"], note: str) -> None:
-    """Check RECORDS and lay them out for a pull request to leaderboards/.
+    """Check RECORDS and copy them to leaderboards/ for a pull request.
 
     \b
     compbench submit shapes3d-heavy.my-method --to leaderboards --training-data seen
@@ -42,7 +42,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     if training_data == "external" and not note.strip():
         raise CompbenchError("--training-data external needs --note with the data's name and where it comes from.")
     if len(note) > 300:
-        raise CompbenchError(f"--note has {len(note)} characters; 300 are the most.")
+        raise CompbenchError(f"--note has {len(note)} characters; at most 300 are allowed.")
     store, registry = Store(home_of_user().records), Registry()
     paths = sorted({path for text in records for path in matching(store, text)})
     submissions, left_out = gathered(paths, registry)
@@ -67,17 +67,19 @@ def matching(store: Store, text: str) -> list[Path]:
 
 @click.command()
 @click.argument("record")
-@click.option("--tolerance", default=0.05, show_default=True, type=Finite(0, 1), help="Relative, of each score.")
-@click.option("--threads", default=0, type=click.IntRange(0), help="CPU threads; 0 takes as many as the record had.")
-@click.option("--quiet", is_flag=True, help="No progress bars.")
+@click.option("--tolerance", default=0.05, show_default=True, type=Finite(0, 1), help="Relative tolerance of each score.")
+@click.option(
+    "--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes as many as the record's run had."
+)
+@click.option("--quiet", is_flag=True, help="Show no progress bars.")
 def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
     """Run the spec of RECORD again, compare the scores, and raise its level to `reproduced` if they agree.
 
     \b
     compbench reproduce shapes3d-heavy.factored.quick.s0
 
-    Fresh processes and caches; judges are trained again.  Today's code is used, and which of its parts differ from the
-    record's is said beside.  Exit status: 0 reproduced, 1 not, 2 wrong usage.
+    The run uses fresh processes and caches, and judges are trained again.  It uses today's code and prints which parts of
+    it differ from the record's.  Exit status: 0 reproduced, 1 not reproduced, 2 wrong usage.
     """
     from compbench.cli import output
     from compbench.registry.meaning import said

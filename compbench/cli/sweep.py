@@ -31,17 +31,29 @@ if TYPE_CHECKING:
     "--file",
     default="",
     metavar="NAME",
-    help="Grids of a sweep file: FILE.toml, or one that is shipped; --method and --task narrow them.",
+    help="Run the grids of a sweep file: FILE.toml, or a shipped one; --method and --task narrow them.",
 )
-@click.option("--chain", is_flag=True, help="Runs of a method follow each other in the same processes: start-up is paid once.")
+@click.option("--chain", is_flag=True, help="Run all runs of a method in the same processes, so that start-up is paid once.")
 @run_options
-@click.option("--slots", default=0, type=click.IntRange(0), help="Runs side by side; 0 is one a GPU, or one on a CPU.")
-@click.option("--executor", default="local", show_default=True, metavar="NAME", help="local, slurm, ray or a plugin's.")
-@click.option("--executor-set", "executor_words", multiple=True, metavar="NAME=VALUE", help="As `compbench info slurm` lists.")
 @click.option(
-    "--dry-run", is_flag=True, help="Only say how many runs of each task are there and missing, and what those may take."
+    "--slots", default=0, type=click.IntRange(0), help="Number of runs at the same time; 0 means one per GPU, or one on a CPU."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON; with --dry-run each run.")
+@click.option(
+    "--executor", default="local", show_default=True, metavar="NAME", help="Executor: local, slurm, ray or one from a plugin."
+)
+@click.option(
+    "--executor-set",
+    "executor_words",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Setting of the executor; `compbench info slurm` lists them.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Only say how many runs of each task exist, how many are missing, and how long those may take.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON; with --dry-run, print each run.")
 def sweep(
     methods: str,
     tasks: str,
@@ -58,9 +70,9 @@ def sweep(
 
     \b
     compbench sweep --method factored,mono --task 'shapes3d-*' --seed 0-2
-    compbench sweep --file core --dry-run                        what the published board lacks
-    compbench sweep --file core --method mono --task 'bump-*'    a part of it, as the board wants it
-    compbench sweep --file weighted-table1 --preset paper        a table of a paper; --seed and --set still count
+    compbench sweep --file core --dry-run                        list what the published board lacks
+    compbench sweep --file core --method mono --task 'bump-*'    run a part of it, with the board's settings
+    compbench sweep --file weighted-table1 --preset paper        run a table of a paper; --seed and --set still apply
 
     A setting with several values makes the grid larger: --set hidden=64,256.  On a CPU, --slots 2 gives each run half of the
     cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray takes the runs past this machine

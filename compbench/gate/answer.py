@@ -21,7 +21,7 @@ COLOURS: dict[Verdict, str] = {
 MEANINGS: dict[Verdict, str] = {
     "pass": "nothing got worse or slower",
     "regression": "something got worse or slower",
-    "inconclusive": "nothing is worse beyond doubt, but for some rows there are too few pairs to exclude it",
+    "inconclusive": "nothing is significantly worse, but some rows have too few pairs to exclude a regression",
     "could not run": "something could not be compared",
 }
 
@@ -52,7 +52,7 @@ def terminal(rows: Sequence[Row]) -> None:
     console.print(table)
     silent = len(rows) - len(_reported(rows))
     if silent:
-        console.print(f"and {silent} exact facts that are the same", style="dim")
+        console.print(f"and {silent} exact facts are the same", style="dim")
     console.print(Text(sentence(rows), style=f"bold {COLOURS[answer(rows)]}"))
 
 

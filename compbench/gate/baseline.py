@@ -21,11 +21,11 @@ MOST = 10**18
 class StoredCell(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    machine: str = Field("", description="torch and CPU that bytes and hash are of")
+    machine: str = Field("", description="torch version and CPU that produced the bytes and the hash")
     facts: dict[str, int | float | str | None] = Field(default_factory=dict)
     task_version: int = Field(0, ge=0)
-    source: str = Field("", description="of the scores' data; an older baseline does not say")
-    fingerprint: str = Field("", description="of the scores' data")
+    source: str = Field("", description="source of the scores' data; empty in an older baseline")
+    fingerprint: str = Field("", description="fingerprint of the scores' data")
     scores: dict[str, ScoreBySeed] = Field(default_factory=dict)
 
     @field_validator("facts")

@@ -179,7 +179,7 @@ def _failed(cell: str, gate: Gate, against: str, before: object, after: object) 
     if isinstance(after, Unable) and isinstance(before, Unable):
         return Row(cell, gate, "", against, None, None, "", "could not run", f"head: {after}; {against}: {before}")
     if isinstance(after, Unable):
-        return Row(cell, gate, "", against, None, None, "", "regression", f"works no more: {after}")
+        return Row(cell, gate, "", against, None, None, "", "regression", f"does not work any more: {after}")
     return Row(cell, gate, "", against, None, None, "", "notice", f"nothing to compare with: {against} {before}")
 
 
@@ -219,7 +219,7 @@ def _race(plan: Plan, base: Side, head: Side, listener: Listener) -> list[Row]:
     try:
         laps = speed.race(able, timer, tolerance=plan.tolerance, pairs=plan.pairs, max_pairs=max(MOST_PAIRS, 2 * plan.pairs))
     except _Stopped as stopped:
-        note = f"both could be timed before and now not: {stopped.reason}"
+        note = f"both could be timed before but not now: {stopped.reason}"
         return [*rows, Row(stopped.cell, "speed", "", base.label, None, None, "", "could not run", note)]
     return rows + [table.speed_row(lap, base.label, plan.tolerance) for lap in laps]
 

@@ -79,14 +79,14 @@ def fact_rows(cell: str, against: str, base: Facts, head: Facts) -> list[Row]:
 
 def _cost(name: str, before: float | None, after: float | None, *, same_machine: bool) -> tuple[Verdict, str]:
     if before is None or after is None:
-        return "notice", "only one of the two has it"
+        return "notice", "only one side has it"
     if name not in BYTES:
         return (
             ("pass", "")
             if after == before
             else ("better", "")
             if after < before
-            else ("regression", "exact: any more is too much")
+            else ("regression", "exact: no increase is allowed")
         )
     if not same_machine:
         return "notice", ""
@@ -101,13 +101,13 @@ def _hash_row(cell: str, against: str, base: Facts, head: Facts) -> Row:
     before, after = base.values.get(HASH), head.values.get(HASH)
     verdict: Verdict = "pass" if before and before == after else "notice"
     if not before or not after:
-        change, note = "", "only one of the two has it"
+        change, note = "", "only one side has it"
     elif before == after:
         change, note = "the same to the bit", ""
     elif base.machine != head.machine:
         change, note = "differ", f"measured elsewhere ({base.machine}; here {head.machine})"
     else:
-        change, note = "differ", "it computes something else now, which is no regression by itself"
+        change, note = "differ", "it computes something else now, which alone is not a regression"
     base_shown, head_shown = (found[:12] if found else None for found in (before, after))
     return Row(cell, "exact", "samples", against, base_shown, head_shown, change, verdict, note)
 
@@ -150,9 +150,9 @@ def _other_data(base: Scores, head: Scores) -> str:
 
 def _incomparable(before: ScoreBySeed | None, after: ScoreBySeed | None, *versions: int) -> str:
     if before is None or after is None:
-        return "only one of the two has it"
+        return "only one side has it"
     if before.metric_version != after.metric_version or versions[0] != versions[1]:
-        return "another version of the task or metric: not comparable, and meant so"
+        return "the task or metric has another version: not comparable, as intended"
     if not before.values.keys() & after.values.keys():
         return "no seed in common"
     return ""
@@ -173,7 +173,11 @@ def settled(rows: Sequence[ScoreRow]) -> list[Row]:
         elif found.finding == "not worse":
             row = row._replace(verdict="better" if found.high < 0 else "pass")
         else:
-            suspected = "over the margin by its own bound, but not among so many rows; " if found.finding == "worse" else ""
+            suspected = (
+                "over the margin by its own bound, but not after correction for the number of rows; "
+                if found.finding == "worse"
+                else ""
+            )
             row = row._replace(verdict="inconclusive", note=f"{row.note}; {suspected}{_would_do(found.needed or None, 'seeds')}")
         done.append(row)
     return done
@@ -192,7 +196,7 @@ def speed_row(lap: Lap, against: str, tolerance: float) -> Row:
         verdict = "inconclusive"
         if lap.suspected:
             note += "; suspected, but " + (
-                "not beyond chance among so many rows" if lap.repeated else "five fresh pairs do not repeat it"
+                "not significant after correction for the number of rows" if lap.repeated else "five fresh pairs do not repeat it"
             )
         note += f"; {_would_do(lap.needed, 'pairs')}"
     elif found.high < 0:
@@ -209,7 +213,7 @@ def unraced_row(cell: str, against: str) -> Row:
 def accepting(rows: Sequence[Row], patterns: Sequence[str]) -> list[Row]:
     """Rows with the regressions that were meant marked as accepted: 'factored/* parameters', or '*/gmm-id*' for all of a cell."""
     return [
-        row._replace(verdict="accepted", note=f"meant so; {row.note}".rstrip("; "))
+        row._replace(verdict="accepted", note=f"accepted; {row.note}".rstrip("; "))
         if row.verdict == "regression" and any(_matches(row, pattern) for pattern in patterns)
         else row
         for row in rows
@@ -240,7 +244,9 @@ def _bounds(found: Comparison) -> str:
 
 
 def _would_do(needed: int | None, unit: str) -> str:
-    return f"about {needed} {unit} would do" if needed else f"no number of {unit} would do: it lies on the limit"
+    return (
+        f"about {needed} {unit} would decide" if needed else f"no number of {unit} would decide: the difference lies on the limit"
+    )
 
 
 def _mean(score: ScoreBySeed | None) -> float | None:

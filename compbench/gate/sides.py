@@ -100,7 +100,7 @@ class Side:
         try:
             return json.loads(ended.stdout.strip().splitlines()[-1])
         except (IndexError, ValueError) as error:
-            raise Unable(f"exit status {ended.returncode}: {last_line(ended.stderr) or 'it said nothing'}") from error
+            raise Unable(f"exit status {ended.returncode}: {last_line(ended.stderr) or 'it printed nothing'}") from error
 
 
 def supervised(
@@ -132,7 +132,7 @@ def supervised(
                 printed, complaints = process.communicate(timeout=LOOK_SECONDS)
                 return subprocess.CompletedProcess(words, process.returncode, printed, complaints)
             if time.monotonic() > deadline:
-                raise Unable(f"not done after {seconds:g} s")
+                raise Unable(f"did not finish within {seconds:g} s")
         raise Unable("stopped")
     finally:
         if process.poll() is None:

@@ -41,8 +41,8 @@ class Cell(BaseModel):
     preset: Presets = Field("smoke", description="smoke, quick, standard or paper")
     seeds: str = Field("0-4", description="seeds of the scores: 0-4 or 0,42")
     set: dict[str, Json] = Field(default_factory=dict, description="settings, budget.* and task.*")
-    scores: tuple[str, ...] = Field((), description="scores that are gated; none is the one that the board ranks by")
-    gates: tuple[Gate, ...] = Field(GATES, description="which gates it goes through")
+    scores: tuple[str, ...] = Field((), description="scores that are gated; if empty, the score that ranks on the board")
+    gates: tuple[Gate, ...] = Field(GATES, description="gates that the case goes through")
 
     @field_validator("seeds")
     @classmethod
@@ -69,9 +69,13 @@ class Suite(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: str = ""
-    speed_seconds: float = Field(1.0, gt=0, le=60, description="how long each process watches training, and sampling")
-    device: str = Field("cpu", description="of scores and speed: cpu, cuda or cuda:N; exact facts are the CPU's")
-    source: Literal["auto", "official", "embedded"] = Field("auto", description="data of all cells")
+    speed_seconds: float = Field(
+        1.0, gt=0, le=60, description="seconds for which each process times training, and again sampling"
+    )
+    device: str = Field(
+        "cpu", description="device for scores and speed: cpu, cuda or cuda:N; exact facts always come from the CPU"
+    )
+    source: Literal["auto", "official", "embedded"] = Field("auto", description="data source of all cases")
     cell: tuple[Cell, ...] = Field(min_length=1)
 
     @field_validator("cell")
@@ -80,7 +84,7 @@ class Suite(BaseModel):
         names = [cell.name for cell in cells]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"the cell '{twice[0]}' is there twice")
+            raise ValueError(f"the case '{twice[0]}' is listed twice")
         return cells
 
 

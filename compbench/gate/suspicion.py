@@ -28,9 +28,9 @@ def _suspicion(row: Row, less: set[tuple[str, str]], more: set[tuple[str, str]])
         return ""
     place = row.cell, row.against
     if row.gate == "scores" and place in less:
-        return f"a better score from less work: look at why; {row.note}"
+        return f"a better score from less work: find out why; {row.note}"
     if row.gate == "speed" and place in more:
-        return f"faster with more FLOPs: look at why; {row.note}"
+        return f"faster with more FLOPs: find out why; {row.note}"
     if row.what == "evaluations":
         return "fewer evaluations than before: is all work counted, and no path stopped early?"
     if row.what in EXACT_COSTS and _growth(row) < -MUCH:

@@ -123,7 +123,7 @@ class Racer:
             if not more:
                 self._complaints.seek(0)
                 said = last_line(self._complaints.read().decode(errors="replace"))
-                raise Unable(f"exit status {self._process.wait()}: {said or 'it said nothing'}")
+                raise Unable(f"exit status {self._process.wait()}: {said or 'it printed nothing'}")
             self._read += more
         line, _, self._read = self._read.partition(b"\n")
         return line

@@ -29,7 +29,7 @@ def repository(folder: Path) -> Path:
     """The top of the git repository around `folder`.  Raises CompbenchError if there is none."""
     found = _git(folder, "rev-parse", "--show-toplevel")
     if found is None:
-        raise CompbenchError(f"--base-ref: {folder} is in no git repository; run the gate inside of one, or use --baseline.")
+        raise CompbenchError(f"--base-ref: {folder} is not in a git repository; run the gate inside one, or use --baseline.")
     return Path(found)
 
 
@@ -39,7 +39,7 @@ def commit_of(top: Path, ref: str) -> str:
     if found is None:
         shallow = _git(top, "rev-parse", "--is-shallow-repository") == "true"
         hint = "this clone is shallow: fetch more of it (fetch-depth: 0)." if shallow else "`git log` shows what there is."
-        raise CompbenchError(f"--base-ref {ref}: there is no such commit here; {hint}")
+        raise CompbenchError(f"--base-ref {ref}: this repository has no such commit; {hint}")
     return found
 
 

@@ -171,7 +171,7 @@ class Attempt:
             with uninterrupted():
                 self.pair.stop(gracefully=True)
                 self._publish_checkpoints()
-            again = "run the command again" if self.request.curve else "go on with --resume"
+            again = "run the command again" if self.request.curve else "continue with --resume"
             return Ending("killed", f"stopped by Ctrl-C; {again}")
         except (Busy, Unwritable):
             raise
@@ -316,10 +316,10 @@ class Attempt:
                 record = self._written_down(ending)
                 check_scores(record)
             except CompbenchError as error:
-                record = self._written_down(Ending("failed", f"the task scored what cannot be: it {error}"))
+                record = self._written_down(Ending("failed", f"the task returned an impossible score: it {error}"))
             except (TypeError, ValueError) as error:  # what the contestant said of itself fits no record
                 self.facts, self.profile = {}, Profile()
-                why = f"the contestant says of itself what fits no record: {str(error)[:500]}"
+                why = f"the contestant's self-report is invalid: {str(error)[:500]}"
                 record = self._written_down(Ending("failed", why, self.pair.log()))
             path = self.store.write_next(record, self.artifacts if record.status == "ok" else {})
             return Outcome(read_record(path), path, reused=False)  # as it stands on disk, artifacts named
@@ -351,11 +351,9 @@ class Attempt:
         """The spec, of what parent and referee know; of the contestant's answer only settings and version are taken."""
         contestant, referee, request = self.contestant, self.referee, self.request
         if contestant.file_sha256 != self.plugin.file_sha256:
-            raise CompbenchError(
-                f"'{request.method}' is not what its file says: it was changed while it was loaded; run it again."
-            )
+            raise CompbenchError(f"'{request.method}' was changed in its file while it was being loaded; run it again.")
         if (contestant.budget, contestant.task_settings) != (referee.budget, referee.task_settings):
-            raise CompbenchError(f"'{request.method}' resolves the task or its budget otherwise than the referee does.")
+            raise CompbenchError(f"'{request.method}' and the referee disagree about the task's settings or budget.")
         digest, self.code = self.origin_of(request, self.registry, referee.metrics, referee.device_class)
         asked = {name: getattr(request, name) for name in ("task", "method", "preset", "seed")}
         names = ("task_version", "task_settings", "budget", "budget_changed", "device_class", "precision", "metrics")

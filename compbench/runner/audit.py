@@ -145,7 +145,7 @@ def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, sh
     if measured:
         peak = max(measured, *rates.values())  # a peak is the most that was ever seen
         if peak > PEAK_SLACK * measured:
-            return {"distrust": f"its FLOPs would be {peak:.3g} a second on a device whose peak is {measured:.3g}"}
+            return {"distrust": f"its reported FLOPs mean {peak:.3g} per second on a device whose peak is {measured:.3g}"}
         found["peak_flops_per_second"] = peak
         found |= {name: value / peak for name, value in rates.items() if value}
     return found
@@ -159,12 +159,12 @@ def _contradiction(
     fitted = sum(map(said.seconds, names))
     less = not shared and fitted < SLACK_SHARE * fit_seconds and fit_seconds - fitted > SLACK_SECONDS
     if less or fitted > fit_seconds + IDLE_SECONDS:
-        return f"its clock says {fitted:.3g} s of a fit that took {fit_seconds:.3g} s"
+        return f"it reported {fitted:.3g} s for a fit that took {fit_seconds:.3g} s"
     parties = len(said.silos) + 1 if said.silos else num_silos
     most = STEPS_SLACK * min(parties, MOST_SILOS + 1) * budget.train_steps
     done = max(watch.meter.done, 0 if shared else said.train_steps or 0)
     if done > most:
-        return f"it says {done} training steps where the budget allows {budget.train_steps} a silo"
+        return f"it reported {done} training steps where the budget allows {budget.train_steps} per silo"
     return ""
 
 

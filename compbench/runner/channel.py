@@ -135,9 +135,9 @@ def _parsed(text: bytes) -> dict[str, Json]:
     except ValueError as error:
         raise Garbled(f"the other side sent a message that is not JSON: {str(error)[:100]}") from error
     if not isinstance(header, dict):
-        raise Garbled(f"the other side sent a message that is no JSON object, or nested more than {MAX_DEPTH}-fold")
+        raise Garbled(f"the other side sent a message that is not a JSON object, or that is nested more than {MAX_DEPTH}-fold")
     return header
 
 
 def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")

@@ -88,7 +88,7 @@ def values_of(
         while not (found := process.expect(Value, deadline=deadline, progress=listener)).ended:
             yield TypeAdapter(kind).validate_python(found.value)
     except ValidationError as error:
-        raise Ended("failed", f"the method's process sent a wrong answer: {first_of(error)}"[:300]) from error
+        raise Ended("failed", f"the method's process sent an invalid answer: {first_of(error)}"[:300]) from error
     finally:
         process.stop()
 

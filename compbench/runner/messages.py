@@ -209,12 +209,12 @@ def parsed(frame: Frame) -> Message:
     header = dict(frame.header)
     kind = Message.kinds.get(str(header.pop("kind", "")))
     if kind is None:
-        raise Garbled("the other side sent a message of no known kind")
+        raise Garbled("the other side sent a message of an unknown kind")
     try:
         return kind.model_validate(header)
     except (ValidationError, RecursionError) as error:
         what = first_of(error) if isinstance(error, ValidationError) else "it is nested too deeply"
-        raise Garbled(clean(f"the other side sent a wrong {kind.__name__}: {what}")[:300]) from error
+        raise Garbled(clean(f"the other side sent an invalid {kind.__name__}: {what}")[:300]) from error
 
 
 def receive(channel: Channel, *expected: type[M]) -> M:

@@ -115,7 +115,7 @@ class Process:
                 now = time.monotonic()
                 begun = (begun or now) if self.control.pending else 0.0
                 if now >= deadline:
-                    raise Ended("timeout", f"the {self.role} was not done within the time limit")
+                    raise Ended("timeout", f"the {self.role} did not finish within the time limit")
                 if begun and now - begun > MESSAGE_SECONDS:
                     raise Ended("failed", f"the {self.role} began a message and did not finish it in {MESSAGE_SECONDS:g} s")
                 message = self._next(read=False)
@@ -140,7 +140,7 @@ class Process:
             frame = self.control.taken()
             return parsed(frame) if frame else None
         except Garbled as error:
-            raise Ended("failed", f"the {self.role} cannot be understood: {error}", log_tail(self.log)) from error
+            raise Ended("failed", f"the {self.role} sent an invalid message: {error}", log_tail(self.log)) from error
         except Closed as error:
             raise self.death() from error
 

@@ -68,7 +68,7 @@ def reproduce(
     """
     record = read_result(path)
     if record.samples_only:
-        raise CompbenchError(f"{path.name} is of samples only: no training was seen, so there is none to do again.")
+        raise CompbenchError(f"{path.name} holds samples only: compbench saw no training, so there is nothing to run again.")
     registry = Registry()
     with scratch_folder(home.root) as empty:
         if home.data.is_dir():
@@ -101,7 +101,7 @@ def compare(record: Record, again: Record, *, margin: Callable[[str], float], to
         if score.value is None:
             continue
         if (other := found.get((score.name, score.metric_version))) is None:
-            missing[score.name] = "not to be had here"
+            missing[score.name] = "not available here"
         elif score.metric in IN_FEATURES and not one_judge:
             missing[score.name] = f"{OTHER}, {score.value:.6g} and now {other:.6g}"
         else:

@@ -75,7 +75,7 @@ def rescore(path: Path, home: Home, *, plugins: tuple[Path, ...] = (), listener:
     """
     source = read_result(path)
     if source.samples_only:
-        raise CompbenchError(f"{path.name} is of samples from elsewhere; `compbench score` scores them again.")
+        raise CompbenchError(f"{path.name} holds samples from elsewhere; use `compbench score` to score them again.")
     _check_named(source, plugins)
     kept = kept_of(source, home)
     files = tuple(str(file.resolve()) for file in plugins)
@@ -94,7 +94,9 @@ def _check_named(record: Record, plugins: tuple[Path, ...]) -> None:
     method, plugin = record.spec.method, record.plugin
     if plugin.version == "file" and method not in Registry(plugins).names("methods"):
         origin = "a notebook; save it as a file and" if plugin.distribution == NOTEBOOK else f"the file {plugin.module};"
-        raise CompbenchError(f"method '{method}' of {record.name} is not installed, it came from {origin} name it by --plugin.")
+        raise CompbenchError(
+            f"method '{method}' of {record.name} is not installed; it came from {origin} name the file with --plugin."
+        )
 
 
 def kept_of(record: Record, home: Home) -> Path:
@@ -136,7 +138,7 @@ def score_weights(request: RunRequest, weights: Path, *, listener: Listener = la
         with safe_open(weights, framework="numpy"):
             pass
     except (SafetensorError, OSError) as error:
-        raise CompbenchError(f"--weights {weights}: is no safetensors file, or is damaged ({str(error)[:100]}).") from error
+        raise CompbenchError(f"--weights {weights}: is not a safetensors file, or is damaged ({str(error)[:100]}).") from error
     with processes_of(home) as processes:
         return _Weights(request, home, ProcessPair(request, processes, listener, lambda: None), kept=weights).run()
 
@@ -231,7 +233,7 @@ class _Again(_Untrained):
             if not entry.agrees:
                 raise CompbenchError(
                     f"what is kept of {self.source.name} gives a {entry.name} of {entry.found:.6g}, the record says "
-                    f"{entry.submitted:.6g}: it is not what the record is of."
+                    f"{entry.submitted:.6g}: what is kept does not belong to the record."
                 )
         assert self.kept is not None
         publish(self.kept, self.folder / self.kept.name)

@@ -121,7 +121,7 @@ def _call(number: int, *arguments: object) -> int:
     found = _libc().syscall(number, *arguments)
     if found < 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"the sandbox could not be closed: {os.strerror(code)}; {OFF}=off runs without")
+        raise OSError(code, f"the sandbox could not be closed: {os.strerror(code)}; {OFF}=off runs without it")
     return int(found)
 
 

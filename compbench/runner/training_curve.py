@@ -49,7 +49,7 @@ def stopped(fit: Callable[[], object], checkpoint: Path, build: Callable[[], nn.
     except Cancelled:
         pass
     else:
-        raise CompbenchError(f"--curve: the fit of '{name}' never asks whether it is to stop.")
+        raise CompbenchError(f"--curve: the fit of '{name}' never checks whether it should stop.")
     tensors = load_tensors(checkpoint)[0] if checkpoint.is_file() else {}
     averages = {key.removeprefix(AVERAGE): tensor for key, tensor in tensors.items() if key.startswith(AVERAGE)}
     net = build()

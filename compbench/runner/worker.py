@@ -176,7 +176,7 @@ def ask(peer: Channel, request: Request, stream: str, follow: int = 0) -> Tensor
         frame = peer.receive(max_payload=8 * request.x0.numel() + SLACK_BYTES)
         message, samples = parsed(frame), frame.tensors().get("samples")
     except Garbled as error:
-        raise ContestantFailed(Failed(reason=f"the contestant's answer cannot be understood: {error}")) from error
+        raise ContestantFailed(Failed(reason=f"the contestant's answer is invalid: {error}")) from error
     except Closed as error:
         raise ContestantFailed(Failed(reason=GONE)) from error
     if isinstance(message, Failed):

@@ -70,7 +70,7 @@ def parse(content: bytes) -> Record:
         if (record := _of_present_fields(content)) is not None:
             return record
         if nesting(content) > MAX_NESTING:
-            raise CompbenchError(f"is nested deeper than {MAX_NESTING}; no record is.")
+            raise CompbenchError(f"is nested deeper than {MAX_NESTING} levels, which no record is.")
         raw = json.loads(content)
         if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
             raise CompbenchError("is not a record: it has no format number.")
@@ -110,8 +110,10 @@ def _check_digest(content: bytes, raw: dict[str, Any]) -> None:
     digest = raw.pop("digest", None)
     lines = _lines if raw["format"] > INDENTED else _indented
     if raw["format"] <= RECORD_FORMAT and digest not in (_digest(_undigested(content)[0]), _digest(lines(raw))):
-        found = "has no digest, and records have one since format 2" if digest is None else "was changed: its digest is another's"
-        raise CompbenchError(f"{found}; take the file as it was written.")
+        found = (
+            "has no digest, which every record has since format 2" if digest is None else "was changed: its digest does not match"
+        )
+        raise CompbenchError(f"{found}; use the file as compbench wrote it.")
 
 
 def _undigested(content: bytes) -> tuple[bytes, str]:

@@ -48,4 +48,4 @@ def _git(folder: Path, *arguments: str) -> bytes:
     try:
         return git(folder, *arguments)
     except CompbenchError as error:
-        raise CompbenchError(f"{folder} cannot be compared with a commit before: {error}") from error
+        raise CompbenchError(f"{folder} cannot be compared with an earlier commit: {error}") from error

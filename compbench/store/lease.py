@@ -63,7 +63,7 @@ class Lease:
     def check(self) -> None:
         """Raise Lost if another process took this one for dead (it was suspended, or cut off from the disk)."""
         if self._lock.compromise is not None:
-            message = "the run was taken over by another process after a long silence; its record counts."
+            message = "another process took over the run after a long silence; the record of that process counts."
             raise Lost(self.path, _holder_of(self.path), message)
 
     def release(self) -> None:

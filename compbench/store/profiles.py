@@ -34,7 +34,7 @@ NOT_COSTS = {"seed", "code", "metrics", "budget_changed"}
 class Measure(Frozen):
     """Repetitions of one figure, with their median and their spread (smallest and largest)."""
 
-    values: tuple[float, ...] = Field(min_length=FEWEST, max_length=1000, description="one a fresh process, in order")
+    values: tuple[float, ...] = Field(min_length=FEWEST, max_length=1000, description="one value per fresh process, in order")
     median: float = Field(ge=0, le=LARGEST)
     low: float = Field(ge=0, le=LARGEST)
     high: float = Field(ge=0, le=LARGEST)
@@ -47,7 +47,7 @@ class Measure(Frozen):
     @model_validator(mode="after")
     def _agrees(self) -> Measure:
         if (self.median, self.low, self.high) != (statistics.median(self.values), min(self.values), max(self.values)):
-            raise ValueError("median and spread are not those of the values")
+            raise ValueError("median and spread do not match the values")
         return self
 
 
@@ -56,17 +56,17 @@ class CostProfile(Frozen):
 
     format: Literal[1] = 1
     spec: RunSpec
-    train_step_seconds: Measure | None = Field(description="one training step; null where a fit takes no time")
-    request_seconds: Measure = Field(description="answering one request")
-    request_rows: int = Field(ge=1, le=10**6, description="samples of one request")
-    peak_memory_bytes: Measure = Field(description="device memory; resident set of the whole process on a CPU")
-    other_cores: Measure | None = Field(description="cores that other processes kept busy; null where that is not known")
+    train_step_seconds: Measure | None = Field(description="seconds of one training step; null if a fit takes no time")
+    request_seconds: Measure = Field(description="seconds to answer one request")
+    request_rows: int = Field(ge=1, le=10**6, description="number of samples in one request")
+    peak_memory_bytes: Measure = Field(description="peak device memory; on a CPU, the resident set of the whole process")
+    other_cores: Measure | None = Field(description="number of cores that other processes kept busy; null if unknown")
     cores: int = Field(ge=1, le=10**6)
     threads: int = Field(ge=1, le=10**6)
     cpu: Line
     torch: Line
     compbench: Line
-    commit: str = Field("", max_length=80, description="of the code that was measured; empty if not known")
+    commit: str = Field("", max_length=80, description="hash of the measured code; empty if unknown")
     started: str = Field(max_length=40, description="UTC, ISO 8601")
 
     @property
@@ -124,9 +124,9 @@ def read_profile(path: Path) -> CostProfile:
     try:
         name = profile.name
     except (ValueError, RecursionError) as error:  # NaN, or nesting without end, in settings
-        raise CompbenchError(f"is no profile: {str(error)[:120]}.") from error
+        raise CompbenchError(f"is not a valid profile: {str(error)[:120]}.") from error
     if path.name != name:
-        raise CompbenchError(f"was changed or renamed: what it holds is called {name}; measure again.")
+        raise CompbenchError(f"was changed or renamed: its content belongs under the name {name}; measure again.")
     return profile
 
 

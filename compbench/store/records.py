@@ -59,7 +59,7 @@ def read_result(path: Path) -> Record:
     except CompbenchError as error:
         raise CompbenchError(f"{path.name} {error}") from error
     if record.status != "ok":
-        raise CompbenchError(f"{path.name} is of a run that ended as '{record.status}': it has no scores.")
+        raise CompbenchError(f"{path.name} belongs to a run that ended as '{record.status}': it has no scores.")
     return record
 
 
@@ -67,7 +67,7 @@ def read_artifact(folder: Path, artifact: Artifact) -> bytes:
     """What a record names beside it.  Raises CompbenchError: it cannot be read, or is another."""
     content = read_limited(folder / artifact.name, MAX_PICTURE_BYTES)
     if hashlib.sha256(content).hexdigest() != artifact.sha256:
-        raise CompbenchError("is not the file that its record names: its hash is another.")
+        raise CompbenchError("is not the file that its record names: the hashes differ.")
     return content
 
 
@@ -190,7 +190,9 @@ class Store:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
-            raise Unwritable(f"could not write {self.folder}: it is no folder, or a link to none; put a folder there.") from error
+            raise Unwritable(
+                f"could not write {self.folder}: it is not a folder, or it is a link that leads to none; put a folder there."
+            ) from error
         except OSError as error:
             raise Unwritable.of(self.folder, error) from error
 
@@ -207,7 +209,7 @@ class Store:
             raise Unwritable.of(path, error) from error
         try:
             if path.exists():
-                raise Taken(f"there is a record {path} already; records are never overwritten.")
+                raise Taken(f"the record {path} exists already; records are never overwritten.")
             yield
         finally:
             reserved.unlink(missing_ok=True)

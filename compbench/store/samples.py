@@ -74,10 +74,10 @@ class SamplePool:
             return rows.popleft()
         said = ", ".join(f"{name}={value}" for name, value in zip(self._space.names, condition, strict=True))
         have = self._counts.get(condition, 0)
-        found = f"and all {have} of it are used" if have else f"and of it there is none among the {len(self)}"
+        found = f"and all {have} of these samples are used" if have else f"and none of the {len(self)} samples has it"
         raise CompbenchError(
             f"too few samples: '{stream}' asks for one more of {said}, {found}; "
-            "`compbench score --requests FILE` writes all conditions that are asked."
+            "`compbench score --requests FILE` writes all requested conditions."
         )
 
 
@@ -114,7 +114,7 @@ def _of_npz(path: Path) -> tuple[numpy.ndarray, numpy.ndarray]:
     except FileNotFoundError as error:
         raise CompbenchError("there is no such file.") from error
     except (*UNREADABLE, zipfile.BadZipFile) as error:
-        raise CompbenchError(f"is no npz file of arrays, or is damaged ({' '.join(str(error).split())[:100]}).") from error
+        raise CompbenchError(f"is not an npz file of arrays, or is damaged ({' '.join(str(error).split())[:100]}).") from error
 
 
 def _an_array(found: Any) -> numpy.ndarray:
@@ -137,7 +137,7 @@ def _of_folder(path: Path, space: FactorSpace) -> tuple[numpy.ndarray, numpy.nda
     try:
         rows = list(csv.DictReader(content.splitlines()))
     except csv.Error as error:
-        raise CompbenchError(f"{TABLE} is no table of comma-separated values ({error}).") from error
+        raise CompbenchError(f"{TABLE} is not a table of comma-separated values ({error}).") from error
     if not rows:
         raise CompbenchError(f"{TABLE} has no rows.")
     missing = [name for name in space.names if name not in rows[0]]

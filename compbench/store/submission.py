@@ -118,9 +118,9 @@ def lay_out(
 
 def _check_run(record: Record) -> None:
     if record.status not in RESULTS:
-        raise CompbenchError(f"is of a run that was {record.status}: that is no result.")
+        raise CompbenchError(f"belongs to a run that was {record.status}, which is not a result.")
     if record.in_process:
-        raise CompbenchError("was run --in-process, where nothing is protected; run it again without.")
+        raise CompbenchError("was run with --in-process, where nothing is protected; run it again without this option.")
     if record.environment.sandbox == "off":
         raise CompbenchError("was run with COMPBENCH_SANDBOX=off; run it again in the sandbox.")
     if record.status == "ok" and not any(score.primary and score.value is not None for score in record.scores):
@@ -133,14 +133,14 @@ def _check_plugin(record: Record, registry: Registry) -> None:
     if record.samples_only and not plugin.distribution:
         return
     if plugin.distribution == NOTEBOOK:
-        raise CompbenchError(f"is of a method from a notebook; make a plugin of it: compbench new {name}.")
+        raise CompbenchError(f"belongs to a method from a notebook; make a plugin from it: compbench new {name}.")
     if not plugin.distribution or plugin.version == "file":
-        raise CompbenchError(f"is of a method from a file (--plugin); make a plugin of it: compbench new {name}.")
+        raise CompbenchError(f"belongs to a method from a file (--plugin); make a plugin from it: compbench new {name}.")
     entry = registry.entry("methods", name)
     if entry.problem:
-        raise CompbenchError(f"is of method '{name}', which is broken here: {entry.problem}")
+        raise CompbenchError(f"belongs to method '{name}', which is broken here: {entry.problem}")
     if entry.distribution != plugin.distribution:
-        raise CompbenchError(f"is of '{name}' from {plugin.distribution}; installed is that of {entry.distribution}.")
+        raise CompbenchError(f"belongs to '{name}' from {plugin.distribution}; the installed one is from {entry.distribution}.")
     for what, checkout in ((plugin.distribution, record.code.plugin), ("compbench", record.code.compbench)):
         if checkout.clean is False:
             raise CompbenchError(
@@ -148,7 +148,7 @@ def _check_plugin(record: Record, registry: Registry) -> None:
             )
     if record.has_meaning and not record.code.plugin.commit:
         raise CompbenchError(
-            f"was made by {plugin.distribution}, whose code is in no git repository, so no one else can get it as it was: "
+            f"was made by {plugin.distribution}, whose code is not in a git repository, so others cannot get the same code: "
             "commit it to one, install it from there with `pip install -e`, and run it again with --force."
         )
 
@@ -161,7 +161,7 @@ def _check_protocol(record: Record, registry: Registry) -> None:
         raise CompbenchError(f"has version {spec.task_version} of '{spec.task}', which is at {task.version} now; run it again.")
     for name, version in spec.metrics.items():
         if name in registry.names("metrics") and registry.load("metrics", name).version != version:
-            raise CompbenchError(f"has version {version} of metric '{name}', which is at another now; run it again.")
+            raise CompbenchError(f"has version {version} of metric '{name}', which has another version now; run it again.")
 
 
 def _artifacts(record: Record, folder: Path) -> dict[str, bytes]:
@@ -172,6 +172,6 @@ def _artifacts(record: Record, folder: Path) -> dict[str, bytes]:
         except CompbenchError as error:
             raise CompbenchError(f"names {artifact.name}, which {error}") from error
         if not artifact.name.endswith(".png") or not content.startswith(PNG):
-            raise CompbenchError(f"names {artifact.name}, which is no PNG.")
+            raise CompbenchError(f"names {artifact.name}, which is not a PNG file.")
         files[artifact.name] = content
     return files

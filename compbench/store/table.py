@@ -85,7 +85,9 @@ def read_store(folder: Path) -> tuple[list[Record], list[str]]:
         CompbenchError: there is no such folder.
     """
     if not folder.is_dir():
-        raise CompbenchError(f"there is no store {folder}: name a folder of records, or run something first (`compbench run`).")
+        raise CompbenchError(
+            f"the store {folder} does not exist: name a folder of records, or run something first (`compbench run`)."
+        )
     found, problems = read_records(Store(folder).paths())
     return found, [f"passed over: {problem.path.name} {problem.reason}" for problem in problems]
 
@@ -119,7 +121,7 @@ def export(found: Sequence[Record], destination: Path) -> int:
         CompbenchError: another suffix, or no pandas or pyarrow.
     """
     if destination.suffix not in (".csv", ".parquet"):
-        raise CompbenchError(f"'{destination.name}' says neither CSV nor parquet: name a file that ends in .csv or .parquet.")
+        raise CompbenchError(f"'{destination.name}' has no known ending: name a file that ends in .csv or .parquet.")
     table = frame(found)
     if destination.suffix == ".csv":
         words: list[str] = list(table.select_dtypes("string").columns)

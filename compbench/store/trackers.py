@@ -82,7 +82,7 @@ def to_tensorboard(records: Sequence[Record], folder: Path) -> int:
         raise CompbenchError("--tensorboard " + NEEDS.format(package="tensorboard")) from error
     there = [record.name for record in records if (folder / record.name).exists()]
     if there:
-        raise CompbenchError(f"{folder} has {there[0]} already: name another folder.")
+        raise CompbenchError(f"{folder} already contains {there[0]}: name another folder.")
     for record in records:
         writer = EventFileWriter(str(folder / record.name))
         moment = _moment(record)
@@ -133,7 +133,7 @@ def to_hub(records: Sequence[Record], folder: Path, *, store: Store, home: Home)
         CompbenchError: the folder is there already or cannot be made, or there is no pyarrow.
     """
     if folder.exists():
-        raise CompbenchError(f"{folder} is there already: name a new folder.")
+        raise CompbenchError(f"{folder} exists already: name a new folder.")
     data = folder / "records"
     try:
         data.mkdir(parents=True)
@@ -177,7 +177,7 @@ configs:
 # Records of compbench
 
 {len(records)} runs of {len(methods)} methods on {len(tasks)} tasks, failed ones included.
-`records.parquet` has a row a score; each JSON file is one run, as it was written.
+`records.parquet` has one row per score; each JSON file is one run, as it was written.
 
 Tasks: {", ".join(tasks)}. Methods: {", ".join(methods)}.
 
@@ -215,7 +215,7 @@ model-index:
 # {spec.method} on {spec.task}
 
 Trained and scored by compbench (`record.json`; preset {spec.preset}, seed {spec.seed}).
-Scores are of combinations seen and held out.
+The scores cover seen and held-out combinations.
 
     model = compbench.load("record.json")      # with model.safetensors in runs/{record.identity[:12]}... of COMPBENCH_HOME
 

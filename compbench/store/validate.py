@@ -27,19 +27,19 @@ def check_place(record: Record, path: Path) -> None:
     try:
         identity = record.spec.identity
     except (ValueError, RecursionError) as error:  # NaN, or nesting without end, in settings
-        raise CompbenchError(f"has settings that are no plain JSON: {str(error)[:120]}.") from error
+        raise CompbenchError(f"has settings that are not plain JSON: {str(error)[:120]}.") from error
     if record.identity != identity:
         raise CompbenchError("has an identity that is not the hash of its spec.")
     if path.stem != record.name:
         raise CompbenchError(f"is the record {record.name} under another name.")
     if any(not artifact.name.startswith(f"{record.name}.") for artifact in record.artifacts):
-        raise CompbenchError("names artifacts that are not its own.")
+        raise CompbenchError("names artifacts of another record.")
 
 
 def check_scores(record: Record) -> None:
     """Raise CompbenchError if a score cannot have come of counting: two of one name, or a share that is no k of n."""
     if len({score.name for score in record.scores}) < len(record.scores):
-        raise CompbenchError("has two scores of one name.")
+        raise CompbenchError("has two scores with the same name.")
     for score in record.scores:
         if score.metric in SHARES or score.metric.endswith("accuracy"):
             _check_share(score)
@@ -52,7 +52,7 @@ def check_costs(record: Record) -> None:
     profile = record.profile
     for name in ("share_of_peak_training", "share_of_peak_sampling"):
         if (share := getattr(profile, name) or 0.0) > 1:
-            raise CompbenchError(f"has a {name.replace('_', ' ')} of {share:.3g}, and no share of a peak is above 1.")
+            raise CompbenchError(f"has a {name.replace('_', ' ')} of {share:.3g}, but a share of the peak is at most 1.")
     rate, seconds = profile.train_steps_per_second, profile.seconds("fit")
     if rate and seconds:
         counts: set[float] = {profile.train_steps or record.spec.budget.train_steps, sum(silo.steps for silo in profile.silos)}
@@ -84,14 +84,16 @@ def check_known(record: Record) -> None:
             version = score.metric_version
             raise CompbenchError(f"has version {version} of metric '{metric.name}', which is at {metric.version} here: update.")
         if score.direction != metric.direction:
-            raise CompbenchError(f"says that {score.direction} is better of '{metric.name}', of which {metric.direction} is.")
+            raise CompbenchError(
+                f"says that {score.direction} is better for '{metric.name}'; for this metric, {metric.direction} is better."
+            )
 
 
 def _check_share(score: Score) -> None:
     whole = 100.0 if score.unit == "%" else 1.0
     for what, value in (("", score.value), (" ceiling of", score.ceiling)):
         if value is not None and not 0 <= value <= whole * (1 + 1e-6):
-            raise CompbenchError(f"has a{what} {score.name} of {value:g}, and a share lies between 0 and {whole:g}.")
+            raise CompbenchError(f"has a{what} {score.name} of {value:g}, but a share lies between 0 and {whole:g}.")
     if score.value is not None and score.n:
         count = score.value / whole * score.n
         if abs(count - round(count)) > ROUNDING * max(1.0, score.n / 10_000):
@@ -106,7 +108,7 @@ def _check_cells(score: Score) -> None:
     possible = all(0 <= count.right <= count.n for count in score.by_cell)
     adds_up = score.value is not None and n == score.n and abs(score.value / whole * n - right) <= ROUNDING * max(1.0, n / 10_000)
     if not (once and possible and adds_up):
-        raise CompbenchError(f"has counts by cell that are not those of its {score.name}.")
+        raise CompbenchError(f"has counts by cell that do not match its {score.name}.")
 
 
 def _agree(claimed: float, measured: float, *, compiles: bool) -> bool:

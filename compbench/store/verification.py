@@ -48,13 +48,13 @@ class Level(Frozen):
 
     format: int = Field(LEVEL_FORMAT, ge=1, le=LEVEL_FORMAT)
     record: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,299}$", description="name of the record")
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the record's bytes")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the record's bytes")
     level: LevelName
     training_data: TrainingData = Field("undeclared", description="seen: the task's seen combinations and nothing else")
-    note: str = Field("", max_length=300, description="which other data, where there is some")
-    compared: tuple[ScorePair, ...] = Field((), description="of a reproduction: every score that both runs have")
-    differing: tuple[str, ...] = Field((), max_length=20, description="of a reproduction: parts of the code that were others")
-    environment: Environment | None = Field(None, description="of a reproduction: where it took place")
+    note: str = Field("", max_length=300, description="name of the other data, if there is some")
+    compared: tuple[ScorePair, ...] = Field((), description="for a reproduction: every score that both runs have")
+    differing: tuple[str, ...] = Field((), max_length=20, description="for a reproduction: parts of the code that differed")
+    environment: Environment | None = Field(None, description="for a reproduction: the machine that it ran on")
     seconds: float = Field(0.0, ge=0, description="of a reproduction")
 
     def content(self) -> bytes:
@@ -86,7 +86,7 @@ def declaration(record: Path, folder: Path, *, training_data: TrainingData, note
     level = Level(record=record.stem, sha256=_hash(record), level="self-reported", training_data=training_data, note=note)
     path, content = folder / f"{record.stem}.self-reported.json", level.content()
     if path.exists() and path.read_bytes() != content:
-        raise CompbenchError(f"{path} declares something else; declarations are never overwritten.")
+        raise CompbenchError(f"{path} contains another declaration; declarations are never overwritten.")
     return path, content
 
 
@@ -131,12 +131,12 @@ def read(folder: Path, records: Iterable[Record], store: Path) -> tuple[dict[str
 def _check(level: Level, path: Path, known: Mapping[str, Record], store: Path) -> None:
     """Raise CompbenchError if a level does not belong to a record of the store, or contradicts it or itself."""
     if not path.name.startswith(f"{level.record}.{level.level}."):
-        raise CompbenchError(f"is named otherwise than what it says: {level.level} of {level.record}.")
+        raise CompbenchError(f"has a name that does not match its content: {level.level} of {level.record}.")
     record = known.get(level.record)
     if record is None:
-        raise CompbenchError("speaks of a record that is not here.")
+        raise CompbenchError("refers to a record that is not here.")
     if _hash(store / f"{level.record}.json") != level.sha256:
-        raise CompbenchError("speaks of other bytes than the record's.")
+        raise CompbenchError("refers to other bytes than the record's.")
     if level.level != "reproduced":
         return
     values = {score.name: score.value for score in record.scores}

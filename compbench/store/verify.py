@@ -41,7 +41,7 @@ class Report(NamedTuple):
 def verify(folder: Path) -> Report:
     """Check every file of a store: form, place, sense, artifacts' hashes, orphans, and what killed writers left."""
     if not folder.is_dir():
-        raise CompbenchError(f"there is no store {folder}: name a folder of records.")
+        raise CompbenchError(f"the store {folder} does not exist: name a folder of records.")
     records: list[Record] = []
     findings: list[Finding] = []
     named: set[str] = set()
@@ -86,6 +86,6 @@ def _stray(path: Path) -> Finding | None:
             return None
         if abs(age) < WRITING_SECONDS:
             return None
-        return Finding(path.name, "left over", "was left by a process that was killed while it wrote", "delete it")
+        return Finding(path.name, "left over", "was left by a process that was killed while writing", "delete it")
     what = "is a folder" if path.is_dir() else "belongs to no record"
     return Finding(path.name, "orphan", what, "delete it, or restore its record")

@@ -33,11 +33,13 @@ SHIPPED = Path(__file__).parent / "shipped"
 def _are_settings(values: dict[str, Json]) -> dict[str, Json]:
     for name, value in values.items():
         if value == []:
-            raise ValueError(f"{name} = [] has no value; write some, or leave it out")
+            raise ValueError(f"{name} = [] has no value; write at least one, or leave the name out")
         try:
             depth = nesting(json.dumps(value).encode())
         except TypeError as error:
-            raise ValueError(f"{name} has a date or a time, which no setting takes; write numbers, or text in quotes") from error
+            raise ValueError(
+                f"{name} has a date or a time, which settings do not accept; write numbers, or text in quotes"
+            ) from error
         if depth > DEEPEST:
             raise ValueError(f"{name} is nested more than {DEEPEST}-fold; no setting is")
     return values
@@ -55,10 +57,12 @@ class Grid(BaseModel):
         default_factory=dict, description="settings; a list is one grid axis"
     )
     applicable: bool = Field(False, description="leave out pairs that cannot work; `list --matrix` says which")
-    precision: Literal["auto", "fp32", "bf16", "tf32"] = Field("auto", description="on every machine, unless --precision says")
-    gpu: bool = Field(False, description="left out where there is no GPU: a CPU's budget does not master the tasks")
-    any_device: bool = Field(False, description="leave out runs that are there from another device: their board ranks both")
-    chain: bool = Field(False, description="runs of one method follow each other in the same processes")
+    precision: Literal["auto", "fp32", "bf16", "tf32"] = Field(
+        "auto", description="used on every machine, unless --precision is given"
+    )
+    gpu: bool = Field(False, description="leave the grid out if there is no GPU: with a CPU's budget the tasks are not mastered")
+    any_device: bool = Field(False, description="leave out runs that exist from another device: the board ranks both")
+    chain: bool = Field(False, description="run all runs of one method in the same processes")
 
     def overrides(self) -> list[dict[str, Json]]:
         """Each combination of the settings' values."""

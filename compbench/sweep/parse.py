@@ -52,7 +52,7 @@ def parse_overrides(words: Sequence[str], option: str = "--set") -> dict[str, Js
         if name in found:
             raise CompbenchError(f"{option} {name} is given twice.")
         if nesting(value.encode()) > DEEPEST:
-            raise CompbenchError(f"{option} {name} is nested more than {DEEPEST}-fold; no setting is.")
+            raise CompbenchError(f"{option} {name} is nested more than {DEEPEST}-fold, which no setting is.")
         found[name] = _value(value)
     refuse_infinite(found, option)
     return found

@@ -25,10 +25,12 @@ CANCEL_SECONDS = 90.0
 class RaySettings(ExecutorSettings):
     """Which cluster, and what each run takes of it."""
 
-    address: str = Field("", max_length=200, description="'auto' or HOST:PORT of a cluster; '' starts one on this machine")
-    cpus: int = Field(1, ge=1, le=1024, description="cores of a run")
-    gpus: float = Field(0.0, ge=0, le=64, description="GPUs of a run")
-    retries: int = Field(2, ge=0, le=100, description="times that a run is tried again when its node or process was lost")
+    address: str = Field(
+        "", max_length=200, description="address of the cluster: 'auto' or HOST:PORT; '' starts one on this machine"
+    )
+    cpus: int = Field(1, ge=1, le=1024, description="cores per run")
+    gpus: float = Field(0.0, ge=0, le=64, description="GPUs per run")
+    retries: int = Field(2, ge=0, le=100, description="number of retries after a run's node or process was lost")
 
 
 def work(settings: RaySettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener) -> list[RunResult]:
@@ -62,7 +64,7 @@ class _Tasks:
         at_once, a_node = _capacity(ray, settings)
         if not at_once:
             asked = f"{settings.cpus} cores and {settings.gpus:g} GPUs"
-            raise CompbenchError(f"no node of the Ray cluster has {asked}, which a run was to take; see --executor-set.")
+            raise CompbenchError(f"no node of the Ray cluster has {asked}, which one run needs; see --executor-set.")
         own = {"threads": settings.cpus, "slots": min(a_node, len(requests))}
         placed = [request.model_copy(update=own).model_dump(mode="json") for request in requests]
         everything = list(range(len(requests)))

@@ -39,21 +39,23 @@ CANCEL_SECONDS = 120.0
 class SlurmSettings(ExecutorSettings):
     """What the members of the array are, and what each asks of the cluster."""
 
-    members: int = Field(4, ge=1, le=10_000, description="members of the array; each has its share of the runs")
-    side_by_side: int = Field(256, ge=1, le=10_000, description="members that may run at once")
+    members: int = Field(4, ge=1, le=10_000, description="number of members of the array; each takes its share of the runs")
+    side_by_side: int = Field(256, ge=1, le=10_000, description="number of members that may run at the same time")
     minutes: int = Field(60, ge=1, le=60 * 24 * 60, description="time limit of a member")
-    stop_seconds: int = Field(120, ge=30, le=3600, description="before the time limit, in which a member saves and stops")
-    requeues: int = Field(8, ge=0, le=1000, description="times that a member which ran out of time is queued again, to go on")
-    cpus: int = Field(2, ge=1, le=1024, description="cores of a member")
-    gpus: int = Field(0, ge=0, le=64, description="GPUs of a member: as many slots, unless --slots says otherwise")
-    memory_gb: float = Field(8.0, gt=0, le=100_000, description="memory of a member")
+    stop_seconds: int = Field(120, ge=30, le=3600, description="seconds before the time limit in which a member saves and stops")
+    requeues: int = Field(8, ge=0, le=1000, description="how often a member that ran out of time is queued again to continue")
+    cpus: int = Field(2, ge=1, le=1024, description="cores per member")
+    gpus: int = Field(0, ge=0, le=64, description="GPUs per member; a member has as many slots, unless --slots is given")
+    memory_gb: float = Field(8.0, gt=0, le=100_000, description="memory per member")
     partition: str = Field("", max_length=80, description="partition; '' is the cluster's default")
     account: str = Field("", max_length=80, description="account; '' is the user's default")
     qos: str = Field("", max_length=80, description="quality of service; '' is the default")
     constraint: str = Field("", max_length=200, description="features that a node must have; '' is any")
     setup: tuple[str, ...] = Field((), max_length=50, description='shell lines before a member starts: ["module load cuda"]')
     wait: bool = Field(True, description="wait for the members; false only submits them")
-    look_seconds: float = Field(30.0, ge=0.5, le=3600, description="between two calls of sacct, which tell of dead members")
+    look_seconds: float = Field(
+        30.0, ge=0.5, le=3600, description="seconds between two calls of sacct, which reports dead members"
+    )
 
 
 @dataclass
@@ -161,7 +163,7 @@ class _Array:
             raise not_installed("slurm", error) from error
         missing = [name for name in ("sbatch", "srun", "sacct", "scancel") if shutil.which(name) is None]
         if missing:
-            raise CompbenchError(f"executor 'slurm' needs {missing[0]} on PATH: run this where jobs are submitted.")
+            raise CompbenchError(f"executor 'slurm' needs {missing[0]} on PATH: run this on a machine where jobs are submitted.")
         members = [
             Member(
                 [request for index, request in enumerate(self._requests) if self.member_of(index) == number],

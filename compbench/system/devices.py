@@ -86,7 +86,7 @@ def precision(asked: Precision | Literal["auto"], device: torch.device) -> Preci
         CompbenchError: the device does not have it.
     """
     if asked == "tf32" and device.type != "cuda":
-        raise CompbenchError("--precision tf32: a CPU has no such products; use fp32 or bf16, or a GPU (--device cuda).")
+        raise CompbenchError("--precision tf32: a CPU has no tf32 products; use fp32 or bf16, or a GPU (--device cuda).")
     if asked != "auto":
         return asked
     return "bf16" if has_fast_bf16(device) else "fp32"

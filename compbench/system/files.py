@@ -80,7 +80,7 @@ def read_limited(path: Path, limit: int) -> bytes:
     try:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode):
-            raise CompbenchError("is no plain file; links, pipes and devices are not followed.")
+            raise CompbenchError("is not a regular file; symbolic links, pipes and devices are refused.")
         if status.st_size > limit:
             raise CompbenchError(f"is {status.st_size} bytes long; at most {limit} are read.")
         with open(path, "rb", buffering=0) as file:  # one read of a small file; boards read ten thousand
@@ -119,7 +119,7 @@ def read_json(path: Path, content: type[Content], limit: int, kind: str) -> Cont
     try:
         return content.model_validate_json(raw)
     except ValidationError as error:
-        raise CompbenchError(f"is no {kind}: {first_of(error)[:300]}.") from error
+        raise CompbenchError(f"is not a valid {kind}: {first_of(error)[:300]}.") from error
 
 
 @contextmanager
@@ -173,7 +173,7 @@ def publish(source: Path, destination: Path, *, limit: int = 2**36) -> None:
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
         os.close(handle)
-        raise CompbenchError(f"{source.name} cannot be published: it is no plain file of at most {limit} bytes.")
+        raise CompbenchError(f"{source.name} cannot be published: it is not a regular file of at most {limit} bytes.")
     with os.fdopen(handle, "rb") as file, _part_of(destination) as part:
         left = status.st_size  # what is appended meanwhile is not ours to wait for
         while left and (piece := file.read(min(left, 2**22))):
@@ -252,6 +252,6 @@ def read_toml(name: str, content: type[Content], *, folder: Path, option: str, k
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CompbenchError(f"{path} is not TOML: {error}.") from error
     except RecursionError as error:
-        raise CompbenchError(f"{path} is nested too deeply; no such file needs more than a few levels.") from error
+        raise CompbenchError(f"{path} is nested too deeply; such a file needs only a few levels.") from error
     except ValidationError as error:
         raise CompbenchError(f"{path}: {first_of(error)}.") from error

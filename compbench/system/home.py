@@ -114,11 +114,11 @@ def _folder(asked: str) -> Path:
     try:
         path = Path(asked).expanduser().resolve()
         there = next(place for place in (path, *path.parents) if place.exists())
-        found = "" if there.is_dir() else f"{there} is no folder"
+        found = "" if there.is_dir() else f"{there} is not a folder"
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no such user, a name too long
         path, found = Path(asked), str(error)
     if found:
-        raise CompbenchError(f"COMPBENCH_HOME={asked}: {found}; name a folder, which need not be there yet.")
+        raise CompbenchError(f"COMPBENCH_HOME={asked}: {found}; name a folder; it need not exist yet.")
     return path
 
 

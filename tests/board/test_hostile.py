@@ -166,7 +166,7 @@ def test_what_is_no_plain_file_is_not_opened(folder: Path, kind: str) -> None:
         path.mkdir()
     after, problems = board(folder)
     assert after == before
-    assert problems == ["is no plain file; links, pipes and devices are not followed."]
+    assert problems == ["is not a regular file; symbolic links, pipes and devices are refused."]
 
 
 def test_a_picture_is_not_taken_from_a_link(folder: Path) -> None:

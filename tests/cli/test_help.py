@@ -43,22 +43,22 @@ def test_completion_is_installed_once_and_by_one_command(tmp_path: Path, monkeyp
     assert "_compbench_completion" in text
     assert subprocess.run(["bash", "-n", str(tmp_path / ".bashrc")], check=False).returncode == 0
     again = CliRunner().invoke(main, ["completion", "bash", "--install"])
-    assert "has it already" in again.output
+    assert "already has the completion script" in again.output
     assert (tmp_path / ".bashrc").read_text() == text
 
 
 def test_completion_makes_the_folders_that_fish_wants(tmp_path: Path) -> None:
     file = tmp_path / "a" / "b" / "compbench.fish"
-    assert "has it now" in install_into(file, "complete _COMPBENCH_COMPLETE\n")
+    assert "now has the completion script" in install_into(file, "complete _COMPBENCH_COMPLETE\n")
     assert file.read_text() == "complete _COMPBENCH_COMPLETE\n"
 
 
 def test_completion_leaves_a_start_file_of_another_encoding_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / ".bashrc"
     file.write_bytes(b"# caf\xe9\n")
-    assert "has it now" in install_into(file, "complete _COMPBENCH_COMPLETE\n")
+    assert "now has the completion script" in install_into(file, "complete _COMPBENCH_COMPLETE\n")
     assert file.read_bytes() == b"# caf\xe9\ncomplete _COMPBENCH_COMPLETE\n"
-    assert "has it already" in install_into(file, "complete _COMPBENCH_COMPLETE\n")
+    assert "already has the completion script" in install_into(file, "complete _COMPBENCH_COMPLETE\n")
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def cli(tmp_path: Path):
         (("submit", LONG, "--training-data", "seen", "--to", "leaderboards"), "no record matching"),
         (("run", "--method", "x", "--task", "gmm-id", "--plugin", LONG), "no such file"),
         (("sweep", "--file", f"{LONG}.toml"), "no such file"),
-        (("score", LONG, "--task", "gmm-id", "--quiet"), "is no npz file of arrays"),
+        (("score", LONG, "--task", "gmm-id", "--quiet"), "is not an npz file of arrays"),
         (("score", "--weights", LONG, "--method", "fkc", "--task", "gmm-id", "--quiet"), "no such file"),
         (
             ("run", "--method", "mono", "--task", "gmm-id", "--device", "x" * 50),

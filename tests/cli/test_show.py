@@ -53,7 +53,7 @@ def test_a_resumed_run_says_whose_seconds_it_has(show, tmp_path: Path) -> None:
     for one in (whole, resumed):
         Store(tmp_path / "records").write(one)
     assert "resumed  " not in show(whole.identity[:12]).output
-    assert "resumed  from a checkpoint: seconds and what was counted are of" in show(resumed.identity[:12]).output
+    assert "resumed  the run continued from a checkpoint: seconds and counts belong to" in show(resumed.identity[:12]).output
 
 
 def test_what_ranks_and_what_has_no_value_stand_below_the_scores(show, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_each_answer_has_its_exit_status(world, change, status) -> None:
     ("words", "said"),
     [
         (["--method", "mono"], "--task"),
-        ([*CELL, "--suite", "compbench-ci"], "names its own cells"),
+        ([*CELL, "--suite", "compbench-ci"], "names its own cases"),
         (["--suite", "gpu.toml", "--clock", "cpu"], "--clock wall"),
         (["--suite", "compbench-co"], "Did you mean 'compbench-ci'"),
         (["--suite", "none.toml"], "no such file"),

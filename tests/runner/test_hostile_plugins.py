@@ -117,7 +117,7 @@ def test_a_plugin_that_speaks_for_the_harness_is_not_believed(home: Path, plugin
 import compbench.runner.contestant, compbench.registry.registry
 compbench.registry.registry.Entry.sha256 = property(lambda self: "0" * 64)
 """
-    with pytest.raises(CompbenchError, match="is not what its file says"):
+    with pytest.raises(CompbenchError, match="was changed in its file"):
         attempt(home, plugin(head=lies))
 
 
@@ -129,7 +129,7 @@ compbench.runner.contestant.Contestant.facts = lambda self: {"threads": "many", 
 """
     record = attempt(home, plugin(head=lies))
     assert record.status == "failed"
-    assert "fits no record" in record.reason
+    assert "self-report is invalid" in record.reason
     assert record.scores == ()
 
 

@@ -139,7 +139,7 @@ def test_a_record_that_has_all_scores_is_answered_with_itself(kept) -> None:
     found = rescore.rescore(kept.path, home_of(kept))
     assert (found.reused, found.path) == (True, kept.path)
     done = CliRunner().invoke(main, ["rescore", kept.path.stem, "--quiet"])
-    assert (done.exit_code, "has all scores of today already" in done.output) == (0, True), done.output
+    assert (done.exit_code, "already has all of today's scores" in done.output) == (0, True), done.output
 
 
 def refused(kept: Outcome) -> str:
@@ -155,7 +155,7 @@ def test_weights_that_are_not_the_record_s_are_refused(kept) -> None:
     (folder_of(kept) / SAMPLES_FILE).unlink()
     weights, facts = load_tensors(folder_of(kept) / WEIGHTS_FILE)
     save_tensors(folder_of(kept) / WEIGHTS_FILE, {name: 3 * value for name, value in weights.items()}, facts)
-    assert "it is not what the record is of" in refused(kept)
+    assert "what is kept does not belong to the record" in refused(kept)
 
 
 @pytest.mark.usefixtures("newer")
@@ -234,7 +234,7 @@ def score(*words: str) -> object:
 def test_kept_samples_score_as_someones_what_they_scored_as_a_run_s(kept, tmp_path) -> None:
     done = score(str(folder_of(kept) / SAMPLES_FILE), "--name", "theirs")
     assert done.exit_code == 0, done.output
-    assert "samples only: no training was seen" in " ".join(done.output.split())
+    assert "samples only: compbench saw no training" in " ".join(done.output.split())
     (path,) = kept.path.parent.glob("*.theirs.*.json")
     found = read_record(path)
     assert (found.samples_only, found.spec.method, found.plugin.distribution) == (True, "theirs", "")
@@ -279,7 +279,7 @@ def test_requests_are_what_the_evaluation_asks_and_samples_in_their_order_score(
     ("change", "said"),
     [
         (lambda c, s: (c[:-3], s[:-3]), "too few samples"),
-        (lambda c, s: (c[c.sum(1) < 2], s[c.sum(1) < 2]), "of it there is none"),
+        (lambda c, s: (c[c.sum(1) < 2], s[c.sum(1) < 2]), "samples has it"),
     ],
     ids=["too few rows", "wrong conditions"],
 )
@@ -306,4 +306,4 @@ def test_weights_that_are_no_safetensors_file_are_named(kept, tmp_path) -> None:
     file.write_bytes(b"no weights")
     done = score("--weights", str(file), "--method", "mono")
     assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
-    assert f"--weights {file}: is no safetensors file" in done.output
+    assert f"--weights {file}: is not a safetensors file" in done.output

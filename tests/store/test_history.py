@@ -57,7 +57,7 @@ def test_a_record_that_was_written_over_is_found_before_and_after_the_commit(rec
     assert overwritten(records, "HEAD") == ()
     done = CliRunner().invoke(main, ["verify", str(records), "--against", "HEAD~1"])
     assert done.exit_code == 1
-    assert f"record: {path.name} is not what it was in a commit before, and records never change" in done.output
+    assert f"record: {path.name} differs from an earlier commit, and records never change" in done.output
 
 
 def test_a_record_that_was_deleted_and_written_otherwise_later_is_found(records: Path) -> None:
@@ -94,7 +94,7 @@ def test_another_picture_is_found(records: Path) -> None:
 
 
 def test_what_cannot_be_compared_is_one_clear_line(records: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with pytest.raises(CompbenchError, match="cannot be compared with a commit before"):
+    with pytest.raises(CompbenchError, match="cannot be compared with an earlier commit"):
         overwritten(records, "no-such-commit")
-    with pytest.raises(CompbenchError, match="cannot be compared with a commit before: fatal: not a git repository"):
+    with pytest.raises(CompbenchError, match="cannot be compared with an earlier commit: fatal: not a git repository"):
         overwritten(store(tmp_path_factory.mktemp("elsewhere") / "records", 0.5), "HEAD")

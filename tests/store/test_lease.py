@@ -103,7 +103,7 @@ def test_whoever_is_taken_for_dead_knows_it(tmp_path: Path) -> None:
     deadline = time.monotonic() + 10
     while held._lock.compromise is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    with pytest.raises(Lost, match="taken over by another process"):
+    with pytest.raises(Lost, match="another process took over the run"):
         held.check()
     other.check()
     other.release()

@@ -40,11 +40,11 @@ def test_a_profile_comes_back_as_it_was_written(tmp_path: Path) -> None:
     ("old", "new", "why"),
     [
         ('"request_rows": 32', '"request_rows": 64', "was changed or renamed"),
-        ('"median": 0.02', '"median": 0.001', "median and spread are not those of the values"),
-        ('"median": 0.5', '"median": NaN', "is no profile"),
-        ('"format": 1', '"format": 2', "is no profile: format"),
-        ('"threads": 2', '"threads": 2, "surprise": 1', "is no profile: surprise"),
-        ("{", "[" * 400, "is no profile"),
+        ('"median": 0.02', '"median": 0.001', "median and spread do not match the values"),
+        ('"median": 0.5', '"median": NaN', "is not a valid profile"),
+        ('"format": 1', '"format": 2', "is not a valid profile: format"),
+        ('"threads": 2', '"threads": 2, "surprise": 1', "is not a valid profile: surprise"),
+        ("{", "[" * 400, "is not a valid profile"),
     ],
 )
 def test_an_edited_or_forged_profile_is_refused(old: str, new: str, why: str, tmp_path: Path) -> None:

@@ -35,9 +35,9 @@ def test_each_sample_is_handed_out_once_in_its_order(tmp_path) -> None:
     pool = read_pool(npz(tmp_path, conditions=CONDITIONS, samples=VALUES), SPACE, VECTOR)
     assert pool.answer(asked((2, 1), (0, 0)), "heldout").tolist() == [[2, 3], [0, 1]]
     assert pool.answer(asked((0, 0)), "seen").tolist() == [[4, 5]]
-    with pytest.raises(CompbenchError, match="'seen' asks for one more of hue=0, shape=0, and all 2 of it are used"):
+    with pytest.raises(CompbenchError, match="'seen' asks for one more of hue=0, shape=0, and all 2 of these samples are used"):
         pool.answer(asked((0, 0)), "seen")
-    with pytest.raises(CompbenchError, match="hue=1, shape=0, and of it there is none among the 3"):
+    with pytest.raises(CompbenchError, match="hue=1, shape=0, and none of the 3 samples has it"):
         pool.answer(asked((1, 0)), "seen")
 
 
@@ -89,7 +89,7 @@ NAN[1, 0] = numpy.nan
         ({"conditions": CONDITIONS, "samples": VALUES.astype(int)}, VECTOR, "floating point got int64"),
         ({"conditions": CONDITIONS, "samples": 200 * numpy.ones((3, 3, 4, 4))}, IMAGE, "these reach 200"),
         ({"samples": VALUES}, VECTOR, "has no array 'conditions'; it holds samples"),
-        ({"conditions": CONDITIONS, "samples": numpy.array([object()] * 3)}, VECTOR, "is no npz file of arrays, or is damaged"),
+        ({"conditions": CONDITIONS, "samples": numpy.array([object()] * 3)}, VECTOR, "is not an npz file of arrays, or is damaged"),
     ],
     ids=["nan", "rows", "shape", "factors", "none", "high", "low", "kind", "integers", "range", "missing", "pickle"],
 )
@@ -112,7 +112,7 @@ def flipped(content: bytes) -> bytes:
 def test_a_corrupt_file_is_one_line(tmp_path, change) -> None:
     path = npz(tmp_path, conditions=CONDITIONS, samples=VALUES)
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(CompbenchError, match="is no npz file of arrays, or is damaged") as error:
+    with pytest.raises(CompbenchError, match="is not an npz file of arrays, or is damaged") as error:
         read_pool(path, SPACE, VECTOR)
     assert "\n" not in str(error.value)
 
@@ -138,7 +138,7 @@ def test_a_member_that_is_no_array_is_one_line(tmp_path) -> None:
     path = npz(tmp_path, samples=VALUES)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("conditions.npy", b"0,0")
-    with pytest.raises(CompbenchError, match="is no npz file of arrays, or is damaged"):
+    with pytest.raises(CompbenchError, match="is not an npz file of arrays, or is damaged"):
         read_pool(path, SPACE, VECTOR)
 
 
@@ -165,7 +165,7 @@ def test_a_file_that_says_it_is_huge_is_not_unpacked(tmp_path, monkeypatch) -> N
         ("hue\n0\n", "has no column 'shape'"),
         ("hue,shape\nred,1\n", "whole numbers"),
         ("hue,shape\n0\n", "whole numbers"),
-        ("hue,shape\n0," + "1" * 140_000 + "\n", "is no table of comma-separated values \\(field larger"),
+        ("hue,shape\n0," + "1" * 140_000 + "\n", "is not a table of comma-separated values \\(field larger"),
         ("hue,shape\n0,1\n", "samples.npy cannot be read"),
         ("file,hue,shape\nnone.png,0,1\n", "none.png cannot be read as a picture"),
     ],

@@ -148,7 +148,7 @@ def test_a_run_that_another_machine_took_over_writes_no_record(tmp_path: Path) -
             time.sleep(0.1)
 
     one = attempt(tmp_path, taken)
-    with pytest.raises(Lost, match="was taken over by another process after a long silence"):
+    with pytest.raises(Lost, match="another process took over the run after a long silence"):
         one.run()
     assert Store(tmp_path / "records").paths() == []
     held[0].release()
@@ -183,14 +183,14 @@ def test_a_record_that_came_in_meanwhile_only_moves_the_number_of_the_attempt(tm
 def test_a_store_that_is_a_link_to_nothing_is_refused_before_the_fit(tmp_path: Path) -> None:
     (tmp_path / "records").symlink_to(tmp_path / "unmounted")
     fits: list[str] = []
-    with pytest.raises(Unwritable, match="records: it is no folder, or a link to none"):
+    with pytest.raises(Unwritable, match="records: it is not a folder, or it is a link that leads to none"):
         attempt(tmp_path, lambda: fits.append("begun")).run()
     assert fits == []
 
 
 def test_a_store_that_became_a_file_is_not_taken_for_an_attempt_of_another_writer(tmp_path: Path) -> None:
     (tmp_path / "records").touch()
-    with pytest.raises(Unwritable, match="records: it is no folder"):
+    with pytest.raises(Unwritable, match="records: it is not a folder"):
         Store(tmp_path / "records").write(record())
 
 
@@ -222,7 +222,7 @@ def test_a_run_removes_the_parts_of_checkpoints_that_a_killed_one_left(tmp_path:
     assert not left.exists()
 
 
-@pytest.mark.parametrize(("curve", "again"), [(0, "go on with --resume"), (2, "run the command again")])
+@pytest.mark.parametrize(("curve", "again"), [(0, "continue with --resume"), (2, "run the command again")])
 def test_a_killed_run_says_how_it_goes_on(tmp_path: Path, curve: int, again: str) -> None:
     def stopped() -> None:
         raise KeyboardInterrupt

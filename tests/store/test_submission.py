@@ -61,22 +61,22 @@ def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(tmp_p
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        ({"more": {"in_process": True}}, "run --in-process"),
+        ({"more": {"in_process": True}}, "run with --in-process"),
         ({"more": {"environment": Environment(compbench="0.1", python="3.12", sandbox="off")}}, "COMPBENCH_SANDBOX=off"),
         ({"more": {"plugin": Plugin()}}, "compbench new mono"),
         ({"more": {"plugin": Plugin(distribution="mono.py", version="file")}}, "compbench new mono"),
-        ({"more": {"plugin": Plugin(distribution="other", version="2")}}, "from other; installed is"),
+        ({"more": {"plugin": Plugin(distribution="other", version="2")}}, "from other; the installed one is from"),
         ({"more": {"code": Code(plugin=EDITED)}}, "by compbench-methods with changes that are not committed"),
         ({"more": {"code": Code(compbench=EDITED)}}, "by compbench with changes that are not committed"),
         (
             {"more": {"code": Code(parts={"method": "0" * 64}, compbench=COMMITTED)}},
-            "compbench-methods, whose code is in no git repository",
+            "compbench-methods, whose code is not in a git repository",
         ),
         ({"task_version": 99}, "version 99 of 'shapes3d-heavy'"),
         ({"metrics": {"accuracy": 99}}, "version 99 of metric 'accuracy'"),
         ({"task": "no-such-task"}, "no task named"),
         ({"method": "no-such-method"}, "no method named"),
-        ({"status": "killed"}, "that is no result"),
+        ({"status": "killed"}, "which is not a result"),
         ({"more": {"scores": ()}}, "no primary score"),
         ({"more": {"identity": "0" * 64}}, "not the hash of its spec"),
     ],
@@ -103,7 +103,7 @@ def test_a_file_that_is_not_as_it_was_written_is_refused(tmp_path: Path) -> None
     picture = next(path.parent.glob("*.png"))
     for file, change, reason in (
         (copy, lambda: None, "under another name"),
-        (path, lambda: picture.write_bytes(png(4, 4)), "its hash is another"),
+        (path, lambda: picture.write_bytes(png(4, 4)), "the hashes differ"),
         (path, lambda: picture.unlink(), "cannot be read"),
         (path, lambda: path.write_bytes(path.read_bytes().replace(b"0.5", b"0.9")), "digest"),
     ):
@@ -175,5 +175,5 @@ def test_a_reproduction_without_the_primary_score_does_not_agree() -> None:
     kid = score("heldout_kid", 1.0)
     again = compare(record(score(), kid), record(score(value=None), kid), margin=lambda metric: 0.0, tolerance=0.05)
     assert [entry.name for entry in again.compared] == ["heldout_kid"]
-    assert again.missing == {"heldout_accuracy": "not to be had here"}
+    assert again.missing == {"heldout_accuracy": "not available here"}
     assert not again.agrees

@@ -54,7 +54,7 @@ def test_a_declaration_is_never_overwritten(stored) -> None:
     folder = verification.beside(path.parent)
     first = verification.declare(path, folder, training_data="seen")
     assert verification.declare(path, folder, training_data="seen") == first
-    with pytest.raises(CompbenchError, match="declares something else"):
+    with pytest.raises(CompbenchError, match="contains another declaration"):
         verification.declare(path, folder, training_data="external", note="a web crawl")
 
 
@@ -84,7 +84,7 @@ def test_a_level_of_other_bytes_or_of_no_record_says_nothing(stored) -> None:
     (folder / "stray.json").write_text("{}")
     found, problems = standing(path, own)
     assert found == {}
-    assert sorted(problems) == ["is no level: record: Field required.", "speaks of other bytes than the record's."]
+    assert sorted(problems) == ["is not a valid level: record: Field required.", "refers to other bytes than the record's."]
 
 
 def test_a_row_is_reproduced_when_all_of_its_seeds_are() -> None:

@@ -79,8 +79,8 @@ FAULTS: list[tuple[Callable[[Path], None], str, str]] = [
     (edit, "record", "was changed"),
     (rename, "record", "under another name"),
     (forge, "record", "not the hash of its spec"),
-    (link, "record", "no plain file"),
-    (change_picture, "artifact", "its hash is another"),
+    (link, "record", "not a regular file"),
+    (change_picture, "artifact", "the hashes differ"),
     (add_picture, "orphan", "belongs to no record"),
     (add_folder, "orphan", "is a folder"),
     (leave_unfinished, "left over", "was killed"),
@@ -128,7 +128,7 @@ def test_a_picture_of_another_stores_first_attempt_is_found(tmp_path: Path) -> N
     one, other = store(tmp_path / "a", 0.5), store(tmp_path / "b", 0.25)
     picture_of(one).unlink()
     together(one, other)
-    assert [(finding.kind, "its hash is another" in finding.problem) for finding in verify(one).findings] == [("artifact", True)]
+    assert [(finding.kind, "the hashes differ" in finding.problem) for finding in verify(one).findings] == [("artifact", True)]
 
 
 def test_a_lost_picture_is_told_and_is_a_problem_on_demand(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_names_with_control_characters_do_not_reach_the_terminal(tmp_path: Path)
 
 
 def test_a_folder_that_is_not_there_is_an_error_of_its_own(tmp_path: Path) -> None:
-    with pytest.raises(CompbenchError, match="there is no store"):
+    with pytest.raises(CompbenchError, match="does not exist"):
         verify(tmp_path / "nothing")
     assert CliRunner().invoke(main, ["verify", str(tmp_path / "nothing")]).exit_code == 2
 
@@ -176,7 +176,7 @@ def test_of_a_resumed_run_the_seconds_are_those_of_the_steps_that_were_left(
     ("change", "problem"),
     [
         ({"scores": (score(value=0.98765432, n=330),)}, "heldout_accuracy of 0.98765432, which no count of 330 samples gives"),
-        ({"scores": (score(value=1.5, n=2),)}, "heldout_accuracy of 1.5, and a share lies between 0 and 1"),
+        ({"scores": (score(value=1.5, n=2),)}, "heldout_accuracy of 1.5, but a share lies between 0 and 1"),
         ({"scores": (score(value=0.5, ceiling=1.01),)}, "ceiling of heldout_accuracy of 1.01"),
         ({"scores": (score("heldout_success_rate", 31.0, n=72, unit="%"),)}, "success_rate of 31, which no count of 72"),
         ({"profile": Profile(share_of_peak_sampling=1.44)}, "share of peak sampling of 1.44"),

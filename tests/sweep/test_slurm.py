@@ -76,7 +76,7 @@ def test_a_cluster_that_refuses_is_quoted(cluster: dict[str, str]) -> None:
 def test_without_slurm_or_submitit_the_sweep_says_what_is_missing(cluster: dict[str, str]) -> None:
     (Path(cluster["FAKE_SLURM"]) / "bin" / "sacct").unlink()
     error = sweep(cluster, *CHEAP, "--seed", "0-2").communicate(timeout=300)[1]
-    assert error == "compbench: executor 'slurm' needs sacct on PATH: run this where jobs are submitted.\n"
+    assert error == "compbench: executor 'slurm' needs sacct on PATH: run this on a machine where jobs are submitted.\n"
     hidden = home_of(cluster).parent / "hidden"
     hidden.mkdir()
     (hidden / "submitit.py").write_text("raise ModuleNotFoundError(\"No module named 'submitit'\", name='submitit')\n")
