@@ -53,7 +53,7 @@ class BoardRow(NamedTuple):
         unavailable: reasons, by column.
         primary: the section's primary column.
         codes: how many versions of the code the runs came from; what only GPUs run makes no other version.
-        older: parts of the code that mean something else in newer records (`code_age`).
+        older: parts of the code that differ from those of newer records (`code_age`).
         other_judge: seeds whose distances are in another judge's features than the section's, and left out.
         threads: numbers of CPU threads that the runs had.
         setbacks: losses of its runs that rose and did not come back, a phrase each.
@@ -237,7 +237,7 @@ def _section_rows(
 
 
 def _most(names: Iterable[str]) -> str:
-    """The name that most say, the first of equals: one record alone does not change what a board ranks by."""
+    """The most frequent name (ties: alphabetical), so that a single record cannot change the score that a board ranks by."""
     counted = Counter(names)
     return min(counted, key=lambda name: (-counted[name], name), default="")
 
@@ -284,7 +284,7 @@ def _with_parts(row: BoardRow) -> BoardRow:
 
 
 def _vouched(row: BoardRow, standings: Mapping[str, Verification]) -> BoardRow:
-    """The row with its level and its training data, by which it may become a reference."""
+    """Add verification level and training data; a row trained on external data becomes a reference row."""
     known = [standings.get(name, Verification()) for name in row.records]
     declared = {standing.training_data for standing in known}
     training = "external" if "external" in declared else "seen" if declared == {"seen"} else "undeclared"

@@ -79,7 +79,7 @@ class Code(NamedTuple):
 
 
 class DefinitionHashes(NamedTuple):
-    """One definition: hashes of its own text, and of that with the definitions that it refers to; and these."""
+    """One definition: the hash of its text, the hash of its text plus all that it refers to, and the list of these references."""
 
     own: str
     linked: str
@@ -166,7 +166,7 @@ def executed(registry: Registry, *, method: str, task: str, metrics: Iterable[st
 def of_definitions(*definitions: type | Callable[..., object]) -> str:
     """The hash of functions and classes of compbench with all that they depend on: what a cache is named by.
 
-    Of other people's, their names.
+    For functions of other packages, only their qualified names count.
     """
     sources = _Sources([])
     targets = [Target(one.__module__, one.__qualname__.partition(".")[0]) for one in definitions]

@@ -48,7 +48,7 @@ class KeptCode:
 
 
 def take_up(folder: Path) -> bool:
-    """The contestant's side: let the compiler find what was lent; whether there was something that it could read."""
+    """Load the cached artifacts on the contestant's side; return whether that succeeded."""
     import torch
 
     if not hasattr(torch.compiler, "load_cache_artifacts"):  # before torch 2.7

@@ -38,7 +38,7 @@ CPU_BATCH = 64
 GPU_BATCH = 512
 TRAJECTORY_BATCH = 256
 VECTOR_BATCH = 8192
-"""Rows of one request: a CPU's caches like small ones of images, a GPU wants to be filled, vectors cost little but steps."""
+"""Samples per request: small image batches fit CPU caches, a GPU needs large batches, and vectors cost mostly steps."""
 OWN_PROCESSES = 2
 """On a GPU: the contestant and the referee.  With more, the card's energy is not the run's."""
 MOST_SHIFT = 4.0

@@ -116,7 +116,7 @@ FIT = (
 
 
 def beyond_by_phrase(records: Iterable[Record]) -> tuple[str, ...]:
-    """What runs took beyond their budgets: each phrase once, with the seeds that it is of."""
+    """Budget violations, each phrase once, with the seeds concerned."""
     seeds: dict[str, list[int]] = {}
     for record in records:
         for phrase in beyond_budget(record):

@@ -22,7 +22,7 @@ DIGEST = b'\n "digest": "'
 INDENTED = 8
 """The last format that gave each nested value a line of its own: a cell of a heat map took five."""
 FIELDS_SINCE = 8
-"""The first format with the present fields, of which nothing is to be migrated; goes up when they change."""
+"""This is the oldest format that has today's fields and needs no migration; raise it when fields change."""
 PRESENT = tuple(f'\n "format": {number},'.encode() for number in range(FIELDS_SINCE, RECORD_FORMAT + 1))
 """The lines that say that a record has the present fields."""
 

@@ -1,9 +1,9 @@
-"""Leases: who works on what, where several processes on several machines share a folder and nothing else.
+"""Leases: divide work between processes on several machines that share a folder and nothing else.
 
 A lease is one file that its holder refreshes; filelock's `SoftFileLease` does the work.  A holder that died on this machine
 is seen at once, one on another machine after `DEAD_SECONDS` without a refresh on the reader's own monotonic clock: no two
-clocks are compared.  The file goes when the lease is given back, so leases do not pile up.  A lease says who should be
-working; that no record is overwritten is the store's own doing.
+clocks are compared.  The file goes when the lease is given back, so leases do not pile up.  A lease only says which
+process should work; the store itself prevents overwriting.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEAD_SECONDS = 60.0
 EMPTY_SECONDS = 5.0  # an empty lease of this age has no holder: writing its line takes microseconds
 POLL_SECONDS = 0.2
 LONGEST_SECONDS = 1e7
-"""Of waiting: as good as for ever, which filelock forbids in a thread that holds the same file."""
+"""Longest wait in seconds; it is effectively unlimited, because filelock forbids an infinite timeout here."""
 MAX_BYTES = 4096
 
 

@@ -31,7 +31,7 @@ ROUND = re.compile(r"\bround-\d+-")
 DIGITS = 4
 """Significant ones of a record's losses and rates."""
 RISE, LASTING = 4.0, 1.25
-"""Times the least loss before: what a loss rises to and what it still has at the end where a fit was thrown back."""
+"""A loss spike: the loss rises to 4x its minimum so far and is still 1.25x that minimum at the end."""
 
 
 class Point(NamedTuple):

@@ -43,7 +43,7 @@ def work_through(
 ) -> list[RunResult]:
     """Run all requests, `how.slots` at a time; finished ones are returned at once.
 
-    Runs that another sweep on the same store is at are waited for, after all others.  Signals and `stopping` end the
+    Runs that another sweep is already working on are awaited last.  Signals and `stopping` end the
     runs under way (each leaves a `killed` record and a checkpoint) and start no other; so does a full disk.
 
     Args:

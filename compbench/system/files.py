@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Content = TypeVar("Content", bound="BaseModel")
 Json = object
-"""A value of JSON: null, a boolean, a number, a string, a list or a dictionary of such.  Nothing is done with one before it
-was looked at; who reads a file checks it by a model of pydantic."""
+"""A value of JSON: null, a boolean, a number, a string, or a list or dictionary of such values.  A value is untrusted until a
+pydantic model has validated it."""
 BESIDE_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++')
 LOCK_SECONDS = 0.1
 """Between two tries to get a lock."""
@@ -65,7 +65,7 @@ def _part_of(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove_parts(folder: Path) -> None:
-    """Delete the hidden files that killed writers left in a folder.  For who alone writes there."""
+    """Delete the hidden files that killed writers left in a folder.  Call only if no other process writes there."""
     for part in folder.glob(".*." + "[0-9a-f]" * 8):
         with contextlib.suppress(OSError):
             part.unlink()

@@ -42,7 +42,7 @@ LEAST_EFFECT = 0.3
 """Least effect of each factor on means, over the true one, of a model that is half trained."""
 
 LOOSE = 3
-"""The same for methods of one sample a condition, which follow no path, over that."""
+"""Factor by which `MOST_SCALE` is relaxed for methods that give one sample per condition and follow no path."""
 
 SPREADS = (0.2, 2.6)
 """Least and largest spread around the median, over the true one, of methods that draw; guidance may narrow it to a quarter."""

@@ -60,7 +60,7 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def restore(before: dict[str, Any]) -> None:
-    """Put back what later checks would stumble over."""
+    """Restore global state for later checks."""
     torch.set_default_dtype(before["torch.get_default_dtype()"])
     torch.set_default_device(None)
     torch.set_grad_enabled(before["torch.is_grad_enabled()"])
@@ -118,7 +118,7 @@ class Imports(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Set all objects that exist aside, garbage too, so that what comes is found fast."""
+    """Freeze existing objects so that the collector scans new ones only."""
     gc.freeze()
     try:
         yield
