@@ -26,7 +26,7 @@ from compbench.store.verification import Verification
 from compbench.system.files import write_atomically
 
 CHART = "decomposition.svg"
-"""Inference-time and estimation error; written where some method also ran on exact scores."""
+"""File with inference-time and estimation errors; it is written if some method also ran on exact scores."""
 
 PictureOf = Callable[[Record], Picture | None]
 Standings = Mapping[str, Verification]

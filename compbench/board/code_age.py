@@ -11,7 +11,7 @@ OF_THE_TASK = ("task", "data", "metrics")
 """Parts of the code that all methods on a task share; the others are compared within a method."""
 
 UNKNOWN = "unknown"
-"""Stands for the parts of a record that says none: it was made before records did."""
+"""This value stands for the parts of a record that names none, because it is older than that field."""
 
 
 def older_code(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:

@@ -27,7 +27,7 @@ from compbench.system.errors import CompbenchError, suggest
 
 Z = 1.959963984540054
 MARGIN = 24
-"""Pixels above each picture, for its name."""
+"""Height in pixels of the space above each picture, which holds its name."""
 
 
 class ScoreDifference(NamedTuple):

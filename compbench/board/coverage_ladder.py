@@ -35,7 +35,7 @@ class Line(NamedTuple):
 
 
 Curve = Mapping[float, Mapping[tuple[int, int], float]]
-"""Share of the cells seen -> (split seed, seed) -> share attained."""
+"""A curve maps the share of seen cells to (split seed, seed), and these to the share attained."""
 
 
 class Ladder(NamedTuple):

@@ -17,7 +17,7 @@ from compbench.board.ranking import BySeed, stabilised
 from compbench.board.statistics import CONFIDENCE, f_quantile, mean
 
 LEAST = 0.5
-"""A task below this does not rank: the scatter of its seeds is larger than the differences of its methods."""
+"""A task below this share does not rank: its seeds differ more than its methods."""
 
 
 class Discriminability(NamedTuple):

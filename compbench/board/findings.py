@@ -9,9 +9,9 @@ from compbench.board.notation import count
 from compbench.board.statistics import mean
 
 WORTH_SAYING = 1.5
-"""So many times the training FLOPs are a saving, and less is not."""
+"""Smallest ratio of training FLOPs that is reported as a saving."""
 MOST_NAMED = 4
-"""Of more methods than these a sentence names the first: the table beside it has them all."""
+"""Largest number of methods that a sentence names; the table next to it lists all."""
 
 
 def train_flops(found: Standing) -> float | None:

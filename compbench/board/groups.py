@@ -13,9 +13,9 @@ from compbench.board.catalogue import Catalogue, TaskFacts
 from compbench.system.files import Json
 
 READING_ORDER = ("standard", "paper", "quick", "smoke")
-"""Of presets: the published one first, then those that rank ever less."""
+"""Order of the presets: the published one comes first, then the presets that rank less and less."""
 LONGEST, LONGEST_VARIANT = 120, 600
-"""Characters of a setting in a row's variant, and of all of them."""
+"""Largest number of characters of one setting in a row's variant, and of all settings together."""
 
 
 class Section(NamedTuple):
@@ -91,11 +91,11 @@ def _knobs(parts: str) -> tuple[str, str]:
 
 
 Method = tuple[str, str, int]
-"""Name, distribution, version."""
+"""A method is identified by name, distribution and version."""
 
 
 Defaults = Mapping[tuple[str, str], tuple[int, Mapping[str, Json]]]
-"""Version and default settings of methods that are installed, by name and distribution."""
+"""This maps the name and distribution of an installed method to its version and default settings."""
 
 
 def default_settings(sections: Mapping[Section, Iterable[Group]], known: Defaults) -> dict[Method, str]:

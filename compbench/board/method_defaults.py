@@ -16,7 +16,7 @@ from compbench.registry.registry import Entry
 from compbench.system.files import Json
 
 DEEPEST = 8
-"""Bases of bases that are followed."""
+"""Greatest depth of base classes that is followed."""
 
 
 def default_settings_of(entry: Entry) -> dict[str, Json]:

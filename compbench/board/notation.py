@@ -189,7 +189,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
 
 
 MARK = "(!)"
-"""Stands beside a method that took more than its budget."""
+"""This mark stands next to a method that exceeded its budget."""
 
 
 def beyond(row: BoardRow) -> str:

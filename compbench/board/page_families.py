@@ -20,7 +20,7 @@ from compbench.store.text import clean
 from compbench.system.files import Json
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,199}")
-"""A module's dotted name: what a record says becomes no other path."""
+"""Pattern of a module's dotted name, so that no text of a record can become another path."""
 
 
 class MethodFacts(NamedTuple):

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from compbench.board.statistics import digamma, holm, mean, p_value, sample_std, trigamma
 
 SAME = 1e-9
-"""Means that differ by less than this share of themselves are equal: float noise makes no rank."""
+"""Means whose relative difference is smaller than this are equal, so that float noise does not decide a rank."""
 
 BySeed = Mapping[int, float]
 

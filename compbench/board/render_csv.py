@@ -22,9 +22,9 @@ COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_
         "evaluations_per_sample", "threads", "level", "training_data")  # fmt: skip
 SILOS = ("num_silos", "silo_rounds", "silo_bytes_out", "silo_bytes_in", "silo_seconds", "slowest_silo_seconds")
 SCORES = (*ROW, *SCORE, "note")
-"""Header of the scores."""
+"""Columns of the file of scores."""
 ROWS = (*ROW, *COST, *SILOS, "note")
-"""Header of the rows."""
+"""Columns of the file of rows."""
 EMPTY = ("",) * (len(SCORE) - 1)
 
 

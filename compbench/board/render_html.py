@@ -47,7 +47,7 @@ TEMPLATE, STYLE, CHARTS, SCRIPT = (HERE / name for name in ("board.html.jinja", 
 PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_SIDE = 8192
 MOST_CELLS = 2000
-"""Of a lattice that is drawn."""
+"""Largest number of cells of a lattice that is drawn."""
 
 
 class Picture(NamedTuple):
@@ -72,7 +72,7 @@ class Picture(NamedTuple):
 
 
 Pictures = Mapping[tuple[Section, str], Picture]
-"""By section and method."""
+"""Pictures are found by section and method."""
 
 
 class Surroundings(NamedTuple):

@@ -29,10 +29,10 @@ from compbench.store.text import clean
 
 MARKS = re.compile(r"([\\`*_\[\]{}|~#!])")
 SPEEDS = {"samples/s": "sample_samples_per_second", "steps/s": "train_steps_per_second"}
-"""Columns of tables of which `compbench profile` measured a row."""
+"""Columns that a table has if `compbench profile` measured one of its rows."""
 SILOS = ("sent/silo", "received/silo", "compute/silo")
 LONGEST = 200
-"""Characters of a note; the page and the CSV have all of it."""
+"""Largest number of characters of a note in Markdown; the page and the CSV contain the whole note."""
 
 PREAMBLE = """# Board
 

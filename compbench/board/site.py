@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 PAPERS = "papers.csv"
 MATRIX = "matrix.json"
-"""Beside the records: what `compbench list --matrix --json` printed, so that the board says why a place is empty."""
+"""File next to the records: the output of `compbench list --matrix --json`, from which the board says why a place is empty."""
 
 PROFILES = "profiles"
-"""Folder beside that of the records: what `compbench profile` measured."""
+"""Folder next to the records: the measurements of `compbench profile`."""
 
 
 def rebuild(records: Path, output: Path, *, link: bool = False) -> tuple[tuple[Path, ...], list[Problem]]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from compbench.system.errors import CompbenchError
 
 CONFIDENCE = 0.95
-"""Of every interval of a board, and of a whole table of comparisons (Holm)."""
+"""Confidence level of each interval of a board, and of a whole table of comparisons (Holm)."""
 
 
 class Interval(NamedTuple):

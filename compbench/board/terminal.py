@@ -14,7 +14,7 @@ from compbench.store.text import clean
 from compbench.system.errors import suggest
 
 NAME, LABEL = 24, 100
-"""Characters of a method's name."""
+"""Largest number of characters of a method's name, and of a column's label."""
 
 
 def overview(contests: Sequence[Contest]) -> str:

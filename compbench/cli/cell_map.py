@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import CellCount, Score
 
 WIDEST = 24
-"""Columns of a lattice that is drawn."""
+"""Largest number of columns of a lattice that is drawn."""
 
 
 def lines(scores: Sequence[Score]) -> Iterator[str]:

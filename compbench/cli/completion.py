@@ -12,7 +12,7 @@ from compbench.system.errors import CompbenchError, Unwritable
 
 VARIABLE = "_COMPBENCH_COMPLETE"
 START_FILES = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/completions/compbench.fish"}
-"""Shell -> the file below the user's home that it reads when it starts."""
+"""For each shell, the file in the user's home that it reads when it starts."""
 
 
 @click.command()

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDEST = 32
-"""Bars of a line."""
+"""Largest number of bars in a line."""
 MOST_LINES = 4
-"""Curves that are drawn unless all are asked for."""
+"""Number of curves that are drawn unless all are requested."""
 
 
 def lines(curves: Sequence[LossCurve], *, whole: bool = False) -> Iterator[str]:

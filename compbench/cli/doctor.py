@@ -20,7 +20,7 @@ from compbench.system.files import Json
 from compbench.system.home import Home
 
 LEAST_DISK = 5 << 30
-"""Bytes that runs, caches and an official file want at least."""
+"""Least number of free bytes for runs, caches and an official file."""
 
 EXTRAS = {
     "digits": "sklearn",
@@ -31,11 +31,11 @@ EXTRAS = {
     "export": "pyarrow",
     "gpu": "pynvml",
 }
-"""Optional dependencies, and a module that each brings."""
+"""Optional dependencies, each with a module that it installs."""
 
 
 NEEDED = ("device", "caches")
-"""Without these no run works; what else is missing costs time, disk or a few tasks."""
+"""No run works without these; anything else that is missing costs time, disk or a few tasks."""
 
 
 class Finding(NamedTuple):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Options = dict[str, Any]
-"""What click parsed of a verb's options, by name: their types stand in the decorators, where no type checker looks."""
+"""A verb's options as click parsed them, by name; the decorators give their types, which no type checker reads."""
 
 
 class Finite(click.FloatRange):

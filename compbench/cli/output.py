@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from compbench.registry.registry import LoadResult
 
 MOST_BARS = 20
-"""Stages of a run that get a bar: the harness's own are fewer."""
+"""Largest number of a run's stages that get a bar; the harness itself has fewer stages."""
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from compbench.store.records import Store
 
 MOST_MATCHES = 10
-"""So many names of an ambiguous `show` are listed."""
+"""An ambiguous `show` lists at most this many names."""
 
 
 @click.command()

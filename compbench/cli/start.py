@@ -18,7 +18,7 @@ SURROUNDINGS = {
     errno.EFBIG: "a file reached the largest allowed size; raise the limit with `ulimit -f unlimited`.",
     errno.EIO: "reading or writing failed; the device or the terminal is gone.",
 }
-"""Errors of the system that are no bug of ours, and what to do about them."""
+"""Errors of the system that are not bugs of compbench, each with what to do about it."""
 
 
 def main() -> None:

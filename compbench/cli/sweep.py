@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from compbench.sweep.matrix import Matrix
 
     Asked = tuple[RunRequest, bool]
-    """A request, and whether its grid takes a run of it from any device."""
+    """A request, and whether its grid accepts a run from any device."""
 
 
 @click.command()

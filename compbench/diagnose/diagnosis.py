@@ -25,7 +25,7 @@ from compbench.metrics.superposition_error import (
 
 SMALLEST_VOLUME = 1e-12
 NUM_UNITS = 3
-"""Units of each layer whose activations are drawn."""
+"""Number of units of each layer whose activations are drawn."""
 
 
 class Layer(NamedTuple):

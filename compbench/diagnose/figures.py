@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from compbench.diagnose.diagnosis import Diagnosis
 
 COLUMNS = 8
-"""Held-out cells in the figure of samples."""
+"""Number of held-out cells in the figure of samples."""
 
 
 def figures(found: Diagnosis, names: Sequence[str], heldout: Tensor) -> dict[str, bytes]:

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from compbench.flow.blocks import ResidualBlock, ResidualLayer
 
 TAPPED = (nn.ReLU, nn.PReLU, nn.GELU, nn.SiLU, nn.TransformerEncoderLayer, ResidualBlock, ResidualLayer)
-"""Modules whose outputs count as a layer's activations."""
+"""The outputs of these modules count as a layer's activations."""
 POINTS_AT_ONCE = 49
-"""Points whose tangents are held at a time: an activation of 64 x 28 x 28 takes 0.2 MB a point."""
+"""Number of points whose tangents are held at a time: an activation of 64 x 28 x 28 takes 0.2 MB per point."""
 
 Layers = dict[str, Tensor]
 """Activations by layer, each (B, ...), in the order of evaluation."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 RIDGE = 1e-3
-"""Ridge penalty over the mean eigenvalue of the centred Gram matrix."""
+"""Ridge penalty, relative to the mean eigenvalue of the centred Gram matrix."""
 
 
 def probe_r2(features: Tensor, target: Tensor, fitted: Tensor, *, ridge: float = RIDGE) -> tuple[float, float]:

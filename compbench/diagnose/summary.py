@@ -11,7 +11,7 @@ from compbench.api.schemas import Frozen
 from compbench.runner.messages import LineOfText
 
 Number = Annotated[float | None, BeforeValidator(lambda value: value if value is None or math.isfinite(value) else None)]
-"""A finite number; None for what is none."""
+"""A finite number; None replaces a value that is not finite."""
 
 
 def shown(value: float | None) -> str:

@@ -20,7 +20,7 @@ from compbench.system.errors import CompbenchError
 
 Derivative = Literal["auto", "jvp", "differences"]
 ROWS = 49
-"""Conditions of one forward."""
+"""Number of conditions in one forward pass."""
 
 
 class NoLayers(CompbenchError):

@@ -15,7 +15,7 @@ from compbench.system.errors import CompbenchError, first_of
 from compbench.system.files import Json, write_atomically
 
 MOST = 10**18
-"""No cost is larger."""
+"""Largest cost that a baseline may hold."""
 
 
 class StoredCell(BaseModel):

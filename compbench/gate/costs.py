@@ -29,7 +29,7 @@ from compbench.system.devices import core_ticks, cores_busy, cpu_name, num_cores
 from compbench.system.errors import CompbenchError
 
 MACHINE = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
-"""Where all users of a machine meet, whatever their TMPDIR."""
+"""This folder is shared by all users of a machine, whatever their TMPDIR is."""
 LOCK = "compbench-profile.lock"
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 MOST_BYTES = 65536
-"""An answer fits in a pipe, so a process can end before anyone reads."""
+"""Largest size of an answer; it fits in a pipe, so a process can end before its answer is read."""
 
 
 def answered(order: dict[str, Any], act: Callable[[str], dict[str, Any]]) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from compbench.board import statistics
 from compbench.board.statistics import sample_std, t_quantile, t_tail
 
 CONFIDENCE = 0.95
-"""Of each one-sided bound."""
+"""Confidence level of each one-sided bound."""
 MOST_PAIRS = 10_000
-"""More pairs than this are as good as never."""
+"""Largest number of pairs that is reported as needed; more would never be run."""
 
 Finding = Literal["worse", "not worse", "unclear"]
 

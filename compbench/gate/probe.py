@@ -35,22 +35,22 @@ Progress = Callable[[int, int], None]
 Cancelled = Callable[[], bool]
 
 FACT_STEPS = 3
-"""Optimiser steps of the fit whose memory and samples are looked at."""
+"""Number of optimiser steps of the fit whose memory and samples are compared."""
 FACT_ROWS = 8
 LONG_FIT = 1_000_000
-"""Steps of the timed fit, which is cancelled as soon as it has been watched for long enough."""
+"""Number of steps of the timed fit, which is cancelled as soon as it has been timed for long enough."""
 WINDOW_SECONDS = 0.02
-"""Training is timed in windows: long enough for what happens every few steps only, and for the clock."""
+"""Training is timed in windows of this length: long enough for the clock, and for work that is done only every few steps."""
 WARM_UP = 0.2
-"""Share of the time before the windows count."""
+"""This share of the time passes before the windows count."""
 SAMPLE_ROWS = {"vector": 1024, "image": 32, "trajectory": 32}
 RACE_ROWS = {"vector": 256, "image": 16, "trajectory": 16}
-"""Of a race, which takes many short turns."""
+"""Number of samples of a request in a race, which takes many short turns."""
 GPU_ROWS = 512
-"""Samples of a request whose cost is published: a GPU wants to be filled."""
+"""Number of samples of a request whose cost is published; a GPU needs large batches."""
 FEWEST, SHORTEST_FIT = 3, 1e-3
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
-"""Bound before a plugin is loaded, which may put another clock into `time`."""
+"""Clocks, bound before a plugin is loaded, because a plugin could replace the functions of `time`."""
 
 
 class Subject:
@@ -298,7 +298,7 @@ def _race(order: dict[str, Any]) -> None:
 
 
 ROOMS = ("api.", "system.", "registry.", "identity.", "run.", "")
-"""Where a module of the harness may lie: in today's layout first, then in those of older bases."""
+"""Packages in which a module of the harness may lie, first in today's layout and then in the layouts of older bases."""
 
 
 def ours(name: str) -> Any:

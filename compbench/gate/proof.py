@@ -25,13 +25,13 @@ from compbench.system.errors import CompbenchError
 
 PROBE = Path(__file__).with_name("code_probe.py")
 SECONDS = 900.0
-"""Longest for the digests of one checkout."""
+"""Longest time in seconds that the digests of one checkout may take."""
 BITS = ("parameters", "evaluations", "samples_sha256")
-"""Exact facts that must be the same; memory and operations may change with code of the same bits."""
+"""These exact facts must be equal; memory and operations may change although the bits are the same."""
 OF_THE_TASK = {"task", "data", "metrics"}
 """Parts of the code that all methods on a task share."""
 ROUNDS = 4
-"""So many methods are asked for a task, and tasks for a method, until one is not refused."""
+"""Number of methods that are tried for a task, and of tasks for a method, until one pair is not refused."""
 Codes = Mapping[str, tuple[str, dict[str, str]]]
 Listener = Callable[[str], None]
 

@@ -16,12 +16,12 @@ from compbench.gate.suite import Gate
 
 Verdict = Literal["pass", "better", "notice", "accepted", "inconclusive", "could not run", "regression"]
 EXIT: dict[Verdict, int] = {"pass": 0, "regression": 1, "inconclusive": 3, "could not run": 4}
-"""Exit statuses; 2 is wrong usage, as everywhere."""
+"""Exit status of each verdict; 2 means wrong usage, as everywhere."""
 
 EXACT_COSTS = ("parameters", "evaluations", "flops_per_fit", "flops_per_sample")
 BYTES = ("training_bytes", "sampling_bytes")
 BYTES_SLACK = 0.01
-"""Allocations may grow by so much: a scalar that is kept is no regression."""
+"""Allocations may grow by this share: one more scalar is not a regression."""
 LEAST_BYTES = 4096
 HASH = "samples_sha256"
 TRAILER = re.compile(r"^Gate-accept:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE | re.IGNORECASE)

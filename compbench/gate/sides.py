@@ -33,16 +33,16 @@ from compbench.system.files import Json
 from compbench.system.home import CLOSED, Home
 
 SUPERVISOR = Path(supervisor.__file__)
-"""Run as a file: a base may be older than it."""
+"""The supervisor is run as a file, because a base may be older than this module."""
 PROBE = Path(__file__).with_name("probe.py")
 FORKED_PROBE = Path(__file__).with_name("forked_probe.py")
 PROBE_SECONDS = 900
 RUN_SECONDS = 3600.0
-"""A process that takes longer hangs."""
+"""Longest time in seconds that a process may take; a process that takes longer counts as hanging."""
 LOOK_SECONDS = 0.5
-"""Between two looks at whether a wait should end."""
+"""The gate checks at this interval whether a wait should end."""
 LEAKING = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
-"""Variables by which one side's code could reach the other."""
+"""Through these variables one side's code could reach the other side."""
 
 
 class Unable(Exception):

@@ -22,12 +22,12 @@ from compbench.gate.turns import Label, Pair
 
 FRESH_PAIRS = 5
 CELL_SECONDS = 120.0
-"""A cell that has raced for so long and has twice the first pairs gets no more for being unclear; of a suspicion it gets fresh
-ones.  On a machine so busy that three pairs take two minutes, three alone would leave half of the gates of identical code
-inconclusive at the spread that was measured there, and six 1 or 2 %."""
+"""A case that has raced for this long and has twice the first number of pairs gets no more pairs for being unclear.  A suspicion
+still gets fresh pairs.  On a machine so busy that three pairs take two minutes, three pairs leave half of the gates of identical
+code inconclusive at the spread that was measured there, and six pairs leave 1 or 2 %."""
 
 Timer = Callable[[str, Label], Pair]
-"""(cell, who begins) -> what a pair of fresh processes measured."""
+"""A timer takes the case and the side that begins, and returns what a pair of fresh processes measured."""
 
 
 class Lap(NamedTuple):

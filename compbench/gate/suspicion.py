@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from compbench.gate.rows import EXACT_COSTS, Row
 
 MUCH = 0.25
-"""Share of an exact cost that no small change saves."""
+"""A saving of more than this share of an exact cost is suspicious: small changes do not save so much."""
 
 
 def noticing(rows: Sequence[Row]) -> list[Row]:

@@ -29,7 +29,7 @@ from compbench.runner.supervisor import STOP
 Label = Literal["base", "head"]
 ROWS = ("train", "sample")
 SLICES, FEWEST = 24, 12
-"""Slices of each row and process that count, and how few will do where a request takes long; one more, the first, does not."""
+"""Number of slices per row and process that count, and the least number if a request takes long; the first slice never counts."""
 
 
 class Pair(NamedTuple):

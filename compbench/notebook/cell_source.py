@@ -23,7 +23,7 @@ from compbench.api.interfaces import Method
 from compbench.system.files import Json
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""Where an object lies in memory, which its repr may say and which means nothing."""
+"""Pattern of an object's memory address, which a repr may contain and which has no meaning."""
 
 
 def source_of(method: Method) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 ROWS = 256
-"""Samples of one forward."""
+"""Number of samples in one forward pass."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BATCH = 512
 BATCHES = 400
-"""So many batches of the training data are drawn in search of a combination."""
+"""Number of batches of the training data that are drawn in search of a combination."""
 
 
 @dataclass(frozen=True)

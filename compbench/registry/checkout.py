@@ -20,7 +20,7 @@ from compbench.registry.registry import Registry
 from compbench.system.errors import CompbenchError
 
 SECONDS = 30.0
-"""Git answers in milliseconds; on a file system that hangs it must not hold up a run."""
+"""Longest wait for git, which answers in milliseconds; on a file system that hangs it must not delay a run."""
 
 
 def checkout_of(file: Path) -> Checkout:

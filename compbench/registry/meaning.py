@@ -38,8 +38,8 @@ _ROOMS = "board cli diagnose gate notebook registry runner store sweep system te
 _INTERFACES = "api.closures api.context api.executor api.hookspecs api.interfaces api.schemas"
 _FILES_AND_PICTURES = "data.download data.pictures data.sources metrics.picture_arrays metrics.unavailable tasks.planning_picture"
 HARNESS = frozenset(f"{_ROOMS} {_INTERFACES} {_FILES_AND_PICTURES}".split())
-"""Modules below `compbench` on which no number depends beyond its rounding: the harness, what finds and checks data files (their
-content is the spec's fingerprint), and pictures."""
+"""No number depends on these modules of `compbench` beyond its rounding: the harness, the code that finds and checks data files
+(the spec's fingerprint covers their content), and pictures."""
 
 RUNNERS = (
     "compbench.runner.worker",
@@ -48,22 +48,22 @@ RUNNERS = (
     "compbench.system.devices",
     "compbench.api.federation",
 )
-"""What runs a method beside its own code, or is handed to it."""
+"""These modules run a method or are passed to it, in addition to its own code."""
 
 PARTS = {"flow": "flow", "tasks": "task", "data": "data", "metrics": "metrics"}
-"""Folder below `compbench` -> the part of the code that it is reported as; what lies elsewhere is "core"."""
+"""This maps a folder of `compbench` to the part of the code that it is reported as; all other folders are "core"."""
 
 CPU = "cpu"
 """The device class of all CPUs (`compbench.system.devices.device_class`)."""
 
 SCHEME = "meaning 2"
-"""Goes up when the same code gets another hash."""
+"""Version of the hash; it changes when the same code gets another hash."""
 
 MOST_MODULES = 2000
-"""Modules that stay parsed in one process."""
+"""Largest number of modules that stay parsed in one process."""
 
 LONGEST_WAY = 50
-"""A name is not handed on from module to module more often."""
+"""A name is followed through at most this many modules."""
 
 
 class Code(NamedTuple):
@@ -176,7 +176,7 @@ def of_definitions(*definitions: type | Callable[..., object]) -> str:
 
 
 UNKNOWN = "unknown"
-"""What differs of a record that was made before records knew."""
+"""This stands for the differing parts of a record that is older than the field."""
 
 
 def differing(record: Record, registry: Registry) -> tuple[str, ...]:
@@ -328,7 +328,7 @@ class _Sources:
 
 
 Kept = dict[Hashable, _Sources]
-"""Parsed and hashed sources by their scope."""
+"""Parsed and hashed sources are kept by their scope."""
 
 
 def _parsed(file: Path, name: str) -> Module:

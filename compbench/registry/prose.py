@@ -21,19 +21,19 @@ TASK_WORDS = frozenset({"summary", "citation", "notes", "paper_notes"})
 WORDS = {"Field": frozenset({"description"}), "Task": TASK_WORDS, "Metric": frozenset({"summary"}), "replace": TASK_WORDS}
 """Arguments that people read, by the name of what is called; `replace` is that of `dataclasses`, which copies a task."""
 SECOND = frozenset({"Task", "Metric"})
-"""What is called with its summary as the second argument, where the summary comes without its name."""
+"""These are called with the summary as the second positional argument."""
 
 LIST_METHODS = frozenset({"append", "extend"})
-"""Calls that add to a list of words."""
+"""These calls add to a list of words."""
 QUESTIONS = frozenset({"startswith", "endswith"})
-"""Calls by which words are chosen; they have no effect."""
+"""These calls choose words and have no side effect."""
 
 PLAIN = (
     ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Dict,
     ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Starred, ast.Slice,
     ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
 )  # fmt: skip
-"""Expressions of these alone have no effect but their value."""
+"""An expression made of these nodes alone has no side effect."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 

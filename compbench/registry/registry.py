@@ -35,10 +35,10 @@ CLASSES: dict[Kind, str] = {
     "metrics": "compbench.api.interfaces.Metric",
     "executors": "compbench.api.executor.Executor",
 }
-"""What each hook returns.  By name: an Executor is of a floor above, and nothing is imported for a look."""
+"""Class that each hook returns.  It is given by name, so that looking at a plugin imports nothing."""
 State = Literal["ok", "broken", "incompatible"]
 NOTEBOOK = "notebook"
-"""The distribution of a method that is no file."""
+"""Distribution of a method that does not come from a file."""
 
 
 class Entry(NamedTuple):

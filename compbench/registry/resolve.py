@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from compbench.registry.registry import Registry
 
 OF_THE_CODE = frozenset({"code", "method_version", "task_version", "metrics"})
-"""Fields of a spec that say with which code it was run, not what was asked for."""
+"""These fields of a spec name the code that ran it; they do not belong to the request."""
 
 
 def task_of(request: RunRequest, registry: Registry) -> Task:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from compbench.registry.prose import without_prose
 
 Chain = tuple[str, tuple[str, ...]]
-"""(module, dotted name in it): where to begin to look, and what for."""
+"""A chain is a module, where the search begins, and the dotted name to find in it."""
 
 GPU_ONLY: Chain = ("compbench.system.devices", ("on_gpu",))
-"""The function whose answer is no on a CPU: `if on_gpu(device): ...` is left out of what a CPU runs."""
+"""This function returns False on a CPU: the body of `if on_gpu(device): ...` does not count as code that a CPU runs."""
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try)

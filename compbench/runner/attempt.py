@@ -37,11 +37,11 @@ from compbench.system.files import Json, publish, read_limited, remove_parts, re
 from compbench.system.home import Home
 
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,223}\.safetensors")
-"""At most 245 characters: while a file is written its name has ten more, and a file system takes 255."""
+"""Pattern of a checkpoint's name, at most 245 characters: a file being written has ten more, and a file system allows 255."""
 CHECKPOINT_SECONDS = 1.0
-"""Between two looks for new checkpoints of the contestant."""
+"""The parent looks for new checkpoints of the contestant at this interval."""
 MOST_FILES = 20_000
-"""Entries of the contestant's folder that are looked at: a hundred rounds of ten silos leave two thousand."""
+"""Largest number of entries of the contestant's folder that is examined; a hundred rounds of ten silos leave two thousand."""
 
 
 class Outcome(NamedTuple):
@@ -84,7 +84,7 @@ class Attempt:
     """The course of one attempt, and what is known of it so far: enough for a record at any moment."""
 
     plugin_of, origin_of = staticmethod(plugin_of), staticmethod(origin_of)
-    """Where the record says that its code comes from."""
+    """These functions say where the record's code comes from."""
 
     def __init__(
         self,

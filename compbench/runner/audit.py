@@ -22,19 +22,19 @@ from compbench.system.files import Json
 from compbench.system.profiling import StepMeter
 
 SLACK_SECONDS, SLACK_SHARE = 5.0, 0.5
-"""How much less than ours a contestant's clock may say: messages and a busy machine take time too."""
+"""A contestant may report this much less time than we measured: messages and a busy machine take time too."""
 BYTES_PER_SECOND = 1e8
-"""A cautious speed of samples on their way to the referee."""
+"""Cautious estimate of the speed at which samples travel to the referee, in bytes per second."""
 IDLE_SECONDS, IDLE_SHARE = 1.0, 0.1
-"""CPU seconds that a contestant may use when it has nothing to do, beside a share of what it used to sample."""
+"""CPU seconds that an idle contestant may use, in addition to a share of the CPU seconds that it used to sample."""
 STEPS_SLACK = 2
-"""How many times the budget's steps, a silo and a server, a fit may say that it did."""
+"""A fit may report at most this many times the budget's steps, per silo and for the server."""
 MOST_SILOS = 100
 PEAK_SLACK = 1.5
 """A share of the measured peak up to this means that the peak was measured badly; beyond it the FLOPs cannot be."""
 ITS_OWN = frozenset({"train_steps", "evaluations_per_sample", "parameters", "flops_per_train_step", "flops_per_sample"})
 ITS_OWN |= {"peak_memory_bytes", "stages", "extension", "silos"}
-"""Fields of a profile that a contestant is asked for.  All others are the parent's and the referee's."""
+"""A contestant reports these fields of a profile.  The parent and the referee fill all others."""
 Listener = Callable[[str, int, int], None]
 
 

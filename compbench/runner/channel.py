@@ -24,7 +24,7 @@ FRAME = struct.Struct("<4sIQ")
 MAGIC = b"cbf1"
 MAX_HEADER = 2**20
 MAX_DEPTH = 32
-"""Nested brackets of a header: more than any message of ours has, fewer than Python's recursion limit."""
+"""Greatest depth of brackets in a header: more than any message of ours has, and below Python's recursion limit."""
 CHUNK = 2**16
 
 

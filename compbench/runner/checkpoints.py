@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 CURVES = "compbench.curves"
-"""Where the facts of a checkpoint hold the harness's own: the curves so far."""
+"""Key under which a checkpoint holds the harness's own data: the curves so far."""
 
 
 class FileCheckpoints:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from compbench.api.schemas import Plugin, RunSpec
 
 CODE_FILE = "compiled.bin"
-"""In a contestant's folder: what it was lent, and what it leaves."""
+"""File in a contestant's folder with the compiled code that it received and that it leaves."""
 
 MOST_BYTES = 2**30
 

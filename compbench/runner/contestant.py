@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from compbench.flow.compiled_sampling import CompiledSampling
 
 COMPILE_FROM = 1_000
-"""Steps of a fit from which compiling its network on a GPU pays: it takes a minute for a UNet that is not in the cache."""
+"""Compiling a network on a GPU pays if the fit has at least this many steps; an uncached UNet takes a minute to compile."""
 
 PROBE_ROWS = 2
-"""Samples drawn under the FLOP counter."""
+"""Number of samples that are drawn under the FLOP counter."""
 
 
 class Contestant:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Method, MethodSettings, Problem
 
 STEPS = 4
-"""Training steps of the probe where there are silos, whose stages take turns; else one."""
+"""Number of training steps of the probe if there are silos, whose stages take turns; else it takes one step."""
 
 
 class Probed(NamedTuple):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Problem
 
 FREE_EXAMPLES = 2**14
-"""Examples that any fit may look at beside its steps: for a mean, a list of distinct conditions, a fit in closed form."""
+"""A fit may draw this many examples besides its steps: for a mean, a list of distinct conditions, a closed-form fit."""
 
 
 @dataclass

@@ -21,7 +21,7 @@ from compbench.system.files import Json, file_sha256, held, publish, read_json, 
 SAMPLING = ("sample_steps", "checkpoint_seconds")
 """Budget entries that a fit does not depend on."""
 FIT_FILE = "fit.safetensors"
-"""Where a contestant leaves the weights of a fit that others may share."""
+"""File in which a contestant leaves the weights of a fit that other runs may share."""
 MAX_COST_BYTES = 2**20
 
 

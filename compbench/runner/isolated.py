@@ -28,7 +28,7 @@ from compbench.system.files import Json, temporary_folder
 from compbench.system.home import Home
 
 SECONDS = 600.0
-"""Longest call, where no one says otherwise."""
+"""Default limit for one call, in seconds."""
 T = TypeVar("T")
 
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WARM_UP = "warm-up"
-"""Stream of the request that only warms a GPU up: the referee scores nothing of it, and the contestant takes no notes."""
+"""Stream of the request that only warms up a GPU: the referee does not score it, and the contestant does not record it."""
 LineOfText = Annotated[str, BeforeValidator(lambda text: clean(str(text))[:1900])]
-"""One line without controls, cut to what a record takes."""
+"""One line without control characters, cut to the length that a record allows."""
 Tail = Annotated[str, BeforeValidator(lambda text: "\n".join(map(clean, str(text)[-7900:].splitlines())))]
-"""The end of a traceback, without controls but its line breaks."""
+"""The end of a traceback, without control characters except line breaks."""
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Figure = Annotated[float, Field(ge=0, le=LARGEST)]
 Seconds = Figure
@@ -201,7 +201,7 @@ class Samples(Message):
 
 M = TypeVar("M", bound=Message)
 OF_THE_REFEREE = (Prepare, Evaluate)
-"""Orders that a referee obeys; all others are the contestant's."""
+"""The referee obeys these orders; all other orders are for the contestant."""
 
 
 def parsed(frame: Frame) -> Message:

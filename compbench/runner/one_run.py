@@ -24,7 +24,7 @@ from compbench.store.lease import Busy, Lost
 from compbench.system.home import Home, scratch_folder
 
 DESCRIBE_SECONDS = 300.0
-"""A plugin whose import takes longer hangs."""
+"""Limit for a plugin's import, in seconds; a plugin that takes longer counts as hanging."""
 
 
 def run(

@@ -20,18 +20,18 @@ from compbench.system.devices import num_cores, thread_variables
 from compbench.system.errors import Unwritable
 
 GRACE_SECONDS = 20.0
-"""Between SIGTERM and SIGKILL: enough to finish a training step and write a checkpoint."""
+"""Time between SIGTERM and SIGKILL, in which a process can finish a training step and write a checkpoint."""
 MESSAGE_SECONDS = 30.0
 """Longest wait for the rest of a message that has begun."""
 SUPERVISOR_SECONDS = 10.0
-"""Longest wait for a supervisor to have killed everything."""
+"""Longest wait until a supervisor has killed everything."""
 ALARM_SECONDS = 0.5
-"""Between two looks at whether a wait should end."""
+"""The parent checks at this interval whether a wait should end."""
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
 """glibc keeps freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
 COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_HOME": "triton-home", "TRITON_CACHE_DIR": "triton"}
 COMPILED |= {"CUDA_CACHE_PATH": "cuda"}
-"""What keeps compiled code, and the folder of the cache that it gets: inside the sandbox a home folder cannot be written to."""
+"""Variables that name caches of compiled code, and the folder of each: the sandbox allows no writing to a home folder."""
 
 
 class Ended(Exception):

@@ -33,20 +33,20 @@ class Answer(Protocol):
 
 
 Note = Callable[[Request, str, "Tensor"], None]
-"""Is shown each request, its stream and its checked samples."""
+"""This function receives each request, its stream and its checked samples."""
 CPU_BATCH = 64
 GPU_BATCH = 512
 TRAJECTORY_BATCH = 256
 VECTOR_BATCH = 8192
 """Samples per request: small image batches fit CPU caches, a GPU needs large batches, and vectors cost mostly steps."""
 OWN_PROCESSES = 2
-"""On a GPU: the contestant and the referee.  With more, the card's energy is not the run's."""
+"""A run has two processes on a GPU, the contestant and the referee.  With more, the card's energy is not the run's alone."""
 MOST_SHIFT = 4.0
-"""Of 255: how far a palette may move a picture's values on average."""
+"""A palette may change a picture's values by this much on average, out of 255."""
 PALETTES = (64, 256)
-"""Numbers of colours that a picture of samples may have."""
+"""A picture of samples may have one of these numbers of colours."""
 MOST_VALUE = 1e9
-"""Of a sample: a larger one has diverged, and its square is no number of a record (`interfaces.LARGEST`)."""
+"""Largest absolute value of a sample; a larger one has diverged, and a record cannot hold its square (`interfaces.LARGEST`)."""
 
 
 class Referee:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 WEIGHTS_FILE = "model.safetensors"
 MAY_DIFFER = frozenset({"metrics", "task"})
-"""Parts of the code that score; a task whose training data changes gets another version, and is then refused."""
+"""These parts of the code score and may differ; a task whose training data changes gets another version and is then refused."""
 ASKED = ("conditions", "stream", "x0", "known")
 
 

@@ -26,21 +26,21 @@ WRITE_FILE, READ_FILE = 1 << 1, 1 << 2
 WRITES = WRITE_FILE | sum(1 << bit for bit in range(4, 13))  # write, remove, and make anything
 REFER, TRUNCATE = 1 << 13, 1 << 14
 NODES = 1 << 6 | 1 << 11
-"""Making device nodes: no plugin needs one, and root could open a disk through it."""
+"""Right to make device nodes, which no plugin needs and through which root could open a disk."""
 OF_FILES = WRITE_FILE | READ_FILE | TRUNCATE
-"""Rights that a rule on a file, not a folder, may name."""
+"""A rule for a file (not a folder) may name only these rights."""
 NETWORK = 0b11  # bind and connect of TCP
 SCOPES = 0b11  # abstract sockets and signals stay inside
 NO_NEW_PRIVILEGES = 38  # prctl
 
 OWN_THREADS = Path("/proc/self/task")
-"""Where a process names its threads (`comm`).  CUDA's library does so when it starts, and gives up where it may not."""
+"""A process names its threads in this folder (`comm`).  CUDA's library does so when it starts, and fails if it may not."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "shm", "nvidia*", "dri", "kfd")
-"""Of /dev, what torch, CUDA and Python write to: never a disk or another terminal."""
+"""Entries of /dev that torch, CUDA and Python write to; none is a disk or another terminal."""
 OFF = "COMPBENCH_SANDBOX"
 
 _kept: list[int] = []
-"""Open descriptors of the rules' own folders of /proc: without one the kernel may forget the folder, and the rule with it."""
+"""Open descriptors of the folders of /proc that rules name: without one the kernel may drop the folder and its rule."""
 
 
 @cache

@@ -11,7 +11,7 @@ from types import FrameType
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Handler = Callable[[int, FrameType | None], object] | int
-"""A function, or SIG_IGN."""
+"""A signal handler is a function or SIG_IGN."""
 
 
 def terminate_like_ctrl_c() -> None:

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import NoReturn
 
 STOP = signal.SIGUSR1
-"""What the parent sends a supervisor to have everything below it killed."""
+"""The parent sends this signal to a supervisor, which then kills everything below it."""
 PARENT_DIED, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 0.2
 REQUEST_BYTES = 2**33
-"""Largest request of the referee, whom a contestant trusts."""
+"""Largest size of a request in bytes; a contestant trusts the referee up to this size."""
 SLACK_BYTES = 2**16
-"""Of an answer, beside its numbers: the header of its tensors."""
+"""An answer may have this many bytes besides its numbers, for the header of its tensors."""
 GONE = "the contestant's process ended while it was asked for samples"
 
 _sandboxed: list[Path] = []

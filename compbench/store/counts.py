@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PREFIX = "counted "
 
 SLACK = 1.25
-"""Evaluations may be so many times those that were declared: what is computed once a request counts for every row of it."""
+"""Counted evaluations may exceed the declared ones by this factor: work done once per request counts for each of its rows."""
 
 
 def fit_excess(counts: Mapping[str, float]) -> str:
@@ -112,7 +112,7 @@ FIT = (
     "early_steps",
     "early_examples",
 )
-"""Counts of a fit."""
+"""Names of the counts that belong to a fit."""
 
 
 def beyond_by_phrase(records: Iterable[Record]) -> tuple[str, ...]:

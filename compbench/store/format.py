@@ -16,15 +16,15 @@ from compbench.system.files import Json, nesting
 MAX_RECORD_BYTES = 4 * 2**20
 """A record is some kilobytes; anything larger is not one."""
 MAX_NESTING = 200
-"""Lists and objects inside each other, as in pydantic's own reader; Python's would go by how much of its stack is left."""
+"""Greatest depth of nested lists and objects, as in pydantic's reader; the limit of Python's reader depends on the free stack."""
 DIGEST = b'\n "digest": "'
-"""How the line with the digest begins.  No string of a record holds a line break, and no nested name begins a line."""
+"""The line with the digest begins like this.  No string of a record holds a line break, and no nested name begins a line."""
 INDENTED = 8
-"""The last format that gave each nested value a line of its own: a cell of a heat map took five."""
+"""This is the last format that gave each nested value its own line: a cell of a heat map took five lines."""
 FIELDS_SINCE = 8
 """This is the oldest format that has today's fields and needs no migration; raise it when fields change."""
 PRESENT = tuple(f'\n "format": {number},'.encode() for number in range(FIELDS_SINCE, RECORD_FORMAT + 1))
-"""The lines that say that a record has the present fields."""
+"""A record with one of these lines has today's fields."""
 
 
 def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     7: dict,
     8: dict,  # 9 says the same in fewer lines
 }
-"""format -> what makes a record of that format one of the next.  Format 1 had no digest, and is read no more."""
+"""Each function turns a record of this format into one of the next.  Format 1 had no digest and is not read any more."""
 
 
 def parse(content: bytes) -> Record:

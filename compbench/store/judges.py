@@ -18,13 +18,13 @@ IN_FEATURES = frozenset({"fd_judge", "kid", "precision", "recall"})
 """Metrics that are computed in a judge's features (`compbench.metrics.image`)."""
 
 RELATIVE = 1e-3
-"""Floors of one judge agree to this part between machines; those of two differ by 2 % or more, as far as was met."""
+"""Floors of one judge agree between machines up to this relative difference; floors of two judges differed by 2 % or more."""
 
 OTHER = "in another judge's features"
-"""How the reason of a distance that was left out begins."""
+"""The reason of an omitted distance begins with these words."""
 
 Floors = Mapping[str, float]
-"""Split -> the floor of its `fd_judge`."""
+"""Floors map a split to the noise floor of its `fd_judge`."""
 
 
 def can_be_one(a: Record, b: Record) -> bool:

@@ -21,9 +21,9 @@ from compbench.system.errors import CompbenchError, Unwritable
 from compbench.system.files import read_limited
 
 BEAT_SECONDS = 2.0
-"""Between two refreshes of a holder."""
+"""A holder refreshes its lease at this interval."""
 DEAD_SECONDS = 60.0
-"""A lease that was not refreshed for so long has no holder."""
+"""A lease that was not refreshed for this long counts as abandoned."""
 EMPTY_SECONDS = 5.0  # an empty lease of this age has no holder: writing its line takes microseconds
 POLL_SECONDS = 0.2
 LONGEST_SECONDS = 1e7

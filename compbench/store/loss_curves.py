@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from compbench.api.schemas import Record
 
 ROUND = re.compile(r"\bround-\d+-")
-"""Of the name of a loop in one of many rounds: all rounds of a silo make one curve."""
+"""This part of a loop's name counts rounds; it is cut, so that all rounds of a silo make one curve."""
 DIGITS = 4
-"""Significant ones of a record's losses and rates."""
+"""Number of significant digits of a record's losses and rates."""
 RISE, LASTING = 4.0, 1.25
 """A loss spike: the loss rises to 4x its minimum so far and is still 1.25x that minimum at the end."""
 

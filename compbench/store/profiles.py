@@ -26,9 +26,9 @@ from compbench.system.files import read_json, write_atomically
 
 MAX_PROFILE_BYTES = 256 * 2**10
 FEWEST = 5
-"""Repetitions, each in a fresh process: fewer are no measurement."""
+"""Smallest number of repetitions, each in a fresh process, that counts as a measurement."""
 NOT_COSTS = {"seed", "code", "metrics", "budget_changed"}
-"""Fields of a spec that a cost is not looked up by.  Whether the code is the same is said beside it."""
+"""Fields of a spec that are ignored when a cost is looked up.  The board also says whether the code is the same."""
 
 
 class Measure(Frozen):

@@ -20,9 +20,9 @@ from compbench.system.errors import CompbenchError, Unwritable
 from compbench.system.files import read_limited, write_atomically
 
 SAMPLES = "samples.png"
-"""How the name of a sample grid ends."""
+"""The name of a sample grid ends with this."""
 MAX_PICTURE_BYTES = 8 * 2**20
-"""A sample grid is some hundred kilobytes, and is embedded in the board's page."""
+"""Largest size of a sample grid, which is embedded in the board's page; a usual one has some hundred kilobytes."""
 RESERVED = ".reserved"
 """Suffix of the empty dot-file that keeps an attempt's name while its files are being written."""
 

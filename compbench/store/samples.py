@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 SAMPLES, CONDITIONS, TABLE = "samples", "conditions", "conditions.csv"
 KEPT = (SAMPLES, CONDITIONS)
 SAMPLES_FILE = "samples.npz"
-"""What a run's folder keeps under `--keep-samples`."""
+"""Name of the file that a run keeps with `--keep-samples`."""
 MOST_BYTES = 2**33
 MOST_PICTURE_BYTES = 2**24
 UNREADABLE = (OSError, ValueError, EOFError, LookupError, ArithmeticError, MemoryError, RuntimeError, SyntaxError, zlib.error)
-"""What readers of arrays and of archives raise on bytes that are damaged or something else."""
+"""Readers of arrays and archives raise one of these errors if the bytes are damaged or have another format."""
 RANGE_SLACK = 0.05
-"""How far beyond [-1, 1] an image's values may lie; a sampler does not clip."""
+"""An image's values may exceed [-1, 1] by this much, because a sampler does not clip."""
 
 
 class SamplePool:

@@ -22,7 +22,7 @@ from compbench.system.files import read_limited, write_atomically
 
 PNG = b"\x89PNG\r\n\x1a\n"
 RESULTS = ("ok", "failed", "timeout", "oom")
-"""A run that was killed or refused says nothing of its method."""
+"""Statuses that count as a result; a run that was killed or refused says nothing about its method."""
 
 
 class Submission(NamedTuple):

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 DTYPES: dict[type, Any] = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
-"""Kind of a column -> pandas' type, which has missing values."""
+"""This maps the type of a column to a pandas type that allows missing values."""
 
 
 BESIDE = ("scores", "losses")
-"""Fields of a record that are no columns: scores have rows, and curves of losses are the trackers'."""
+"""Fields of a record that do not become columns: scores become rows, and only the trackers get loss curves."""
 
 
 Reader = Callable[[BaseModel], object]
-"""What stands in a column, of a record or of a score."""
+"""A reader returns the value of a column from a record or a score."""
 
 
 class Column(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]+")
-"""Controls, line separators, and marks that reorder or hide text: a record's text keeps to its place and direction."""
+"""Control characters, line separators, and marks that reorder or hide text; they are removed from a record's text."""
 FORMULA = ("=", "+", "-", "@", "|", "%")
 
 

@@ -12,7 +12,7 @@ from compbench.registry.registry import Kind, Registry
 from compbench.system.errors import CompbenchError
 
 SHARES = frozenset({"mode_share", "precision", "recall", "success_rate", "feasibility", "trivial_rate", "execution_ceiling"})
-"""Metrics that count samples: k of n.  So does every metric whose name ends with `accuracy`."""
+"""These metrics count samples, k of n.  Each metric whose name ends with `accuracy` does so too."""
 ROUNDING = 1e-3
 """A share is a mean of zeros and ones in single precision: k comes back from it to this much, for n up to ten thousand."""
 RATE_FACTOR, RATE_SECONDS = 4.0, 1.0

@@ -26,7 +26,7 @@ LEVEL_FORMAT = 1
 MAX_LEVEL_BYTES = 2**18
 LevelName = Literal["self-reported", "reproduced"]
 SAMPLES_ONLY = "samples only"
-"""Level of a record of samples or weights from elsewhere: the evaluation was seen, the training was not."""
+"""Level of a record made from samples or weights from elsewhere: compbench saw the evaluation, not the training."""
 TrainingData = Literal["undeclared", "seen", "external"]
 
 

@@ -14,9 +14,9 @@ from compbench.store.validate import check_costs, check_known
 from compbench.system.errors import CompbenchError
 
 WRITING_SECONDS = 60.0
-"""A file that is being written gets its name within this time; what is older was left by a process that was killed."""
+"""A file that is being written gets its name within this time; an older one was left by a killed process."""
 UNFINISHED = re.compile(r"^\..+\.(json|png)\.[A-Za-z0-9_]+$")
-"""Names of files that are being written, and of those that keep an attempt's name meanwhile."""
+"""Pattern of files that are being written, and of files that reserve an attempt's name meanwhile."""
 KEPT = frozenset({".gitkeep", ".gitignore", ".gitattributes"})
 Kind = Literal["record", "artifact", "orphan", "left over"]
 

@@ -20,10 +20,10 @@ from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
 Matrix = dict[str, dict[str, LineOfText]]
-"""Of each method and task why the method cannot work there; "" where it can."""
+"""For each method and task, the matrix gives the reason why the method cannot work there; "" means that it can."""
 
 HOURS = 3600.0 * 4
-"""Longest for identities: those of two thousand requests take seconds, and a plugin's import may take minutes."""
+"""Longest wait for identities: those of two thousand requests take seconds, but a plugin's import may take minutes."""
 
 
 def matrix(plugins: Sequence[Path] = ()) -> Matrix:

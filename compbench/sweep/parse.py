@@ -14,7 +14,7 @@ from compbench.system.errors import CompbenchError
 from compbench.system.files import Json, nesting
 
 DEEPEST = 16
-"""Lists and tables of a setting that lie inside each other; the messages between a run's processes hold twice as many."""
+"""Greatest depth of nested lists and tables in a setting; messages between a run's processes allow twice this depth."""
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 

@@ -27,7 +27,7 @@ from compbench.system.errors import CompbenchError, Unwritable
 from compbench.system.home import Home
 
 JOIN_SECONDS = 90.0
-"""For slots that were asked to stop: longer than a child's grace."""
+"""Longest wait for slots that were asked to stop: longer than the grace period of a child."""
 
 
 STOPPED = "stopped before it began"
@@ -215,7 +215,7 @@ def left(request: RunRequest, reason: str) -> RunResult:
 
 
 DRIVER = Path("/proc/driver/nvidia/version")
-"""There where a kernel has NVIDIA's driver, also in containers without its tool."""
+"""This file exists if the kernel has NVIDIA's driver, also in containers without NVIDIA's tool."""
 
 
 def cards_of(asked: str, variables: Mapping[str, str] = os.environ) -> list[Card]:

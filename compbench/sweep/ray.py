@@ -19,7 +19,7 @@ from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
 
 CANCEL_SECONDS = 90.0
-"""How long tasks that were asked to stop are waited for: longer than a child's grace."""
+"""Longest wait for tasks that were asked to stop: longer than the grace period of a child."""
 
 
 class RaySettings(ExecutorSettings):

@@ -33,7 +33,7 @@ from compbench.system.errors import CompbenchError, Unwritable
 from compbench.system.files import Json
 
 CANCEL_SECONDS = 120.0
-"""How long members that were cancelled are waited for: SLURM kills them well before."""
+"""Longest wait for members that were cancelled; SLURM kills them well before."""
 
 
 class SlurmSettings(ExecutorSettings):

@@ -38,7 +38,7 @@ PRODUCTS = frozenset(
         _ATEN._scaled_dot_product_flash_attention_for_cpu_backward,
     )
 )
-"""Operators all of whose results have the precision of their first argument."""
+"""All results of these operators have the precision of the first argument."""
 ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
 """Its second result, the logarithms of the weights' sums, is fp32 in any precision."""
 

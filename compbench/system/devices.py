@@ -144,7 +144,7 @@ def thread_variables(threads: int) -> dict[str, str]:
 
 
 WAITS = "OMP_WAIT_POLICY"
-"""Says how torch's threads wait for each other, and is read when torch is loaded: PASSIVE ones sleep."""
+"""This variable says how torch's threads wait for each other (PASSIVE threads sleep); it is read when torch is loaded."""
 
 
 @contextlib.contextmanager
@@ -168,10 +168,10 @@ def own_threads(threads: int = 0) -> Iterator[None]:
 
 
 SPARE_CORES = 0.3
-"""What threads and other processes may take beyond all cores before speeds count as those of a busy machine."""
+"""If threads and other processes take this much more than all cores, speeds count as those of a busy machine."""
 
 Ticks = dict[int, tuple[int, int]]
-"""Core -> ticks that it was busy and idle for since the system's start."""
+"""For each core, the number of ticks that it was busy and idle since the system's start."""
 
 
 def core_ticks(table: Path = Path("/proc/stat")) -> Ticks:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 FEW_NAMES = 6
-"""So many known names are listed in full."""
+"""Up to this many known names are listed in full."""
 
 
 class CompbenchError(Exception):

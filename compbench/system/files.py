@@ -32,7 +32,7 @@ Json = object
 pydantic model has validated it."""
 BESIDE_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++')
 LOCK_SECONDS = 0.1
-"""Between two tries to get a lock."""
+"""A waiting process tries again to get a lock at this interval."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:

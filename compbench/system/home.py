@@ -16,10 +16,10 @@ from compbench.system.errors import CompbenchError, Unwritable
 from compbench.system.files import publish, remove_tree, same_content
 
 CLOSED = "COMPBENCH_CLOSED"
-"""Variable with a JSON list of more folders that no plugin may read: the user's, where a gate gives its sides other homes."""
+"""Variable with a JSON list of further folders that no plugin may read: the user's own, if a gate gives its sides other homes."""
 
 FROM_DATA = "data"
-"""Folder of a cache for what was made of a task's data alone, with nothing of a referee's in it."""
+"""Folder of a cache for results that depend on a task's data alone and contain nothing of a referee."""
 
 
 class Home:

@@ -19,9 +19,9 @@ from torch import Tensor
 from compbench.system.wrapped_kernels import CAN_WRAP, wrapped
 
 VECTOR = 16
-"""Channels a group from which on the channels-last kernel is fast by itself."""
+"""From this number of channels per group the channels-last kernel is fast without our help."""
 MAP = 1024
-"""Pixels from which on torch takes another channels-last kernel, which does not mind narrow groups."""
+"""From this number of pixels torch uses another channels-last kernel, which is fast for narrow groups too."""
 
 Norm = Callable[..., tuple[Any, ...]]
 

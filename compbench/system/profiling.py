@@ -107,7 +107,7 @@ def flops_of(call: Callable[[], object]) -> Flops:
 
 
 PEAK_SHAPES = {"cpu": ((512, 512, 512), (1024, 1024, 1024), (2048, 512, 512)), "cuda": ((4096,) * 3, (8192,) * 3)}
-"""Products (rows, inner, columns) of which the fastest is the peak."""
+"""Matrix products (rows, inner, columns); the fastest one gives the peak."""
 
 
 def measured_peak(device: torch.device, dtype: torch.dtype) -> float:

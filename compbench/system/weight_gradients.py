@@ -26,16 +26,16 @@ import torch
 from torch import Tensor
 
 BLOCK = 16
-"""Output channels that the kernel computes together: it pads a smaller part to them."""
+"""Number of output channels that the kernel computes together; it pads a smaller part to this number."""
 LEAST_PRODUCTS = 1 << 24
-"""Multiplications of dW below which one thread computes all: handing over takes as long."""
+"""Below this number of multiplications one thread computes all of dW, because handing work over takes as long."""
 OPERATOR: Any = torch.ops.aten.convolution_backward.default
 ELSEWHERE = torch._C.DispatchKeySet(torch._C.DispatchKey.QuantizedCPU)
 """Torch has one kernel of this operator for all processors.  Found under a key that is not ours to wrap, it is called without
 Python's lock, which `torch.library.get_kernel` holds."""
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-"""Towards the images, the weights and the bias; None where it is not asked for."""
+"""Gradients with respect to the images, the weights and the bias; None if a gradient is not requested."""
 
 
 class Convolution(NamedTuple):

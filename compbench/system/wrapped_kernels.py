@@ -11,7 +11,7 @@ import torch
 from torch._ops import OpOverload
 
 CAN_WRAP = hasattr(torch.library, "get_kernel")
-"""Whether this torch hands out a kernel, so that ours can call it."""
+"""True if this torch gives access to its kernel, so that our kernel can call it."""
 
 Kernel = Callable[..., Any]
 """A kernel of torch's; it takes the dispatch keys before its arguments."""

@@ -21,10 +21,10 @@ from compbench.testing.watched import CUTS, FIT_SEED, Broken, Skipped, Subject
 DIVERGED = "look at the loss: a division by 0, the logarithm or root of 0, a product without bound, too large steps"
 
 SEED_STEPS = 2
-"""Steps of the fits of two seeds."""
+"""Number of steps of each fit when two seeds are compared."""
 
 PAIRED_ROWS = 48
-"""Rows of which some get other noise: so many that of a swarm's first particles some live to the end."""
+"""Number of rows, some of which get other noise: enough that some of a swarm's first particles survive to the end."""
 
 
 def settings(method: Method) -> None:
@@ -300,7 +300,7 @@ SUBJECT_CHECKS: dict[str, Callable[[Subject], str | None]] = {
     "globals": globals_,
     "imports": imports,
 }
-"""Checks of a method on a problem, in their order."""
+"""Checks of a method on a problem, in the order in which they run."""
 
 
 def applies(method: Method, tiny: Tiny, device: torch.device) -> bool:

@@ -118,7 +118,7 @@ def report_on(method: Method, **options: Any) -> Report:
 
 
 GATES = ("fit", "shape", "dtype", "finite")
-"""Where one of these fails, later checks of the problem would only fail of the same cause."""
+"""If one of these checks fails, later checks of the problem would only fail for the same reason."""
 
 AFTER = {
     "x0": ("determinism",),
@@ -129,7 +129,7 @@ AFTER = {
     "learns": ("precision",),
     "counted": ("learns",),
 }
-"""Checks that say nothing where an earlier one has failed."""
+"""For each check, the earlier checks that must pass for it to say anything."""
 
 
 def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, history: History) -> Iterator[Finding]:
@@ -176,13 +176,13 @@ def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, histo
 
 
 ONCE = ("memory",)
-"""Checks that one problem is enough for."""
+"""For these checks one problem is enough."""
 
 KNOWN_NAME = " known"
-"""End of the names of problems with known answers."""
+"""The names of problems with known answers end with this."""
 
 KNOWN_ASKS = {"mixed": ("vector", "image", "trajectory"), "precision": ("image", "trajectory")}
-"""Checks that the known problem of the same lattice and kind makes with more rows, on these problems; where there is one."""
+"""These checks are left out on these problems if a known problem of the same lattice and kind does them with more rows."""
 
 
 def _unfitted(subject: Subject, name: str, error: BaseException) -> Finding:

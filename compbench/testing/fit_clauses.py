@@ -16,10 +16,10 @@ from compbench.testing import side_effects
 from compbench.testing.watched import CUTS, MAX_LATE_STEPS, Broken, Progress, Skipped, Subject
 
 LEAST_BYTES = 2**13
-"""Size of the requests of which a method may keep nothing."""
+"""Smallest size of a request, in bytes, for the check that a method keeps nothing of its requests."""
 
 BLOCK = 1024
-"""Blocks of Python's memory that count as samples.  Smaller ones, which Python keeps to use again, count in great number only."""
+"""Blocks of Python's memory from this size count as samples.  Smaller blocks, which Python reuses, count only in numbers."""
 
 
 def cancellation(subject: Subject) -> None:

@@ -36,19 +36,19 @@ OWN_SHARE = 0.5
 """Least share of a combination's samples that lie nearer to its own centre than to any other's."""
 
 MOST_SCALE = 0.1
-"""How far from 1 the samples' scale s may be in entries that no factor moves: a path that stops at t has s = t."""
+"""The samples' scale s may differ from 1 by this much in entries that no factor moves: a path that stops at t has s = t."""
 
 LEAST_EFFECT = 0.3
-"""Least effect of each factor on means, over the true one, of a model that is half trained."""
+"""Least effect of each factor on means, relative to the true effect, for a model that is half trained."""
 
 LOOSE = 3
 """Factor by which `MOST_SCALE` is relaxed for methods that give one sample per condition and follow no path."""
 
 SPREADS = (0.2, 2.6)
-"""Least and largest spread around the median, over the true one, of methods that draw; guidance may narrow it to a quarter."""
+"""Least and largest spread around the median, relative to the true spread, for methods that draw; guidance may quarter it."""
 
 ORACLE_SPREADS = (0.65, 1.55)
-"""The same for methods that are handed the truth."""
+"""Least and largest relative spread for methods that are given the true scores."""
 
 PLACE = "give the network each row's own condition, factors in the order of problem.space, in fit and in sample"
 PATH = "go from t = 0 (noise) to t = 1 (data) in all steps, forwards; do not clamp or rescale what is no image"
@@ -277,7 +277,7 @@ def _of_laws() -> KnownAnswer:
 SINGLES = torch.tensor([(0, NULL), (1, NULL), (NULL, 0), (NULL, 1), (NULL, 2)])
 
 STILL = 0.3
-"""Spread of the entries that no factor moves, over their centre, where they have one mode."""
+"""Spread of the entries that no factor moves, relative to their centre, if they have one mode."""
 
 TRAINING = Budget(
     train_steps=120,

@@ -23,22 +23,22 @@ from compbench.testing.known_answers import Fault, KnownAnswer
 from compbench.testing.watched import FIT_SEED, SAMPLE_SEED, Broken, Progress, Skipped, Subject
 
 LONGER = (2, 5)
-"""Times the steps that a slow learner is given, and once more before it fails."""
+"""A slow learner gets these multiples of the steps, one after the other, before it fails."""
 
 ALONE = (slice(0, 1), slice(3, 5), slice(6, 15))
-"""Rows of a mixed request that are asked again without the others: one, two, and an odd number."""
+"""Rows of a mixed request that are requested again without the others: one, two, and an odd number."""
 
 ROUNDING = 2e-3
-"""Largest difference of a row in other company, over the largest entry: sums in another order, through all steps."""
+"""Largest change of a row among other rows, relative to its largest entry; sums in another order cause it at each step."""
 
 TWINS = 16
-"""Rows of one condition and one noise that a sampler with random numbers of its own is asked for."""
+"""Number of rows with equal condition and noise that a sampler with its own random numbers is asked for."""
 
 SHARED = 0.05
-"""Twins that differ by less than this share of what another seed changes differ by rounding alone."""
+"""If twins differ by less than this share of what another seed changes, they differ by rounding alone."""
 
 PROBE_STEPS = 2
-"""Steps of the fit whose products are counted."""
+"""Number of steps of the fit whose products are counted."""
 
 
 class Learner(Subject):
@@ -276,4 +276,4 @@ LEARNER_CHECKS: dict[str, Callable[[Any], str | None]] = {
     "mixed": mixed,
     "counted": count,
 }
-"""Checks of a method on a problem with known answers, in their order."""
+"""Checks of a method on a problem with known answers, in the order in which they run."""

@@ -17,13 +17,13 @@ from compbench.testing.verdicts import Finding, failed
 from compbench.testing.watched import Broken
 
 ROWS = 256
-"""Samples of each set."""
+"""Number of samples in each set."""
 
 LEVELS = (0.0, 0.15, 0.4, 1.0)
-"""Strength of a corruption."""
+"""Strengths of the corruptions."""
 
 FEATURES = 24
-"""Random features of images, in the place of a network's."""
+"""Number of random features of an image, which replace a network's features."""
 
 Corruption = Callable[[Tensor, Tensor, float], Tensor]
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 LAZY = {"torch", "numpy", "compbench", "importlib", "<frozen importlib"} | set(sys.stdlib_module_names)
-"""Who may import late: the harness and what it is built on."""
+"""These packages may import late: the harness and the packages that it is built on."""
 
 
 def global_state() -> dict[str, Any]:

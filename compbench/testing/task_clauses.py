@@ -25,7 +25,7 @@ from compbench.testing.verdicts import Finding, failed
 from compbench.testing.watched import Broken, Skipped
 
 DRAWS, DRAW = 40, 512
-"""Batches that are drawn from the silos to find real data of every combination, and their size."""
+"""Number and size of the batches that are drawn from the silos to find real data of every combination."""
 
 
 class TaskSubject:

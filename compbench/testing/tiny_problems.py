@@ -30,7 +30,7 @@ from compbench.flow.transfer import send
 from compbench.runner.counted import CountedSilo
 
 ROWS = 9
-"""Rows of a request: odd, and not the batch size."""
+"""Number of rows of a request: odd, and not the batch size."""
 
 BUDGET = Budget(
     train_steps=6,
@@ -47,10 +47,10 @@ SPACE = FactorSpace([Factor("a", 2), Factor("b", 3)])
 HOLDOUT = Holdout.by_rule(SPACE, ("a", "b"), lambda a, b: (a, b) == (1, 2))
 PERTURBED = FactorSpace([Factor("first", 2), Factor("second", 2)])
 SIDE, SMALL_SIDE = 8, 4
-"""Of bumps and objects, and of other pictures: a network halves these twice."""
+"""Side length in pixels of bumps and objects, and of other pictures; a network halves it twice."""
 PLACES = FactorSpace([Factor("x", SIDE), Factor("y", SIDE)])
 STEPS = 8
-"""Frames of a trajectory."""
+"""Number of frames of a trajectory."""
 
 
 class Drawn:
@@ -111,7 +111,7 @@ class RecordingFederation(Federation):
 
 
 LENDERS = {LentSilo.batch.__code__, LentSilo.labels.__code__}
-"""Through whom a decentralised method reaches a silo's data."""
+"""A decentralised method reaches a silo's data through these functions."""
 
 
 class Tiny(NamedTuple):

@@ -10,11 +10,11 @@ from compbench.runner.messages import LineOfText, Seconds
 Status = Literal["ok", "failed", "skipped"]
 
 MAX_TEXT = 1500
-"""Characters of a message that a plugin had a hand in."""
+"""Largest number of characters of a message that contains text from a plugin."""
 
 
 PAGE = "docs/contract.md"
-"""Where each clause is explained, under its own name."""
+"""This page explains each clause under its own name."""
 
 
 class Clause(NamedTuple):
@@ -147,11 +147,11 @@ CLAUSES: dict[str, Clause] = {
     ),
     "process": Clause("the process lives until the last check", "do not call exit; look for crashes in native code"),
 }
-"""In the order in which they are checked; the first and the last two are not checks that can be asked for."""
+"""Clauses in the order in which they are checked; the first and the last two cannot be selected with --only."""
 
 OF_METRICS, OF_TASKS = ("floor", "repeatable", "monotone"), ("primary", "ceiling", "collapse")
 CHECKS = tuple(name for name in CLAUSES if name not in ("loads", "time", "process", *OF_METRICS, *OF_TASKS))
-"""What is checked of methods."""
+"""Clauses that are checked for methods."""
 CHECKS_OF = {"methods": CHECKS, "tasks": OF_TASKS, "metrics": OF_METRICS}
 """Names for --only, by what is checked."""
 

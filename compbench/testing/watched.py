@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 FIT_SEED, SAMPLE_SEED, NOISE_SEED = 11, 12, 13
 
 MAX_LATE_STEPS = 3
-"""Steps that a fit may still report after it was asked to stop."""
+"""A fit may still report this many steps after it was asked to stop."""
 
 CUTS = (0.7, 0.3)
-"""Shares of a fit after which it is stopped, to be resumed: both where there are silos, whose stages take turns."""
+"""A fit is stopped after these shares of it and then resumed: at both if there are silos, whose stages take turns."""
 
 
 class Broken(Exception):
@@ -295,7 +295,7 @@ def _copy(given: Tensor | None) -> Tensor | None:
 
 
 STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1, "num_particles": 8}
-"""Settings by which a sampler takes other steps than the budget's, or many at once, and the most here; 0 for the budget's."""
+"""These settings let a sampler take other steps than the budget's, or many at once; the value is the limit, 0 the budget's."""
 
 
 def _short(method: Method, sample_steps: int) -> MethodSettings:
