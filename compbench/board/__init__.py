@@ -1,1 +1,1 @@
-"""Who is best, how sure is that, and what does it cost?  Boards made of records."""
+"""Which method is best, how certain is that, and what does it cost?  Boards are made from records."""

@@ -1,4 +1,4 @@
-"""Records -> board rows.  What must not be compared is never in one section, row or column.
+"""Turn records into board rows.  Results that must not be compared never share a section, row or column.
 
 A section is one task under one protocol: preset, data, task settings and budget.  Scores are compared within it, and only
 between equal metric versions.  A row is one method with one set of settings; its seeds may have run on several devices, and its
@@ -56,7 +56,7 @@ class BoardRow(NamedTuple):
         older: parts of the code that differ from those of newer records (`code_age`).
         other_judge: seeds whose distances are in another judge's features than the section's, and left out.
         threads: numbers of CPU threads that the runs had.
-        setbacks: losses of its runs that rose and did not come back, a phrase each.
+        setbacks: loss spikes of its runs that did not come back, one phrase each.
         beyond: what its runs took beyond their budget, or beyond what the method declares, a phrase each.
         records: names of the records that count.
         parts: inference-time and estimation error, where the method also ran on exact scores.
@@ -270,7 +270,7 @@ def _seniority(row: BoardRow) -> tuple[object, ...]:
 
 
 def _with_parts(row: BoardRow) -> BoardRow:
-    """The row with inference-time and estimation error as two more columns beside the primary, where they are known."""
+    """The row with inference-time and estimation error as two more columns next to the primary one, if they are known."""
     whole, parts = row.scores.get(row.primary), row.parts
     if parts is None or whole is None:
         return row._replace(parts=None)
@@ -349,7 +349,7 @@ def _devices(records: Sequence[Record]) -> str:
 
 
 def _versions(ok: Sequence[Record]) -> int:
-    """The most versions of the code on one kind of device: what only GPUs run is no part of a CPU's."""
+    """The largest number of code versions on one kind of device: GPU-only code does not belong to a CPU's version."""
     codes: dict[bool, set[str]] = defaultdict(set)
     for record in ok:
         codes[record.spec.device_class == "cpu"].add(equal_code().name(record.spec.code))

@@ -1,4 +1,4 @@
-"""The board's files: CSV, Markdown, and one HTML page that works offline.  The same records give the same bytes."""
+"""The board's files are CSV, Markdown, and one HTML page that works offline.  The same records give the same bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Material(NamedTuple):
         papers: the papers' figures (`papers.csv`), or None.
         pictures: record -> its sample grid, if it has one.
         standings: what the levels of records come to, by their names.
-        catalogue: what is known of tasks beside their records.
+        catalogue: what is known of tasks besides their records.
         profiles: what methods cost, by `cost_key`.
         methods: what is known of methods, by name.
         reasons: of each method and task why the method cannot work there; "" where it can (`list --matrix --json`).

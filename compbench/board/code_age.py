@@ -1,4 +1,4 @@
-"""Which records were made by older code than the newest ones beside them: they are shown and marked."""
+"""Find records that were made by older code than the newest ones next to them; the board shows and marks them."""
 
 from __future__ import annotations
 

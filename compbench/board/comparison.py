@@ -1,4 +1,4 @@
-"""Two methods, or two records, side by side: paired by seed, with intervals, what they cost, and pictures on the same noise.
+"""Compare two methods or two records: scores paired by seed, with intervals, costs, and pictures from the same noise.
 
 With d_s = B_s - A_s at seed s, both on the same data order, conditions, noise and judge:
 
@@ -72,7 +72,7 @@ class Comparison(NamedTuple):
         a, b: what they are called.
         scores: the primary score first; a score of another metric version on one side is left out.
         costs: those that one of them has.
-        remarks: what a reader must know beside the numbers.
+        remarks: what a reader must know besides the numbers.
         records: names of a record of each, for pictures: of the smallest common seed, if there is one.
     """
 
@@ -204,7 +204,7 @@ def _costs(a: Sequence[Record], b: Sequence[Record], profiles: Mapping[str, Cost
 
 
 def _aside(own: Sequence[Record]) -> list[str]:
-    """Why a row is no competitor."""
+    """Why a row does not compete."""
     found = []
     if any(one.oracle for one in own):
         found.append("an oracle, which knows the task's truth")
@@ -239,7 +239,7 @@ def _title(section: Section) -> str:
 
 
 def side_by_side(pictures: Sequence[tuple[str, bytes]]) -> bytes:
-    """Sample grids beside each other with their names above, as PNG; runs of one seed drew them from the same noise.
+    """Sample grids next to each other with their names above, as PNG; runs of one seed drew them from the same noise.
 
     Raises:
         CompbenchError: a picture that cannot be read.

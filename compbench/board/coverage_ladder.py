@@ -1,9 +1,9 @@
-"""The coverage ladder: share attained on held-out cells against the share of cells seen, a line a method.
+"""The coverage ladder plots the share attained on held-out cells against the share of seen cells, one line per method.
 
     share = (value - 1 / cells) / (ceiling - 1 / cells), at least 0 and at most 1
 
-Rows whose task was given a coverage (`--set task.coverage=R`) are its points.  What else of task, preset and budget was
-chosen makes another ladder.
+Rows whose task was given a coverage (`--set task.coverage=R`) are its points.  Each other choice of task, preset and budget
+makes its own ladder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Ladder(NamedTuple):
     """All lines of one task under one protocol.
 
     Attributes:
-        section: of the task; of what was changed only what is no part of the ladder.
+        section: of the task; of what was changed, only what does not belong to the ladder.
         least: C_min of the lattice.
         lines: by method and design, sorted.
     """
@@ -56,7 +56,7 @@ def ladders(rows: Sequence[BoardRow], lattices: Mapping[tuple[str, str], Lattice
     """The ladders of a board's rows, by task.
 
     Args:
-        rows: of the board; those without a coverage, or whose primary score is no accuracy with a ceiling, are passed over.
+        rows: of the board; those without a coverage, or whose primary score is not an accuracy with a ceiling, are skipped.
         lattices: by `lattice_key`; a row without one is passed over.
     """
     found: dict[Section, dict[Line, dict[float, dict[tuple[int, int], float]]]] = defaultdict(dict)

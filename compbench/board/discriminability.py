@@ -1,4 +1,4 @@
-"""How well a task tells methods apart: the share of the variance between methods in all variance of single runs.
+"""How well a task separates methods: the share of the variance between methods in the variance of single runs.
 
 With M methods at the same n seeds, MS_m the mean square between methods and MS_e that of the residual of method + seed,
 

@@ -1,4 +1,4 @@
-"""What a contest says in three sentences, made from its numbers: who leads, what that costs, and what cannot be ranked."""
+"""Summarise a leaderboard table in three sentences: the leading methods, their cost, and what cannot be ranked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records belong together: a section holds what may be ranked, a row what may be averaged; and how each is called."""
+"""Group records: a section holds rows that may be ranked, a row holds runs that may be averaged; and each group gets a name."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _agrees(settings: Mapping[str, Json], default: Mapping[str, Json]) -> bool:
 
 
 def variants(groups: Iterable[Group]) -> dict[Group, str]:
-    """What a row says beside its method's name: version, settings and origin where rows of the method differ."""
+    """What a row says next to its method's name: version, settings and origin where rows of the method differ."""
     by_method: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
         by_method[group.method].append(group)

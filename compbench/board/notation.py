@@ -1,4 +1,4 @@
-"""How a board writes things down: numbers, ranks, notes and columns; the same words in Markdown and on the page."""
+"""How a board prints numbers, ranks, notes and columns; Markdown and the page use the same words."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _title(key: str, split: str) -> str:
 
 
 def _is_detail(name: str, names: Sequence[str] | set[str]) -> bool:
-    """Whether a score refines another: accuracy_wall_hue refines accuracy, accuracy_seen_judge stands for itself."""
+    """Whether a score refines another: accuracy_wall_hue refines accuracy, accuracy_seen_judge is a score of its own."""
     return not name.endswith("_judge") and any(name.startswith(f"{other}_") for other in names)
 
 
@@ -93,7 +93,7 @@ def number(value: float | None) -> str:
 
 
 def spread(std: float, around: float) -> str:
-    """A standard deviation with as many decimals as the mean that it stands beside."""
+    """A standard deviation with as many decimals as the mean next to it."""
     text = number(around)
     if "e" in text:
         return f"{std:.1e}"
@@ -164,7 +164,7 @@ def in_one_place(steps: float) -> str:
 
 
 def notes(row: BoardRow) -> tuple[str, ...]:
-    """What a reader must know of a row beside its numbers, failures apart."""
+    """What a reader must know about a row besides its numbers and failures."""
     found = []
     if row.kind == "reference":
         why = "trained on other data too" if row.training == "external" else "an oracle"

@@ -1,4 +1,4 @@
-"""Ranks of the rows of a table: which of them the seeds tell apart, and what ranks that leaves open.
+"""Ranks of the rows of a table: which rows differ significantly over the seeds, and which ranks that leaves open.
 
 Runs of one seed share data order, noise and judge, so two rows are compared by their differences at equal seeds, by a t test
 with n - 1 degrees of freedom.  Three seeds alone say little of a difference's variance, so it borrows from the table's other
@@ -34,7 +34,7 @@ class Rank(NamedTuple):
 
     Attributes:
         best, worst: the ranks that the comparisons leave open.
-        group: rows of one group are not told apart from one another; the groups of a table are 1, 2, ...
+        group: rows of one group do not differ significantly; the groups of a table are 1, 2, ...
     """
 
     rank: int
@@ -114,7 +114,7 @@ def _clearly_above(one: float, other: float) -> bool:
 
 
 def _groups(places: Sequence[int], apart: set[tuple[int, int]]) -> list[int]:
-    """From the best row down: a group holds its first row and all rows without a group that are told apart from none in it."""
+    """From the best row down: a group holds its first row and each later row that differs significantly from none in it."""
     groups = [0] * len(places)
     order = sorted(range(len(places)), key=lambda row: (places[row], row))
     while left := [row for row in order if not groups[row]]:

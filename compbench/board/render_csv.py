@@ -1,4 +1,4 @@
-"""The board as CSV: one line a score, so that the header is the same whatever the scores are called; costs are one line a row."""
+"""Write the board as CSV: one line per score, so that the header depends on no names of scores, and one line per row of costs."""
 
 from __future__ import annotations
 

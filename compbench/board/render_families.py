@@ -1,4 +1,4 @@
-"""The matrix of methods by families, as CSV and Markdown; and how well each task tells methods apart, as CSV."""
+"""Write the matrix of methods by families as CSV and Markdown, and how well each task separates methods as CSV."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The board as one page: all data embedded as JSON, drawn by the page's own script; nothing is fetched.
 
-Only pictures may be referred to beside it, for a page that is published with its records.
+Only pictures may lie outside the page, next to it, if the page is published with its records.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ Pictures = Mapping[tuple[Section, str], Picture]
 
 
 class Surroundings(NamedTuple):
-    """What the page shows beside its rows.
+    """What the page shows besides its rows.
 
     Attributes:
         contests: the matrix of methods by families, at each preset.
         catalogue: what is known of tasks.
         methods: what is known of methods, by name.
         records: address of the folder of records; "" and nothing links to it.
-        files: those that lie beside the page.
+        files: those that lie next to the page.
         ladders: share attained against coverage.
     """
 
@@ -104,7 +104,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
     Args:
         board: as `aggregate` gives it.
         figures: the papers'.
-        pictures: sample grids; what is no PNG is left out.
+        pictures: sample grids; a file that is not a PNG is left out.
         surroundings: what else is known.
     """
     import jinja2

@@ -1,4 +1,4 @@
-"""The board as Markdown, to be read on a code host: a table a section, the scores that matter as columns."""
+"""Write the board as Markdown for code hosts: one table per section, with the scores that matter as columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decomposition chart as SVG: a bar of inference-time error a row, and from its end to the total one of estimation error."""
+"""Draw the decomposition as SVG: each row has a bar of inference-time error, then one of estimation error up to the total."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     share = (value - chance) / (real - chance), at least 0 and at most 1
 
 `chance` is the score of a model that ignores what it is asked for, `real` that of real data: an accuracy's ceiling, a distance's
-noise floor.  Both are the task's, the same for every row, seed and sample size, so a better score never has a lower share.
-They stand in `scales.json`, which `experiments/board_scales.py` measures; an accuracy's ceiling is that of its section's records.
+noise floor.  Both belong to the task and are the same for every row, seed and sample size, so a better score never has a lower
+share.  `experiments/board_scales.py` measures them for the file `scales.json`; an accuracy's ceiling is that of its section's records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A board from a folder of records: what `compbench board` calls."""
+"""Build a board from a folder of records; `compbench board` calls this module."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def rebuild(records: Path, output: Path, *, link: bool = False) -> tuple[tuple[P
     """Build the board of all records in a folder.
 
     Args:
-        records: folder of records, with their pictures beside them.
+        records: folder of records, with their pictures next to them.
         output: where the board's files go.
-        link: the page refers to the pictures beside the records instead of holding them.
+        link: the page links to the pictures next to the records instead of holding them.
 
     Returns:
         the written files, and what in the folders of records and levels cannot be used.
@@ -53,7 +53,7 @@ def read(records: Path, output: Path, *, link: bool = False) -> tuple[Material, 
     """What a board is made of, and what was passed over.
 
     Args:
-        records: folder of records, with their pictures beside them.
+        records: folder of records, with their pictures next to them.
         output: folder of the page, from which its links are written.
         link: the page refers to the pictures instead of holding them.
     """
@@ -87,7 +87,7 @@ def read(records: Path, output: Path, *, link: bool = False) -> tuple[Material, 
 
 
 def papers_beside(records: Path) -> Path | None:
-    """The papers' own figures: `papers.csv` beside the folder of records, else the copy that is installed."""
+    """The papers' own figures: `papers.csv` next to the folder of records, else the installed copy."""
     for path in (records.parent / PAPERS, Path(__file__).with_name(PAPERS)):
         if path.is_file():
             return path
@@ -95,7 +95,7 @@ def papers_beside(records: Path) -> Path | None:
 
 
 def matrix_beside(records: Path) -> tuple[dict[str, dict[str, str]], list[Problem]]:
-    """The matrix beside a folder of records; empty where there is none or where it cannot be read, which is a problem."""
+    """The matrix next to a folder of records; it is empty if there is none, or if it cannot be read, which is a problem."""
     path = records.parent / MATRIX
     if not path.is_file():
         return {}, []

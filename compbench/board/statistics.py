@@ -1,6 +1,6 @@
 """Means, spreads and intervals of a few seeds, and Student's t and Fisher's F, which SciPy computes.
 
-A board is built by a light process, so SciPy is imported where the first number needs it.
+A light process builds boards, so SciPy is imported only when the first number needs it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def interval(values: Sequence[float], trials: float = 0) -> Interval | None:
         values: one a seed.
         trials: of each run, where a value is the share of its trials that succeeded; the interval then holds Wilson's of all
             trials too, because three runs that happen to agree do not make a share exact, and ends at 0 and 1.  math.inf for
-            other shares; 0 where it is no share.
+            other shares; 0 if the score is not a share.
 
     Returns:
         the interval; None for one run, whose spread is not known.

@@ -1,4 +1,4 @@
-"""What a row costs: speeds from `compbench profile` alone, and what its runs were charged."""
+"""What a row costs: speeds come from `compbench profile` alone, other costs from what its runs were charged."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def train_flops(record: Record) -> float | None:
 
 
 def pooled_steps(records: Sequence[Record]) -> float:
-    """The most of a silo's budgets of steps that a run took on pooled data; 0 where no record says."""
+    """The most of a silo's budgets of steps that a run took on pooled data; 0 if no record says so."""
     taken = [(record.profile.train_steps or 0) / record.spec.budget.train_steps for record in records if record.pooled_silos]
     return max(taken, default=0.0)
 

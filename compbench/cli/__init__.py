@@ -1,1 +1,1 @@
-"""The command line: a file a verb."""
+"""The command line: each file holds one verb or a few related verbs."""

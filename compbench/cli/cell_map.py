@@ -1,4 +1,4 @@
-"""The lattice of a record as text: the share of right samples of each cell, and by distance to what was seen."""
+"""Print the lattice of a record: the share of correct samples in each cell, and by distance to the seen cells."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount]) -> Iterator[s
 def product_of_factors(joint: Score, scores: Sequence[Score]) -> float | None:
     """The product of the accuracies of the joint one's factors: what it would be if their errors were independent.
 
-    None for a score that is no accuracy: what is named after a rate is the same rate taken in another way.
+    None for a score that is not an accuracy: a score named after a rate is the same rate, measured in another way.
     """
     if not joint.metric.endswith("accuracy"):
         return None

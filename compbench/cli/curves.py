@@ -1,4 +1,4 @@
-"""Loss curves of a record as text: a line of bars, where it began and ended, and how fast it went."""
+"""Print the loss curves of a record: a line of bars, the first and the last loss, and the speed."""
 
 from __future__ import annotations
 

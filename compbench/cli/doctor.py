@@ -1,4 +1,4 @@
-"""doctor: what of this machine compbench can use, and what to do about what is missing."""
+"""doctor: what compbench can use on this machine, and how to fix what is missing."""
 
 from __future__ import annotations
 

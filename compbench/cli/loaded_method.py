@@ -1,4 +1,4 @@
-"""What `info` asks of a loaded method; apart, because its types are pydantic's, which `list` and `--help` do not load."""
+"""Facts that `info` reads from a loaded method; a separate file, because `list` and `--help` do not load its pydantic types."""
 
 from __future__ import annotations
 

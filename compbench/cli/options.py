@@ -1,4 +1,4 @@
-"""Options that verbs share, and what they stand for."""
+"""Options that several verbs share, and the requests that they make."""
 
 from __future__ import annotations
 

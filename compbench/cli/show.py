@@ -1,4 +1,4 @@
-"""show: a record for people: what was run, where, how far it is vouched for, its scores and its cost."""
+"""show: a record for people: what was run, where, its verification level, its scores and its cost."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _found(store: Store, text: str) -> Path:
 
 
 def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = False) -> None:
-    """A record for people: scores beside their ceilings and floors, cost, and where everything is."""
+    """Print a record for people: scores next to their ceilings and floors, cost, and where everything is."""
     console = output.console()
     spec = record.spec
     console.print(
@@ -191,7 +191,7 @@ def _counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
 
 
 def _circumstances(record: Record, path: Path) -> Iterator[tuple[str, str]]:
-    """What a reader must know beside the scores: what was changed, versions, code, level, date and machine."""
+    """What a reader must know besides the scores: what was changed, versions, code, level, date and machine."""
     spec, where = record.spec, record.environment
     yield "settings", ", ".join(f"{name}={value}" for name, value in sorted(spec.settings.items())) or "none"
     yield "changed", ", ".join(_changed(record)) or "nothing: default settings, the preset's budget"

@@ -1,6 +1,6 @@
-"""The door of the command line: streams, signals and the working folder are sound before any verb is imported.
+"""The entry point of the command line checks streams, signals and the working folder before any verb is imported.
 
-What the surroundings lack is said in one line with exit status 2; a missing stream is /dev/null from here on.
+If something is missing, it says so in one line with exit status 2; a missing stream becomes /dev/null.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What this machine's device does for a run, tried as a run uses it: CUDA started, the sandbox closed, a function compiled."""
+"""Try this machine's device as a run uses it: start CUDA, close the sandbox, compile a function."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _layers(found: Diagnosis, names: Sequence[str]) -> bytes:
 
 
 def _units(found: Diagnosis, names: Sequence[str]) -> bytes:
-    """Layer by layer, the activations over the grid of the units that vary most, and beside each its tuning curves."""
+    """Layer by layer, the activations over the grid of the units that vary most, and next to each its tuning curves."""
     across = 2 * max(len(maps) for maps in found.units.values())
     figure = _figure(1.9 * across, 1.7 * len(found.units))
     for down, (layer, maps) in enumerate(found.units.items()):

@@ -1,4 +1,4 @@
-"""Kernels of outputs beside the cosine one: distance, and overlap of pixels.
+"""Kernels of outputs besides the cosine kernel: distance, and overlap of pixels.
 
     distance_ij = |a_i - a_j|        overlap_ij = sum_p min(a_ip, a_jp) / sum_p max(a_ip, a_jp),  of parts above 0
 

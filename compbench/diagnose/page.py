@@ -1,4 +1,4 @@
-"""The page of a diagnosis: what was run, the scores beside the ideal points, the layers, the figures."""
+"""The page of a diagnosis: what was run, the scores next to the ideal points, the layers, the figures."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Probes are fitted on seen cells.</p>
 
 
 def page(record: Record, found: Summary) -> str:
-    """HTML; the figures lie beside it."""
+    """Return the HTML; the figures lie next to it."""
     environment = Environment(autoescape=True, trim_blocks=True)
     environment.filters["number"] = shown
     return environment.from_string(TEMPLATE).render(record=record, spec=record.spec, factors=found.factors, found=found)

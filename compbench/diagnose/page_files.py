@@ -1,4 +1,4 @@
-"""Figures, numbers and one page of a diagnosis.  The model, which is a plugin's, is looked into behind a contestant's border."""
+"""Write figures, numbers and one page of a diagnosis.  The model comes from a plugin, so it is examined in a sandbox."""
 
 from __future__ import annotations
 

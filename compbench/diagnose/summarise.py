@@ -1,4 +1,4 @@
-"""A record's model, loaded and looked into: what `compbench diagnose` does in a process of its own."""
+"""Load and examine a record's model; `compbench diagnose` does this in a separate process."""
 
 from __future__ import annotations
 

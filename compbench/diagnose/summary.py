@@ -1,4 +1,4 @@
-"""A diagnosis as plain numbers: what the process that looked into the model answers, and what page and JSON are made of."""
+"""A diagnosis as plain numbers: the process that examined the model returns it, and the page and the JSON are made from it."""
 
 from __future__ import annotations
 

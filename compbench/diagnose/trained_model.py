@@ -1,4 +1,4 @@
-"""What is diagnosed: the trained model of a record, the grid of two factors, its outputs and its layers there."""
+"""The object of a diagnosis: the trained model of a record, the grid of two factors, its outputs and its layers there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = 49
 
 
 class NoLayers(CompbenchError):
-    """The layers of a model cannot be had, and why."""
+    """The layers of a model are not available; the message says why."""
 
 
 class LayerGeometry(NamedTuple):
@@ -114,7 +114,7 @@ class Subject:
         except (TypeError, RuntimeError, NotImplementedError) as error:  # experts over parts of the state, a mixture of models
             said = " ".join(str(error).split())[:100]
             raise NoLayers(
-                f"the layers of '{self.method.name}' cannot be had: its model is called neither as model(x_t, t, condition) "
+                f"the layers of '{self.method.name}' are not available: its model is called neither as model(x_t, t, condition) "
                 f"nor by `encoding` and `render(code)` ({type(error).__name__}: {said})."
             ) from error
         return {**heard(len(rows)), "velocity at x0": output}

@@ -1,4 +1,4 @@
-"""What single units of a layer answer to: their activations over the grid of both factors, and their tuning curves.
+"""What single units of a layer respond to: their activations over the grid of both factors, and their tuning curves.
 
     tuning to x  the mean over y of a unit's activation, and to y the mean over x
 

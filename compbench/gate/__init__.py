@@ -1,1 +1,1 @@
-"""Did it get worse or slower?  Two commits compared in exact facts, scores and speed."""
+"""Did it get worse or slower?  The gate compares two commits in exact facts, scores and speed."""

@@ -1,4 +1,4 @@
-"""The gate's table for a terminal, for a pull request and for machines."""
+"""Print the gate's table for a terminal, for a pull request and as JSON."""
 
 from __future__ import annotations
 

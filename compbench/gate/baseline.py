@@ -1,4 +1,4 @@
-"""Stored baselines: exact facts and scores of a suite's cells, from whatever machine.  Never speeds: they mean nothing there."""
+"""Stored baselines: exact facts and scores of a suite's cases, from any machine.  Speeds depend on the machine and are left out."""
 
 from __future__ import annotations
 

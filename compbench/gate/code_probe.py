@@ -1,4 +1,4 @@
-"""What the gate asks of a checkout's code without running it: digests, versions, and the source files that they are of.
+"""Facts about a checkout's code that need no run: digests, versions, and the source files that they belong to.
 
     python -P code_probe.py ORDER      ORDER: a file of JSON that names the file for the answer
 

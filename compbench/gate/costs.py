@@ -1,7 +1,7 @@
 """`compbench profile`: what a method costs on a task, by the gate's probe in fresh processes, alone on the machine.
 
 An untimed process first fills caches; then come the repetitions.  A lock of the whole machine keeps two measurements apart,
-and what other processes take of the cores meanwhile is measured too: it stands in the file, and boards say so.
+and the cores that other processes take meanwhile are measured too: the file holds this number, and boards show it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Several orders of the probe, each in a process of its own that is forked from one with torch in it: imports are paid once.
+"""Run several orders of the probe, each in a process forked from one that has loaded torch, so that imports are paid once.
 
     python -P forked_probe.py PROBE ORDERS      prints the answers to a JSON list of orders, as a list, on its last line
 
-Orders are of the CPU: a process that has started CUDA cannot be forked.  Base and head both run this file, as the probe.
+Orders run on the CPU: a process that has started CUDA cannot be forked.  Base and head both run this file, as the probe.
 """
 
 from __future__ import annotations

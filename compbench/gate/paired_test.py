@@ -1,4 +1,4 @@
-"""The gate's statistics: what paired differences of base and head allow to say.  Pure functions of numbers.
+"""The gate's statistics: pure functions of the paired differences of base and head.
 
 With d_i the worsening in pair i (head against base, positive is worse), m its mean, s its sample standard deviation over n pairs:
 

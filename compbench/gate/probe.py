@@ -1,4 +1,4 @@
-"""What the gate and `profile` ask of a method in a process of its own: exact facts, all that it costs, or slices of a race.
+"""Measure a method in its own process for the gate and `profile`: exact facts, all costs, or slices of a race.
 
     python -P probe.py ORDER      prints one JSON object on its last line; in a race, one for each line that it reads
 

@@ -1,9 +1,9 @@
-"""Proves that two commits' code gives the same bits, so that records of the one are records of the other.
+"""Prove that the code of two commits gives the same bits, so that records of one commit are records of the other.
 
 Two proofs count.  *Meaning*: the newer commit's rules give both sources one hash, so only the rules or the words changed.
 *Bits*: exact facts (`probe.facts`: parameters, evaluations, the samples of a short fit) and all scores of smoke runs are the
-same on both sides, for enough cells that every changed method and every changed task is in one.  A version that went up says that
-numbers were meant to change: nothing is equal there.  What a GPU alone runs is not run here: where its text changed, bits prove
+same on both sides, for enough cells that every changed method and every changed task is in one.  A version that went up means an
+intended change of numbers: nothing is equal there.  What a GPU alone runs is not run here: where its text changed, bits prove
 nothing for GPUs.
 """
 

@@ -1,4 +1,4 @@
-"""The regression gate: measure head, measure or look up what it is compared with, and make one table of it all."""
+"""The regression gate measures head, measures or looks up its base, and makes one table from both."""
 
 from __future__ import annotations
 

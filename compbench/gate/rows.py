@@ -1,4 +1,4 @@
-"""The gate's table: rows of facts, scores and speeds with a verdict each, and the one answer that they add up to."""
+"""The gate's table: rows of facts, scores and speeds, each with a verdict, and the overall verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base and head: two interpreters, each with its own compbench, asked the same things in processes of their own.
+"""Base and head are two interpreters, each with its own compbench; both run the same measurements in separate processes.
 
 A side has a home of its own, so that neither sees the other's caches, and starts its processes in an empty folder without
 the caller's PYTHONPATH: what `import compbench` means there is what is installed there.

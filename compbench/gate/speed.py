@@ -1,7 +1,7 @@
-"""The race of base and head: pairs of fresh processes in turns, and what their times allow to say.
+"""The race of base and head: pairs of fresh processes take turns, and a test compares their times.
 
-A pair is a process of each side; they work in turns, and the pair's log ratio is that of neighbouring slices (`turns`).  Who
-begins changes from pair to pair, so that a machine that slows down favours neither.
+A pair is a process of each side; they work in turns, and the pair's log ratio is that of neighbouring slices (`turns`).  The
+side that begins changes from pair to pair, so that a machine that slows down favours neither.
 
     1. some pairs; while a row is unclear twice as many, and more, up to a limit and for so long
     2. a row whose one-sided 95 % bound exceeds the tolerance is *suspected*

@@ -1,4 +1,4 @@
-"""What a gate compares: cells of method and task, from the command line or from a suite file.
+"""The cases that a gate compares: pairs of method and task, from the command line or from a suite file.
 
 title = "..."
 speed_seconds = 0.5

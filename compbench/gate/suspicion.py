@@ -1,4 +1,4 @@
-"""Rows that are better than one should believe: they pass, but as a notice, because a mistake looks like this too.
+"""Rows that are too good to be true pass, but with a warning, because a mistake can look like an improvement.
 
 fewer evaluations than before                      is the work still counted, or a path stopped early?
 a better score from less work                      fewer FLOPs, parameters or evaluations in the same cell

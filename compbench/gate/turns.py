@@ -1,9 +1,9 @@
-"""One pair of a race: a fresh process of base and one of head, which train and sample in turns.
+"""One pair of a race: a fresh process of base and a fresh process of head train and sample in turns.
 
     base head head base base head ...       slices of a fraction of a second, the other process standing still
 
 The pair's worsening is the midmean of log(head / base) over neighbouring slices: what slows the machine for longer than a
-slice slows both.  What a process keeps for its whole life (where its memory lies) only more pairs can tell.
+slice slows both.  Only more pairs can show effects that last a whole process, such as memory placement.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def run_pair(racers: Mapping[Label, tuple[Side, Cell]], asked: CellOptions, firs
     Args:
         racers: side and cell of each; the cells differ only in experiments.
         asked: `seconds` is how long each process is watched training, and sampling.
-        first: who begins.
+        first: the side that begins.
 
     Raises:
         Unraced: a side could not do it.

@@ -1,7 +1,7 @@
 """The source of a method that a notebook's cell or a script defined: its own definitions, as one text.
 
 A run's identity hashes what a file means (`compbench.registry.meaning`).  A method object has no file, so its functions and what
-they use of the same cells are written down one after another, with an import for each name that comes from a module.  The text
+they use of the same cells are copied one after another, with an import for each name that comes from a module.  The text
 is parsed, never run: a value stands in it as its repr, a class without source as its schema.
 """
 

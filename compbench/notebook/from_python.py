@@ -17,7 +17,7 @@ from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
 from compbench.system.home import Home, scratch_folder
 
-ALONE = "give in_process=True: a method that is no file runs in this process, without sandbox and time limit"
+ALONE = "give in_process=True: a method without a file runs in this process, without sandbox and time limit"
 
 
 def run(

@@ -1,6 +1,6 @@
 """Where a run's code comes from: distribution and file, git commit and whether it was changed since, hash of meaning.
 
-Never a path, a branch or a name.
+The result never contains a path, a branch or a person's name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def origin_of(request: RunRequest, registry: Registry, metrics: Iterable[str], d
 
 
 def task_origin(request: RunRequest, registry: Registry, metrics: Iterable[str], device_class: str) -> tuple[str, Code]:
-    """The same of a task and its metrics alone: there is no method."""
+    """Where the code of a task and its metrics comes from, without a method."""
     code = code_of(registry, method="", task=request.task, metrics=metrics, device_class=device_class)
     return code.digest, Code(parts=code.parts, compbench=checkout_of(Path(compbench.__file__)))
 

@@ -1,4 +1,4 @@
-"""What the code of a run means, as a hash: the definitions that its numbers depend on, and nothing of how they are written.
+"""Hash what the code of a run means: the definitions that its numbers depend on, whatever their style.
 
     code = SHA-256 of the set { hash(definition, hashes of what it refers to) }
 
@@ -6,8 +6,8 @@ The definitions are those of the method's file, of the task's module and of the 
 ours (compbench, and the plugin's own package) that these refer to, through imports inside functions too.  Comments,
 docstrings, formatting, annotations of functions, the words of errors and descriptions of settings count for nothing, nor do
 the names of modules and files: what was moved or documented is the same code.  Modules of `HARNESS` are left out: they start,
-check, time and write down, and no sample and no score depends on them, but by the order of sums, which is the processor's and
-torch's too (`system/bf16.py`, `system/narrow_norms.py`, `system/weight_gradients.py`).  Other people's libraries are not
+check, time and record runs, and samples and scores depend on them only by the order of sums, which depends on the processor
+and torch too (`system/bf16.py`, `system/narrow_norms.py`, `system/weight_gradients.py`).  Other people's libraries are not
 followed; a record names their versions.
 
 What only a GPU runs counts in records of GPUs alone: the statement `if on_gpu(device): ...`, or `if on_gpu(device) and ...:`,
@@ -239,7 +239,7 @@ class _Sources:
 
     @property
     def scope(self) -> Hashable:
-        """All that a definition's hash depends on beside the files: sources of one scope are the same."""
+        """All that a definition's hash depends on besides the files: sources of one scope are equal."""
         apart = {(name, file) for name, file in self._files.items() if self._below_a_root(name) != file}
         return self._gpu, self._left_out, frozenset(self._roots.items()), frozenset(apart)
 
@@ -268,7 +268,7 @@ class _Sources:
         return found
 
     def hashed(self, target: Target) -> DefinitionHashes:
-        """One definition; "" is what a module does beside defining."""
+        """One definition; "" is what a module does besides defining."""
         if target not in self._hashed:
             local, chains = self._local(target)
             own, linked, onwards = [local], [local], []

@@ -1,4 +1,4 @@
-"""Takes out of a parsed module what people read and nothing computes with: a run's identity does not depend on its words.
+"""Remove text for people from a parsed module, so that a run's identity does not depend on its words.
 
 Two things go.  Arguments of `WORDS` (a task's notes, a field's description, ...) wherever they are passed; and then, in each
 function, local names that nothing reads any more, with the statements that only build them:
@@ -8,7 +8,7 @@ function, local names that nothing reads any more, with the statements that only
     if far: notes.append("the modes lie far apart")         gone, with its `if`
     return Task(summary=f"{words} in the plane", notes=notes, ...)
 
-Only what plainly computes nothing is taken out: a statement with a call in it stays, but for `LIST_METHODS` and `QUESTIONS`.
+Only statements that plainly compute nothing are removed: a statement with a call stays, except `LIST_METHODS` and `QUESTIONS`.
 """
 
 from __future__ import annotations

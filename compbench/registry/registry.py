@@ -1,4 +1,4 @@
-"""Entry points -> names.  Listing reads metadata and docstrings only; loading happens one plugin at a time, in a guard.
+"""Find plugins by their entry points.  Listing reads only metadata and docstrings; plugins load one by one, errors are caught.
 
 Each plugin is in one of three states, always with the reason: `ok`, `broken` (its code fails) or `incompatible` (it needs
 packages that are not installed, or another version of these interfaces).

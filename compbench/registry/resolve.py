@@ -1,4 +1,4 @@
-"""From what a user asked for to what is run: `--set` values, checked against the schemas of method, task and budget."""
+"""Turn a request into a run: check `--set` values against the schemas of method, task and budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module's source as definitions: the text of each without what means nothing, and the names that it refers to."""
+"""Split a module's source into definitions: the text of each without comments and layout, and the names that it refers to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Target(NamedTuple):
-    """One definition: a module and a name at its top; "" is all that the module does beside defining."""
+    """One definition: a module and a name at its top; "" is all that the module does besides defining."""
 
     module: str
     name: str
@@ -62,7 +62,7 @@ def parse(source: str, name: str, *, is_package: bool = False) -> Module:
     """Read a module's source.
 
     Raises:
-        SyntaxError: it is no Python.
+        SyntaxError: it is not Python.
     """
     module = Module(name, name if is_package else name.rpartition(".")[0])
     module.definitions[""] = []

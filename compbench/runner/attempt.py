@@ -1,4 +1,4 @@
-"""One attempt at a run: prepare, open, fit, evaluate, measure; whatever happens ends in a record."""
+"""One attempt at a run: prepare, open, fit, evaluate and measure.  Every attempt ends in a record, whatever happens."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a contestant says of itself, read without trust: its process runs plugin code, so anything may come.
+"""Check a contestant's self-report: its process runs plugin code, so it can report anything.
 
 Scores are the referee's and never pass through here.  Speeds are the parent's and the referee's own: steps by the parent's
-clock, requests, peak and energy by the referee's.  Of the contestant come its stages, FLOPs, memory and counts; where our
-clocks contradict them, or it worked when it had nothing to do, no speed is kept.
+clock, requests, peak and energy by the referee's.  The contestant reports its stages, FLOPs, memory and counts; if our
+clocks contradict them, or if it worked when it should be idle, no speed is kept.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def profile_of(
         refereed, watch: what the referee measured, and what the parent saw.
         fit_seconds: of opening the data and fitting, by the parent's clock.
         shared: what a fit of another run took, if it was taken.
-        num_silos: of the task; who pools them may take the steps of all.
+        num_silos: of the task; a method that pools them may take the steps of all.
     """
     ours: dict[str, Json] = {"referee_memory_bytes": refereed.referee_memory_bytes}
     try:

@@ -33,7 +33,7 @@ class Closed(ConnectionError):
 
 
 class Garbled(Closed):
-    """What the other side sent is no message."""
+    """The other side sent something that is not a message."""
 
 
 class Frame(NamedTuple):
@@ -85,7 +85,7 @@ class Channel:
             raise Closed(str(error)) from error
 
     def receive(self, *, max_payload: int = 0) -> Frame:
-        """The next frame; waits for it.  Raises Closed at the end of the stream, or if what came is no frame."""
+        """The next frame; waits for it.  Raises Closed at the end of the stream, or if the bytes are not a frame."""
         while (frame := self.taken(max_payload)) is None:
             self.read()
         return frame
@@ -106,7 +106,7 @@ class Channel:
         self._buffer += got
 
     def taken(self, max_payload: int = 0) -> Frame | None:
-        """The first frame of what was read, if it is whole; reads nothing.  Raises Garbled for what is no frame."""
+        """The first frame of what was read, if it is whole; reads nothing.  Raises Garbled if the bytes are not a frame."""
         if len(self._buffer) < FRAME.size:
             return None
         magic, header_length, payload_length = FRAME.unpack_from(self._buffer)

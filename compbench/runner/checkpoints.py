@@ -21,7 +21,7 @@ CURVES = "compbench.curves"
 
 
 class FileCheckpoints:
-    """The latest checkpoint of a stage in one file, replaced whole; those of its parts lie beside it.
+    """The latest checkpoint of a stage in one file, which is replaced whole; the checkpoints of its parts lie next to it.
 
     Attributes:
         name: of the part, with a dot before each part of a part; the whole fit's is empty.

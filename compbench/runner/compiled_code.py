@@ -1,7 +1,7 @@
-"""Compiled code that a run hands on to later runs of the same code: compiling a UNet takes a minute, loading it seconds.
+"""Compiled code that a run passes on to later runs of the same code: compiling a UNet takes a minute, loading it takes seconds.
 
-A contestant leaves torch's own bundle of what was compiled in its folder; the parent keeps it, and lends it to contestants of the
-same method, file, settings, budget, device and torch.  No other method ever gets it: compiled code is code.
+A contestant leaves torch's bundle of compiled code in its folder; the parent keeps the bundle and provides it to contestants of
+the same method, file, settings, budget, device and torch.  No other method ever gets it, because compiled code is code.
 """
 
 from __future__ import annotations

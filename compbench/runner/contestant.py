@@ -1,4 +1,4 @@
-"""The contestant: loads the plugin, fits, answers requests, measures itself.  Runs in a process of its own.
+"""The contestant loads the plugin, fits, answers requests and measures itself.  It runs in its own process.
 
 Everything that a plugin does happens here; the referee and the parent never run its code.  It writes to one folder of
 its own; the parent publishes what is worth keeping.

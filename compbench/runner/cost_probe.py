@@ -1,4 +1,4 @@
-"""What a sample and a training step of a fitted method cost, by torch's own formulas of products: a probe that is thrown away.
+"""Measure what a sample and a training step of a fitted method cost, with torch's formulas for products.
 
 The evaluations of the network for a sample are its products over those of one example's forward pass in the training loss.
 """

@@ -1,7 +1,7 @@
-"""What a fit and its samples took, counted by the harness: optimiser steps, examples drawn, evaluations of the network.
+"""Count what a fit and its samples use: optimiser steps, drawn examples, and evaluations of the network.
 
-A method says how many steps it reports and how many evaluations a sample costs.  These counts stand beside that; they see
-torch's optimisers and products, so a network in numpy has none.
+A method says how many steps it reports and how many evaluations a sample costs.  These counts stand next to its report; they see
+torch's optimisers and products, so a network in numpy has no counts.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def evaluations(sample: Callable[[int], object], forward_flops: float, examples:
 def allowed_steps(problem: Problem, *, extending: bool = False) -> int:
     """Optimiser steps that the budget grants: to each party, and to the server that decentralised parties share.
 
-    Who pools the silos may take as many as they have together.
+    A method that pools the silos may take as many as they have together.
     """
     decentralised = any(account.rounds for account in problem.federation.accounts)
     steps = max(1, problem.budget.extend_steps) if extending else problem.budget.train_steps

@@ -1,7 +1,7 @@
-"""Fits that several runs share: one model for equal (task, seed, budget, precision, fit), kept by content hash.
+"""Fits that several runs share: runs with equal (task, seed, budget, precision, fit) use one model, kept by content hash.
 
 Whichever run asks first fits it; the others, of any method of the same distribution whose `shared_fit` answers alike, load
-its weights and are charged what the fit cost when it was made.  On a CPU the scores are those of a fit of one's own, bit
+its weights and are charged what the fit cost when it was made.  On a CPU the scores equal those of a separate fit, bit
 for bit.  The parent alone writes here: a contestant says what its fit depends on and leaves the weights in its folder.
 """
 
@@ -52,7 +52,7 @@ class SharedFit:
             return None
 
     def keep(self, weights: Path, cost: FitCost) -> None:
-        """Publish a contestant's weights, and what they cost; nothing is kept where they are no plain file."""
+        """Publish a contestant's weights, and what they cost; nothing is kept if they are not a regular file."""
         try:
             publish(weights, self.path)
             kept = KeptFit(cost=cost, sha256=file_sha256(self.path))

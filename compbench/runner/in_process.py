@@ -1,4 +1,4 @@
-"""Contestant and referee in the caller's process, for debuggers.  No time limit, and a plugin can take all down."""
+"""Run contestant and referee in the caller's process, for debuggers.  There is no time limit, and a plugin can crash it."""
 
 from __future__ import annotations
 

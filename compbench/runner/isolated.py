@@ -1,9 +1,9 @@
-"""A function of ours that runs a plugin outside of a run, behind a contestant's border: for `info`, `check`, `diagnose`.
+"""Call a function that runs a plugin outside of a run, in a contestant's sandbox: for `info`, `check` and `diagnose`.
 
     parent -> child   Call
     child -> parent   Value for each value that the function yields, and one at the end; Progress and Failed at any moment
 
-The child is a process of its own.  It writes to one scratch folder and cannot read what is the referee's or other runs'.
+The child is a separate process.  It writes to one scratch folder and cannot read data of the referee or of other runs.
 Values are plain JSON: the parent, which imports no torch, prints or keeps them.  What the child prints goes to a log.
 """
 

@@ -1,10 +1,10 @@
-"""What parent, contestant and referee say to each other: one frozen class a message, checked where it arrives.
+"""Messages between parent, contestant and referee: each is a frozen class and is checked where it arrives.
 
     parent -> child       Begin, then Prepare and Evaluate (referee), Open, Fit and Measure (contestant), and Finish
     child -> parent       Described, Prepared, Opened, Fitted, Evaluated, Measured; Progress and Failed at any moment
     referee <-> contestant  Sample with tensors, answered by Samples with tensors or Failed
 
-A message that is none, or not the one that was asked for, ends the run of the child that sent it.
+An invalid or unexpected message ends the run of the child that sent it.
 """
 
 from __future__ import annotations

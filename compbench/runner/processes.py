@@ -1,4 +1,4 @@
-"""Child processes of a run: started with the right threads and allocator, watched, and killed as a group."""
+"""Child processes of a run: they are started with the right threads and allocator, watched, and killed as a group."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Ended(Exception):
 
 
 class Process:
-    """A child in a process group of its own, with a channel to it, a folder that it may write to, and a log beside that.
+    """A child in its own process group, with a channel to it, a folder that it may write to, and a log next to that folder.
 
     `words` are its module and arguments; descriptors that it inherits follow: its channel, then those of `peers`.
     """

@@ -1,4 +1,4 @@
-"""The referee: our code only.  Prepares judges and references, asks the contestant, checks what comes, and scores it."""
+"""The referee runs our code only: it prepares judges and references, asks the contestant, and checks and scores the samples."""
 
 from __future__ import annotations
 

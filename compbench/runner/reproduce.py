@@ -1,4 +1,4 @@
-"""Running a record's spec again, and comparing the scores: what raises a record's level to `reproduced`."""
+"""Run a record's spec again and compare the scores; if they agree, the record's level becomes `reproduced`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
 
 
 def compare(record: Record, again: Record, *, margin: Callable[[str], float], tolerance: float) -> Reproduction:
-    """Set the scores of two records beside each other; a score without a value in the first needs no second.
+    """Compare the scores of two records; a score without a value in the first needs none in the second.
 
     Nor does a distance in a judge's features where the judge that was trained again is another network, as it is on another
     type of processor.

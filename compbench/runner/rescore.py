@@ -1,10 +1,10 @@
-"""Scores without training: of a record's kept samples or weights, or of samples and weights that were made elsewhere.
+"""Score without training: a record's kept samples or weights, or samples and weights that were made elsewhere.
 
     record + runs/IDENTITY/samples.npz | model.safetensors  --today's task and metrics-->  a new record that names the first
     samples.npz | weights of others                       --the same evaluation------->  a record of samples only
 
-Nothing is overwritten.  A new record of a record says that its fit was that one's, so all code but the task's and the metrics'
-must be the same today, and every score of an unchanged version must come out as it was: it is checked, and refused otherwise.
+Nothing is overwritten.  The new record takes over the fit of the first, so all code except the task's and the metrics' must be
+the same today, and every score of an unchanged version must stay the same; otherwise rescoring is refused.
 """
 
 from __future__ import annotations

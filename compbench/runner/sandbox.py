@@ -1,11 +1,11 @@
 """The contestant's sandbox, from the kernel (Linux, Landlock), closed before any code of a plugin runs.
 
-Inside it a process and all that it starts can write only to one folder, and cannot read what is the referee's or other
-runs', bind or connect TCP sockets the usual way, or signal a process outside.  It cannot be opened again.  What it does
+Inside it a process and all that it starts can write only to one folder, and cannot read data of the referee or of other
+runs, bind or connect TCP sockets the usual way, or signal a process outside.  It cannot be opened again.  What it does
 not cover is listed in docs/security.md.
 
-A rule allows what lies beneath a path, and nothing can be taken back out of it; so reading is allowed beside each folder
-on the way to what is forbidden, and not along the way.  Listing folders is never restricted.
+A rule allows what lies beneath a path, and nothing can be taken back out of it; so reading is allowed next to each folder
+on the way to a forbidden one, and not along the way.  Listing folders is never restricted.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
 
     Args:
         forbidden: folders or files that must not be read; they need not exist.
-        writable: folders that may be written to; beside them a few devices, and what this process's own threads have in /proc.
+        writable: folders that may be written to, besides a few devices and the entries of this process's own threads in /proc.
 
     Raises:
         OSError: the kernel has Landlock and refused.
@@ -92,7 +92,7 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
 
 
 def _beside(hidden: set[Path]) -> Iterator[Path]:
-    """All that lies beside the folders on the way to the hidden ones: everything but them."""
+    """All that lies next to the folders on the way to the hidden ones: everything but them."""
     way = {parent for path in hidden for parent in path.parents}
     for folder in sorted(way):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, which schedulers send, and SIGHUP of a closed terminal: what they end, and when they have to wait."""
+"""Handle Ctrl-C, SIGTERM (from schedulers) and SIGHUP (from a closed terminal): what they end, and when they have to wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores along training: one fit, stopped at some steps and gone on with, whose averaged weights are scored at each.
+"""Scores along training: one fit is stopped at some steps and continued, and its averaged weights are scored at each stop.
 
 A fit that is stopped saves a checkpoint and resumes bit for bit (the contract of every method), so the fit at the end is
 the same as without stops.  The weights at a stop are the averages in that checkpoint, in the network that `build` makes.

@@ -1,6 +1,6 @@
 """The child's side of a run: `python -m compbench.runner.worker contestant|referee CONTROL PEER`.
 
-Takes orders from the parent over CONTROL; over PEER the referee asks and the contestant answers.  Standard output and
+It takes orders from the parent over CONTROL; over PEER the referee asks and the contestant answers.  Standard output and
 error belong to the plugin and go to a log.
 """
 

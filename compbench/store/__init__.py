@@ -1,1 +1,1 @@
-"""What is kept?  Records, how they are read, checked, handed in and exported."""
+"""What is kept?  Records, and the code that reads, checks, submits and exports them."""

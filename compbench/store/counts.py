@@ -1,9 +1,9 @@
-"""What the harness counted of a run, in its record's notes, and what of it goes beyond the budget, in words.
+"""Counts that the harness keeps in a record's notes, and budget violations in words.
 
 counted optimiser_steps, counted examples                what the fit took
 counted granted_steps, counted granted_examples          what the budget grants
-counted reported_steps                                   what the method reported of its steps
-counted early_steps, counted early_examples              what was taken before the fit began
+counted reported_steps                                   what the method reported about its steps
+counted early_steps, counted early_examples              what was used before the fit began
 counted extension_steps, counted granted_extension_steps the second stage's
 counted evaluations                                      of the network for one sample, where products tell
 counted beyond_budget                                    1 or 0
@@ -75,7 +75,7 @@ def counted(record: Record) -> dict[str, float]:
 
 
 def in_words(record: Record) -> tuple[str, ...]:
-    """What a run took and what its budget grants or its method declares, a phrase each; () of a record that does not say."""
+    """What a run took and what its budget grants or its method declares, one phrase each; () for a record without counts."""
     counts, found = counted(record), []
     for what, name, granted in (
         ("optimiser steps", "optimiser_steps", "granted_steps"),

@@ -1,4 +1,4 @@
-"""A record as bytes: the digest that tells when they were changed, and the way from every older format to the present one."""
+"""A record as bytes: its digest, which reveals changes, and the migrations from every older format to the present one."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def parse(content: bytes) -> Record:
 def dump(record: Record) -> bytes:
     """The bytes of a record: JSON with a line for each name, sorted, and for each score, so that diffs read well.
 
-    `digest` is the SHA-256 of all other lines.  It tells a flipped bit or an edited score; it is no signature.
+    `digest` is the SHA-256 of all other lines.  It reveals a flipped bit or an edited score, but it is not a signature.
     """
     raw = record.model_dump(mode="json")
     return _lines({**raw, "digest": _digest(_lines(raw))})
@@ -106,7 +106,7 @@ def _of_present_fields(content: bytes) -> Record | None:
 
 
 def _check_digest(content: bytes, raw: dict[str, Any]) -> None:
-    """Takes the digest out of an object; other spacing, as of a formatter, is no other record."""
+    """Takes the digest out of an object; other spacing, as from a formatter, does not make another record."""
     digest = raw.pop("digest", None)
     lines = _lines if raw["format"] > INDENTED else _indented
     if raw["format"] <= RECORD_FORMAT and digest not in (_digest(_undigested(content)[0]), _digest(lines(raw))):

@@ -1,4 +1,4 @@
-"""Whether records are what they once were: against a git history, none may have been changed or written over."""
+"""Check records against a git history: no record may have been changed or overwritten."""
 
 from __future__ import annotations
 

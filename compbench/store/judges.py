@@ -1,8 +1,8 @@
-"""Distances in the features of another judge than most records of a task have: they are left out, with the reason.
+"""Distances in the features of another judge than that of most records of a task are left out, with the reason.
 
-A judge is trained in the store where it is first asked for.  On another type of processor the same training ends at another
+A judge is trained in the store that first needs it.  On another type of processor the same training ends at another
 network, whose features have other units: on coloured MNIST the Frechet distance between the same two real samples is 142 by
-one and 207 by another.  So the noise floor tells judges apart; accuracies keep their meaning, with the ceiling beside them.
+one and 207 by another.  So the noise floor identifies the judge; accuracies keep their meaning, with the ceiling next to them.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class LossCurves:
             return {name: curve.model_dump(mode="json") for name, curve in self._curves.items()}
 
     def restore(self, state: Json) -> None:
-        """Go on from kept curves, if these hold more steps; what is no state of curves is passed over."""
+        """Go on from kept curves, if these hold more steps; anything that is not a state of curves is ignored."""
         try:
             found = STATES.validate_python(state)
         except ValidationError:
@@ -140,7 +140,7 @@ def setback(curve: LossCurve) -> str:
 
 
 def setbacks(records: Iterable[Record]) -> tuple[str, ...]:
-    """The setbacks of some records' fits, a phrase a curve."""
+    """The loss spikes of some records' fits, one phrase per curve."""
     found = ((record.spec.seed, setback(curve)) for record in records for curve in record.losses)
     return tuple(f"seed {seed}: {words}" for seed, words in found if words)
 

@@ -1,8 +1,8 @@
-"""What methods cost, measured apart from runs by `compbench profile`: small files that no one overwrites, and their reader.
+"""Costs of methods, which `compbench profile` measures apart from runs: small files that are never overwritten, and their reader.
 
     profiles/TASK.METHOD.PRESET.DEVICE.HASH.json
 
-HASH is the first 12 hex digits of the content's SHA-256, so an edited file is under a wrong name and refused.
+HASH is the first 12 hex digits of the content's SHA-256, so an edited file has a wrong name and is refused.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def read_profile(path: Path) -> CostProfile:
 
 
 def read_profiles(folder: Path) -> tuple[list[CostProfile], list[Problem]]:
-    """All profiles of a folder, sorted by name, and what among its files is none; no folder is no profile."""
+    """All profiles of a folder, sorted by name, and the files that are not profiles; a missing folder has no profiles."""
     return read_all(folder.glob("*.json"), read_profile)
 
 

@@ -1,4 +1,4 @@
-"""Records on disk: one JSON an attempt, written whole or not at all, and read without trust."""
+"""Records on disk: one JSON file per attempt, written whole or not at all, and checked on reading."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def read_result(path: Path) -> Record:
 
 
 def read_artifact(folder: Path, artifact: Artifact) -> bytes:
-    """What a record names beside it.  Raises CompbenchError: it cannot be read, or is another."""
+    """A file next to a record that the record names.  Raises CompbenchError: it cannot be read, or is another file."""
     content = read_limited(folder / artifact.name, MAX_PICTURE_BYTES)
     if hashlib.sha256(content).hexdigest() != artifact.sha256:
         raise CompbenchError("is not the file that its record names: the hashes differ.")
@@ -112,7 +112,7 @@ def collector_paused() -> Iterator[None]:
 
 
 class Store:
-    """A folder of records, one file an attempt, with the artifacts of each beside it."""
+    """A folder of records, one file per attempt, with the artifacts of each next to it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Samples that were made elsewhere, by condition: read without trust, and handed out as a sampler would make them.
+"""Samples that were made elsewhere, by condition: they are checked on reading and returned as a sampler would return them.
 
     samples.npz                    arrays `samples` (N, *D) and `conditions` (N, F)
     folder/conditions.csv          a header with the factors' names, a row a sample; and

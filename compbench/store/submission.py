@@ -1,4 +1,4 @@
-"""Handing in records: what is checked before, and how they are laid out for a pull request.
+"""Submit records: check them, and copy them into the folders of a pull request.
 
 Everything is checked before anything is written, and nothing that is there already is changed.
 """
@@ -58,7 +58,7 @@ def checked(path: Path, registry: Registry) -> Submission:
 
 
 def gathered(paths: Iterable[Path], registry: Registry) -> tuple[list[Submission], list[CompbenchError]]:
-    """All attempts at the runs of some records that may be handed in, and why others of these runs may not.
+    """All attempts at the runs of some records that may be submitted, and why other attempts may not.
 
     An attempt that may not (made before the plugin was committed, say) is left out where another of its run may.
 
@@ -80,7 +80,7 @@ def gathered(paths: Iterable[Path], registry: Registry) -> tuple[list[Submission
 
 
 def with_other_attempts(paths: Iterable[Path]) -> list[Path]:
-    """The paths, and all other attempts at the same runs beside them that are results: failures are published too."""
+    """The paths, and all other attempts at the same runs next to them that are results: failures are published too."""
     found = set(paths)
     for path in list(found):
         with contextlib.suppress(CompbenchError):

@@ -1,4 +1,4 @@
-"""Records as a table, one row a score: pandas, and through it CSV and parquet."""
+"""Records as a table with one row per score: a pandas frame, which can become CSV or parquet."""
 
 from __future__ import annotations
 

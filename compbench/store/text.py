@@ -1,4 +1,4 @@
-"""Text of records as others may show it: one line, no controls, no formula."""
+"""Make text of records safe to show: one line, without control characters or spreadsheet formulas."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Records for the trackers that people use: TensorBoard, Weights & Biases, and folders as the Hugging Face Hub has them.
+"""Export records to trackers: TensorBoard, Weights & Biases, and folders in the format of the Hugging Face Hub.
 
-All of it is made after the runs, from records: nothing of a tracker runs beside a method or in its sandbox.
+Exports are made from records after the runs: no code of a tracker runs next to a method or in its sandbox.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a record can be true: it lies where it must, its scores and costs are possible, and it fits what is known here."""
+"""Check whether a record is plausible: its location, its scores and costs, and its agreement with installed tasks and metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_place(record: Record, path: Path) -> None:
 
 
 def check_scores(record: Record) -> None:
-    """Raise CompbenchError if a score cannot have come of counting: two of one name, or a share that is no k of n."""
+    """Raise CompbenchError if a score cannot come from counting: two scores with one name, or a share that is not k of n."""
     if len({score.name for score in record.scores}) < len(record.scores):
         raise CompbenchError("has two scores with the same name.")
     for score in record.scores:

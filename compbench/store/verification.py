@@ -1,7 +1,7 @@
-"""How far a record is vouched for: files beside the records, which themselves never change.
+"""Verification levels of records, kept in files next to the records, which themselves never change.
 
     leaderboards/records/NAME.json                  the record
-    leaderboards/levels/NAME.self-reported.json     who handed it in declares its training data
+    leaderboards/levels/NAME.self-reported.json     the submitter declares its training data
     leaderboards/levels/NAME.reproduced.1.json      someone ran the same spec again and found the same scores
 
 A level names the SHA-256 of the record's bytes; of any other bytes it says nothing.
@@ -31,7 +31,7 @@ TrainingData = Literal["undeclared", "seen", "external"]
 
 
 class ScorePair(Frozen):
-    """One score of a record beside the one that was found again."""
+    """One score of a record, and the score of the repeated run."""
 
     name: str = Field(pattern=r"^[a-z0-9_]{1,80}$")
     submitted: float
@@ -99,7 +99,7 @@ def raise_level(
     seconds: float,
     differing: Sequence[str] = (),
 ) -> Path:
-    """Write a level `reproduced` of a record file into `folder`, beside any earlier one."""
+    """Write a level `reproduced` of a record file into `folder`, next to any earlier one."""
     facts = {"compared": tuple(compared), "differing": tuple(differing), "environment": environment, "seconds": seconds}
     level = Level(record=record.stem, sha256=_hash(record), level="reproduced", **facts)
     paths = (folder / f"{record.stem}.reproduced.{number}.json" for number in itertools.count(1))

@@ -1,4 +1,4 @@
-"""Whether a store is what compbench wrote: each file is a whole record in its place, or belongs to one that is."""
+"""Check whether a store is what compbench wrote: each file is a whole record in its place, or belongs to such a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long runs will take that are not there yet, by those that are."""
+"""Estimate how long missing runs will take from the runs that exist."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def read(name: str) -> SweepFile:
 
 
 def default_preset(name: str) -> str:
-    """What a sweep file is run at where no one says: `quick`, or the only one beside `smoke` that it has grids for."""
+    """The default preset of a sweep file: `quick`, or the only preset besides `smoke` that it has grids for."""
     file = read(name)
     there = [preset for preset in PRESETS if preset != "smoke" and getattr(file, preset)]
     return there[0] if len(there) == 1 else "quick"

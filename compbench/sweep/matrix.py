@@ -1,6 +1,6 @@
-"""What can be known of many runs before any starts: which method works on which task, and the identity of each request.
+"""Facts about many runs before any starts: which method works on which task, and the identity of each request.
 
-Methods are loaded in one process behind a contestant's border (`isolated`); this one imports neither them nor torch.
+Methods are loaded in one sandboxed process (`isolated`); this process imports neither methods nor torch.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Resolver:
         return attempt.spec
 
     def _origin_of(self, request: RunRequest, registry: Registry, metrics: Iterable[str], device_class: str) -> tuple[str, Code]:
-        """The hash alone: commits are no part of an identity."""
+        """Return the hash alone: commits do not belong to an identity."""
         code = code_of(
             registry, method=request.method, task=request.task, metrics=metrics, device_class=device_class, kept=self._hashed
         )

@@ -1,4 +1,4 @@
-"""What a sweep's words mean: seeds, names and patterns, settings with several values, times."""
+"""Parse the words of a sweep: seeds, names and patterns, settings with several values, and times."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def parse_time(text: str) -> float:
-    """Seconds of 90, 90s, 15m or 2h; 0 is no limit."""
+    """Seconds of 90, 90s, 15m or 2h; 0 means no limit."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
     if not match:
         raise CompbenchError(f"--time-limit {text}: use seconds, 15m or 2h.")

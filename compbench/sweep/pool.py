@@ -1,4 +1,4 @@
-"""A pool of runs on one machine: one slot a GPU, or a share of the CPU's cores each."""
+"""A pool of runs on one machine: each GPU is a slot, or each slot has a share of the CPU's cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on this machine: a slot a GPU, or a share of the CPU's cores each (--slots)."""
+"""Runs on this machine: each GPU is a slot, or each slot has a share of the CPU's cores (--slots)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compbench.sweep.pool import work_through
 
 
 class LocalSettings(ExecutorSettings):
-    """There is nothing to set beside --slots."""
+    """This executor has no settings besides --slots."""
 
 
 def work(settings: LocalSettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener) -> list[RunResult]:

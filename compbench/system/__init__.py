@@ -1,1 +1,1 @@
-"""What has this machine?  Files, the home folder, devices, profiling, errors, and what torch lacks on CPUs."""
+"""What does this machine have?  Files, the home folder, devices, profiling, errors, and what torch lacks on CPUs."""

@@ -1,4 +1,4 @@
-"""bf16 on CPUs that have no such arithmetic, or only a slow one, at about the speed of fp32.
+"""Compute in bf16 at about the speed of fp32 on CPUs without fast bf16 arithmetic.
 
     y = bf16(fp32(a) @ fp32(b)),    and the same of convolutions and attention
 

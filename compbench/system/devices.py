@@ -1,4 +1,4 @@
-"""Devices: which one a run gets, its class on the boards, and the precision that it does well."""
+"""Devices: which device a run gets, its class on the boards, and the precision in which it is fast."""
 
 from __future__ import annotations
 

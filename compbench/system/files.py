@@ -1,4 +1,4 @@
-"""Files written whole or not at all, read without trust, locked while they are made; tensors and TOML in them."""
+"""Files that are written whole or not at all, checked on reading, and locked while being made; also tensors and TOML in them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _part_of(path: Path) -> Iterator[BinaryIO]:
-    """A hidden file beside a path, which takes its place once all is on the disk, and else goes.  Raises Unwritable."""
+    """A hidden file next to a path; it replaces the path once all is on the disk, else it is deleted.  Raises Unwritable."""
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def held(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[
     """Hold the lock of a file that is about to be made.  The kernel lets go of it when the process ends, however it ends.
 
     Args:
-        path: the file; the lock lies beside it.
+        path: the file; the lock lies next to it.
         waiting: called while another process holds the lock; what it raises ends the waiting.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def publish(source: Path, destination: Path, *, limit: int = 2**36) -> None:
         limit: most bytes.
 
     Raises:
-        CompbenchError: the source is no plain file, or too long.
+        CompbenchError: the source is not a regular file, or is too long.
         Unwritable: the destination cannot be written.
     """
     try:

@@ -1,4 +1,4 @@
-"""Where compbench keeps things: COMPBENCH_HOME or the user's data folder; and scratch folders that go with their process."""
+"""The folder of compbench's data (COMPBENCH_HOME or the user's data folder), and scratch folders that end with their process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Home:
         """COMPBENCH_HOME if set, else the platform's data folder for the user.
 
         Raises:
-            CompbenchError: COMPBENCH_HOME is, or lies in, something that is no folder.
+            CompbenchError: COMPBENCH_HOME is, or lies in, something that is not a folder.
         """
         if asked := os.environ.get("COMPBENCH_HOME"):
             return cls(_folder(asked))
@@ -67,7 +67,7 @@ class Home:
 
     @property
     def leases(self) -> Path:
-        """Who runs what at the moment, a folder a run (named by identity).  Out of a contestant's reach."""
+        """Leases of the present runs, one folder per run (named by identity).  A contestant cannot reach them."""
         return self.root / "leases"
 
     @property
@@ -81,7 +81,7 @@ class Home:
 
     @property
     def levels(self) -> Path:
-        """How far each record is vouched for; beside the records, wherever a link may have put them."""
+        """Verification levels of records; the folder lies next to the records, wherever a link may have put them."""
         return self.records.resolve().parent / "levels"
 
     @property

@@ -1,4 +1,4 @@
-"""What a run costs: synchronised timing, throughput, memory, parameters, FLOPs, peak, energy, traces."""
+"""Measure what a run costs: synchronised timing, throughput, memory, parameters, FLOPs, peak, energy and traces."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def num_parameters(model: object) -> int | None:
 
 
 def energy(device: torch.device) -> float | None:
-    """Joules that the GPU has used since its driver was loaded, from NVML; None where that can't be had."""
+    """Joules that the GPU has used since its driver was loaded, from NVML; None if NVML is not available."""
     if device.type != "cuda":
         return None
     try:

@@ -3,7 +3,7 @@
     dx = dy * W (transposed)  by some threads, and at the same time  dW = sum_r dW(dy_r, x_r)  by the others,
 
 r the parts of the batch, and each part of dW's output channels by itself.  oneDNN's bf16 kernel of dW has barriers at which its
-threads spin, many a call and whatever `OMP_WAIT_POLICY` says: beside two busy processes a call takes 10 to 100 times its CPU time
+threads spin, many per call and whatever `OMP_WAIT_POLICY` says: next to two busy processes a call takes 10 to 100x its CPU time
 (`tests/benchmarks/test_neighbour_speed.py`).  Here each thread makes a call of its own, so that none waits inside a kernel.
 
 Of two threads one computes dx and one dW, whole, so sums are those of one thread.  More threads cut dx into rows and dW into

@@ -1,6 +1,6 @@
 """The checks of the contract, one function a clause: (subject) -> None, or a note; raises Broken or Skipped.
 
-What each clause asks for stands in `compbench.testing.verdicts.CLAUSES`.
+`compbench.testing.verdicts.CLAUSES` says what each clause requires.
 """
 
 from __future__ import annotations

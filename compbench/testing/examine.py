@@ -1,7 +1,7 @@
 """The contract of a method, checked on tiny problems of every kind of event that it claims.
 
 `examine` runs plugin code where it is called.  `compbench check` calls it in a sandboxed process of its own
-(`compbench.testing.outside`): what a plugin prints reaches no one.
+(`compbench.testing.outside`): a plugin's output is not shown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contract in a plugin's own tests.
+"""Check the contract in a plugin's own tests.
 
 from compbench.testing import check_method
 

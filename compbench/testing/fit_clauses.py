@@ -148,7 +148,7 @@ def imports(subject: Subject) -> None:
 
 
 def weights(model: object) -> dict[str, Tensor]:
-    """A copy of a model's tensors; none if it is no module."""
+    """A copy of a model's tensors; empty if the model is not a module."""
     if not isinstance(model, torch.nn.Module):
         return {}
     return {name: value.detach().clone() for name, value in model.state_dict().items() if isinstance(value, Tensor)}

@@ -1,7 +1,7 @@
 """The contract of a metric, on samples whose quality is known: real ones, and the same corrupted more and more.
 
-A corruption adds noise, shifts all samples, shrinks them to their mean, or puts noise in the place of some.  Which of these a
-metric sees is its own affair; it must see one of them at every step.
+A corruption adds noise, shifts all samples, shrinks them to their mean, or puts noise in the place of some.  A metric need not
+detect all of these; it must detect one of them at every step.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def check_all(names: Sequence[tuple[str, str]], *, jobs: int, **options: Any) ->
 
 
 def _refuse_unknown(only: Sequence[str], kind: str) -> None:
-    """Raise CompbenchError if one of the names is no check of a kind."""
+    """Raise CompbenchError if one of the names is not a check of this kind."""
     known = CHECKS_OF[kind]
     for name in only:
         if name not in known:

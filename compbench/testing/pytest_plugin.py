@@ -1,4 +1,4 @@
-"""`pytest --compbench NAME`: the contract of an installed method, one test a clause, beside a plugin's own tests.
+"""`pytest --compbench NAME`: the contract of an installed method, one test per clause, next to a plugin's own tests.
 
 The method is checked in a process of its own when the first of these tests runs.
 """

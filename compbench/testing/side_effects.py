@@ -1,4 +1,4 @@
-"""What a method must leave alone, seen from outside: global state, imports while the clock runs, memory, child processes."""
+"""Detect forbidden side effects of a method: on global state, timed imports, memory, and child processes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The contract of a task, asked with samplers of known quality: real data, one real example over and over, and noise.
 
-The seen combinations' data stand for the held-out ones', which no one but the task has: a score of the seen split must rank
+The seen combinations' data replace the held-out data, which only the task has: a score of the seen split must rank
 real data above noise, and not below a sampler that collapsed to one example of each combination.
 """
 
@@ -139,7 +139,7 @@ def ceiling(subject: TaskSubject) -> str:
 def collapse(subject: TaskSubject) -> str:
     """In the primary metric on seen combinations, one example over and over is not better than the real data."""
     if subject.problem.deterministic or subject.task.truth is not None:
-        raise Skipped("a combination has one sample here: that is no collapse")
+        raise Skipped("a combination has one sample here, so this is not a collapse")
     ranked = _ranked(subject)
     twins = [score for score in subject.of_real.values() if score.metric == ranked.metric and score.split in ("seen", "all")]
     if not twins:
@@ -174,7 +174,7 @@ def of_task(task: Task, registry: Registry, *, only: Sequence[str] = ()) -> Iter
         try:
             subject = TaskSubject(task, registry, Path(home))
         except CompbenchError as error:
-            yield Finding("primary", "", "skipped", f"its embedded data cannot be had here: {error}")
+            yield Finding("primary", "", "skipped", f"its embedded data is not available here: {error}")
             return
         for check, act in CHECKS.items():
             if not only or check in only:

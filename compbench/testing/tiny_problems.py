@@ -1,12 +1,12 @@
 """Tiny problems of every kind of event: each is fitted in a fraction of a second and means something.
 
 vector        the corners of a 2 x 3 lattice, (1, 2) held out
-perturbation  two binary perturbations of a Gaussian, (1, 1) held out; has a base, and an oracle for those who may see it
+perturbation  two binary perturbations of a Gaussian, (1, 1) held out; has a base, and an oracle for methods that may see it
 silos         the vectors in three silos, each with cells of its own
 image         colours of two halves of an image
 bumps         one image a position, deterministic, with stripes as examples of one factor alone
 trajectory    paths from a start to an end
-objects       two objects in a picture, each lights its own half; for methods that need objects, which get no other
+objects       two objects in a picture, each lights its own half; methods that need objects get only this problem
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ LENDERS = {LentSilo.batch.__code__, LentSilo.labels.__code__}
 
 
 class Tiny(NamedTuple):
-    """A problem and what checks need beside it.
+    """A problem and what checks need besides it.
 
     Attributes:
         make: device -> a fresh Problem, with a federation and silos of its own.

@@ -1,4 +1,4 @@
-"""What a contract check found: clauses, findings, and a method's report.  Light: the parent process reads it."""
+"""What a contract check found: clauses, findings, and a method's report.  The parent process reads it, so imports are light."""
 
 from __future__ import annotations
 

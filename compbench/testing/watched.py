@@ -1,4 +1,4 @@
-"""A method at work on one tiny problem, as the harness runs it, under watch."""
+"""Run a method on one tiny problem as the harness does, and watch it."""
 
 from __future__ import annotations
 

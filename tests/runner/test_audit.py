@@ -91,9 +91,9 @@ def test_no_figure_of_speed_is_the_contestants(field: str, missing: tuple[str, .
 @pytest.mark.parametrize(
     ("lie", "why"),
     [
-        ({"stages": [{"name": "fit", "seconds": 0.1}]}, "0.1 s of a fit that took 62 s"),
-        ({"stages": [{"name": "fit", "seconds": 99.0}]}, "99 s of a fit that took 62 s"),
-        ({"train_steps": 10**9}, "1000000000 training steps where the budget allows 1000 a silo"),
+        ({"stages": [{"name": "fit", "seconds": 0.1}]}, "0.1 s for a fit that took 62 s"),
+        ({"stages": [{"name": "fit", "seconds": 99.0}]}, "99 s for a fit that took 62 s"),
+        ({"train_steps": 10**9}, "1000000000 training steps where the budget allows 1000 per silo"),
         ({"flops_per_sample": 1e12}, "a device whose peak is 1e+09"),
         ({"flops_per_train_step": 1e12}, "a device whose peak is 1e+09"),
     ],
