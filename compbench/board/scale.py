@@ -4,7 +4,7 @@
 
 `chance` is the score of a model that ignores what it is asked for, `real` that of real data: an accuracy's ceiling, a distance's
 noise floor.  Both belong to the task and are the same for every row, seed and sample size, so a better score never has a lower
-share.  `experiments/board_scales.py` measures them for the file `scales.json`; an accuracy's ceiling is that of its section's records.
+share.  `experiments/board_scales.py` measures them for `scales.json`; an accuracy's ceiling is that of its section's records.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ WIDEST = 24
 
 
 def lines(scores: Sequence[Score]) -> Iterator[str]:
-    """What a record's scores say by cell; nothing for a record without counts."""
+    """Lines with a record's scores by cell; a record without counts gives no lines."""
     from compbench.board.cells import by_distance
 
     known = {score.split: score for score in scores if score.by_cell}
@@ -33,7 +33,7 @@ def lines(scores: Sequence[Score]) -> Iterator[str]:
 
 
 def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount]) -> Iterator[str]:
-    """A line a value of the first factor, percent right; seen cells in brackets.  Of two factors and a width that fits."""
+    """One line per value of the first factor: percent correct, seen cells in brackets; needs two factors and enough width."""
     cells: Mapping[tuple[int, ...], str] = {
         **{count.cell: f"({round(100 * count.right / count.n)})" for count in seen if count.n},
         **{count.cell: f"{round(100 * count.right / count.n)} " for count in heldout if count.n},

@@ -75,7 +75,7 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
 
 
 def _record(store: Store, text: str) -> Record:
-    """A record by path or name.  Raises CompbenchError: there is none, which of a method is said so."""
+    """A record by path or name.  Raises CompbenchError: there is none; the error says if the text names a method."""
     from compbench.registry.registry import Registry
     from compbench.store.records import read_record
 

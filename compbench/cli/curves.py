@@ -20,7 +20,7 @@ MOST_LINES = 4
 
 
 def lines(curves: Sequence[LossCurve], *, whole: bool = False) -> Iterator[str]:
-    """A line a curve: its name, bars from the lowest loss to the highest, first and last loss, and examples a second."""
+    """One line per curve: its name, bars from the lowest loss to the highest, first and last loss, and examples per second."""
     shown = curves if whole else curves[:MOST_LINES]
     for curve in shown:
         bars = f"{sparkline(curve.loss)} " if len(curve.loss) > 1 and _has_bars() else ""
@@ -47,7 +47,7 @@ def sparkline(values: Sequence[float], width: int = WIDEST) -> str:
 
 
 def _has_bars() -> bool:
-    """Whether the output can show them."""
+    """Return whether the output can show bars."""
     try:
         BARS.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:

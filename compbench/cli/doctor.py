@@ -39,7 +39,7 @@ NEEDED = ("device", "caches")
 
 
 class Finding(NamedTuple):
-    """One line: what was looked at, how it is, and what to do where that is not well (empty where it is)."""
+    """One line: what was examined, its state, and what to do about it (empty if all is well)."""
 
     subject: str
     state: str
@@ -75,7 +75,7 @@ def examine(home: Home, device: str, *, try_device: Callable[..., dict[str, Json
     """The findings, one after the other.
 
     Args:
-        home: whose caches, disk and data are looked at.
+        home: folder whose caches, disk and data are examined.
         device: as in `--device`.
         try_device: (device=...) -> facts, if it is not `device_probe.probe`.
     """
@@ -115,7 +115,7 @@ def _device(found: dict[str, Any]) -> Finding:
 
 
 def _others() -> Finding:
-    """What other processes leave of the cores, half a second long."""
+    """Measure for half a second how much of the cores other processes leave free."""
     from compbench.system import devices
 
     cores, busy = devices.num_cores(), devices.cores_of_others()

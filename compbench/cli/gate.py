@@ -104,7 +104,7 @@ def _gated(plan: Plan, options: Options, folder: Path) -> int:
 
 
 def _plan(options: Options) -> Plan:
-    """The plan of the options; whatever is wrong with them is said before anything is built."""
+    """Make a plan from the options; errors in them are found before anything is built."""
     from compbench.gate.regression import Plan
     from compbench.gate.sides import CellOptions
 
@@ -146,7 +146,7 @@ def _suite(options: Options) -> Suite:
 
 @contextlib.contextmanager
 def _base(options: Options, folder: Path, say: Listener) -> Iterator[Side | None]:
-    """The base's side, if there is a live one."""
+    """The base's side, if the base is a commit."""
     from compbench.cli.options import home_of_user
     from compbench.gate import worktree
 

@@ -8,7 +8,7 @@ from compbench.runner.messages import LineOfText
 
 
 class OfMethod(NamedTuple):
-    """What only a loaded method says of itself; its settings as `info` prints them."""
+    """Facts that only a loaded method can give; its settings as `info` prints them."""
 
     version: int
     runs_on: LineOfText

@@ -23,7 +23,7 @@ Options = dict[str, Any]
 
 
 class Finite(click.FloatRange):
-    """A range of numbers.  Click's own lets NaN through, which is beyond no bound."""
+    """A range of numbers.  Click's own range accepts NaN, which exceeds no bound."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
@@ -33,7 +33,7 @@ class Finite(click.FloatRange):
 
 
 def list_option(*declarations: str, **facts: Any) -> Callable[[Command], Command]:
-    """An option that holds a list, in commas or said again: `--method a --method b` is `--method a,b`."""
+    """An option that holds a list, separated by commas or given again: `--method a --method b` is `--method a,b`."""
     return click.option(*declarations, multiple=True, callback=lambda _context, _option, said: ",".join(said), **facts)
 
 

@@ -137,7 +137,7 @@ def bytes_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def show_sweep(results: Sequence[RunResult], pages: Sequence[Path]) -> None:
-    """One line a run."""
+    """Print one line per run."""
     terminal = console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("method", "task", "seed", "status", "seconds", "score"):
@@ -159,7 +159,7 @@ def show_sweep(results: Sequence[RunResult], pages: Sequence[Path]) -> None:
 
 
 def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds: Sequence[float | None]) -> None:
-    """One line a task: of how many methods, settings and seeds its runs are, how many are there, and hours of the missing ones.
+    """Print one line per task: its number of methods, settings and seeds, how many runs exist, and the hours of the missing ones.
 
     Hours are those of one run after another, by `expected_seconds`; ? where the store has no run of the task at this preset.
     """
@@ -184,14 +184,14 @@ def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds:
 
 
 def show_pages(pages: Sequence[Path]) -> None:
-    """Where the rebuilt board is."""
+    """Print where the rebuilt board is."""
     for page in pages:
         if page.suffix == ".html":
             console().print(f"board   {escape(str(page))}", soft_wrap=True)
 
 
 def show_plugins(loaded: Sequence[LoadResult], *, as_json: bool) -> None:
-    """Every plugin with its state, and the reason if it is not ok."""
+    """Print every plugin with its state, and the reason if it is not ok."""
     rows = [
         {
             "kind": one.entry.kind,
@@ -216,7 +216,7 @@ def show_plugins(loaded: Sequence[LoadResult], *, as_json: bool) -> None:
 
 
 def show_sources(folder: Path) -> None:
-    """Official data sources and which of their files are in the data folder."""
+    """Print official data sources and which of their files are in the data folder."""
     from compbench.data.sources import SOURCES
 
     table = Table(box=None, pad_edge=False, header_style="bold")

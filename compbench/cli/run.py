@@ -90,7 +90,7 @@ def run(
 
 
 def _foretell(requests: Sequence[RunRequest]) -> None:
-    """One line a run: its identity, the name of its record, and whether that is there."""
+    """Print one line per run: its identity, the name of its record, and whether the record exists."""
     from compbench.api.schemas import name_of
     from compbench.runner.one_run import look_up, processes_of
     from compbench.store.records import Store

@@ -117,7 +117,7 @@ def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], quiet: bool) ->
 
 
 def _what_is_new(path: Path, outcome: Outcome) -> str:
-    """Which scores a new record has that the old one has not, or has of another version."""
+    """Say which scores of a new record the old one lacks or has in another version."""
     from compbench.store.records import read_record
 
     if outcome.path.stem == path.stem:

@@ -128,7 +128,7 @@ def _score_table(scores: Sequence[Score]) -> Table:
 
 
 def _on_scores(scores: Sequence[Score]) -> Iterator[tuple[str, str]]:
-    """Which score ranks on the board, why some have no value, and what is to be known of others: each reason once."""
+    """Say which score ranks on the board, why some have no value, and what to know about others: each reason once."""
     yield from (("ranks", score.name) for score in scores if score.primary)
     named: dict[tuple[str, str], list[str]] = {}
     for score in scores:
@@ -250,5 +250,5 @@ def _level(record: Record, path: Path) -> str:
         found = {}
     standing = found.get(record.name, verification.Verification())
     if record.samples_only:
-        return f"{verification.SAMPLES_ONLY}: no training was seen; training data {standing.training_data}"
+        return f"{verification.SAMPLES_ONLY}: compbench saw no training; training data {standing.training_data}"
     return f"{standing.level}, training data {standing.training_data}"

@@ -60,7 +60,7 @@ def _status() -> int:
 
 
 def open_missing_streams() -> None:
-    """Give every closed standard stream /dev/null, so that no file of ours takes its descriptor and no write fails."""
+    """Open /dev/null for every closed standard stream, so that no other file gets its descriptor and no write fails."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
@@ -70,7 +70,7 @@ def open_missing_streams() -> None:
 
 
 def _say_of_surroundings(error: OSError) -> int:
-    """One line for an error of the surroundings; any other is our bug and keeps its traceback."""
+    """Print one line for an error of the system; any other error is our bug and keeps its traceback."""
     what = SURROUNDINGS.get(error.errno or 0)
     if what is None:
         raise error

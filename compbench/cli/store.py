@@ -73,7 +73,7 @@ def verify(
 
 
 def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int:
-    """Prove what two commits have in common, or each row of the table; the exit status.
+    """Prove what two commits have in common, or each row of the table; return the exit status.
 
     0: all is proven (and, without --write, in the table); 1: not all; 2: it cannot be tried.
     """

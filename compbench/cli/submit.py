@@ -61,7 +61,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
 
 
 def matching(store: Store, text: str) -> list[Path]:
-    """All records that a text may mean.  Raises CompbenchError if there are none."""
+    """All records that match a text.  Raises CompbenchError if there are none."""
     return store.matching(text) or [store.find(text)]
 
 

@@ -124,7 +124,7 @@ def sweep(
 
 
 def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:
-    """The grids but for those that need a GPU where there is none; a line on standard error says which."""
+    """The grids without those that need a missing GPU; a line on standard error names them."""
     from compbench.sweep.pool import cards_of
 
     elsewhere = executor != "local" and options["device"] != "cpu"
@@ -138,14 +138,14 @@ def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:
 
 
 def _applicable(grids: Sequence[Grid], options: Options) -> Matrix:
-    """Which method works on which task, where a grid asks for applicable pairs alone; nothing else needs it."""
+    """Which method works on which task; only a grid that asks for applicable pairs needs it."""
     from compbench.sweep.matrix import matrix
 
     return matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
 
 
 def _foretell(asked: Sequence[Asked], options: Options, *, as_json: bool) -> None:
-    """Which runs are there, which are missing and what those may take: a line a task, or as JSON each run."""
+    """Print which runs exist, which are missing and how long those may take: one line per task, or each run as JSON."""
     from compbench.cli import output
     from compbench.sweep.estimate import expected_seconds, hours_of
     from compbench.sweep.pool import cards_of
@@ -176,7 +176,7 @@ def _foretell(asked: Sequence[Asked], options: Options, *, as_json: bool) -> Non
 
 
 def _not_elsewhere(asked: Sequence[Asked], options: Options) -> list[RunRequest]:
-    """The requests without those whose grid takes a run from any device, and that are there from another one."""
+    """The requests, without those that exist from another device and whose grid accepts a run from any device."""
     from compbench.sweep.pool import cards_of
 
     requests = [request for request, _ in asked]
@@ -215,7 +215,7 @@ def _finished(records: Iterable[Record]) -> dict[str, str]:
 def _identities(asked: Sequence[Asked], devices: set[str], *, pass_over: bool = False) -> list[list[str]]:
     """The identity of each request; where its grid takes runs from any of the devices, also those of the same run there.
 
-    Of a request that cannot run here there is none, where such are passed over.
+    A request that cannot run here has no identity, if such requests are skipped.
     """
     from compbench.runner.processes import Ended
     from compbench.sweep.matrix import identities
@@ -237,7 +237,7 @@ def _say_what_is_left(results: Sequence[RunResult]) -> None:
 
 
 def _exit_status(results: Sequence[RunResult]) -> int:
-    """0 if all went well, 2 if nothing that was asked for can be, 130 if someone stopped the sweep, else 1."""
+    """0 if all went well, 2 if no request can be run, 130 if the sweep was stopped, else 1."""
     from compbench.sweep.pool import STOPPED
 
     if any(result.status == "killed" or result.reason == STOPPED for result in results):
@@ -250,7 +250,7 @@ def _exit_status(results: Sequence[RunResult]) -> int:
 def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
     """The grids that were asked for: the one of --method and --task, or those of a file.
 
-    On a file's grids --seed, --precision and --set lie on top, and --method and --task leave of them what they name.
+    For a file's grids, --seed, --precision and --set replace values, and --method and --task keep only what they name.
     """
     from compbench.sweep.grid import Grid, grids
     from compbench.sweep.parse import parse_lists
@@ -277,7 +277,7 @@ def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
 
 
 def _given(option: str) -> bool:
-    """Whether an option stands on the command line."""
+    """Return whether an option was given on the command line."""
     return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 

@@ -1,4 +1,4 @@
-"""Stored baselines: exact facts and scores of a suite's cases, from any machine.  Speeds depend on the machine and are left out."""
+"""Stored baselines: exact facts and scores of a suite's cases, from any machine.  Speeds depend on the machine: none is kept."""
 
 from __future__ import annotations
 

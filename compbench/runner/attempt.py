@@ -61,7 +61,7 @@ class Ending(NamedTuple):
 
 
 class Pair(Protocol):
-    """Contestant and referee, in processes of their own or in this one.
+    """Contestant and referee, in separate processes or in this one.
 
     `describe` and `ask` raise `Ended` when one of them fails.  `alarm` is called twice a second while they wait, until the
     `deadline` of `time.monotonic()`.
@@ -81,7 +81,7 @@ class Pair(Protocol):
 
 
 class Attempt:
-    """The course of one attempt, and what is known of it so far: enough for a record at any moment."""
+    """The course of one attempt, and what is known about it so far; at any moment that is enough for a record."""
 
     plugin_of, origin_of = staticmethod(plugin_of), staticmethod(origin_of)
     """These functions say where the record's code comes from."""
@@ -159,7 +159,7 @@ class Attempt:
         return Outcome(record, self.store.folder / f"{record.name}.json", reused=True)
 
     def _course(self) -> Ending:
-        """The stages, and how they ended."""
+        """Run the stages and return how they ended."""
         try:
             self._stages()
             return Ending("ok")
@@ -213,7 +213,7 @@ class Attempt:
         self.curve = tuple(map(self._scored_at, stops))
 
     def _prepare(self) -> None:
-        """Let the referee prepare; then the contestant's folder: checkpoints if the run resumes, links to what is of the data."""
+        """Let the referee prepare, then fill the contestant's folder: checkpoints to resume from, links to cached data."""
         self.pair.ask(messages.Prepare(), messages.Prepared)
         place = self.pair.contestant_folder / "run"
         remove_tree(place)
@@ -229,7 +229,7 @@ class Attempt:
         return self.pair.ask(order, Opened)
 
     def _fit(self, opened: Opened, stops: tuple[int, ...]) -> FitCost | None:
-        """Fit, or give the contestant a fit that others share; what that cost when it was made."""
+        """Fit, or give the contestant a shared fit; return what a shared fit cost when it was made."""
         if stops or opened.fit is None:
             self.pair.ask(Fit(stops=stops), Fitted)
             return None
@@ -250,7 +250,7 @@ class Attempt:
         return None
 
     def _evaluate(self) -> Evaluated:
-        """Take scores, the referee's pictures, and the samples where they are to be kept."""
+        """Take the scores, the referee's pictures, and the samples if they are to be kept."""
         found, folder = self.pair.ask(messages.Evaluate(), Evaluated), self.pair.referee_folder
         names = [f"{name}.png" for name in found.pictures]
         self.scores, self.artifacts = found.scores, {name: read_limited(folder / name, MAX_PICTURE_BYTES) for name in names}
@@ -272,7 +272,7 @@ class Attempt:
         return KeptCode(self.home.cache, self.spec, self.plugin)
 
     def _publish(self) -> None:
-        """Take weights and trace into the run's folder, and compiled code to the cache; no plain file ends the run as failed."""
+        """Take weights and trace into the run's folder, and compiled code to the cache; an irregular file fails the run."""
         self._kept_code.keep(self.pair.contestant_folder / "run")
         for name in ("model.safetensors", "trace.json"):
             path = self.pair.contestant_folder / "run" / name
@@ -298,7 +298,7 @@ class Attempt:
         self._looked = time.monotonic()
 
     def _new_checkpoints(self) -> Iterator[Path]:
-        """In the contestant's folder, which may hold any number of files."""
+        """List new checkpoints in the contestant's folder, which may hold any number of files."""
         folder = self.pair.contestant_folder / "run"
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in islice(entries, MOST_FILES):
@@ -306,11 +306,11 @@ class Attempt:
                     yield folder / entry.name
 
     def _kept_checkpoints(self) -> list[Path]:
-        """All in the run's folder."""
+        """List all checkpoints in the run's folder."""
         return [path for path in self.folder.glob("checkpoint*") if CHECKPOINT.fullmatch(path.name)]
 
     def _record(self, ending: Ending) -> Outcome:
-        """Write the record; one that cannot be is that of a failed run."""
+        """Write the record; an impossible record becomes that of a failed run."""
         with uninterrupted():
             try:
                 record = self._written_down(ending)
@@ -348,7 +348,7 @@ class Attempt:
         )
 
     def _spec(self) -> RunSpec:
-        """The spec, of what parent and referee know; of the contestant's answer only settings and version are taken."""
+        """Make the spec from what parent and referee know; only settings and version come from the contestant's answer."""
         contestant, referee, request = self.contestant, self.referee, self.request
         if contestant.file_sha256 != self.plugin.file_sha256:
             raise CompbenchError(f"'{request.method}' was changed in its file while it was being loaded; run it again.")

@@ -55,11 +55,11 @@ class Watch:
         self._listener(stage, done, total)
 
     def worked(self, *, sampling: bool = False) -> None:
-        """The contestant has done what it was asked for; `sampling` if it answered the referee's requests meanwhile."""
+        """The contestant has finished an order; `sampling` says that it answered the referee's requests meanwhile."""
         self.sampling_cpu_seconds += self._since_last() * sampling
 
     def waited(self) -> None:
-        """The contestant is asked for something again; whatever it used since it was done was no part of any stage."""
+        """The contestant gets a new order; what it used since the last one ended belongs to no stage."""
         self.idle_cpu_seconds += self._since_last()
 
     def _since_last(self) -> float:
@@ -79,10 +79,10 @@ def profile_of(
     shared: FitCost | None = None,
     num_silos: int = 1,
 ) -> Profile:
-    """The profile of a run; without speeds, and saying why, where they cannot be true.
+    """The profile of a run; if its speeds cannot be true, it has no speeds and says why.
 
     Args:
-        measured: the contestant's own part, as it came.
+        measured: the contestant's own part, unverified.
         refereed, watch: what the referee measured, and what the parent saw.
         fit_seconds: of opening the data and fitting, by the parent's clock.
         shared: what a fit of another run took, if it was taken.
@@ -154,7 +154,7 @@ def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, sh
 def _contradiction(
     said: Profile, watch: Watch, budget: Budget, fit_seconds: float, shared: FitCost | None, num_silos: int
 ) -> str:
-    """Why the contestant's word on its fit cannot be believed; "" if it can."""
+    """Why the contestant's report on its fit cannot be true; "" if it can."""
     names = ("setup", "data", "extend") if shared else ("setup", "data", "fit", "extend")
     fitted = sum(map(said.seconds, names))
     less = not shared and fitted < SLACK_SHARE * fit_seconds and fit_seconds - fitted > SLACK_SECONDS
@@ -169,7 +169,7 @@ def _contradiction(
 
 
 def environment_of(facts: dict[str, Any], *, sandboxed: bool, **known: object) -> Environment:
-    """Where a run took place, of what the contestant said (`facts`) and the parent knows: never a host name, a user or a path."""
+    """The environment of a run, from the contestant's report (`facts`) and the parent: never a host name, a user or a path."""
     return Environment(
         compbench=compbench.__version__,
         python=platform.python_version(),

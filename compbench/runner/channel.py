@@ -29,7 +29,7 @@ CHUNK = 2**16
 
 
 class Closed(ConnectionError):
-    """The other side went away, or cannot be understood."""
+    """The other side went away, or sent something invalid."""
 
 
 class Garbled(Closed):
@@ -92,11 +92,11 @@ class Channel:
 
     @property
     def pending(self) -> bool:
-        """Whether bytes were read that no frame has used yet."""
+        """Return whether bytes were read that no frame has used yet."""
         return bool(self._buffer)
 
     def read(self) -> None:
-        """Read what is there; waits where there is nothing.  Raises Closed at the end of the stream."""
+        """Read what is available; wait if there is nothing.  Raises Closed at the end of the stream."""
         try:
             got = self.socket.recv(CHUNK if len(self._buffer) < CHUNK else 2**22)
         except OSError as error:
@@ -129,7 +129,7 @@ class Channel:
 
 
 def _parsed(text: bytes) -> dict[str, Json]:
-    """A header: a JSON object of finite numbers, nested no deeper than any of ours."""
+    """Parse a header: a JSON object of finite numbers, nested no deeper than our messages."""
     try:
         header = json.loads(text, parse_constant=_refused) if nesting(text) <= MAX_DEPTH else None
     except ValueError as error:

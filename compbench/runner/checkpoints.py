@@ -50,7 +50,7 @@ class FileCheckpoints:
         return tensors, facts
 
     def going_on(self) -> FileCheckpoints:
-        """The same file, for a fit that goes on where it was stopped on purpose: such a run does not count as resumed."""
+        """The same file, for a fit that continues after a planned stop: such a run does not count as resumed."""
         return FileCheckpoints(
             self.path, resume=True, curves=self._curves, whole=FileCheckpoints(self.path, resume=True), name=self.name
         )
@@ -61,12 +61,12 @@ class FileCheckpoints:
         save_tensors(self.path, tensors, {**facts, **curves})
 
     def part(self, name: str) -> FileCheckpoints:
-        """Checkpoints of one part of the fit, in a file of their own."""
+        """Checkpoints of one part of the fit, in a separate file."""
         path = self.path.with_name(f"{self.path.stem}.{re.sub('[^A-Za-z0-9_-]', '_', name)}{self.path.suffix}")
         name = f"{self.name}.{name}"
         return FileCheckpoints(path, resume=self._resume, curves=self._curves, whole=self._whole, name=name)
 
     def clear(self) -> None:
-        """Delete the checkpoint and those of all parts."""
+        """Delete the checkpoint and the checkpoints of all parts."""
         for path in [self.path, *self.path.parent.glob(f"{self.path.stem}.*{self.path.suffix}")]:
             path.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ MOST_BYTES = 2**30
 
 
 class KeptCode:
-    """The parent's side: one place in the cache for all seeds of a spec."""
+    """The parent's side: all seeds of a spec share one place in the cache."""
 
     def __init__(self, cache: Path, spec: RunSpec, plugin: Plugin) -> None:
         facts = {**spec.model_dump(mode="json", exclude={"seed"}), "torch": version("torch")}
@@ -35,11 +35,11 @@ class KeptCode:
         self.path = cache / f"compiled-{hashlib.sha256(text.encode()).hexdigest()[:24]}.bin"
 
     def lend(self, folder: Path) -> None:
-        """Put what is kept into a contestant's folder."""
+        """Copy the kept code into a contestant's folder."""
         self._copy(self.path, folder / CODE_FILE)
 
     def keep(self, folder: Path) -> None:
-        """Take what a contestant left, if it is a plain file; the cache is safe to lose."""
+        """Keep the code that a contestant left, if it is a regular file; the cache may be deleted at any time."""
         self._copy(folder / CODE_FILE, self.path)
 
     def _copy(self, source: Path, destination: Path) -> None:
@@ -63,7 +63,7 @@ def take_up(folder: Path) -> bool:
 
 
 def leave(folder: Path) -> None:
-    """Write what was compiled in this process, and what was found compiled, to the contestant's folder."""
+    """Write the code that this process compiled or loaded to the contestant's folder."""
     import torch
 
     if not hasattr(torch.compiler, "save_cache_artifacts"):  # before torch 2.7

@@ -103,7 +103,7 @@ class Contestant:
             return self.fit(order) if isinstance(order, Fit) else self.measure()
 
     def open(self, order: Open) -> Opened:
-        """Open the task's data; what a fit depends on, where others may share it."""
+        """Open the task's data; return what a fit depends on, if others may share it."""
         with self._stage("setup"):
             import torch
 
@@ -161,18 +161,18 @@ class Contestant:
         return Fitted(shared=shared, cost=cost)
 
     def _shared_part(self, weights: Path) -> torch.nn.Module:
-        """The fit, or the part of it, that methods share, with stored weights.  Raises RuntimeError where they do not fit it."""
+        """The fit, or the part of it, that methods share, with stored weights.  Raises RuntimeError if they do not fit it."""
         return self._loaded((self.method.parts or self.method).build, weights, self.problem)
 
     def _loaded(self, build: Callable[..., torch.nn.Module] | None, weights: Path, problem: Problem) -> torch.nn.Module:
-        """What `build` makes for a problem, with stored weights.  Raises RuntimeError where they do not fit it."""
+        """The model that `build` makes for a problem, with stored weights.  Raises RuntimeError if they do not fit it."""
         assert build is not None
         model = build(self.settings, problem).to(self.device)
         model.load_state_dict(load_tensors(weights)[0])
         return model.eval()
 
     def _keep_model(self, weights: Path) -> Fitted:
-        """Take the weights of a finished model.  Raises CompbenchError where the method cannot."""
+        """Take the weights of a finished model.  Raises CompbenchError if the method cannot give them."""
         name = self.method.name
         if self.method.build is None:
             raise CompbenchError(f"method '{name}' has no `build`, so weights cannot be loaded into it; samples can be scored.")
@@ -190,7 +190,7 @@ class Contestant:
         self._compiled = compiled_sampling(self.model, self.device)
 
     def _taken_from(self, order: Fit) -> bool:
-        """Load a shared fit; False where it does not fit the method or does not say what it did with the silos."""
+        """Load a shared fit; return False if it does not fit the method or does not say what it did with the silos."""
         cost = order.cost
         assert cost is not None
         try:
@@ -234,7 +234,7 @@ class Contestant:
             return self.method.sample(self.settings, self.model, asked, context)
 
     def measure(self) -> Measured:
-        """What only the contestant can count of the run's cost, and what the record says of its environment."""
+        """Return the costs that only the contestant can count, and its environment for the record."""
         if self._compiled is not None:
             self._notes.add("sample", 1, self._compiled.note)
             self._compiled.undo()
@@ -243,7 +243,7 @@ class Contestant:
         return Measured(profile=self._profile(), facts=self.facts())
 
     def _profile(self) -> dict[str, Json]:
-        """Stages, steps, parameters, memory, FLOPs, what the silos did.  Rates are the parent's and the referee's."""
+        """Stages, steps, parameters, memory, FLOPs, and communication of silos.  The parent and the referee measure rates."""
         facts: dict[str, Json] = {
             "train_steps": self._steps,
             "parameters": profiling.num_parameters(self.model),
@@ -260,7 +260,7 @@ class Contestant:
         return {key: value for key, value in facts.items() if value is not None}
 
     def facts(self) -> dict[str, Json]:
-        """What the record says of the contestant's environment."""
+        """The contestant's environment, for the record."""
         import torch
 
         return {
@@ -274,7 +274,7 @@ class Contestant:
         }
 
     def _declared(self) -> int | None:
-        """Evaluations of the network for a sample, as the method says."""
+        """The number of network evaluations per sample that the method declares."""
         return None if self.method.evaluations is None else self.method.evaluations(self.settings, self.final)
 
     def _stop_at(self, stops: Sequence[int]) -> None:
@@ -331,7 +331,7 @@ class Contestant:
         )
 
     def _context(self, generator: torch.Generator, checkpoints: Checkpoints | None = None, *, stage: str = "") -> Context:
-        """What the harness lends the method; in a `stage`, its steps are counted and its losses kept."""
+        """What the harness gives the method; in a `stage`, its steps are counted and its losses kept."""
         context = Context(
             device=self.device,
             precision="bf16" if self.precision == "bf16" else "fp32",
@@ -355,7 +355,7 @@ class Contestant:
         return context
 
     def _generator(self, purpose: str) -> torch.Generator:
-        """A generator of its own for each purpose; torch's global one, which initial weights come from, is seeded too."""
+        """Each purpose has its own generator; torch's global one, which initial weights come from, is seeded too."""
         import torch
 
         seed = seed_of(f"{self.request.seed} {purpose}")

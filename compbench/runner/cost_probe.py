@@ -43,8 +43,8 @@ def probed(
     Args:
         method, settings, model: fitted.
         problem: it was fitted on; a training step is the mean over silos and stages of a short fit.
-        asked: a request of some rows.
-        context: a context of its own each time.
+        asked: a request with some rows.
+        context: makes a new context each time.
     """
     sampling = context()
 

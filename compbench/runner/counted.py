@@ -28,13 +28,13 @@ FREE_EXAMPLES = 2**14
 
 @dataclass
 class Tally:
-    """Optimiser steps, and examples drawn from all silos; draws for labels alone do not count."""
+    """Counts of optimiser steps and of examples drawn from all silos; draws of labels alone do not count."""
 
     optimiser_steps: int = 0
     examples: int = 0
 
     def since(self, before: Tally) -> Tally:
-        """What was added after `before` was copied."""
+        """The counts that were added after `before` was copied."""
         return Tally(self.optimiser_steps - before.optimiser_steps, self.examples - before.examples)
 
     def copy(self) -> Tally:
@@ -56,7 +56,7 @@ class Tally:
 
 
 class CountedSilo:
-    """A silo that counts the examples drawn from it; all else is the silo's own."""
+    """A silo that counts the examples drawn from it; it passes all other calls on."""
 
     def __init__(self, silo: Silo, tally: Tally) -> None:
         self._counted, self._tally = silo, tally
@@ -76,7 +76,7 @@ class CountedSilo:
 
 
 def counted(problem: Problem, tally: Tally) -> Problem:
-    """The problem with its silos, and those of its extension, counted."""
+    """The problem, with counting silos in it and in its extension."""
     extension = problem.extension
     if extension is not None:
         extension = extension._replace(problem=counted(extension.problem, tally))

@@ -44,7 +44,7 @@ class SharedFit:
         self.lock = held(self.path, waiting=alarm)
 
     def cost(self) -> FitCost | None:
-        """What the kept fit took, or None if there is none, or not the one that was kept."""
+        """The cost of the kept fit; None if there is none, or if its weights have changed."""
         try:
             kept = read_json(self.path.with_suffix(".json"), KeptFit, MAX_COST_BYTES, "fit")
             return kept.cost if kept.sha256 == file_sha256(self.path) else None

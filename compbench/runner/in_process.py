@@ -17,7 +17,7 @@ from compbench.system.errors import CompbenchError
 
 
 class InProcessPair:
-    """A `Pair` by plain calls, on threads that do not spin; a failure keeps its traceback and reaches the debugger."""
+    """A `Pair` that uses plain calls, on threads that do not spin; a failure keeps its traceback and reaches the debugger."""
 
     predecessors, deadline = 0, float("inf")
 

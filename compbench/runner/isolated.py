@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Call(Message):
-    """`module:function` of ours, its arguments, and the border: the folder to write to and what must not be read."""
+    """The `module:function` to call, its arguments, and the sandbox: the folder to write to and what must not be read."""
 
     function: str
     arguments: dict[str, Json]
@@ -43,7 +43,7 @@ class Call(Message):
 
 
 class Value(Message):
-    """One value that the function yielded; none where it has `ended`."""
+    """One value that the function yielded; it is empty if the function has `ended`."""
 
     value: object = None
     ended: bool = False
@@ -51,7 +51,7 @@ class Value(Message):
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for one child; gone afterwards, whatever the child made of it."""
+    """A folder for one child; it is deleted afterwards, whatever the child did to it."""
     with temporary_folder("compbench-isolated-") as room:
         yield room / "own"
 
@@ -68,12 +68,12 @@ def values_of(
     seconds: float = SECONDS,
     listener: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Iterator[T]:
-    """What `function(progress, **arguments)` yields in a process of its own, one value after the other.
+    """Yield what `function(progress, **arguments)` yields in a separate process, one value after the other.
 
     Args:
-        function: "module:name" of compbench's own; what it yields must be of `kind`.
+        function: "module:name" in compbench; its values must be of `kind`.
         folder: from `scratch`; all that the child may write to.
-        home: what of it is the referee's, the parent's or other runs' is closed to the child.
+        home: the child cannot read the parts that belong to the referee, the parent or other runs.
         device: CUDA is started before the border closes, unless it is "cpu".
         seconds: for all values together.
 

@@ -36,7 +36,7 @@ Seconds = Figure
 
 
 class Message(Frozen):
-    """Base of all messages; `kind` is the class's name on the wire."""
+    """This is the base of all messages; `kind` is the class's name on the wire."""
 
     kinds: ClassVar[dict[str, type[Message]]] = {}
 
@@ -205,7 +205,7 @@ OF_THE_REFEREE = (Prepare, Evaluate)
 
 
 def parsed(frame: Frame) -> Message:
-    """The message of a frame.  Raises Garbled where it is none."""
+    """The message in a frame.  Raises Garbled if the frame holds none."""
     header = dict(frame.header)
     kind = Message.kinds.get(str(header.pop("kind", "")))
     if kind is None:

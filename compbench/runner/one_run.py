@@ -39,15 +39,15 @@ def run(
     listener: Listener = lambda stage, done, total: None,
     alarm: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Run one spec, or return its finished record; that of this attempt is in the store, whatever its status.
+    """Run one spec, or return its finished record; the store gets the record of this attempt, whatever its status.
 
     Args:
         force: run again even if there is a finished record.
         resume: go on from the last checkpoint of the same spec.
         in_process: everything in this process, for debuggers; no time limit, no protection.
         expected: the spec that the request must resolve to here, up to the version of the code (`check_same`).
-        processes: those that runs follow each other in; none for processes of its own.
-        registry: where method and task are found, with methods that are no files; in this process only.
+        processes: shared by runs that follow each other; if empty, the run starts its own processes.
+        registry: where method and task are found, with methods that have no file; in this process only.
         listener: called with (stage, done, total).
         alarm: called twice a second; may raise KeyboardInterrupt, which ends the run as Ctrl-C does.
 
@@ -76,7 +76,7 @@ def run(
 
 
 def _let_go(processes: Processes, *, well: bool) -> None:
-    """Processes wait for the next run where all went well, and end otherwise."""
+    """Let the processes wait for the next run if all went well, and end them otherwise."""
     if well:
         processes.release()
     else:
@@ -86,7 +86,7 @@ def _let_go(processes: Processes, *, well: bool) -> None:
 def look_up(
     request: RunRequest, processes: Processes, *, alarm: Callable[[], None] = lambda: None
 ) -> tuple[RunSpec, Outcome | None]:
-    """What a request resolves to, and its finished record if there is one; nothing is run, and the processes stay."""
+    """The spec that a request resolves to, and its finished record if there is one; nothing is run, and the processes stay."""
     pair = ProcessPair(request, processes, lambda stage, done, total: None, alarm)
     attempt, well = Attempt(request, Home(Path(request.home)), pair), False
     try:
@@ -133,5 +133,5 @@ class ProcessPair:
         self._processes.close(gracefully=gracefully)
 
     def log(self) -> str:
-        """What the contestant printed, at its end."""
+        """The end of what the contestant printed."""
         return log_tail(self._contestant.log)

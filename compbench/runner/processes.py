@@ -145,7 +145,7 @@ class Process:
             raise self.death() from error
 
     def death(self) -> Ended:
-        """What the exit status says of a child that ended without a message; waits a little for it."""
+        """What the exit status says about a child that ended without a message; waits a little for the status."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=10)
         code, tail = self.process.poll(), log_tail(self.log)
@@ -157,7 +157,7 @@ class Process:
         return Ended("failed", f"the {self.role} died of {name}", tail)
 
     def stop(self, *, gracefully: bool = False) -> None:
-        """End it and all that it started: SIGTERM and some grace if asked (a fit then saves a checkpoint), SIGKILL at last."""
+        """End the child and all that it started: SIGTERM and a grace period if asked (a fit saves a checkpoint), then SIGKILL."""
         if gracefully and self.process.poll() is None:
             self._signal(signal.SIGTERM)
             self.control.hang_up()  # a child that waits for orders ends at once
@@ -190,7 +190,7 @@ class Child(Process):
 
 
 class Processes:
-    """A contestant and a referee, kept for runs that follow each other; each has a folder of its own in `folder`."""
+    """A contestant and a referee, kept for runs that follow each other; each has its own folder in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -199,7 +199,7 @@ class Processes:
         self.predecessors = 0
 
     def take(self, request: RunRequest) -> tuple[Child, Child]:
-        """Contestant and referee with `request` before them: the ones at hand if they suit it and live, else new ones."""
+        """Contestant and referee for `request`: the present ones if they suit it and are alive, else new ones."""
         key = (request.method, request.plugins, request.threads, request.slots, request.device, request.card)
         if self.pair is not None and self._key == key and all(child.process.poll() is None for child in self.pair):
             self.predecessors += 1
@@ -216,7 +216,7 @@ class Processes:
         return self.pair
 
     def release(self) -> None:
-        """A run is over and went well: its processes wait for the next."""
+        """Keep the processes of a run that went well for the next run."""
         for child in self.pair or ():
             with contextlib.suppress(Closed):  # `take` sees that it is gone
                 Finish().send(child.control)

@@ -143,7 +143,7 @@ class Referee:
         )
 
     def _energy(self) -> float | None:
-        """Joules that the device has used, if this run has it alone."""
+        """Joules that the device has used, if no other run uses it."""
         alone = self.request.slots == 1 and profiling.num_processes(self.device) <= OWN_PROCESSES
         return profiling.energy(self.device) if alone else None
 
@@ -156,7 +156,7 @@ class Referee:
 
 
 class Usual(NamedTuple):
-    """Requests of the usual sort: how many samples each asks for, and the seconds of each by the referee's clock, in order."""
+    """Usual requests, in order: how many samples each asks for, and its seconds by the referee's clock."""
 
     batch: int = 0
     request_seconds: tuple[float, ...] = ()
@@ -225,7 +225,7 @@ class CheckedSampler:
         return made
 
     def usual(self) -> Usual:
-        """The requests that speeds are of: of the largest size, of those without known entries where there are any."""
+        """The requests that speeds are measured on: those of the largest size, without known entries if there are any."""
         free = any(free for free, _, _ in self._times)
         sizes = [rows for entry, rows, _ in self._times if entry == free]
         largest = max(sizes, default=0)

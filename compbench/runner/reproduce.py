@@ -41,7 +41,7 @@ class Reproduction(NamedTuple):
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """Parts of the code that mean something else today (`meaning.differing`)."""
+        """Parts of the code that differ from today's (`meaning.differing`)."""
         return differing_from(self.record, Code(self.again.spec.code, self.again.code.parts))
 
     @property
@@ -59,8 +59,8 @@ def reproduce(
 ) -> Reproduction:
     """Run the spec of a record file with today's code in fresh processes and an empty home, and compare.
 
-    The official data of `home` is used; judges, references and fitted models are made again.  No `threads` are as many as the
-    record had, where this machine has them.
+    The official data of `home` is used; judges, references and fitted models are made again.  Without `threads`, the run takes as
+    many as the record had, if this machine has them.
 
     Raises:
         CompbenchError: not a record of a successful run, or its spec is not what would be run here, and why.
@@ -91,8 +91,8 @@ def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
 def compare(record: Record, again: Record, *, margin: Callable[[str], float], tolerance: float) -> Reproduction:
     """Compare the scores of two records; a score without a value in the first needs none in the second.
 
-    Nor does a distance in a judge's features where the judge that was trained again is another network, as it is on another
-    type of processor.
+    Distances in a judge's features are not compared if the judge, trained again, is another network, as on another type of
+    processor.
     """
     found = {(score.name, score.metric_version): score.value for score in again.scores}
     one_judge = can_be_one(record, again)
@@ -124,5 +124,5 @@ def tolerated(score: Score, margin: float, relative: float) -> float:
 
 
 def margin_of(registry: Registry, metric: str) -> float:
-    """The margin of a metric; 0 where it is not installed."""
+    """The margin of a metric; 0 if the metric is not installed."""
     return registry.load("metrics", metric).margin if metric in registry.names("metrics") else 0.0

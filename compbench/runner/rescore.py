@@ -111,10 +111,10 @@ def kept_of(record: Record, home: Home) -> Path:
 
 
 def score_samples(request: RunRequest, samples: Path, *, listener: Listener = lambda *facts: None) -> Outcome:
-    """Score another's samples: a record of level samples only.
+    """Score samples from elsewhere; the record has level `samples only`.
 
     Args:
-        request: task, preset and seed; its method is what the samples are called.
+        request: task, preset and seed; its method is the name of the samples.
         samples: see `samples.pool`.
 
     Raises:
@@ -126,7 +126,7 @@ def score_samples(request: RunRequest, samples: Path, *, listener: Listener = la
 
 
 def score_weights(request: RunRequest, weights: Path, *, listener: Listener = lambda *facts: None) -> Outcome:
-    """Score another's weights of a method that has `build`: a record of level samples only.
+    """Score weights from elsewhere for a method that has `build`; the record has level `samples only`.
 
     Raises:
         CompbenchError: the weights do not fit the method, or cannot be read.
@@ -171,7 +171,7 @@ def _filled(asked: Request) -> Tensor:
 
 
 class _Untrained(Attempt):
-    """An attempt without a fit: what goes wrong is said and no record is written."""
+    """An attempt without a fit: an error is printed and no record is written."""
 
     def __init__(self, request: RunRequest, home: Home, pair: Pair, *, kept: Path | None = None) -> None:
         self.kept = kept
@@ -201,7 +201,7 @@ class _Untrained(Attempt):
         return super()._written_down(ending).model_copy(update=self._origins())
 
     def _origins(self) -> dict[str, Json]:
-        """What the record says of where its samples come from."""
+        """The origin of the samples, for the record."""
         return {"samples_only": True}
 
 
@@ -246,13 +246,13 @@ class _Again(_Untrained):
 
 
 class _Samples(_Untrained):
-    """Another's samples: the code is that of task and metrics alone."""
+    """Samples from elsewhere: the code is that of task and metrics alone."""
 
     plugin_of, origin_of = staticmethod(lambda request, registry: Plugin()), staticmethod(task_origin)
 
 
 class _Weights(_Untrained):
-    """Another's weights of an installed method."""
+    """Weights from elsewhere for an installed method."""
 
     def _spec(self) -> RunSpec:
         spec = super()._spec()
@@ -266,7 +266,7 @@ class ReplayPair:
     Args:
         folder: for the referee's pictures.
         samples: file or folder.
-        source: the record whose samples they are; None for another's.
+        source: the record that the samples belong to; None for samples from elsewhere.
     """
 
     predecessors, deadline = 0, float("inf")
@@ -302,7 +302,7 @@ class ReplayPair:
         return next(answer for answer in answers if isinstance(answer, kind))
 
     def _answer(self, request: Request, stream: str, follow: int = 0) -> Tensor:
-        """The next samples of the pool; of a request that warms a GPU up nothing is scored, and no sample is used up."""
+        """The next samples of the pool; a request that warms up a GPU is not scored and uses no sample."""
         return request.x0 if stream == WARM_UP else self._pool.answer(request, stream)
 
     def stop(self, *, gracefully: bool = False) -> None: ...

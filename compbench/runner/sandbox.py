@@ -53,14 +53,14 @@ def abi() -> int:
 
 
 def kind() -> str:
-    """What stands around contestants that are started now: "landlock", "none" where the kernel has none, or "off"."""
+    """The sandbox of contestants that are started now: "landlock", "none" if the kernel has no Landlock, or "off"."""
     if os.environ.get(OFF, "") == "off":
         return "off"
     return "landlock" if abi() else "none"
 
 
 def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
-    """Restrict this process for good, if there is something to do it with.
+    """Restrict this process for good, if the kernel can.
 
     Args:
         forbidden: folders or files that must not be read; they need not exist.

@@ -21,7 +21,7 @@ def terminate_like_ctrl_c() -> None:
 
 
 def stopped_by_signals(stopping: threading.Event) -> contextlib.AbstractContextManager[None]:
-    """Let each of the signals set `stopping` and do no more: slots end in bounded time, and a second press loses nothing."""
+    """Let each signal only set `stopping`: slots end in bounded time, and a second press loses nothing."""
     return _handled(lambda number, frame: stopping.set())
 
 
@@ -42,13 +42,13 @@ def uninterrupted() -> contextlib.AbstractContextManager[None]:
 
 
 def _listened_to() -> list[signal.Signals]:
-    """All, but SIGHUP where nohup has it ignored; SIGINT also where a shell started us with it ignored."""
+    """All signals, except SIGHUP if nohup ignores it; SIGINT counts even if the shell started us with it ignored."""
     return [number for number in STOPPING_SIGNALS if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextlib.contextmanager
 def _handled(handler: Handler) -> Iterator[None]:
-    """Answer the signals so, and as before afterwards.  Only the main thread can: in others this does nothing."""
+    """Handle the signals with a handler, and restore the old one afterwards.  Outside the main thread this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

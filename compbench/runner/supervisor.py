@@ -75,7 +75,7 @@ def _kill_the_rest() -> None:
 
 
 def process_table(table: Path = Path("/proc")) -> dict[int, tuple[int, int]]:
-    """Of each process its parent, and the clock ticks of CPU time that it and its ended children used; Linux's."""
+    """For each process, its parent and the clock ticks of CPU time that it and its ended children used (Linux)."""
     found = {}
     for stat in table.glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -107,7 +107,7 @@ def main(count: int, module: str, *words: str) -> None:
 
 
 def _control(what: int, value: int) -> None:
-    """prctl, where there is one."""
+    """Call prctl if the system has it."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(what, value, 0, 0, 0)

@@ -26,18 +26,18 @@ def stops(train_steps: int, count: int) -> tuple[int, ...]:
 
 
 def path_of(folder: Path, step: int) -> Path:
-    """Where the weights at a step lie in a contestant's folder."""
+    """Path of the weights at a step in a contestant's folder."""
     return folder / f"curve-{step}.safetensors"
 
 
 def stopped(fit: Callable[[], object], checkpoint: Path, build: Callable[[], nn.Module] | None, name: str) -> nn.Module:
-    """The network as it is where a fit was stopped.
+    """The network at the step where a fit was stopped.
 
     Args:
         fit: runs until it raises Cancelled.
         checkpoint: where the fit leaves one.
         build: the method's untrained network.
-        name: of the method.
+        name: name of the method.
 
     Raises:
         CompbenchError: the fit cannot be stopped, its checkpoint has no averages, or they are of other networks.

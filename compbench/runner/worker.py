@@ -42,7 +42,7 @@ _sandboxed: list[Path] = []
 
 
 class ProgressReporter:
-    """Sends a child's progress, at most five times a second, and keeps whether it was asked to stop."""
+    """Sends a child's progress at most five times a second, and knows whether the child was asked to stop."""
 
     def __init__(self, control: Channel) -> None:
         self._control, self._last, self._stop = control, 0.0, False
@@ -81,7 +81,7 @@ def failures_sent(control: Channel) -> Iterator[None]:
 
 
 def explain(error: BaseException) -> Failed:
-    """An exception as a message: what kind of end it is, one line, and the traceback's tail."""
+    """Turn an exception into a message: the kind of end, one line, and the traceback's tail."""
     if isinstance(error, ContestantFailed):
         return error.failed
     text, ours = " ".join(str(error).split()) or type(error).__name__, isinstance(error, CompbenchError | Cancelled)
@@ -153,7 +153,7 @@ def _serve_referee(begin: Begin, control: Channel, peer: Channel, reporter: Prog
 def confine(home: Home, folder: Path) -> None:
     """Close the sandbox around this process, once: a chain of runs stays inside.
 
-    It writes to `folder` alone, and cannot read what is the referee's, the parent's or other runs'.
+    It writes to `folder` alone, and cannot read data of the referee, the parent or other runs.
     """
     if not _sandboxed:
         _sandboxed.append(folder)

@@ -107,7 +107,7 @@ def test_outputs_are_diagnosed_where_the_layers_cannot_be_had(tmp_path, monkeypa
     done = invoke(record(tmp_path / "home", "experts"), "--plugin", plugin, "--output", tmp_path / "page")
     assert done.exit_code == 0, done.output
     assert "model: superposition" in done.output
-    said = "the layers of 'experts' cannot be had: its model is called neither as model(x_t, t, condition)"
+    said = "the layers of 'experts' are not available: its model is called neither as model(x_t, t, condition)"
     assert [said in line for line in done.output.splitlines()].count(True) == 1
     assert json.loads((tmp_path / "page" / "diagnostics.json").read_text())["layers"] == []
     assert {path.stem for path in (tmp_path / "page").glob("*.png")} == {"landscape", "kernels", "samples"}

@@ -118,7 +118,7 @@ def test_a_lap_says_how_many_pairs_would_do() -> None:
     lap = Lap("m/t", "train", (1.0, 1.0), (1.1, 0.9), compare([0.1, -0.1], 0.05), False, False, False, 12)
     found = speed_row(lap, "base", 0.05)
     assert (found.verdict, found.what) == ("inconclusive", "training step")
-    assert "about 12 pairs would do" in found.note
+    assert "about 12 pairs would decide" in found.note
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_a_folder_three_thousand_deep_is_deleted_and_the_next_run_goes_on(home: 
     ("body", "reason"),
     [
         ({"sample": "return request.x0.double() * 0 + 1e300"}, "must be finite, 100.0%"),
-        ({"sample": "return torch.zeros(2**25, dtype=torch.float64)"}, "sent an invalid message"),
+        ({"sample": "return torch.zeros(2**25, dtype=torch.float64)"}, "answer is invalid"),
         ({"sample": "os.kill(os.getpid(), signal.SIGSEGV)"}, "SIGSEGV"),
         ({"sample": "return torch.eye(2).to_sparse()"}, "RuntimeError"),
         ({"fit": "os.ftruncate(1, 2**38); os._exit(7)"}, "exit status 7"),

@@ -221,7 +221,7 @@ def test_a_method_from_a_file_is_named_by_plugin(tmp_path, monkeypatch, source) 
         (tmp_path / "home" / "runs" / read_record(path).identity / SAMPLES_FILE).unlink()
     a_day_later(monkeypatch)
     bare = CliRunner().invoke(main, ["rescore", path.stem, "--quiet"])
-    said = "is not installed, it came from the file own_noise.py; name it by --plugin."
+    said = "is not installed; it came from the file own_noise.py; name the file with --plugin."
     assert (bare.exit_code, said in bare.output, bare.output.count("\n")) == (2, True, 1), bare.output
     done = CliRunner().invoke(main, ["rescore", path.stem, "--quiet", "--plugin", str(file)])
     assert (done.exit_code, "heldout_sw2_again" in done.output) == (0, True), done.output
