@@ -57,7 +57,7 @@ def terminal(rows: Sequence[Row]) -> None:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A comment for a pull request: the answer, what is to be looked at, and all rows folded away."""
+    """A comment for a pull request: the answer, the rows to look at, and all rows folded away."""
     looked_at = [row for row in rows if row.verdict not in ("pass", "better")]
     parts = [f"### compbench gate: {_escaped(sentence(rows))}", ""]
     if looked_at:
@@ -87,7 +87,7 @@ def _markdown_table(rows: Sequence[Row]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown shows as it stands: a method's name or error is not ours to trust."""
+    """Escape text, so that Markdown shows it unchanged: a method's name or error is untrusted."""
     plain = "".join(character if character.isprintable() else " " for character in text)
     plain = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     for mark in "\\`*_[]|~!@#":

@@ -41,7 +41,7 @@ class StoredCell(BaseModel):
 
 
 class Baseline(BaseModel):
-    """What a suite's cells gave once."""
+    """The stored results of a suite's cases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -60,7 +60,7 @@ class Baseline(BaseModel):
 
 
 def read(path: Path) -> Baseline:
-    """A stored baseline.  Raises CompbenchError: no such file, or what is wrong with it."""
+    """Read a stored baseline.  Raises CompbenchError: the file does not exist, or what is wrong with it."""
     try:
         return Baseline.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -72,7 +72,7 @@ def read(path: Path) -> Baseline:
 
 
 def write(path: Path, facts: Mapping[str, Facts], scores: Mapping[str, Scores]) -> None:
-    """Write what was measured, sorted, so that a renewed baseline's diff shows what changed."""
+    """Write measurements in sorted order, so that the diff of a renewed baseline shows what changed."""
     cells: dict[str, dict[str, Json]] = {}
     for name in sorted(facts.keys() | scores.keys()):
         own = cells.setdefault(name, {})

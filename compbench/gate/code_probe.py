@@ -20,7 +20,7 @@ KINDS = ("methods", "tasks", "metrics")
 
 
 def module(name: str) -> Any:
-    """A module of compbench that tells what code is, in the room where this checkout has it."""
+    """Import a module of compbench that hashes code, from the package where this checkout has it."""
     whole = importlib.import_module("compbench.registry")
     if hasattr(whole, "__path__"):
         return importlib.import_module(f"compbench.registry.{name}")
@@ -48,7 +48,7 @@ class Foreign:
 def facts_here() -> dict[str, Any]:
     """This checkout's root, entries, versions, the metrics of each task, and which method works on which task.
 
-    What cannot be loaded is left out.
+    Entries that cannot be loaded are left out.
     """
     import compbench
 

@@ -68,15 +68,15 @@ def measure(
     """Measure one cell, or find it among what is known: the same code with the same settings on the same hardware.
 
     Args:
-        side: whose interpreter and home.
+        side: gives interpreter and home.
         cell: method, task, preset, settings.
         asked: device, data, precision, threads, and for how long each process watches training, and sampling.
         repetitions: processes that count, at least `cost.profiles.FEWEST`.
         known: profiles; one of them is returned where nothing that it is of has changed.
-        listener: is given a line before each process.
+        listener: receives a line before each process.
 
     Raises:
-        Unable: a process could not do it, and why.
+        Unable: a process failed, and why.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     listener(f"{cell.name}: warm-up")
@@ -116,7 +116,7 @@ def measure(
 
 @contextlib.contextmanager
 def _others() -> Iterator[list[float]]:
-    """Leaves the mean number of cores that other processes than this one's children kept busy; empty if not known."""
+    """Yields a list that receives the mean number of cores kept busy by foreign processes; it stays empty if unknown."""
     taken: list[float] = []
     before, start, cpu = core_ticks(), time.perf_counter(), _children_cpu()
     yield taken

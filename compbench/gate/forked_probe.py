@@ -22,7 +22,7 @@ MOST_BYTES = 65536
 
 
 def answered(order: dict[str, Any], act: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """What `act` answers to the order's text in a process of its own; how that ended, where there is no answer.
+    """The answer of `act` to the order's text in a separate process; without an answer, how the process ended.
 
     The process works in the places that the order names, and ends after the order's `limit` in seconds.
     """

@@ -26,7 +26,7 @@ Finding = Literal["worse", "not worse", "unclear"]
 
 
 class Comparison(NamedTuple):
-    """What n pairs say of a worsening.
+    """The result of comparing n pairs.
 
     Attributes:
         n: number of pairs.
@@ -34,7 +34,7 @@ class Comparison(NamedTuple):
         low, high: its one-sided 95 % bounds, each to be read alone.
         p_value: of "the worsening is at most the margin".
         finding: "worse" if low > margin, "not worse" if high <= margin, else "unclear".
-        needed: pairs that would do to tell, if mean and spread stay as they are; 0 if these did, None if no number would.
+        needed: pairs needed to decide, if mean and spread stay the same; 0 if these decide, None if no number does.
     """
 
     n: int

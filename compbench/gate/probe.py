@@ -112,7 +112,7 @@ class Subject:
 
     @property
     def final(self) -> Problem:
-        """The problem that is answered: the larger one of an extension task."""
+        """The problem that requests belong to: of an extension task, the larger one."""
         return self.problem.extension.problem if self.problem.extension else self.problem
 
     def _context(self, purpose: str, progress: Progress | None = None, cancelled: Cancelled | None = None) -> Context:
@@ -157,7 +157,7 @@ def facts(subject: Subject) -> dict[str, object]:
 
 
 def peak_bytes(call: Callable[[], T]) -> tuple[T, int]:
-    """What `call` returns, and the most bytes that torch's CPU allocator held for it at one time, beyond those before it.
+    """The result of `call`, and the peak of bytes that torch's CPU allocator held for it, beyond those held before.
 
     The running sum of the allocator's own records of what was taken and given back: no timing and no page is in it.
     """
@@ -175,7 +175,7 @@ def peak_bytes(call: Callable[[], T]) -> tuple[T, int]:
 
 
 def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, object]:
-    """What `durations` measures, of what exactly, and the memory that it took."""
+    """The durations of `durations`, what they were measured on, and the memory used."""
     import torch
 
     devices = ours("devices")
@@ -386,7 +386,7 @@ def close_border(file: str, folder: str, closed: list[str], *, device: str) -> N
 
 
 def main(text: str) -> dict[str, object]:
-    """Do what the order says; whatever goes wrong is the answer too."""
+    """Do what the order says; an error is an answer too."""
     order = json.loads(text)
     try:
         if order["kind"] == "code":

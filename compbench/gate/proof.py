@@ -37,7 +37,7 @@ Listener = Callable[[str], None]
 
 
 class Checkout(NamedTuple):
-    """What one commit's code is, by its own rules.
+    """The code of one commit, hashed by its own rules.
 
     Attributes:
         facts: root, entries, versions, and the metrics of each task (`code_probe.facts_here`).
@@ -49,7 +49,7 @@ class Checkout(NamedTuple):
 
 
 class Proven(NamedTuple):
-    """What two commits have in common.
+    """The codes that two commits have in common.
 
     Attributes:
         rows: for the table.

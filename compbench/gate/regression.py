@@ -33,7 +33,7 @@ class Plan(NamedTuple):
         asked: device, data, clock.
         tolerance: relative slowdown that does not matter.
         pairs: of the race before its first look; rows that are still unclear get up to `MOST_PAIRS`, or twice as many.
-        accept: patterns of regressions that are meant.
+        accept: patterns of intended regressions.
         always: measure and race both sides also where their code is the same.
         same: names of cells that need no comparison.
     """
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The table, and what head gave (for a new baseline)."""
+    """The table, and the results of head (for a new baseline)."""
 
     rows: tuple[Row, ...]
     facts: Measured[Facts]
@@ -175,7 +175,7 @@ def _compared(
 
 
 def _failed(cell: str, gate: Gate, against: str, before: object, after: object) -> Row:
-    """The row of a cell that one side could not do: what worked and works no more is a regression, what is new is not."""
+    """The row of a case that one side could not run: a case that does not work any more is a regression, a new case is not."""
     if isinstance(after, Unable) and isinstance(before, Unable):
         return Row(cell, gate, "", against, None, None, "", "could not run", f"head: {after}; {against}: {before}")
     if isinstance(after, Unable):
@@ -225,7 +225,7 @@ def _race(plan: Plan, base: Side, head: Side, listener: Listener) -> list[Row]:
 
 
 class _Stopped(Exception):
-    """A pair could not be timed that could be before."""
+    """A pair that could be timed before cannot be timed now."""
 
     def __init__(self, cell: str, reason: Unraced) -> None:
         super().__init__(str(reason))

@@ -39,7 +39,7 @@ class Lap(NamedTuple):
         suspected: whether the first pairs were over the tolerance.
         repeated: whether the fresh pairs were too.
         regression: whether it is one.
-        needed: pairs that would do to tell, where these don't.
+        needed: number of pairs needed to decide, if these do not.
     """
 
     cell: str

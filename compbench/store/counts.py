@@ -39,31 +39,31 @@ def fit_excess(counts: Mapping[str, float]) -> str:
 
 
 def extension_excess(counts: Mapping[str, float]) -> str:
-    """How many steps more a second stage took than the budget grants; "" if it did not, or there is none."""
+    """How many more steps a second stage took than the budget grants; "" if none, or if there is no second stage."""
     steps, granted = counts.get("extension_steps", 0.0), counts.get("granted_extension_steps", 0.0)
     return f"{steps:.0f} optimiser steps of the extension, of {granted:.0f} that the budget grants" if steps > granted else ""
 
 
 def evaluations_excess(found: float | None, declared: int | None) -> str:
-    """How much more a sample takes than was declared; "" if it does not."""
+    """How many more evaluations a sample takes than was declared; "" if none."""
     if found is None or declared is None or found <= SLACK * declared + 0.5:
         return ""
     return f"about {found:.0f} evaluations of the network for a sample, of which {declared} were declared"
 
 
 def excess(counts: Mapping[str, float], declared: int | None) -> tuple[str, ...]:
-    """All that goes beyond what is granted or declared, a phrase each.
+    """All counts that exceed the granted or declared ones, one phrase each.
 
     Args:
         counts: by the names above without their prefix.
-        declared: evaluations that a sample takes, as the method says.
+        declared: the method's declared evaluations per sample.
     """
     found = fit_excess(counts), extension_excess(counts), evaluations_excess(counts.get("evaluations"), declared)
     return tuple(filter(None, found))
 
 
 def noted(counts: Mapping[str, float], declared: int | None) -> dict[str, float]:
-    """Counts as notes of a record, with whether they go beyond; nothing of a fit that was not seen."""
+    """Counts as notes of a record, with whether they exceed the budget; empty if compbench did not see the fit."""
     beyond = float(bool(counts and excess(counts, declared)))
     return {PREFIX + name: value for name, value in {**counts, "beyond_budget": beyond}.items()} if counts else {}
 
@@ -93,7 +93,7 @@ def in_words(record: Record) -> tuple[str, ...]:
 
 
 def beyond_budget(record: Record) -> tuple[str, ...]:
-    """What a run took beyond its budget, or beyond what its method declares, a phrase each; () if nothing."""
+    """What a run took beyond its budget, or beyond what its method declares, one phrase each; () if nothing."""
     counts = counted(record)
     if not counts.get("beyond_budget"):
         return ()

@@ -36,7 +36,7 @@ def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_code(raw: dict[str, Any]) -> dict[str, Any]:
-    """Format 5 knew no commit and called the sandbox a fence.  A share of the peak above 1 shows that it was none: dropped."""
+    """Format 5 had no commit and called the sandbox a fence.  A share of the peak above 1 is impossible and is dropped."""
     environment, profile = raw.get("environment"), raw.get("profile")
     if isinstance(environment, dict) and "fence" in environment:
         raw["environment"] = {("sandbox" if name == "fence" else name): value for name, value in environment.items()}
@@ -62,7 +62,7 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def parse(content: bytes) -> Record:
     """A record from its bytes, migrated to the present format.
 
-    Raises CompbenchError: no record of a format that this version reads, and why; or its digest is that of another.
+    Raises CompbenchError: the bytes are not a record of a format that this version reads (and why), or the digest does not match.
     """
     if len(content) > MAX_RECORD_BYTES:
         raise CompbenchError(f"is {len(content)} bytes long; a record has at most {MAX_RECORD_BYTES}.")
@@ -92,7 +92,7 @@ def dump(record: Record) -> bytes:
 
 
 def _of_present_fields(content: bytes) -> Record | None:
-    """The fast way, straight from bytes as they were written; None for anything else, which the other way explains."""
+    """The fast path, for bytes as they were written; None for anything else, which the slow path explains."""
     bare, digest = _undigested(content)
     if not any(line in bare for line in PRESENT) or not digest or _digest(bare) != digest:
         return None

@@ -9,10 +9,10 @@ from compbench.system.errors import CompbenchError
 
 
 def overwritten(folder: Path, since: str) -> tuple[str, ...]:
-    """Names of files in a folder of records whose bytes are none that their name ever had up to a git commit.
+    """Names of files in a folder of records whose bytes differ from all that the name ever had up to a git commit.
 
-    A record may be deleted, and its name stays used: another run of the same spec is another attempt.  What was written over may
-    be put back: those bytes were there before.  A name that no commit knows is a new record.
+    A record may be deleted, and its name stays used: another run of the same spec is another attempt.  An overwritten record may
+    be restored, because those bytes were there before.  A name that no commit knows is a new record.
 
     Args:
         folder: of records, in a git checkout.
@@ -35,7 +35,7 @@ def _changed(folder: Path, commit: str) -> list[Path]:
 
 
 def _ever(folder: Path, commit: str) -> dict[str, set[str]]:
-    """Name -> every blob that the folder's file of this name was, up to a commit and as far as the history is here."""
+    """For each name, every blob that the file had up to a commit, as far as the history is here."""
     log = _git(folder, "log", "-m", "--raw", "-z", "--relative", "--no-renames", "--no-abbrev", "--format=", commit, "--", ".")
     changes = log.decode().split("\0")  # each change and its name end with one, so the last is empty
     ever: dict[str, set[str]] = {}

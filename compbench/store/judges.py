@@ -28,14 +28,14 @@ Floors = Mapping[str, float]
 
 
 def can_be_one(a: Record, b: Record) -> bool:
-    """Whether two records can have one judge; so they can if their floors are of different real samples, which tell nothing."""
+    """Return whether two records can have one judge; floors of different real samples cannot show two judges."""
     return _real_samples(a) != _real_samples(b) or _agree(_floors(a), _floors(b))
 
 
 def by_one_judge(records: Iterable[Record]) -> list[Record]:
     """The records, each without the distances that it has by another judge than most records of its task, data and seed.
 
-    Of judges that equally many records have, the one with the lowest floors stays.
+    If several judges have equally many records, the judge with the lowest floors stays.
     """
     known = list(records)
     floors = [_floors(record) for record in known]
@@ -58,7 +58,7 @@ def has_another_judge(record: Record) -> bool:
 
 
 def _floors(record: Record) -> Floors:
-    """What a record tells of its judge; empty where no judge was asked for distances."""
+    """The floors of a record, which identify its judge; empty if no distance used a judge."""
     found = ((score.split, score.floor) for score in record.scores if score.metric == "fd_judge")
     return {split: floor for split, floor in found if floor is not None}
 
@@ -68,7 +68,7 @@ def _agree(a: Floors, b: Floors) -> bool:
 
 
 def _real_samples(record: Record) -> str:
-    """The same for records whose floors are of the same real samples."""
+    """A key that is equal for records whose floors come from the same real samples."""
     spec = record.spec
     counts = sorted({(score.split, score.n) for score in record.scores if score.metric == "fd_judge"})
     return json.dumps([spec.task, spec.task_version, spec.task_settings, spec.fingerprint, spec.seed, counts], sort_keys=True)

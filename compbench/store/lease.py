@@ -32,7 +32,7 @@ MAX_BYTES = 4096
 
 
 class Busy(CompbenchError):
-    """A living process holds the lease.  `path` is where to look whether that has ended."""
+    """A living process holds the lease; check the file `path` to see whether it has ended."""
 
     def __init__(self, path: Path, holder: str, message: str = "") -> None:
         super().__init__(message or f"{path} is held by another process ({holder}).")
@@ -40,7 +40,7 @@ class Busy(CompbenchError):
 
 
 class Lost(Busy):
-    """This process held the lease, was silent for too long, and another took the work over."""
+    """This process held the lease but was silent for too long, and another process took over the work."""
 
 
 class Lease:
@@ -67,19 +67,19 @@ class Lease:
             raise Lost(self.path, _holder_of(self.path), message)
 
     def release(self) -> None:
-        """Give it back; the file is gone afterwards."""
+        """Give the lease back; its file is deleted."""
         self._lock.release()
 
 
 def take(
     path: Path, *, alarm: Callable[[], None] = lambda: None, beat: float = BEAT_SECONDS, dead: float = DEAD_SECONDS
 ) -> Lease:
-    """Take a lease.  Returns at once, or, if another machine's lies there, once it is known whether its holder lives.
+    """Take a lease.  Returns at once, or, if another machine holds it, once it is known whether that holder lives.
 
     Args:
         alarm: called while waiting; may raise to give up.
         beat: seconds between refreshes.
-        dead: seconds of silence after which a holder counts as dead; the same for all who share the folder.
+        dead: seconds of silence after which a holder counts as dead; the same for all processes that share the folder.
 
     Raises:
         Busy: another process holds it, and lives.

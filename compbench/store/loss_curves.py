@@ -45,7 +45,7 @@ class Point(NamedTuple):
     seconds: float
 
     def joined(self, later: Point) -> Point:
-        """This point and the next one as one."""
+        """Merge this point and the next one."""
         windows, steps, examples = self.windows + later.windows, self.steps + later.steps, self.examples + later.examples
         return Point(later.step, windows, steps, self.loss + later.loss, examples, self.seconds + later.seconds)
 
@@ -53,7 +53,7 @@ class Point(NamedTuple):
 class CurveState(Frozen):
     """A curve as a checkpoint keeps it.
 
-    `stride` is windows a point, `before` the steps of earlier loops of the same name, `done` those of the present one.
+    `stride` is the number of windows per point, `before` the steps of earlier loops of the same name, `done` those of this loop.
     """
 
     stride: int = Field(1, ge=1, le=LARGEST)
@@ -91,11 +91,11 @@ class LossCurves:
         self._last = clock()
 
     def begin(self) -> None:
-        """A stage begins: what came before is none of its time."""
+        """Begin a stage: the time before it does not count for it."""
         self._last = self._clock()
 
     def add(self, name: str, window: Window) -> None:
-        """Take up a window of a loop; one whose losses are not finite says nothing, nor do loops beyond `MOST_CURVES`."""
+        """Add a window of a loop; windows with losses that are not finite, and loops beyond `MOST_CURVES`, are ignored."""
         loss = math.fsum(window.losses.tolist())
         name = re.sub(r"[^A-Za-z0-9_.+-]", "_", ROUND.sub("", name))[:80]
         with self._lock:
@@ -127,9 +127,9 @@ class LossCurves:
 
 
 def setback(curve: LossCurve) -> str:
-    """Where and how far a loss rose without coming back, in words; empty where it did not, or where it is not positive.
+    """Where and how far a loss rose without coming back, in words; empty if it came back, or if a loss is not positive.
 
-    A step too long for the network does this, and what such a fit draws says little of its method.
+    A step too long for the network causes such a loss spike, and samples of such a fit say little about its method.
     """
     if min(curve.loss) <= 0:
         return ""
@@ -146,7 +146,7 @@ def setbacks(records: Iterable[Record]) -> tuple[str, ...]:
 
 
 def num_steps(curves: Iterable[CurveState]) -> int:
-    """Steps of some curves together."""
+    """The sum of the steps of some curves."""
     return sum(point.steps for curve in curves for point in curve.points)
 
 

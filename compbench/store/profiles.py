@@ -78,7 +78,7 @@ class CostProfile(Frozen):
 
     @property
     def hardware(self) -> str:
-        """What may be compared: a GPU's name, or a CPU model with its number of threads."""
+        """The hardware on which costs may be compared: a GPU's name, or a CPU model with its number of threads."""
         if self.spec.device_class != "cpu":
             return self.spec.device_class
         return f"{self.cpu or 'cpu'}, {self.threads} thread{'' if self.threads == 1 else 's'}"
@@ -118,7 +118,7 @@ def read_profile(path: Path) -> CostProfile:
     """A profile from its file.
 
     Raises:
-        CompbenchError: no profile, or not as it was written: its name is another's.
+        CompbenchError: it is not a profile, or it was changed: its name does not match.
     """
     profile = read_json(path, CostProfile, MAX_PROFILE_BYTES, "profile")
     try:
@@ -136,12 +136,12 @@ def read_profiles(folder: Path) -> tuple[list[CostProfile], list[Problem]]:
 
 
 def cost_key(spec: RunSpec) -> str:
-    """What a cost is looked up by: the spec without seed, code and metrics."""
+    """The key of a cost: the spec without seed, code and metrics."""
     return json.dumps(spec.model_dump(mode="json", exclude=NOT_COSTS), sort_keys=True, separators=(",", ":"))
 
 
 def by_cost_key(profiles: Iterable[CostProfile]) -> dict[str, CostProfile]:
-    """The profile that counts for each key: one measured alone before others, then the latest."""
+    """The profile that counts for each key: one measured alone on its machine is preferred, then the latest."""
     ordered = sorted(profiles, key=lambda profile: (profile.alone, profile.started, profile.name))
     return {cost_key(profile.spec): profile for profile in ordered}
 

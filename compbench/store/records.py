@@ -72,7 +72,7 @@ def read_artifact(folder: Path, artifact: Artifact) -> bytes:
 
 
 def read_all(paths: Iterable[Path], read: Callable[[Path], T]) -> tuple[list[T], list[Problem]]:
-    """What is read of some files, and those that cannot be, in order; a bad file never hides the good ones."""
+    """The objects read from some files, and the unreadable files, in order; a bad file never hides the good ones."""
     found, problems = [], []
     with collector_paused():
         for path in sorted(paths, key=str):
@@ -84,12 +84,12 @@ def read_all(paths: Iterable[Path], read: Callable[[Path], T]) -> tuple[list[T],
 
 
 def read_records(paths: Iterable[Path]) -> tuple[list[Record], list[Problem]]:
-    """All records among some files, and what is none."""
+    """All records among some files, and the files that are not records."""
     return read_all(paths, read_record)
 
 
 def read_published(folder: Path) -> tuple[list[Record], list[Problem]]:
-    """What a board may show of a folder: records that also contradict nothing that is known of our tasks and metrics."""
+    """The records of a folder that a board may show: they contradict nothing that is known about our tasks and metrics."""
 
     def read(path: Path) -> Record:
         record = read_record(path)
@@ -123,11 +123,11 @@ class Store:
         return [self.folder / name for name in sorted(names) if name.endswith(".json") and not name.startswith(".")]
 
     def read(self) -> tuple[list[Record], list[Problem]]:
-        """All records, and what lies among them that is none."""
+        """All records, and the files among them that are not records."""
         return read_records(self.paths())
 
     def attempts(self, identity: str) -> list[Record]:
-        """Records of one run, oldest first.  Bad files are passed over (`board` reports them)."""
+        """Records of one run, oldest first.  Bad files are skipped (`board` reports them)."""
         found, _ = read_records(path for path in self.folder.glob(f"*.{identity[:12]}.*.json") if not path.name.startswith("."))
         return sorted((one for one in found if one.identity == identity), key=lambda record: record.attempt)
 
@@ -148,7 +148,7 @@ class Store:
         return 1 + max((int(number) for number in numbers if number.isdigit()), default=0)
 
     def sweep_up(self, identity: str) -> None:
-        """Delete what a writer of this run left that was killed over it.  For the holder of the run's lease only."""
+        """Delete files that a killed writer of this run left.  Call only while holding the run's lease."""
         for reserved in self.folder.glob(f".*.{identity[:12]}.*.json{RESERVED}"):
             name = reserved.name[1:].removesuffix(f".json{RESERVED}")
             if not (self.folder / f"{name}.json").exists():
@@ -157,7 +157,7 @@ class Store:
             reserved.unlink(missing_ok=True)
 
     def check_writable(self) -> None:
-        """Know before a run begins that its record can be kept.  Raises Unwritable."""
+        """Check before a run begins that its record can be written.  Raises Unwritable."""
         self._make_folder()
         try:
             tempfile.TemporaryFile(dir=self.folder).close()
@@ -198,7 +198,7 @@ class Store:
 
     @contextlib.contextmanager
     def _reserved(self, path: Path) -> Iterator[None]:
-        """Keep an attempt for one writer of several: only one can create the file that says so."""
+        """Reserve an attempt for one of several writers: only one can create the reserving file."""
         reserved = path.with_name(f".{path.name}{RESERVED}")
         self._make_folder()
         try:
@@ -215,12 +215,12 @@ class Store:
             reserved.unlink(missing_ok=True)
 
     def sample_grid(self, record: Record) -> Artifact | None:
-        """What a record says of its sample grid, its name without folders; None if it names none."""
+        """A record's entry for its sample grid, with a name without folders; None if it names none."""
         named = (artifact for artifact in record.artifacts if artifact.name.endswith(SAMPLES))
         return next((artifact.model_copy(update={"name": Path(artifact.name).name}) for artifact in named), None)
 
     def picture(self, record: Record) -> bytes | None:
-        """The sample grid of a record, if it is there and is what the record says."""
+        """The sample grid of a record, if it exists and has the recorded hash."""
         with contextlib.suppress(CompbenchError):
             return read_artifact(self.folder, grid) if (grid := self.sample_grid(record)) else None
         return None

@@ -61,10 +61,10 @@ class SamplePool:
         return len(self._samples)
 
     def answer(self, request: Request, stream: str) -> Tensor:
-        """The next samples of the conditions that are asked for, (B, *D).
+        """The next samples of the requested conditions, (B, *D).
 
         Raises:
-            CompbenchError: there are none of a condition, or too few.
+            CompbenchError: a condition has no samples, or too few.
         """
         rows = [self._next(tuple(condition), stream) for condition in request.condition.tolist()]
         return self._samples[rows]
@@ -118,7 +118,7 @@ def _of_npz(path: Path) -> tuple[numpy.ndarray, numpy.ndarray]:
 
 
 def _an_array(found: Any) -> numpy.ndarray:
-    """What was loaded, if it is one array; raises ValueError for an archive, and for bytes that are none."""
+    """The loaded object, if it is one array; raises ValueError for an archive and for other bytes."""
     import numpy
 
     if not isinstance(found, numpy.ndarray):
@@ -216,7 +216,7 @@ def _values(found: numpy.ndarray, event: Event, count: int) -> numpy.ndarray:
 
 
 class Recorder:
-    """Keeps what was asked and what was answered, request by request."""
+    """Keeps requests and answers, one after the other."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[Any]] = defaultdict(list)

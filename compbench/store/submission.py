@@ -26,7 +26,7 @@ RESULTS = ("ok", "failed", "timeout", "oom")
 
 
 class Submission(NamedTuple):
-    """One record and its files, checked, and which parts of its code are others today."""
+    """One checked record with its files, and the parts of its code that differ today."""
 
     path: Path
     record: Record
@@ -35,14 +35,14 @@ class Submission(NamedTuple):
 
 
 class LaidOut(NamedTuple):
-    """What a submission came to: the files written, and those that were there already."""
+    """The result of a submission: the files written, and the files that existed already."""
 
     written: tuple[Path, ...]
     known: tuple[Path, ...]
 
 
 def checked(path: Path, registry: Registry) -> Submission:
-    """A record that may be handed in.  Raises CompbenchError: why not, naming the file, and what to do."""
+    """A record that may be submitted.  Raises CompbenchError: why it may not, with the file's name, and what to do."""
     try:
         files = {path.name: read_limited(path, MAX_RECORD_BYTES)}
         record = read_record(path)
@@ -128,7 +128,7 @@ def _check_run(record: Record) -> None:
 
 
 def _check_plugin(record: Record, registry: Registry) -> None:
-    """The method must be one that others can get as it was; whether it has changed since, the board says."""
+    """Check that others can get the method as it was; the board says whether it has changed since."""
     plugin, name = record.plugin, record.spec.method
     if record.samples_only and not plugin.distribution:
         return
@@ -154,7 +154,7 @@ def _check_plugin(record: Record, registry: Registry) -> None:
 
 
 def _check_protocol(record: Record, registry: Registry) -> None:
-    """Task and metrics must be those of this version of compbench, or the scores belong on no present board."""
+    """Check that task and metrics have this version of compbench; else the scores do not belong on a present board."""
     spec = record.spec
     task = registry.load("tasks", spec.task)
     if spec.task_version != task.version:

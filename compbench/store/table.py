@@ -36,7 +36,7 @@ Reader = Callable[[BaseModel], object]
 
 
 class Column(NamedTuple):
-    """A column; `kind` is str, int, float or bool, and what is none of them stands as JSON in a str."""
+    """A column; `kind` is str, int, float or bool, and any other value becomes JSON in a str."""
 
     name: str
     kind: type
@@ -51,7 +51,7 @@ def columns() -> tuple[tuple[Column, ...], tuple[Column, ...]]:
 
 
 def rows(records: Sequence[Record]) -> Iterator[list[object]]:
-    """One row a score, by record; a record without scores has one row, in which they are None."""
+    """One row per score, by record; a record without scores has one row, in which they are None."""
     own, scored = columns()
     for record in sorted(records, key=lambda record: record.name):
         head = [column.of(record) for column in own]
@@ -62,7 +62,7 @@ def rows(records: Sequence[Record]) -> Iterator[list[object]]:
 
 
 def records(store: Path | str | None = None) -> DataFrame:
-    """A folder of records as a tidy table: one row a score, with what was run (`spec.*`) and what it cost (`profile.*`).
+    """A folder of records as a tidy table: one row per score, with what was run (`spec.*`) and what it cost (`profile.*`).
 
         compbench.records().query("`score.name` == 'heldout_accuracy'").groupby("spec.method")["score.value"].mean()
 
@@ -79,7 +79,7 @@ def records(store: Path | str | None = None) -> DataFrame:
 
 
 def read_store(folder: Path) -> tuple[list[Record], list[str]]:
-    """The records of a folder, and a line for each file that is none.
+    """The records of a folder, and one line for each file that is not a record.
 
     Raises:
         CompbenchError: there is no such folder.
@@ -164,7 +164,7 @@ def _getter(of: Reader, name: str) -> Reader:
 
 
 def _json(value: object) -> str | None:
-    """Compact JSON; None for what is not there."""
+    """Compact JSON; None for a missing value."""
     if value is None:
         return None
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=lambda model: model.model_dump(mode="json"))

@@ -26,7 +26,7 @@ WEIGHTS = "model.safetensors"
 
 
 class Point(NamedTuple):
-    """One number of a run, at a step of its own count; 0 where there is one only."""
+    """One number of a run, at a step of its own count; a single number has step 0."""
 
     name: str
     value: float
@@ -68,7 +68,7 @@ def config(record: Record) -> dict[str, str | int | float | bool]:
 
 
 def to_tensorboard(records: Sequence[Record], folder: Path) -> int:
-    """A run a record below `folder`, with its scalars and, for the tab HPARAMS, its settings; the number of runs.
+    """Write each record as a run below `folder`, with scalars and (tab HPARAMS) settings; return the number of runs.
 
     Raises:
         CompbenchError: no TensorBoard, or a folder that has some of these runs already.
@@ -95,7 +95,7 @@ def to_tensorboard(records: Sequence[Record], folder: Path) -> int:
 
 
 def to_wandb(records: Sequence[Record], project: str) -> int:
-    """A run a record in a project of Weights & Biases, under an identifier that the same record has again; their number.
+    """Write each record as a run of a Weights & Biases project, under an identifier fixed by the record; return their number.
 
     Raises:
         CompbenchError: no wandb.
@@ -119,12 +119,12 @@ def to_wandb(records: Sequence[Record], project: str) -> int:
 
 
 def to_hub(records: Sequence[Record], folder: Path, *, store: Store, home: Home) -> int:
-    """A folder as the Hugging Face Hub has data sets and models; nothing is uploaded.
+    """Write a folder in the Hugging Face Hub's format of data sets and models; nothing is uploaded.
 
         FOLDER/records/   README.md (data card), records.parquet, and the records with their pictures
         FOLDER/models/NAME/   README.md (model card), record.json, model.safetensors
 
-    A model is there for each finished run whose weights are on this machine.
+    Each finished run whose weights are on this machine gives a model.
 
     Returns:
         number of models.

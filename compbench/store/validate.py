@@ -71,7 +71,7 @@ def check_costs(record: Record) -> None:
 def check_known(record: Record) -> None:
     """Raise CompbenchError if a record claims another version or direction than our own tasks and metrics have.
 
-    It would push the honest ones aside.  Of what others install nothing is asked: no board depends on it.
+    Such a record would displace honest ones.  Tasks and metrics of others are not checked: no board depends on them.
     """
     task = _shipped("tasks", record.spec.task)
     if task is not None and record.spec.task_version > task.version:
@@ -112,7 +112,7 @@ def _check_cells(score: Score) -> None:
 
 
 def _agree(claimed: float, measured: float, *, compiles: bool) -> bool:
-    """Whether a rate's seconds fit those of the clock; where the fit compiles first, they may be far fewer."""
+    """Return whether a rate's seconds fit those of the clock; if the fit compiles first, they may be far fewer."""
     enough = compiles or claimed >= measured / RATE_FACTOR - RATE_SECONDS
     return enough and claimed <= RATE_FACTOR * measured + RATE_SECONDS
 

@@ -44,7 +44,7 @@ class ScorePair(Frozen):
 
 
 class Level(Frozen):
-    """What someone vouches for of one record."""
+    """The verification of one record by one party."""
 
     format: int = Field(LEVEL_FORMAT, ge=1, le=LEVEL_FORMAT)
     record: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,299}$", description="name of the record")
@@ -63,7 +63,7 @@ class Level(Frozen):
 
 
 class Verification(NamedTuple):
-    """What the levels of one record come to."""
+    """The verification level of one record, from all its level files."""
 
     level: LevelName = "self-reported"
     training_data: TrainingData = "undeclared"
@@ -109,7 +109,7 @@ def raise_level(
 
 
 def read(folder: Path, records: Iterable[Record], store: Path) -> tuple[dict[str, Verification], list[Problem]]:
-    """The standing of every record of a store that a level in a folder speaks of, by name, and the files that say nothing."""
+    """The verification of each record of a store that a level file names, by record name, and the invalid level files."""
     known = {record.name: record for record in records}
 
     def checked(path: Path) -> Level:

@@ -22,7 +22,7 @@ Kind = Literal["record", "artifact", "orphan", "left over"]
 
 
 class Finding(NamedTuple):
-    """Something wrong, and how to fix it.  Records and artifacts are harmed; orphans and what is left over only lie there."""
+    """A problem and its fix.  Damaged records and artifacts are harmful; orphans and leftovers only take space."""
 
     name: str
     kind: Kind
@@ -31,7 +31,7 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Sound records and what is wrong, sorted by name, and artifacts that are not here, without which a record holds too."""
+    """Sound records and problems, sorted by name, and missing artifacts, without which a record is still valid."""
 
     records: tuple[Record, ...]
     findings: tuple[Finding, ...]
@@ -39,7 +39,7 @@ class Report(NamedTuple):
 
 
 def verify(folder: Path) -> Report:
-    """Check every file of a store: form, place, sense, artifacts' hashes, orphans, and what killed writers left."""
+    """Check every file of a store: format, location, plausibility, hashes of artifacts, orphans and leftovers."""
     if not folder.is_dir():
         raise CompbenchError(f"the store {folder} does not exist: name a folder of records.")
     records: list[Record] = []
