@@ -111,7 +111,7 @@ def test_outputs_are_diagnosed_where_the_layers_cannot_be_had(tmp_path, monkeypa
     assert [said in line for line in done.output.splitlines()].count(True) == 1
     assert json.loads((tmp_path / "page" / "diagnostics.json").read_text())["layers"] == []
     assert {path.stem for path in (tmp_path / "page").glob("*.png")} == {"landscape", "kernels", "samples"}
-    assert "cannot be had" in (tmp_path / "page" / "index.html").read_text()
+    assert "are not available" in (tmp_path / "page" / "index.html").read_text()
 
 
 def test_forward_mode_is_refused_for_a_model_of_integer_conditions(home) -> None:
