@@ -79,8 +79,8 @@ def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lam
     with built(old, folder / "old", data, ()) as before, built(new, folder / "new", data, ()) as after:
         theirs, ours = _checkout(before, folder), _checkout(after, folder)
         again = _checkout(after, folder, theirs.facts)
-        works = {"", *ours.facts["works"]} & {"", *theirs.facts.get("works", ours.facts["works"])}  # of others there are no records
-        known = [pair for pair in ours.codes if pair in theirs.codes and pair.rpartition("/")[0].removeprefix("/") in works]
+        works = set(ours.facts["works"])  # of other pairs there are no records
+        known = [pair for pair in ours.codes if pair in theirs.codes and (pair[0] == "/" or pair.rpartition("/")[0] in works)]
         differing = [pair for pair in known if ours.codes[pair][0] != theirs.codes[pair][0]]
         same = {pair for pair in differing if again.codes[pair] == ours.codes[pair]}
         changed = {pair for pair in differing if _version_went_up(pair, theirs.facts, ours.facts)} - same
@@ -154,8 +154,7 @@ def _without_equal_bits(
     """
     bad: dict[str, str] = {}
     scored: set[str] = set()
-    works = set(ours.facts["works"]) & set(theirs.facts["works"])
-    left = {pair for pair in pairs if pair.rpartition("/")[0] in works}
+    left = {pair for pair in pairs if pair[0] != "/"}
     needed = changed_sides(pairs, theirs.codes, ours.codes)
     for _ in range(ROUNDS):
         if not (cells := cover(left, needed)):
