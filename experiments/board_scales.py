@@ -24,7 +24,7 @@ import numpy
 import torch
 
 from compbench.api.interfaces import SamplePair
-from compbench.board.families import FAMILIES
+from compbench.board.families import installed_families
 from compbench.board.scale import FILE
 from compbench.data.gaussians import Mixture, base_composition, product_of_gaussians
 from compbench.registry.registry import Registry
@@ -117,14 +117,13 @@ def rounded(value: float) -> float:
 
 
 def measure(draws: int, known: Collection[str] = ()) -> dict[str, Any]:
-    """Scales of all installed core tasks but those that are known."""
+    """Scales of those of our tasks that count in a family, but for those that are known."""
     registry = Registry()
-    installed = set(registry.names("tasks")) - set(known)
     return {
         name: scale(registry.load("tasks", name), family, draws)
-        for family, names in FAMILIES.items()
+        for family, names in installed_families(registry).items()
         for name in names
-        if name in installed
+        if name not in known and registry.entry("tasks", name).distribution == "compbench"
     }
 
 

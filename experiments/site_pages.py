@@ -21,9 +21,9 @@ from typing import Any
 
 import compbench
 from compbench.api.interfaces import Task
-from compbench.cli import task_groups
 from compbench.cli.info import of_method, task_facts, usable_tasks
 from compbench.cli.starter import render
+from compbench.registry.declared import by_family
 from compbench.registry.registry import Entry, LoadResult, Registry, docstring
 from compbench.system.devices import WAITS
 
@@ -73,13 +73,12 @@ def board() -> list[dict[str, str]]:
 
 
 def tasks_table() -> str:
-    registry, families = Registry(), {name: [] for name in task_groups.ORDER}
-    for entry in usable(registry, "tasks"):
-        families[task_groups.family(entry.module)].append(f"| [{entry.name}](tasks/{entry.name}.md) | {cell(entry.summary)} |")
     return "\n\n".join(
-        "\n".join([f"## {name.capitalize()}", "", "| task | what it asks |", "| --- | --- |", *lines])
-        for name, lines in families.items()
-        if lines
+        "\n".join(
+            [f"## {name.capitalize()}", "", "| task | what it asks |", "| --- | --- |"]
+            + [f"| [{entry.name}](tasks/{entry.name}.md) | {cell(entry.summary)} |" for entry in own]
+        )
+        for name, own in by_family(usable(Registry(), "tasks")).items()
     )
 
 

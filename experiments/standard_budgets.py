@@ -23,7 +23,7 @@ from guidance_weights import SeenOnly, context_of, seen_scores, stage
 from torch import Tensor
 
 from compbench.api.interfaces import Budget, Method, OpenTask, Score, Task
-from compbench.board.families import FAMILIES
+from compbench.registry.declared import declared
 from compbench.registry.registry import Registry
 from compbench.system.bf16 import arithmetic
 from compbench.system.devices import Precision
@@ -65,10 +65,7 @@ def main() -> None:
 
 def reference(task: str) -> str:
     """The method whose seen scores settle the budget of a task, by its family."""
-    family = next(
-        (name for name, tasks in FAMILIES.items() if any(task.split("-")[0] == own.split("-")[0] for own in tasks)), "images"
-    )
-    return REFERENCES[family]
+    return REFERENCES.get(declared(Registry().entry("tasks", task)).family, "factored")
 
 
 def doubled(first: int, last: int) -> Iterator[int]:

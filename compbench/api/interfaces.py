@@ -348,6 +348,12 @@ class Task:
         citation: the paper and table that it comes from.
         guidance_weights: `Problem.guidance_weight` of each preset; 1 where there is none.
         notes: what a reader of its scores should know.
+        family: "images", "plane", ... or a name of one's own: under what it is listed, and with which tasks it is ranked.
+        core: whether it is in the core suite.  A family is ranked over its core tasks, or over all if it has no core task.
+        files: the official files that it can use, by their names in the data folder; () if it has no official data.
+        extra, extra_for: the extra of its distribution that it needs, as in "planning", and whether every run needs it, or
+            only one on embedded data.  These five are literals, or simple expressions of what `name` is made of, because
+            `compbench list` reads them without importing the file; nothing computes with them.
         metrics: names of the registered metrics that it scores by: part of a run's identity.  None: all of its event's kind.
         paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
         offers: "scores" (an oracle), "singles" (examples of single factors), "objects" (factors like "front x", "back x").
@@ -377,6 +383,11 @@ class Task:
     offers: tuple[Literal["scores", "singles", "objects"], ...] = ()
     truth: Callable[[Tensor], Tensor] | None = None
     negates: bool = False
+    family: str = ""
+    core: bool = False
+    files: tuple[str, ...] = ()
+    extra: str = ""
+    extra_for: Literal["run", "embedded"] = "run"
 
     def lacks(self, need: Need) -> bool:
         """Whether a method that has this need cannot work here."""

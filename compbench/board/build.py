@@ -11,7 +11,7 @@ from compbench.api.schemas import Record
 from compbench.board.aggregate import Board, BoardRow, aggregate
 from compbench.board.catalogue import Catalogue, Lattice
 from compbench.board.coverage_ladder import ladders
-from compbench.board.families import Contest, contests
+from compbench.board.families import Contest, Families, contests, family_of, installed_families
 from compbench.board.groups import Section
 from compbench.board.page_families import MethodFacts
 from compbench.board.papers import read
@@ -46,6 +46,7 @@ class Material(NamedTuple):
         reasons: of each method and task why the method cannot work there; "" where it can (`list --matrix --json`).
         way: address of the folder of records, as seen from the page; "" and nothing links to it.
         lattices: of tasks that were run under a coverage, by `lattice_key`.
+        families: the tasks over which each family is ranked; None takes those of the installed tasks.
     """
 
     records: Sequence[Record]
@@ -58,6 +59,7 @@ class Material(NamedTuple):
     reasons: Mapping[str, Mapping[str, str]] = {}
     way: str = ""
     lattices: Mapping[tuple[str, str], Lattice] = {}
+    families: Families | None = None
 
 
 def build(material: Material, destination: Path) -> tuple[Path, ...]:
@@ -82,14 +84,15 @@ def tables(material: Material) -> tuple[Board, tuple[Contest, ...]]:
     """All rows, and the matrix of methods by families at each preset."""
     defaults = {(name, facts.distribution): (facts.version, facts.defaults) for name, facts in material.methods.items()}
     board = aggregate(material.records, material.standings, material.catalogue, material.profiles, defaults)
-    return board, contests(board, material.reasons)
+    return board, contests(board, material.reasons, material.families)
 
 
 def contents(material: Material) -> Mapping[str, bytes]:
     """The bytes of the board's files, by name: tables, the page, and the chart if it shows something."""
     figures = read(material.papers)
     with collector_paused():
-        board, found = tables(material)
+        families = installed_families() if material.families is None else material.families
+        board, found = tables(material._replace(families=families))
         chart = to_svg(board.rows)
         grids = sample_grids(board.rows, material.records, material.pictures)
         files = {
@@ -100,8 +103,9 @@ def contents(material: Material) -> Mapping[str, bytes]:
             "board.md": to_markdown(board, figures, overall=families_markdown(found), chart=CHART if chart else ""),
             **({CHART: chart} if chart else {}),
         }
+        curves = ladders(board.rows, material.lattices)
         beside = Surroundings(
-            found, material.catalogue, material.methods, material.way, tuple(files), ladders(board.rows, material.lattices)
+            found, material.catalogue, material.methods, material.way, tuple(files), curves, family_of(families)
         )
         files["index.html"] = to_html(board, figures, grids, beside)
         return {name: content.encode() for name, content in files.items()}

@@ -17,7 +17,6 @@ from typing import NamedTuple
 from compbench.api.factors import minimum_coverage
 from compbench.board.aggregate import BoardRow
 from compbench.board.catalogue import Lattice, lattice_key
-from compbench.board.families import FAMILY_OF
 from compbench.board.groups import Section
 from compbench.board.scale import Scale
 from compbench.store.text import clean
@@ -83,14 +82,14 @@ def ladders(rows: Sequence[BoardRow], lattices: Mapping[tuple[str, str], Lattice
     )
 
 
-def ladder_data(ladder: Ladder) -> dict[str, Json]:
+def ladder_data(ladder: Ladder, family: str = "") -> dict[str, Json]:
     """A ladder as the page's script takes it: points are [coverage, mean, least, most, runs]."""
     section = ladder.section
     return {
         "task": section.task,
         "preset": section.preset,
         "source": section.source,
-        "family": FAMILY_OF.get(section.task, ""),
+        "family": family,
         "changed": [clean(word) for word in section.changed],
         "least": _short(ladder.least),
         "lines": [

@@ -8,7 +8,7 @@ or fewer than half of the family's methods that can: a sweep's first rows would 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -18,22 +18,14 @@ from compbench.board.groups import Section
 from compbench.board.ranking import Rank, ranks
 from compbench.board.scale import Scale, scale_of
 from compbench.board.statistics import Interval, interval, mean
+from compbench.registry.declared import OTHERS, by_family, declared
+from compbench.registry.registry import Entry, Registry, docstring
 
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "images": ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy", "mpi3d-medium", "dsprites-light"),
-    "plane": ("gauss2d-fact-id", "gauss2d-nonfact-id", "gauss2d-fact-ood", "gauss2d-nonfact-ood", "gmm-id", "gmm-ood"),
-    "rooms": ("rooms-fc-id", "rooms-nfc-id", "rooms-fc-ood", "rooms-nfc-ood"),
-    "bumps": ("bump-center", "bump-corner"),
-    "silos": ("blobs-noniid", "cmnist-noniid"),
-    "radiographs": ("chest-noniid",),
-    "planning": ("planning-noniid",),
-}
-"""The core tasks of each family; others have boards of their own only."""
+Families = Mapping[str, tuple[str, ...]]
+"""The tasks over which each family is ranked; others have boards of their own only."""
 
 NEED_A_GPU = {"mpi3d-medium"}
 """Core tasks that `standard` does not master on a CPU; the suite's sweep file asks for them on GPUs alone (`gpu = true`)."""
-
-FAMILY_OF = {task: family for family, tasks in FAMILIES.items() for task in tasks}
 
 Reasons = Mapping[str, Mapping[str, str]]
 NO_REASONS: Reasons = {}
@@ -94,30 +86,71 @@ class Contest(NamedTuple):
     methods: tuple[tuple[str, str], ...]
 
 
-def contests(board: Board, reasons: Reasons = NO_REASONS) -> tuple[Contest, ...]:
-    """One contest for each preset at which some core task was run under its own protocol, the longest preset first.
+def installed_families(registry: Registry | None = None) -> dict[str, tuple[str, ...]]:
+    """The tasks over which each family is ranked, as the files of all installed tasks say; no task is imported.
+
+    A family is ranked over its core tasks, or over all of its tasks if it has no core task.  Tasks of one file stand together in
+    the order of its docstring; files with more tasks come first.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for family, entries in by_family((registry or Registry()).entries("tasks")).items():
+        counted = [entry for entry in entries if declared(entry).core] or entries
+        many = Counter(entry.module for entry in counted)
+        if family != OTHERS:
+            order = sorted(counted, key=lambda entry: (-many[entry.module], entry.module, _line(entry), entry.name))
+            found[family] = tuple(entry.name for entry in order)
+    return found
+
+
+def _line(entry: Entry) -> int:
+    """The line of its file's docstring that is about a task."""
+    lines = docstring(entry.file).splitlines() if entry.file else []
+    return next((number for number, line in enumerate(lines) if line.startswith(f"{entry.name} ")), len(lines))
+
+
+def family_of(families: Families) -> dict[str, str]:
+    """The family that counts a task, by the task's name."""
+    return {task: family for family, tasks in families.items() for task in tasks}
+
+
+def contests(board: Board, reasons: Reasons = NO_REASONS, families: Families | None = None) -> tuple[Contest, ...]:
+    """One contest for each preset at which some family's task was run under its own protocol, the longest preset first.
 
     Each task counts with one data source, the same for all methods: that on which most of them ran.
+
+    Args:
+        board: all rows.
+        reasons: of each method and task why the method cannot work there.
+        families: the tasks of each family; None takes those of the installed tasks.
     """
+    families = installed_families() if families is None else families
     found: dict[str, dict[str, dict[Section, list[BoardRow]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    core = {task for names in FAMILIES.values() for task in names}
+    counted = family_of(families)
     for row in board.rows:
-        if row.section.task in core and not row.section.changed:
+        if row.section.task in counted and not row.section.changed:
             found[row.section.preset][row.section.task][row.section].append(row)
-    made = (_contest(preset, found[preset], board, reasons) for preset in sorted(found, key=PRESETS.index, reverse=True))
+    made = (
+        _contest(preset, found[preset], board, reasons, families) for preset in sorted(found, key=PRESETS.index, reverse=True)
+    )
     return tuple(contest for contest in made if contest.families)
 
 
-def _contest(preset: str, tasks: Mapping[str, Mapping[Section, list[BoardRow]]], board: Board, reasons: Reasons) -> Contest:
+def _contest(
+    preset: str,
+    tasks: Mapping[str, Mapping[Section, list[BoardRow]]],
+    board: Board,
+    reasons: Reasons,
+    families: Families,
+) -> Contest:
     newest = {task: min(sections.items(), key=_seniority) for task, sections in tasks.items()}
     unrun = dict.fromkeys(NEED_A_GPU, "needs a GPU") if preset == "standard" else {}
     made = [
         _family(name, {task: unrun.get(task, NOT_RUN) for task in names}, newest, board, reasons)
-        for name, names in FAMILIES.items()
+        for name, names in families.items()
     ]
-    families = tuple(family for family in made if family.sections or family.aside)
-    methods = {method for family in families for method in family.standings}
-    return Contest(preset, families, tuple(sorted(methods, key=lambda method: _place(method, families))))
+    shown = tuple(family for family in made if family.sections or family.aside)
+    methods = {method for family in shown for method in family.standings}
+    return Contest(preset, shown, tuple(sorted(methods, key=lambda method: _place(method, shown))))
 
 
 def _seniority(item: tuple[Section, list[BoardRow]]) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from compbench.board.aggregate import Board, BoardRow
 from compbench.board.catalogue import Catalogue, TaskFacts
 from compbench.board.cells import Cell
 from compbench.board.coverage_ladder import Ladder, ladder_data
-from compbench.board.families import FAMILY_OF, Contest
+from compbench.board.families import Contest
 from compbench.board.groups import Section
 from compbench.board.notation import (
     SPLIT_TITLES,
@@ -85,6 +85,7 @@ class Surroundings(NamedTuple):
         records: address of the folder of records; "" and nothing links to it.
         files: those that lie next to the page.
         ladders: share attained against coverage.
+        family_of: the family that counts a task, by the task's name.
     """
 
     contests: tuple[Contest, ...] = ()
@@ -93,6 +94,7 @@ class Surroundings(NamedTuple):
     records: str = ""
     files: tuple[str, ...] = ()
     ladders: tuple[Ladder, ...] = ()
+    family_of: Mapping[str, str] = {}
 
 
 ALONE = Surroundings()
@@ -114,7 +116,8 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
     boards = []
     for index, (section, own) in enumerate(sections.items()):
         discriminability = board.discriminability.get(section)
-        made = _board(section, own, list(sections), tuple(figures), pictures)
+        family = surroundings.family_of.get(section.task, "")
+        made = _board(section, own, list(sections), tuple(figures), pictures, family)
         made |= {
             "id": str(index),
             "told": discriminability_words(discriminability),
@@ -126,7 +129,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
         "contests": [contest_data(contest) for contest in surroundings.contests],
         "first": default_contest(surroundings.contests),
         "methods": method_data(board.rows, figures, surroundings.methods),
-        "ladders": [ladder_data(ladder) for ladder in surroundings.ladders],
+        "ladders": [ladder_data(one, surroundings.family_of.get(one.section.task, "")) for one in surroundings.ladders],
         "records": surroundings.records,
     }
     environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
@@ -174,6 +177,7 @@ def _board(
     among: Sequence[Section],
     figures: tuple[PaperFigure, ...],
     pictures: Pictures,
+    family: str,
 ) -> dict[str, Json]:
     papers = rows_of(figures, section.task)
     known = columns(rows, [figure for figure in figures if figure.task == section.task])
@@ -182,7 +186,7 @@ def _board(
     return {
         "task": section.task,
         "title": title,
-        "family": FAMILY_OF.get(section.task, ""),
+        "family": family,
         "preset": section.preset,
         "protocol": protocol(section),
         "source": section.source,

@@ -12,7 +12,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from compbench.cli import output, task_groups
+from compbench.cli import output
 from compbench.cli.options import home_of_user
 from compbench.system.files import Json
 
@@ -89,6 +89,7 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
     """What `info` says of a task: lattice, holdout and its identifiability, budgets, sources."""
     from compbench.api.context import PRESETS
     from compbench.api.factors import identifiability
+    from compbench.registry.declared import OTHERS, missing_extra
     from compbench.system.home import Home
     from compbench.tasks.coverage import CoverageSettings, rungs
 
@@ -96,6 +97,7 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
     facts: dict[str, Json] = {
         "task": task.name,
         "summary": entry.summary,
+        "family": f"{task.family or OTHERS}{', core suite' if task.core else ''}",
         "from": task.citation,
         "version": task.version,
     }
@@ -128,8 +130,11 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
         facts["guidance weight"] = f"{weights}: w of every composed sample on the factors of the holdout, 1 on others"
     facts["ranked by"] = task.primary
     facts["budgets"] = {preset: task.budgets[preset].model_dump() for preset in PRESETS if preset in task.budgets}
-    source = task.source(Home.of_user().data, "auto")
-    facts["data"] = f"{source.kind}: {source.name} ({source.fingerprint})"
+    if missing := missing_extra(entry, Home.of_user().data):
+        facts["data"] = f"needs packages that are not installed: pip install '{missing}'"
+    else:
+        source = task.source(Home.of_user().data, "auto")
+        facts["data"] = f"{source.kind}: {source.name} ({source.fingerprint})"
     for name, field in type(task.settings).model_fields.items():
         facts[f"--set task.{name}"] = f"{getattr(task.settings, name)} ({field.description})"
     for index, note in enumerate(task.notes):
@@ -260,13 +265,11 @@ def paper(entry: Entry) -> str:
 
 def _works_on(method: Method, tasks: Sequence[LoadResult]) -> str:
     """Tasks whose samples are of a kind that the method makes, and which offer what it needs."""
+    from compbench.registry.declared import by_family
     from compbench.registry.resolve import why_not
 
-    families: dict[str, list[str]] = {}
-    for task in tasks:
-        if not why_not(method, task.value):
-            families.setdefault(task_groups.family(task.entry.module), []).append(task.entry.name)
-    return "; ".join(f"{name}: {' '.join(families[name])}" for name in task_groups.ORDER if name in families) or "none here"
+    families = by_family(task.entry for task in tasks if not why_not(method, task.value))
+    return "; ".join(f"{name}: {' '.join(entry.name for entry in own)}" for name, own in families.items()) or "none here"
 
 
 def records_folder() -> Path:

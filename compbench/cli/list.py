@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compbench.cli import task_groups
 from compbench.cli.options import home_of_user
 
 if TYPE_CHECKING:
@@ -75,25 +74,30 @@ def _show_matrix(*, as_json: bool) -> None:
 
 
 def _row(entry: Entry) -> dict[str, str]:
+    from compbench.registry.declared import OTHERS, data_here, declared, missing_extra
+
     row = {"name": entry.name, "summary": entry.summary, "distribution": entry.distribution, "problem": entry.problem}
     if entry.kind == "tasks":
         data = home_of_user().data
-        row |= {"family": task_groups.family(entry.module), "data": task_groups.data_here(entry.name, data)}
-        row |= {"missing_extra": task_groups.missing_extra(entry.name, data)}
+        own = declared(entry)
+        row |= {"family": own.family or OTHERS, "data": data_here(entry, data)}
+        row |= {"missing_extra": own.extra if missing_extra(entry, data) else ""}
     return row
 
 
 def _task_lines(entries: Sequence[Entry]) -> Iterator[str]:
     """Tasks under the names of their families, with the data that each would take here."""
+    from compbench.registry.declared import by_family, data_here, missing_extra
+
     width = max((len(entry.name) for entry in entries), default=0)
-    for name in task_groups.ORDER:
-        own = [entry for entry in entries if task_groups.family(entry.module) == name]
-        if own:
-            yield click.style(f"  {name}", italic=True) if sys.stdout.isatty() else f"  {name}"
+    data = home_of_user().data
+    for name, own in by_family(entries).items():
+        yield click.style(f"  {name}", italic=True) if sys.stdout.isatty() else f"  {name}"
         for entry in own:
-            row = _row(entry)
-            extra = f" (pip install 'compbench[{row['missing_extra']}]')" if row["missing_extra"] else ""
-            yield from _wrapped(f"    {entry.name:<{width}}  {row['data']:<8}  ", entry.summary + extra + _problem(entry))
+            missing = missing_extra(entry, data)
+            extra = f" (pip install '{missing}')" if missing else ""
+            kind = data_here(entry, data)
+            yield from _wrapped(f"    {entry.name:<{width}}  {kind:<8}  ", entry.summary + extra + _problem(entry))
     yield from _wrapped("  ", SOURCES)
 
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from compbench.cli import cell_map as lattice
-from compbench.cli import curves, output, task_groups
+from compbench.cli import curves, output
 from compbench.cli.options import home_of_user
 from compbench.store.counts import PREFIX, beyond_budget, counted, in_words
 from compbench.store.text import clean
@@ -109,8 +109,12 @@ def _print_named(console: Console, lines: Iterable[tuple[str, str]]) -> None:
 
 
 def _source(record: Record) -> str:
+    from compbench.registry.declared import declared
+    from compbench.registry.registry import Registry
+
     if record.spec.source == "embedded":
-        missing = " (no official files)" if task_groups.has_official(record.spec.task) else ""
+        known = (entry for entry in Registry().entries("tasks") if entry.name == record.spec.task)
+        missing = " (no official files)" if any(declared(entry).files for entry in known) else ""
         return f"[yellow]embedded data{missing}[/yellow]" if missing else "embedded data"
     return "official data"
 

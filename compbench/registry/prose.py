@@ -1,7 +1,7 @@
 """Remove text for people from a parsed module, so that a run's identity does not depend on its words.
 
-Two things go.  Arguments of `WORDS` (a task's notes, a field's description, ...) wherever they are passed; and then, in each
-function, local names that nothing reads any more, with the statements that only build them:
+Two things go.  Arguments of `WORDS` (a task's notes and family, a field's description, ...) wherever they are passed; and then,
+in each function, local names that nothing reads any more, with the statements that only build them:
 
     words = "three modes" if far else "two"                 nothing else reads `words`: gone
     notes = []
@@ -17,7 +17,9 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-TASK_WORDS = frozenset({"summary", "citation", "notes", "paper_notes"})
+TASK_FACTS = frozenset({"family", "core", "files", "extra", "extra_for"})
+"""Arguments of a task that say where it is listed and what it needs; nothing computes with them."""
+TASK_WORDS = frozenset({"summary", "citation", "notes", "paper_notes"}) | TASK_FACTS
 WORDS = {"Field": frozenset({"description"}), "Task": TASK_WORDS, "Metric": frozenset({"summary"}), "replace": TASK_WORDS}
 """Arguments that people read, by the name of what is called; `replace` is that of `dataclasses`, which copies a task."""
 SECOND = frozenset({"Task", "Metric"})
@@ -47,7 +49,10 @@ def without_prose(tree: ast.Module) -> ast.Module:
                 called = _last_name(node.args[0])
             elif called in SECOND:
                 del node.args[1:2]
-            node.keywords = [keyword for keyword in node.keywords if keyword.arg not in WORDS.get(called, ())]
+            words = WORDS.get(called, frozenset())
+            if called == "replace" and not {"name", "family"} <= {keyword.arg for keyword in node.keywords}:
+                words -= TASK_FACTS  # a copy of something else may well have a `core` or `files` that counts
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg not in words]
     for node in ast.walk(tree):
         if isinstance(node, FUNCTIONS):
             while unread := _unread(node):

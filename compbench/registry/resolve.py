@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from compbench.api.interfaces import NEEDS, Budget, Method, MethodSettings, Metric, Need, Source, Task, TaskContext
+from compbench.registry.declared import missing_extra
 from compbench.system.errors import CompbenchError, suggest
 from compbench.system.files import Json
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from compbench.api.schemas import RunRequest, RunSpec
-    from compbench.registry.registry import Registry
+    from compbench.registry.registry import Entry, Registry
 
 OF_THE_CODE = frozenset({"code", "method_version", "task_version", "metrics"})
 """These fields of a spec name the code that ran it; they do not belong to the request."""
@@ -26,6 +27,18 @@ OF_THE_CODE = frozenset({"code", "method_version", "task_version", "metrics"})
 def task_of(request: RunRequest, registry: Registry) -> Task:
     """The task of a request under its `--set task.NAME=VALUE` settings."""
     return configured(registry.load("tasks", request.task), request.overrides)
+
+
+def check_extra(entry: Entry, folder: Path, asked: str) -> None:
+    """Raise CompbenchError with the install line if a task needs packages that are not installed.
+
+    Args:
+        entry: the task's.
+        folder: where official data files lie.
+        asked: which data the run asks for: "auto", "official" or "embedded".
+    """
+    if missing := missing_extra(entry, folder, asked):
+        raise CompbenchError(f"task '{entry.name}' needs packages that are not installed: pip install '{missing}'")
 
 
 def configured(task: Task, overrides: Mapping[str, Json]) -> Task:

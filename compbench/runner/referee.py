@@ -14,7 +14,7 @@ from compbench.api.context import generator_of
 from compbench.api.interfaces import Evaluation, Event, Request
 from compbench.api.schemas import RunRequest, Stage
 from compbench.registry.registry import Registry
-from compbench.registry.resolve import budget_of, metrics_of, task_context, task_of
+from compbench.registry.resolve import budget_of, check_extra, metrics_of, task_context, task_of
 from compbench.runner.messages import WARM_UP, Evaluate, Evaluated, Message, Prepared, RefereeDescribed
 from compbench.store.samples import KEPT, SAMPLES_FILE, Recorder, write_pool
 from compbench.system import devices, profiling
@@ -73,6 +73,7 @@ class Referee:
         self.precision = devices.precision(self.request.precision, self.device)
         devices.set_up(self.device, self.precision)
         home, metrics = Home(Path(self.request.home)), metrics_of(self.task, self.registry)
+        check_extra(self.registry.entry("tasks", self.request.task), home.data, self.request.source)
         source = self.task.source(home.data, self.request.source)
         lent = partial(task_context, precision=self.precision, cache=home.references, metrics=metrics)
         self.context = replace(lent(self.request, source, self.device), progress=self.progress)

@@ -48,6 +48,8 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
     where = "three modes in each silo" if split == "iid" else "two modes in each silo, one shared"
     return Task(
         name=f"blobs-{split}",
+        family="silos",
+        core=split == "noniid",
         summary=f"four modes in the plane, one never seen; {where}",
         space=SPACE,
         holdout=HOLDOUT,

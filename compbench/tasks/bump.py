@@ -101,6 +101,8 @@ def make_task(name: str, settings: Settings) -> Task:
 
     return Task(
         name=name,
+        family="bumps",
+        core=name != "bump-scaling",
         summary=f"a bump on {settings.size} x {settings.size} pixels, "
         + said(settings, f"positions {settings.first} to {settings.last} held out"),
         space=space,

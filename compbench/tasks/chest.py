@@ -81,6 +81,8 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
     how = "shared out evenly" if split == "iid" else f"label sets by Dirichlet({settings.concentration:g})"
     return Task(
         name=f"chest-{split}",
+        family="radiographs",
+        files=("chest/Data_Entry_2017.csv",),
         summary=f"chest radiographs with 14 findings in {settings.silos} silos, {how}",
         space=SPACE,
         holdout=HOLDOUT,

@@ -128,6 +128,11 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
     how = "shared out evenly" if split == "iid" else f"pairs by Dirichlet({settings.concentration:g})"
     return Task(
         name=f"cmnist-{split}",
+        family="silos",
+        core=split == "noniid",
+        files=("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+        extra="digits",
+        extra_for="embedded",
         summary=f"coloured digits in {settings.silos} silos, {how}; {coverage.said(settings, 'half of the pairs never seen')}",
         space=SPACE,
         holdout=holdout,

@@ -37,6 +37,11 @@ def make_task(settings: cmnist.Settings | None = None) -> Task:
     return replace(
         cmnist.make_task("iid", settings),
         name="cmnist-diagonal",
+        family="images",
+        core=False,
+        files=("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+        extra="digits",
+        extra_for="embedded",
         summary="coloured digits in one place, " + coverage.said(settings, "each seen in two of ten colours"),
         budgets=BUDGETS,
         version=1,

@@ -31,6 +31,11 @@ def make_task(settings: cmnist.Settings | None = None) -> Task:
     return replace(
         plain,
         name="cmnist-not",
+        family="images",
+        core=False,
+        files=("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+        extra="digits",
+        extra_for="embedded",
         summary="coloured digits in any colour but one; "
         + coverage.said(plain.settings, "each digit seen in two of ten colours"),
         open=partial(OpenNot, "iid", plain.settings, plain.holdout),

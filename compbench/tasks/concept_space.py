@@ -70,6 +70,7 @@ def make_task(settings: Settings | None = None) -> Task:
     lattices = Lattices(FINE, space, holdout)
     return Task(
         name="concept-space",
+        family="images",
         summary=f"a coloured shape of two kinds each, {said(settings, 'two or three changes of the base never seen')}",
         space=space,
         holdout=holdout,

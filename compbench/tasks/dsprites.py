@@ -101,6 +101,9 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
     lattices = Lattices(FINE, space, holdout_of(space, names, settings, partial(rule, settings)))
     return Task(
         name=f"dsprites-{pattern}",
+        family="images",
+        core=pattern == "light",
+        files=("dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",),
         summary=f"one sprite on black, {said(settings, HELD_OUT[pattern])}",
         space=space,
         holdout=lattices.holdout,

@@ -152,6 +152,8 @@ def make_task(name: str, settings: Settings | None = None) -> Task:
     kind = "Gaussians" if name in BASE_VARIANCES else "mixtures"
     return Task(
         name=name,
+        family="plane",
+        core=True,
         summary=f"two perturbations of {kind} in the plane, target {where} the sources",
         space=SPACE,
         holdout=HOLDOUT,

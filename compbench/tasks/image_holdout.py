@@ -175,6 +175,9 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
         )
     return Task(
         name=f"{lattice.name}-{pattern}",
+        family="images",
+        core=pattern == "medium" or (lattice.name == "shapes3d" and pattern != "extend"),
+        files=("3dshapes.h5",) if lattice.name == "shapes3d" else ("mpi3d_real.npz",),
         summary=f"{lattice.name} images, "
         + (f"adding {ADDED[lattice.name]}" if extend else said(settings, f"{pattern} holdout")),
         space=space,

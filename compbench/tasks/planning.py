@@ -91,6 +91,10 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
     how = "segments shared out evenly" if split == "iid" else "each has other moves"
     return Task(
         name=f"planning-{split}",
+        family="planning",
+        core=split == "noniid",
+        files=("cube-single-play-v0.npz",),
+        extra="planning",
         summary=f"plans of a robot arm, two silos ({how}); diagonal moves never seen",
         space=SPACE,
         holdout=HOLDOUT,

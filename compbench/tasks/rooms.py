@@ -80,6 +80,8 @@ def make_task(kind: str, where: str, settings: Settings | None = None) -> Task:
     space = FactorSpace([Factor("couch", 2, ("base", "perturbed")), Factor(second, 2, ("base", "perturbed"))])
     return Task(
         name=f"rooms-{kind}-{where}",
+        family="rooms",
+        files=("rooms/empty", "rooms/couch"),
         summary=f"rooms with a couch and a {second}, target {'among' if where == 'id' else 'far from'} the sources",
         space=space,
         holdout=Holdout(space, (0, 1), ((1, 1),)),

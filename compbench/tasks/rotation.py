@@ -68,6 +68,10 @@ def make_task(settings: Settings) -> Task:
 
     return Task(
         name="rotation",
+        family="bumps",
+        files=("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+        extra="digits",
+        extra_for="embedded",
         summary=f"a digit turned by whole degrees, {first} to {last} held out",
         space=space,
         holdout=holdout,

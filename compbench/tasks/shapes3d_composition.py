@@ -41,6 +41,8 @@ def make_task(settings: Settings | None = None) -> Task:
     holdout = holdout_of(space, NAMES, settings, lambda *cell: sum(map(operator.ge, cell, halves)) > 1)
     return Task(
         name="shapes3d-composition",
+        family="images",
+        files=("3dshapes.h5",),
         summary=f"shapes3d images, {said(settings, WORDS)}",
         space=space,
         holdout=holdout,

@@ -89,6 +89,7 @@ def make_task(settings: Settings | None = None) -> Task:
     words = {"orthogonal": "one of them at its base in all that is seen", "diagonal": "near each other in all that is seen"}
     return Task(
         name="two-sprites",
+        family="bumps",
         summary=f"two sprites on {settings.side} x {settings.side} pixels, {said(settings, words[settings.support])}",
         space=SPACE,
         holdout=holdout,

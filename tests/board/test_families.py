@@ -13,10 +13,11 @@ from support.sample_records import record, score
 
 from compbench.api.schemas import Record
 from compbench.board.aggregate import aggregate
-from compbench.board.families import FAMILIES, NEED_A_GPU, NOT_RUN, Contest, Standing, contests
+from compbench.board.families import NEED_A_GPU, NOT_RUN, Contest, Standing, contests, installed_families
 from compbench.board.page_families import default_contest
 from compbench.board.render_families import families_csv, families_markdown, tasks_csv
 from compbench.board.scale import Scale, scale_of, scales
+from compbench.registry.declared import declared
 from compbench.registry.registry import Registry
 from compbench.sweep.grid import grids
 from compbench.sweep.parse import names
@@ -166,11 +167,23 @@ def test_rows_of_other_seeds_and_sizes_have_the_same_scale() -> None:
 
 def test_every_installed_core_task_has_a_stored_scale() -> None:
     registry = Registry()
-    installed = set(registry.names("tasks"))
-    core = {task for names in FAMILIES.values() for task in names}
-    assert core & installed <= scales().keys(), "run experiments/board_scales.py"
-    for task in core & installed:
+    counted = {task for names in installed_families(registry).values() for task in names}
+    ours = {task for task in counted if registry.entry("tasks", task).distribution == "compbench"}
+    assert ours <= scales().keys(), "run experiments/board_scales.py"
+    for task in ours:
         assert scales()[task]["score"] == registry.load("tasks", task).primary
+
+
+def test_the_core_suite_runs_the_tasks_that_call_themselves_core_and_no_others() -> None:
+    asked = {name for grid in grids("core", "standard") for name in names("tasks", grid.tasks, ())}
+    assert asked == {entry.name for entry in Registry().entries("tasks") if declared(entry).core}
+
+
+def test_tasks_of_a_family_stand_in_the_order_of_their_files() -> None:
+    found = installed_families()
+    assert list(found) == ["images", "plane", "rooms", "bumps", "silos", "radiographs", "planning"]
+    assert found["images"] == (*TASKS, "mpi3d-medium", "dsprites-light")
+    assert found["rooms"] == ("rooms-fc-id", "rooms-nfc-id", "rooms-fc-ood", "rooms-nfc-ood")  # it has no core task: all count
 
 
 def test_the_stored_scale_of_a_distance_is_what_a_few_draws_give() -> None:
