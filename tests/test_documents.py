@@ -1,11 +1,14 @@
 """The documents: short where they promise it, and true where a machine can tell."""
 
 import re
+from fnmatch import filter as matching
 from pathlib import Path
 
 from click import Group
 
 from compbench.cli.main import main
+from compbench.registry.declared import by_family
+from compbench.registry.registry import Registry
 
 ROOT = Path(__file__).parents[1]
 COMMAND = re.compile(r"^pip install .*&&", re.MULTILINE)
@@ -16,6 +19,21 @@ def test_the_readme_is_one_screen_after_another_and_no_wall() -> None:
     assert len(text.splitlines()) <= 110
     assert len(text.split()) <= 900
     assert [line for line in text.splitlines() if len(line) > 100 and not COMMAND.match(line)] == []
+
+
+def test_the_families_of_the_readme_are_those_that_the_tasks_name() -> None:
+    table = re.findall(
+        r"^\| ([a-z, ]+) \| ((?:`[\w*-]+`(?:, )?)+) \|[^|]+\|[^|]+\|$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    families = {name: {entry.name for entry in own} for name, own in by_family(Registry().entries("tasks")).items()}
+    assert {name for names, _ in table for name in names.split(", ")} == families.keys() - {"others"}
+    for names, patterns in table:
+        known = set().union(*(families[name] for name in names.split(", ")))
+        asked = {
+            task for own in families.values() for pattern in re.findall(r"`([^`]+)`", patterns) for task in matching(own, pattern)
+        }
+        assert asked
+        assert asked <= known, names
 
 
 def test_contributing_is_seventy_lines() -> None:

@@ -17,6 +17,7 @@ from torch import Generator, Tensor
 from compbench.api.factors import NULL
 from compbench.api.interfaces import Score, Task
 from compbench.api.schemas import RunRequest
+from compbench.registry.declared import OTHERS, declared
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import metrics_of, task_context
 from compbench.system import devices
@@ -168,8 +169,21 @@ def _worse(score: Score, one: float, than: float) -> bool:
 CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {"primary": primary, "ceiling": ceiling, "collapse": collapse}
 
 
+def _declared(task: Task, registry: Registry) -> Finding:
+    """What `list` reads in the file is what the loaded task says."""
+    read = declared(registry.entry("tasks", task.name))._asdict()
+    wrong = [
+        f"{name} is {getattr(task, name)!r}, read is {value!r}" for name, value in read.items() if getattr(task, name) != value
+    ]
+    return failed("declared", "", "; ".join(wrong)) if wrong else Finding("declared", "", "ok", f"family {task.family or OTHERS}")
+
+
 def of_task(task: Task, registry: Registry, *, only: Sequence[str] = ()) -> Iterator[Finding]:
     """The findings about a task; of some checks, () is all."""
+    if not only or "declared" in only:
+        yield _declared(task, registry)
+    if list(only) == ["declared"]:
+        return
     with tempfile.TemporaryDirectory(prefix="compbench-check-") as home:
         try:
             subject = TaskSubject(task, registry, Path(home))

@@ -142,6 +142,10 @@ CLAUSES: dict[str, Clause] = {
         "one example of each combination over and over is not better than real data in what ranks the board",
         "rank by a distance between laws, not by how near samples come to a place",
     ),
+    "declared": Clause(
+        "a task's family, core, files, extra and extra_for can be read without importing its file",
+        "write literals, or simple expressions of what `name` is made of, in the call Task(...) of the entry point's file",
+    ),
     "time": Clause(
         "all checks end within the time limit", "look at what hangs or is slow; a tiny problem is fitted and sampled in seconds"
     ),
@@ -149,7 +153,7 @@ CLAUSES: dict[str, Clause] = {
 }
 """Clauses in the order in which they are checked; the first and the last two cannot be selected with --only."""
 
-OF_METRICS, OF_TASKS = ("floor", "repeatable", "monotone"), ("primary", "ceiling", "collapse")
+OF_METRICS, OF_TASKS = ("floor", "repeatable", "monotone"), ("primary", "ceiling", "collapse", "declared")
 CHECKS = tuple(name for name in CLAUSES if name not in ("loads", "time", "process", *OF_METRICS, *OF_TASKS))
 """Clauses that are checked for methods."""
 CHECKS_OF = {"methods": CHECKS, "tasks": OF_TASKS, "metrics": OF_METRICS}

@@ -99,3 +99,16 @@ def test_no_words_of_our_tasks_and_metrics_are_hashed(monkeypatch: pytest.Monkey
             code_of(registry, method="", task=entry.name, metrics=metrics, kept=kept)
     assert texts
     assert {word for word in counted if any(word in one for one in texts)} == set()
+
+
+def test_where_a_task_is_listed_and_what_it_needs_is_no_part_of_its_code() -> None:
+    facts = 'Task(name="plane", family="bumps", core=far, files=("a.npz",), extra="sim", extra_for="embedded", event=EVENT)'
+    assert text(PLAIN.replace('Task(name="plane", event=EVENT)', facts)) == text(PLAIN)
+    copied = PLAIN.replace("Task(", "replace(far, ")
+    assert text(copied.replace("event", 'family="bumps", core=far, event')) == text(copied)
+
+
+def test_a_copy_of_something_else_keeps_arguments_of_those_names() -> None:
+    plain = PLAIN.replace("Task(", "replace(far, ")
+    for word in ("core=2", "files=settings", "extra=far"):
+        assert text(plain.replace("event", f"{word}, event")) != text(plain), word

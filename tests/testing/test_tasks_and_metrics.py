@@ -43,8 +43,13 @@ def test_a_flaw_of_a_metric_is_a_finding(changes, checks) -> None:
 
 def test_an_honest_task_keeps_the_contract() -> None:
     found = list(of_task(BLOBS, REGISTRY))
-    assert [finding.status for finding in found] == ["ok"] * 3
+    assert [finding.status for finding in found] == ["ok"] * 4
     assert "one example a combination" in found[-1].found
+
+
+@pytest.mark.parametrize("changes", [{"family": "plane"}, {"core": True}, {"files": ("a.npz",)}, {"extra": "digits"}])
+def test_a_task_that_says_something_else_than_its_file_is_a_finding(changes) -> None:
+    assert failures(of_task(replace(BLOBS, **changes), REGISTRY, only=("declared",))) == ["declared"]
 
 
 def otherwise(changed):
@@ -77,7 +82,7 @@ def test_check_takes_names_of_tasks_and_metrics() -> None:
     done = CliRunner().invoke(main, ["check", "sw2", "blobs-iid"])
     assert done.exit_code == 0, done.output
     assert "sw2: 3 ok" in done.output
-    assert "blobs-iid: 3 ok" in done.output
+    assert "blobs-iid: 4 ok" in done.output
 
 
 def test_only_takes_the_checks_of_what_is_checked() -> None:
@@ -91,7 +96,7 @@ def test_only_takes_the_checks_of_what_is_checked() -> None:
     ("names", "asked", "said"),
     [
         (["sw2"], "fit", "no check of metrics named 'fit'. Known: floor, repeatable, monotone."),
-        (["blobs-iid"], "fit", "no check of tasks named 'fit'. Known: primary, ceiling, collapse."),
+        (["blobs-iid"], "fit", "no check of tasks named 'fit'. Known: primary, ceiling, collapse, declared."),
         (["mono"], "monotone", "no check of methods named 'monotone'. Known: settings,"),
         (["mono", "sw2"], "fit", "no check of metrics named 'fit'"),
     ],
