@@ -53,7 +53,7 @@ def steps_of(stage: str, device: str, out: Path) -> list[Step]:
         return Step(seconds, compbench + words)
 
     if stage == "first":
-        tests = ("tests/flow/test_smc_gpu.py", "tests/flow/test_many.py", "tests/flow/test_compiled_sampling.py")
+        tests = ("tests/flow/test_smc_gpu.py", "tests/experiments/test_many.py", "tests/flow/test_compiled_sampling.py")
         tests += ("tests/benchmarks/test_training_speed.py", "tests/benchmarks/test_gpu_speed.py")
         return [
             Step(120, (*compbench, "doctor", "--device", device)),

@@ -108,7 +108,7 @@ def test_a_method_of_a_cell_runs_each_time_it_is_asked_for(ran: Record) -> None:
 def test_a_record_of_a_cell_cannot_be_handed_in_as_a_plugin_either(ran: Record, tmp_path: Path) -> None:
     from compbench.store.submission import _check_plugin
 
-    with pytest.raises(CompbenchError, match="from a notebook; make a plugin of it: compbench new cell"):
+    with pytest.raises(CompbenchError, match="from a notebook; make a plugin from it: compbench new cell"):
         _check_plugin(ran.model_copy(update={"in_process": False}), Registry())
 
 
