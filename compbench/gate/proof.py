@@ -102,7 +102,7 @@ def new_rows(rows: Iterable[Equal], top: Path, since: str) -> list[Equal]:
     """The rows that the table did not have at a commit.  Raises CompbenchError: no such commit."""
     commit = commit_of(top, since)
     try:
-        before = set(git(top, "show", f"{commit}:{TABLE.relative_to(top)}").decode().splitlines())
+        before = set(git(top, "show", f"{commit}:{TABLE.resolve().relative_to(top.resolve())}").decode().splitlines())
     except CompbenchError:
         before = set()  # there was no table
     return [row for row in rows if ",".join(row) not in before]
