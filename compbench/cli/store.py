@@ -86,8 +86,8 @@ def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int
     known = read_table(TABLE)
     top = repository(Path.cwd())
     rows = new_rows(known, top, against) if against else known
-    named = [(name if ".." in name else f"{name}~1..{name}").split("..") for name in sorted({row.commit for row in rows})]
-    pairs = [(old, new) for old, new in named] if commits is None else [commits]
+    named = sorted({row.commit for row in rows})
+    pairs = [commits] if commits else [(name if ".." in name else f"{name}~1..{name}").split("..") for name in named]
     home, status = home_of_user(), 0
     for old, new in pairs:
         commit = commits_of(top, old, new)

@@ -2,14 +2,14 @@
 
     python -P code_probe.py ORDER      ORDER: a file of JSON that names the file for the answer
 
-`verify --equal` runs this file with the interpreters of two commits, so it uses what `compbench` had at either; an order with a
-`root` has the code of another checkout hashed by this one's rules.
+`verify --equal` runs this file with the interpreters of two commits, so it uses what `compbench` had at either; an order with
+another checkout's `facts` has its code hashed by this one's rules.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,15 @@ DEVICES = ("cpu", "gpu")
 KINDS = ("methods", "tasks", "metrics")
 
 
-def module(name: str) -> Any:
-    """Import a module of compbench that hashes code, from the package where this checkout has it."""
-    whole = importlib.import_module("compbench.registry")
-    if hasattr(whole, "__path__"):
-        return importlib.import_module(f"compbench.registry.{name}")
-    return whole if name == "registry" else importlib.import_module(f"compbench.identity.{name}")  # the layout up to 0.2
+ours = runpy.run_path(str(Path(__file__).with_name("probe.py")))["ours"]
+"""Imports a module of the interpreter's own compbench, whatever its layout (`probe.ours`)."""
 
 
 class Foreign:
     """The entries of another checkout: a registry that loads nothing."""
 
     def __init__(self, entries: dict[str, list[list[Any]]]) -> None:
-        entry = module("registry").Entry
+        entry = ours("registry").Entry
         self._entries = {
             (kind, words[1]): entry(*words[:5], words[5] and Path(words[5]), *words[6:])
             for kind, found in entries.items()
@@ -52,23 +48,20 @@ def facts_here() -> dict[str, Any]:
     """
     import compbench
 
-    registry, resolve = module("registry").Registry(), module("resolve")
-    versions: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
+    registry, resolve = ours("registry").Registry(), ours("resolve")
     values: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
-    scoring = {}
     for kind in KINDS:
         for entry in registry.entries(kind):
             loaded = registry.attempt(entry)
             if loaded.state == "ok":
                 values[kind][entry.name] = loaded.value
-                versions[kind][entry.name] = loaded.value.version
-                if kind == "tasks":
-                    scoring[entry.name] = sorted(resolve.metrics_of(loaded.value, registry))
     entries = {
         kind: [[str(word) if isinstance(word, Path) else word for word in entry] for entry in registry.entries(kind)]
         for kind in KINDS
     }
     root = str(Path(compbench.__file__).parents[1])
+    versions = {kind: {name: value.version for name, value in found.items()} for kind, found in values.items()}
+    scoring = {name: sorted(resolve.metrics_of(task, registry)) for name, task in values["tasks"].items()}
     works = [
         f"{method}/{task}"
         for method, one in values["methods"].items()
@@ -80,8 +73,8 @@ def facts_here() -> dict[str, Any]:
 
 def codes(facts: dict[str, Any], *, foreign: bool) -> dict[str, list[Any]]:
     """Digest and parts of each "method/task/device" by this checkout's rules, of its own code or of that which `facts` are of."""
-    meaning = module("meaning")
-    registry = Foreign(facts["entries"]) if foreign else module("registry").Registry()
+    meaning = ours("meaning")
+    registry = Foreign(facts["entries"]) if foreign else ours("registry").Registry()
     also: dict[str, Any] = {"root": Path(facts["root"])} if foreign else {}
     kept: dict[Any, Any] = {}
     found = {}
@@ -96,24 +89,21 @@ def codes(facts: dict[str, Any], *, foreign: bool) -> dict[str, list[Any]]:
 
 def gpu_parts(facts: dict[str, Any]) -> dict[str, str]:
     """The hash of the definitions with a part for GPUs alone, for each "method/task"."""
-    meaning, registry = module("meaning"), Foreign(facts["entries"])
+    meaning, registry = ours("meaning"), Foreign(facts["entries"])
     kept: dict[Any, Any] = {}
     found = {}
     for task, metrics in facts["metrics"].items():
         for method in facts["versions"]["methods"]:
-            roots = [("method", registry.entry("methods", method)), ("task", registry.entry("tasks", task))]
-            roots += [("metrics", registry.entry("metrics", name)) for name in metrics if name in registry.names("metrics")]
-            found[f"{method}/{task}"] = meaning.for_gpus(*roots, kept=kept, root=Path(facts["root"]))
+            known = {"metrics": metrics, "kept": kept, "root": Path(facts["root"])}
+            found[f"{method}/{task}"] = meaning.for_gpus(registry, method=method, task=task, **known)
     return found
 
 
 def main(path: str) -> None:
     order = json.loads(Path(path).read_text())
     facts = order.get("facts") or facts_here()
-    answer: dict[str, Any] = {"facts": facts, "codes": codes(facts, foreign="facts" in order)}
-    if order.get("gpu"):
-        answer["gpu"] = gpu_parts(facts)
-    Path(order["answer"]).write_text(json.dumps(answer))
+    found = gpu_parts(facts) if order["kind"] == "gpu" else codes(facts, foreign="facts" in order)
+    Path(order["answer"]).write_text(json.dumps({"facts": facts, "found": found}))
     print("\n{}")
 
 

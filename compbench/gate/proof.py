@@ -126,8 +126,8 @@ def commits_of(top: Path, old: str, new: str) -> str:
 def _checkout(side: Side, folder: Path, facts: dict[str, Any] | None = None) -> Checkout:
     """A side's code; with `facts`, that of the checkout that these are of, by this side's rules."""
     place = folder / f"codes-{side.home.parent.name}{'-again' if facts else ''}.json"
-    answer = _asked(side, place, {"facts": facts} if facts else {})
-    return Checkout(answer["facts"], {pair: (digest, parts) for pair, (digest, parts) in answer["codes"].items()})
+    answer = _asked(side, place, {"kind": "codes", **({"facts": facts} if facts else {})})
+    return Checkout(answer["facts"], {pair: (digest, parts) for pair, (digest, parts) in answer["found"].items()})
 
 
 def _asked(side: Side, place: Path, order: dict[str, Any]) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _gpu_texts(pairs: Iterable[str], after: Side, folder: Path, theirs: Checkout
     if not waiting:
         return {}
     before, now = (
-        _asked(after, folder / f"gpu-{name}.json", {"facts": one.facts, "gpu": True})["gpu"]
+        _asked(after, folder / f"gpu-{name}.json", {"kind": "gpu", "facts": one.facts})["found"]
         for name, one in (("old", theirs), ("new", ours))
     )
     return {pair: "what only a GPU runs has changed" for pair in waiting if before.get(pair[:-4]) != now.get(pair[:-4])}

@@ -8,7 +8,7 @@ import glob
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -126,15 +126,16 @@ class Store:
         """All records, and the files among them that are not records."""
         return read_records(self.paths())
 
-    def attempts(self, identity: str) -> list[Record]:
-        """Records of one run, oldest first.  Bad files are skipped (`board` reports them)."""
-        found, _ = read_records(path for path in self.folder.glob(f"*.{identity[:12]}.*.json") if not path.name.startswith("."))
-        return sorted((one for one in found if one.identity == identity), key=lambda record: record.attempt)
+    def attempts(self, *identities: str) -> list[Record]:
+        """Records of some runs, oldest first; the folder is listed once.  Bad files are skipped (`board` reports them)."""
+        short = {identity[:12] for identity in identities}
+        found, _ = read_records(path for path in self.paths() if short.intersection(path.name.split(".")))
+        return sorted((one for one in found if one.identity in identities), key=lambda record: record.attempt)
 
-    def finished(self, identities: Iterable[str]) -> Record | None:
+    def finished(self, identities: Sequence[str]) -> Record | None:
         """The latest successful record of a run, by the first of its identities (`EqualCode.identities`) that has one."""
-        found = (record for identity in identities for record in reversed(self.attempts(identity)))
-        return next((record for record in found if record.status == "ok"), None)
+        found = [record for record in reversed(self.attempts(*identities)) if record.status == "ok"]
+        return min(found, key=lambda record: identities.index(record.identity), default=None)
 
     def may_have(self, request: RunRequest) -> bool:
         """Whether there is a record of such a name: without one, the run cannot have been finished."""
