@@ -94,8 +94,11 @@ def gpu_parts(facts: dict[str, Any]) -> dict[str, str]:
     found = {}
     for task, metrics in facts["metrics"].items():
         for method in facts["versions"]["methods"]:
-            known = {"metrics": metrics, "kept": kept, "root": Path(facts["root"])}
-            found[f"{method}/{task}"] = meaning.for_gpus(registry, method=method, task=task, **known)
+            roots = [("method", registry.entry("methods", method)), ("task", registry.entry("tasks", task))]
+            roots += [("metrics", registry.entry("metrics", name)) for name in metrics if name in registry.names("metrics")]
+            found[f"{method}/{task}"] = meaning.for_gpus(
+                *roots, kept=kept, root=Path(facts["root"])
+            )  # as the first commit had it
     return found
 
 

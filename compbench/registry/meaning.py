@@ -108,16 +108,11 @@ def code_of(
     Raises:
         CompbenchError: an unknown name, or a file that cannot be read or parsed.
     """
-    roots = _roots(registry, method, task, metrics)
-    return meaning(*roots, gpu=device_class != CPU, kept=kept, root=root)
-
-
-def _roots(registry: Registry, method: str, task: str, metrics: Iterable[str]) -> list[tuple[str, Entry]]:
-    """The entries that a run's code starts from, each with the part that it is reported as."""
     known = set(registry.names("metrics"))
+    scoring = [registry.entry("metrics", name) for name in sorted(set(metrics) & known)]
     roots = [("method", registry.entry("methods", method))] if method else []
     roots.append(("task", registry.entry("tasks", task)))
-    return [*roots, *(("metrics", registry.entry("metrics", name)) for name in sorted(set(metrics) & known))]
+    return meaning(*roots, *(("metrics", entry) for entry in scoring), gpu=device_class != CPU, kept=kept, root=root)
 
 
 def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = None, root: Path | None = None) -> Code:
@@ -142,12 +137,11 @@ def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = Non
     return Code(_digest(linked), {part: _digest(hashes) for part, hashes in sorted(own.items())})
 
 
-def for_gpus(registry: Registry, *, method: str, task: str, metrics: Iterable[str], kept: Kept, root: Path | None = None) -> str:
-    """The hash of the definitions with a part for GPUs alone, among all that a run depends on; arguments as of `code_of`."""
-    entries = [entry for _, entry in _roots(registry, method, task, metrics)]
-    made = [_Sources(entries, gpu=gpu, root=root) for gpu in (True, False)]
+def for_gpus(*roots: tuple[str, Entry], kept: Kept, root: Path | None = None) -> str:
+    """The hash of the definitions that have a part for GPUs alone, among those that some entries' files depend on."""
+    made = [_Sources([entry for _, entry in roots], gpu=gpu, root=root) for gpu in (True, False)]
     whole, cpu = (kept.setdefault(sources.scope, sources) for sources in made)
-    reached = whole.reached(target for entry in entries for target in whole.all_of(whole.name_of(entry)))
+    reached = whole.reached(target for _, entry in roots for target in whole.all_of(whole.name_of(entry)))
     return _digest({whole.hashed(one).own for one in reached if whole.hashed(one).own != cpu.hashed(one).own})
 
 
