@@ -60,7 +60,7 @@ class Account:
 
 
 class SiloMemory:
-    """What every silo keeps for itself from one `Federation.run` of a fit to the next, from zero: neither sent nor metered.
+    """What every silo keeps from one `Federation.run` of a fit to the next, from zero: neither sent nor metered.
 
     Args:
         like: names and shapes of what a silo keeps, the same for all.

@@ -70,7 +70,7 @@ def decoder_width(problem: Problem, settings: SizeSettings, make: Make, *, proto
         step: of the widths that are tried.
 
     Raises:
-        Refused: the task's samples are no images.
+        Refused: the task's samples are not images.
     """
     if settings.width_factor != "auto":
         return max(step, round(settings.width_factor * problem.budget.width / step) * step)

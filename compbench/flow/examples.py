@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 30
 """Largest size of the kept examples."""
 
 LOOKED_AT = 4096
-"""Examples that are looked at beside those of the budget's steps: all of data that are small, as the contract grants."""
+"""The contract grants so many examples in addition to those of the budget's steps: all of a small data set."""
 
 DRAWN = 256
 """Examples that are drawn, or compared with, at once."""

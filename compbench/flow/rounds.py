@@ -4,7 +4,7 @@
 
 FedAvg (McMahan et al. 2017) takes the silos' mean as it is.  What is sampled is the moving average of the server's networks, with
 the budget's decay d of a step to the power of a round's K steps: as much averaging as a network has that one party trains.  It
-costs no transfer.  What a rule sends beside the network is metered with it.
+costs no transfer.  What a rule sends in addition to the network is metered with it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SMALLEST = 1e-30
 State = Mapping[str, Tensor]
 
 Local = Callable[["VelocityNet", "LentSilo", dict[str, Tensor], "Budget", "Context"], State | None]
-"""(network as it was received, silo, what was received beside it, the round's budget, context) trains the network in place and
-returns what the silo sends beside it and what it keeps, by the names of both; None for nothing.  It carries no tensors."""
+"""(network as it was received, silo, what was received with it, the round's budget, context) trains the network in place and
+returns what the silo sends with it and what it keeps, by the names of both; None for nothing.  It carries no tensors."""
 
 TakeUp = Callable[[dict[str, Tensor], dict[str, Tensor]], dict[str, Tensor]]
 """(the server's weights, the mean of the silos') -> the server's next weights."""
@@ -85,7 +85,7 @@ def rounds(
         ctx: the stage's context.
         num_rounds: at most one for each of a silo's steps.
         take_up: the server's rule.
-        beside: first values of what is sent beside the network, both ways, and averaged like it.
+        beside: first values of what is sent with the network, both ways, and averaged like it.
         memory: what silos keep from round to round.
         steps: counts the steps of all silos; None: they are the whole fit's.
 

@@ -5,7 +5,7 @@
 
 `list` and the board read the `Task(...)` call whose name fits, so they stay fast and survive a plugin that cannot be imported.
 The values are literals, or simple expressions of what the task's name is made of.  `compbench check` finds out whether the
-loaded task says the same.  Nothing computes with these values: they are no part of a run's identity (`prose.TASK_FACTS`).
+loaded task says the same.  Nothing computes with these values: they are not part of a run's identity (`prose.TASK_FACTS`).
 """
 
 from __future__ import annotations

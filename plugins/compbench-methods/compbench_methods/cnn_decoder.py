@@ -1,7 +1,7 @@
 """Transposed convolutions from the code of a condition to its image, by regression.  Forced rendering, section 2.
 
-On deterministic tasks channels are the paper's; elsewhere the network has as many parameters as the velocity networks beside
-it, or as many as 3 times their FLOPs pay for: 0.8 of them on scenes, 0.5 on sprites, 0.2 on digits.
+On deterministic tasks channels are the paper's; elsewhere the network has as many parameters as the velocity networks next
+to it, or as many as 3 times their FLOPs pay for: 0.8 of them on scenes, 0.5 on sprites, 0.2 on digits.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ dcfm-b  one student, taught on the experts' paths and made conditionally indepen
 
 Both start from experts that know their own silo (equations 7 to 10).  A sends every expert to all peers and again to the
 server that samples from them; B sends each expert once, with labels in bytes, and trains its student on the server by a party's
-steps beside the silos'; how many is noted in the record (`fit server_steps`).
+steps in addition to the silos'; how many is noted in the record (`fit server_steps`).
 
 The paper states neither how long the stages are nor lambda.  Peers are frozen when they are sent, and the penalty draws an
 expert towards whatever they say: so the first stage has three quarters of A's steps, and in every stage lambda grows linearly

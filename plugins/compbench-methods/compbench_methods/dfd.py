@@ -1,7 +1,7 @@
 """Independent experts, one a silo, mixed by how dense each silo estimates its own data to be at x_t.
 
 Diffusion federated datasets (Hahn & Lee 2025), the third baseline of Decentralized Compositional Flow Matching (DCFM),
-section 4.  Each silo learns an energy beside its expert, and sends both once with a list of the values that it has; built from
+section 4.  Each silo learns an energy and its expert, and sends both once with a list of the values that it has; built from
 the description, the authors' code being unavailable.
 
 The authors sample by unadjusted Langevin steps over the mixture; here samples follow the flow of the mixture, as DCFM describes
