@@ -31,10 +31,6 @@ TOLERANCE = 1e-9
 """Of the normal equations: directions below this share of the strongest one are what seen cells do not tell."""
 
 
-class Settings(KeepingSettings):
-    pass
-
-
 class Additive(NamedTuple):
     """Kept examples and main effects.
 
@@ -49,7 +45,7 @@ class Additive(NamedTuple):
     firsts: Tensor
 
 
-def fit(settings: Settings, problem: Problem, ctx: Context) -> Additive:
+def fit(settings: KeepingSettings, problem: Problem, ctx: Context) -> Additive:
     """Keep training examples and regress them on their conditions; no step is taken."""
     examples = keep(settings, problem, ctx)
     firsts = torch.tensor([0, *problem.space.sizes[:-1]], device=examples.condition.device).cumsum(0)
@@ -68,7 +64,7 @@ def main_effects(examples: Examples, sizes: Sequence[int]) -> Tensor:
 
 
 @torch.no_grad()
-def sample(settings: Settings, model: Additive, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+def sample(settings: KeepingSettings, model: Additive, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """The closest kept example of each request, moved."""
     rows = closest(model.examples, request)
     x, own = model.examples.take(rows), model.examples.condition[rows]  # (B, *D), (B, F)
@@ -80,4 +76,4 @@ def sample(settings: Settings, model: Additive, request: Request, ctx: Context) 
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (Method(name="additive", settings=Settings, fit=fit, sample=sample, evaluations=lambda settings, problem: 0),)
+    return (Method(name="additive", settings=KeepingSettings, fit=fit, sample=sample, evaluations=lambda settings, problem: 0),)

@@ -13,21 +13,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compbench import Context, Method, Problem, Request, hookimpl
+from compbench import Context, Method, Request, hookimpl
 from compbench.flow.examples import Examples, KeepingSettings, anyone, keep, with_given
 
 
-class Settings(KeepingSettings):
-    pass
-
-
-def fit(settings: Settings, problem: Problem, ctx: Context) -> Examples:
-    """Keep training examples; no step is taken."""
-    return keep(settings, problem, ctx)
-
-
 @torch.no_grad()
-def sample(settings: Settings, examples: Examples, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+def sample(settings: KeepingSettings, examples: Examples, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """A kept example for each request, picked by its noise."""
     return with_given(examples.take(anyone(examples, request)), request)
 
@@ -37,8 +28,8 @@ def compbench_methods() -> tuple[Method, ...]:
     return (
         Method(
             name="constant",
-            settings=Settings,
-            fit=fit,
+            settings=KeepingSettings,
+            fit=keep,
             sample=sample,
             evaluations=lambda settings, problem: 0,
             ignores_condition=True,

@@ -13,25 +13,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compbench import Context, Method, Problem, Request, hookimpl
+from compbench import Context, Method, Request, hookimpl
 from compbench.flow.examples import Examples, KeepingSettings, closest, keep, with_given
 
 
-class Settings(KeepingSettings):
-    pass
-
-
-def fit(settings: Settings, problem: Problem, ctx: Context) -> Examples:
-    """Keep training examples; no step is taken."""
-    return keep(settings, problem, ctx)
-
-
 @torch.no_grad()
-def sample(settings: Settings, examples: Examples, request: Request, ctx: Context) -> Tensor:  # (B, *D)
+def sample(settings: KeepingSettings, examples: Examples, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """The closest kept example of each request."""
     return with_given(examples.take(closest(examples, request)), request)
 
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (Method(name="nearest", settings=Settings, fit=fit, sample=sample, evaluations=lambda settings, problem: 0),)
+    return (Method(name="nearest", settings=KeepingSettings, fit=keep, sample=sample, evaluations=lambda settings, problem: 0),)
