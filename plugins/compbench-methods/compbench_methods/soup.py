@@ -93,11 +93,11 @@ def chosen(settings: ScaledSettings, problem: Problem, ctx: Context, parts: Ingr
     @torch.no_grad()
     def judge(silo, received, own):
         start, mean, net = part_of(received, "start."), part_of(received, "net."), make().to(own.device).eval()
+        batches = [silo.batch(batch_size, own.generator) for _ in range(NUM_BATCHES)]
         losses = torch.zeros(len(MULTIPLES))
-        for number in range(NUM_BATCHES):
-            batch = silo.batch(batch_size, own.generator)
-            for place, multiple in enumerate(MULTIPLES):
-                net.load_state_dict(displaced(start, [mean], multiple))
+        for place, multiple in enumerate(MULTIPLES):
+            net.load_state_dict(displaced(start, [mean], multiple))
+            for number, batch in enumerate(batches):
                 with own.autocast():
                     losses[place] += loss(net, batch, Generator(own.device).manual_seed(number)).cpu()
         return {"losses": losses / NUM_BATCHES, **{f"start.{name}": value for name, value in start.items()}}
