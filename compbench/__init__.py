@@ -40,6 +40,7 @@ _HOMES = {
     "hookimpl": "api.hookspecs",
     "load": "notebook.stored_model",
     "records": "store.table",
+    "regressed": "system.condition_counts",
     "run": "notebook.from_python",
     "symmetry_of": "api.factors",
     "task": "notebook.task_view",

@@ -22,6 +22,7 @@ from compbench.board.groups import Defaults, Group, Method, Section, changed, de
 from compbench.board.ranking import Rank, ranks
 from compbench.board.timing import NONE, Timing, pooled_steps, timing
 from compbench.registry.equal_code import equal_code
+from compbench.store.conditions import untrained_in_words
 from compbench.store.counts import beyond_by_phrase
 from compbench.store.judges import by_one_judge, has_another_judge
 from compbench.store.loss_curves import setbacks
@@ -58,6 +59,7 @@ class BoardRow(NamedTuple):
         threads: numbers of CPU threads that the runs had.
         setbacks: loss spikes of its runs that did not come back, one phrase each.
         beyond: what its runs took beyond their budget, or beyond what the method declares, a phrase each.
+        untrained: kinds of conditions that its samples ask for and its fits hardly saw, a phrase each.
         records: names of the records that count.
         parts: inference-time and estimation error, where the method also ran on exact scores.
         level: how far its successful runs are vouched for.
@@ -97,6 +99,7 @@ class BoardRow(NamedTuple):
     threads: tuple[int, ...] = ()
     setbacks: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
+    untrained: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -339,6 +342,7 @@ def _row(
         threads=tuple(sorted({record.environment.threads for record in ok} - {0})),
         setbacks=setbacks(ok),
         beyond=beyond_by_phrase(ok),
+        untrained=untrained_in_words(ok),
     )
 
 

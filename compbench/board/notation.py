@@ -173,6 +173,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
         found.append(f"{reference(row)}: {why}; does not compete")
     if row.beyond:
         found.append(beyond(row))
+    found += row.untrained
     if row.setbacks:
         found.append(f"unstable fit, its loss did not come back: {'; '.join(row.setbacks)}")
     if row.kind == "run" and not row.rank and len(row.seeds) == 1:

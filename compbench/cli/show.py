@@ -15,6 +15,7 @@ from rich.table import Table
 from compbench.cli import cell_map as lattice
 from compbench.cli import curves, output
 from compbench.cli.options import home_of_user
+from compbench.store import conditions
 from compbench.store.counts import PREFIX, beyond_budget, counted, in_words
 from compbench.store.text import clean
 from compbench.system.errors import CompbenchError
@@ -186,6 +187,8 @@ def _counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "unstable", f"the loss of {found} and did not come back; a lower learning rate may hold"
     if words := in_words(record):
         yield "counted", ", ".join(words)
+    if words := conditions.in_words(record):
+        yield "asked", "; ".join(words)
     if verbose:
         yield from (("", f"{name} {value:.6g}") for name, value in counted(record).items())
     noted = [f"{name} {value:.6g}" for name, value in record.notes.items() if isinstance(value, float)]
@@ -202,6 +205,8 @@ def _circumstances(record: Record, path: Path) -> Iterator[tuple[str, str]]:
     yield "versions", f"method {spec.method_version}, task {spec.task_version}, compbench {where.compbench}; {_code_age(record)}"
     if over := beyond_budget(record):
         yield "budget", f"the run went beyond its budget: {'; '.join(over)}"
+    if rarely := conditions.untrained_in_words([record]):
+        yield "untaught", "; ".join(rarely)
     yield "level", _level(record, path)
     if record.resumed:
         yield "resumed", "the run continued from a checkpoint: seconds and counts belong to the last process alone"

@@ -21,6 +21,7 @@ from compbench.api.interfaces import Method, MethodSettings, Need
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.compilation import compiles
 from compbench.flow.train import train
+from compbench.system.condition_counts import regressed
 from compbench.system.errors import CompbenchError, Refused
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ Regression = Callable[[Callable[[Tensor], Tensor], "Batch"], Tensor]
 
 def regression_loss(net: Callable[[Tensor], Tensor], batch: Batch, generator: Generator | None = None) -> Tensor:
     """E ((net(c) - x1) / 2)^2: the MSE of images in [0, 1], the mean over entries.  Draws nothing."""
+    regressed(batch.condition)
     return (net(batch.condition) - batch.x1).square().mean() / 4
 
 

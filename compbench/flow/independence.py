@@ -20,6 +20,7 @@ from compbench.flow.experts import Experts
 from compbench.flow.masking import Law, Masking, draw_masks, masked, sub_conditions
 from compbench.flow.path import LinearPath, point, target_velocity
 from compbench.flow.transfer import numbers
+from compbench.system.condition_counts import regressed
 
 if TYPE_CHECKING:
     from compbench.api.context import Batch, Silo
@@ -87,6 +88,7 @@ def decentralised_loss(masking: Masking, independence: float, ramp: Callable[[],
     def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
         x_t, t, target = _on_the_path(batch, generator)
         kind = draw_masks(len(t), batch.condition.shape[1], masking, generator)
+        regressed(batch.condition, kind)
         conditions = sub_conditions(batch.condition)
         if not independence:
             return _regression(net(x_t, t, _chosen(conditions, kind)), target)
@@ -112,6 +114,7 @@ def one_against_rest_loss(masking: Law, independence: float) -> Loss:
         x_t, t, target = _on_the_path(batch, generator)
         whole = batch.condition
         asked = masked(whole, masking, generator)
+        regressed(asked)
         if not independence:
             return _regression(net(x_t, t, asked), target)
         one = torch.rand(whole.shape, generator=generator, device=whole.device).argsort(1) == 0  # (B, F)
@@ -172,6 +175,7 @@ def peer_loss(
         x_t, t, target = _on_the_path(batch, generator)
         num_factors = batch.condition.shape[1]
         kind = draw_masks(len(t), num_factors, masking, generator)
+        regressed(batch.condition, kind)
         routing = Routing.draw(own, len(peers), num_factors, generator).experts
         conditions = sub_conditions(batch.condition)
         velocities = stacked(net, x_t, t, conditions).float()  # (F + 2, B, *D)
@@ -207,6 +211,7 @@ def student_loss(net: Callable[..., Tensor], taught: TeacherBatch, independence:
         independence: lambda.
         kind: which of the `sub_conditions` each row is trained on, from `draw_masks`, (B,).
     """
+    regressed(taught.condition, kind)
     velocities = stacked(net, taught.x_t, taught.t, sub_conditions(taught.condition)).float()
     penalty = (velocities[0] - composed(velocities)).square().mean()
     return _regression(_chosen(velocities, kind), taught.velocity) + independence * penalty

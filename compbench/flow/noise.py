@@ -20,6 +20,7 @@ from compbench.flow.memory import rows_at_once
 from compbench.flow.path import GaussianPath, VariancePreservingPath, point
 from compbench.flow.train import train
 from compbench.flow.transfer import numbers
+from compbench.system.condition_counts import regressed
 from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ def fit_noise_net(problem: Problem, ctx: Context, *, experts: bool, fast: bool =
     path = VariancePreservingPath()
 
     def loss(net: NoiseNet, batch: Batch, generator: Generator) -> Tensor:
+        regressed(batch.condition)
         return noise_loss(net, path, batch._replace(condition=net.index(batch.condition)), generator)
 
     count = len(net.sources)

@@ -16,6 +16,7 @@ from torch import Generator, Tensor, nn
 
 from compbench.flow.compilation import compiled, note, step_begins
 from compbench.flow.path import LinearPath, logit_normal, point, target_velocity
+from compbench.system.condition_counts import regressed
 from compbench.system.errors import Cancelled, CompbenchError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def flow_matching_loss(
     Returns:
         scalar loss, float32.
     """
+    regressed(batch.condition)
     path, x1 = LinearPath(), batch.x1
     x0 = torch.randn(x1.shape, generator=generator, device=x1.device)  # (B, *D)
     t = times(len(x1), generator)  # (B,)

@@ -10,6 +10,9 @@ check, time and record runs, and samples and scores depend on them only by the o
 and torch too (`system/bf16.py`, `system/narrow_norms.py`, `system/weight_gradients.py`).  Other people's libraries are not
 followed; a record names their versions.
 
+A statement that only says which conditions a loss regresses on, `regressed(batch.condition)`, does not count
+(`system.condition_counts`).
+
 What only a GPU runs counts in records of GPUs alone: the statement `if on_gpu(device): ...`, or `if on_gpu(device) and ...:`,
 without an else, where `on_gpu` is that of `compbench.system.devices`.
 

@@ -15,6 +15,9 @@ Chain = tuple[str, tuple[str, ...]]
 GPU_ONLY: Chain = ("compbench.system.devices", ("on_gpu",))
 """This function returns False on a CPU: the body of `if on_gpu(device): ...` does not count as code that a CPU runs."""
 
+MARKS: tuple[Chain, ...] = (("compbench.system.condition_counts", ("regressed",)), ("compbench", ("regressed",)))
+"""A statement that calls this function with plain names tells the harness what to count; nothing that is computed needs it."""
+
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -163,7 +166,7 @@ class _Writer:
         for statement in body:
             if _is_text(statement) or isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass | ast.Global):
                 continue
-            if not self.gpu and self._is_for_gpus(statement):
+            if self._is_mark(statement) or (not self.gpu and self._is_for_gpus(statement)):
                 continue
             if isinstance(statement, ast.AnnAssign) and self._scopes:  # in a function, an annotation does nothing
                 if statement.value is not None:
@@ -206,6 +209,13 @@ class _Writer:
         inside = self.statements(body) if isinstance(node.body, list) else [self.write(body[0])]
         self._scopes.pop()
         return f"{type(node).__name__}({getattr(node, 'name', '')},{names},[{','.join(around)}],[{','.join(inside)}])"
+
+    def _is_mark(self, node: ast.stmt) -> bool:
+        """Whether a statement is `regressed(a, b.c)`, of names and attributes alone."""
+        call = node.value if isinstance(node, ast.Expr) else None
+        if not isinstance(call, ast.Call) or call.keywords or not all(map(_dotted, call.args)):
+            return False
+        return self._stands_for(_dotted(call.func)) in MARKS
 
     def _is_for_gpus(self, node: ast.stmt) -> bool:
         """Whether a statement is `if on_gpu(device): ...` without an else, of a name or an attribute; `and` may follow."""

@@ -24,9 +24,9 @@ from compbench.runner.checkpoints import FileCheckpoints
 from compbench.runner.cost_probe import probed
 from compbench.runner.fit_cache import FIT_FILE, facts_of_fit
 from compbench.runner.messages import WARM_UP, ContestantDescribed, Fit, FitCost, Fitted, Measured, Message, Open, Opened
-from compbench.store import counts
+from compbench.store import conditions, counts
 from compbench.store.loss_curves import LossCurves
-from compbench.system import devices, profiling
+from compbench.system import condition_counts, devices, profiling
 from compbench.system.errors import Cancelled, CompbenchError, Refused
 from compbench.system.files import Json, load_tensors, save_tensors
 
@@ -68,6 +68,8 @@ class Contestant:
         self._notes = Notes()
         self._losses = LossCurves()
         self._counts: dict[str, float] = {}
+        self._regressed: tuple[int, ...] = ()
+        self._asked: tuple[float, ...] = ()
         self._steps = 0
         self._stop: int | None = None
         self._compiled: CompiledSampling | None = None
@@ -136,28 +138,35 @@ class Contestant:
         shared = bool(order.shared) and self._taken_from(order)
         if not shared:
             early = self._tally.copy()
-            with self._tally.counting_steps():
+            with self._tally.counting_steps(), condition_counts.counting() as regressed:
                 self._stop_at(order.stops)
                 self.model = self._fit("fit", self.problem, self.checkpoints)
             taken, parts = self._tally.since(early), 1 + len(order.stops)
+            self._regressed = counted.regressed(regressed, self.problem, taken)
             self._counts |= counted.counts(self.problem, taken, before=early, reported=self._steps, parts=parts)
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
                 save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
                 self.model = self._shared_part(self.folder / FIT_FILE)  # laid out as others get it, so that sums are the same
         if self.method.parts is not None:
             self.model = self.method.parts.finish(self.settings, self.problem, self.model)
-        ledger, curves = self.problem.federation.ledger(), self._losses.state()
+        cost = FitCost(
+            cpu_seconds=sum(stage.cpu_seconds for stage in self.stages if stage.name == "fit"),
+            train_steps=self._steps,
+            ledger=self.problem.federation.ledger(),
+            curves=self._losses.state(),
+            regressed=self._regressed,
+        )
         if self.problem.extension is not None:
-            with self._tally.counting_steps():
+            early = self._tally.copy()
+            with self._tally.counting_steps(), condition_counts.counting() as regressed:
                 self._extend(self.problem.extension)
+            self._regressed = counted.regressed(regressed, self.final, self._tally.since(early))
         self._tracer.close()
         if isinstance(self.model, torch.nn.Module):
             facts = {"method": self.method.name, "task": self.task.name, "settings": self.settings.model_dump(mode="json")}
             save_tensors(self.folder / "model.safetensors", self.model.state_dict(), facts)
         self.checkpoints.clear()
         self._begin_sampling()
-        cpu_seconds = sum(stage.cpu_seconds for stage in self.stages if stage.name == "fit")
-        cost = FitCost(cpu_seconds=cpu_seconds, train_steps=self._steps, ledger=ledger, curves=curves)
         return Fitted(shared=shared, cost=cost)
 
     def _shared_part(self, weights: Path) -> torch.nn.Module:
@@ -201,6 +210,7 @@ class Contestant:
         self._steps = cost.train_steps
         self.stages.append(Stage(name="fit", seconds=cost.seconds, cpu_seconds=cost.cpu_seconds))
         self._losses.restore(cost.curves)
+        self._regressed = cost.regressed
         self._notes.add("fit", 1, {"shared": 1.0})
         return True
 
@@ -270,7 +280,11 @@ class Contestant:
             "pooled_silos": self.problem.federation.was_pooled,
             "resumed": self.checkpoints.resumed,
             "losses": [curve.model_dump(mode="json") for curve in self._losses.found()],
-            "notes": {**self._notes.means(), **counts.noted(self._counts, self._declared())},
+            "notes": {
+                **self._notes.means(),
+                **counts.noted(self._counts, self._declared()),
+                **conditions.noted(self._regressed, self._asked),
+            },
         }
 
     def _declared(self) -> int | None:
@@ -377,6 +391,7 @@ class Contestant:
         found = probed(self.method, self.settings, self.model, self.problem, asked, context)
         if self._counts and not self.oracle and self.problem.extension is None and found.evaluations is not None:
             self._counts["evaluations"] = found.evaluations  # an extension's network is not that of the first stage
+        self._asked = found.asked
         return {"flops_per_sample": found.per_sample, "flops_per_train_step": found.per_train_step}
 
     @contextlib.contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compbench.api.interfaces import Request
 from compbench.runner import counted
+from compbench.runner.asked_conditions import watched
 from compbench.store.counts import evaluations_excess
 from compbench.system import profiling
 
@@ -23,11 +24,16 @@ STEPS = 4
 
 
 class Probed(NamedTuple):
-    """FLOPs of a sample, of a training step (0 if a fit takes none), and evaluations a sample (None if products do not tell)."""
+    """FLOPs of a sample, of a training step (0 if a fit takes none), and evaluations a sample (None if products do not tell).
+
+    `asked` has a sample's evaluations at conditions that tell 0 ... F factors, in proportion to what a request of a few rows asks
+    for, pilots included; () where no network is asked for conditions.
+    """
 
     per_sample: float
     per_train_step: float
     evaluations: float | None
+    asked: tuple[float, ...] = ()
 
 
 def probed(
@@ -52,7 +58,8 @@ def probed(
         part = Request(asked.condition[:1].expand(rows, -1), asked.x0[:1].expand(rows, *asked.x0.shape[1:]))
         return method.sample(settings, model, part, sampling)
 
-    per_sample = profiling.count_flops(lambda: method.sample(settings, model, asked, sampling)) / len(asked.x0)
+    with watched(model) as conditions:
+        per_sample = profiling.count_flops(lambda: method.sample(settings, model, asked, sampling)) / len(asked.x0)
     tally, fitting = counted.Tally(), context()
     federation = problem.federation
     steps = min(problem.budget.train_steps, STEPS if len(federation) > 1 else 1)
@@ -75,4 +82,7 @@ def probed(
         if evaluations_excess(found, declared):  # is some of it done once a request?
             found = counted.evaluations(sample, flops.forward, examples, declared)
     trains = reported > 0 or tally.optimiser_steps > 0
-    return Probed(per_sample, flops.total / max(steps, reported) if trains else 0.0, found)
+    told = conditions.of(asked.condition.shape[1])
+    scale = declared / sum(told) if declared and told else 1 / len(asked.x0)
+    per_step = flops.total / max(steps, reported) if trains else 0.0
+    return Probed(per_sample, per_step, found, tuple(scale * count for count in told))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from compbench.api.federation import LentSilo
 from compbench.store.counts import FIT, evaluations_excess
 from compbench.system import profiling
+from compbench.system.condition_counts import ConditionCounts
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -83,6 +84,17 @@ def counted(problem: Problem, tally: Tally) -> Problem:
     federation = type(problem.federation)([CountedSilo(silo, tally) for silo in problem.federation._silos])
     singles = None if problem.singles is None else CountedSilo(problem.singles, tally)
     return replace(problem, federation=federation, singles=singles, extension=extension)
+
+
+LEAST_SHARE = 0.5
+"""If a fit's losses say of a smaller share of its examples what they regress on, its conditions are not counted: other losses of
+the method say nothing."""
+
+
+def regressed(counts: ConditionCounts, problem: Problem, taken: Tally) -> tuple[int, ...]:
+    """How many training conditions told 0 ... F factors; () for a fit that took no steps or mostly did not say."""
+    found = counts.of(len(problem.space))
+    return found if taken.optimiser_steps and sum(found) >= LEAST_SHARE * taken.examples else ()
 
 
 def evaluations(sample: Callable[[int], object], forward_flops: float, examples: int, declared: int) -> float | None:

@@ -70,13 +70,17 @@ class Open(Message):
 
 
 class FitCost(Frozen):
-    """What a fit took, its `seconds` by the parent's clock, what it did with the silos, and its curves (`LossCurves.state`)."""
+    """What a fit took, its `seconds` by the parent's clock, what it did with the silos, and its curves (`LossCurves.state`).
+
+    `regressed` counts its training conditions by how many factors they tell; () where that is not known.
+    """
 
     seconds: Seconds = 0.0
     cpu_seconds: Seconds = 0.0
     train_steps: Count = 0
     ledger: dict[str, Json] = Field(default_factory=dict)
     curves: dict[str, Json] = Field(default_factory=dict)
+    regressed: tuple[Count, ...] = Field((), max_length=100)
 
 
 class Fit(Message):

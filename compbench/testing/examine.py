@@ -128,6 +128,7 @@ AFTER = {
     "null": ("conditions",),
     "learns": ("precision",),
     "counted": ("learns",),
+    "asked": ("learns",),
 }
 """For each check, the earlier checks that must pass for it to say anything."""
 

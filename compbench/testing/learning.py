@@ -17,6 +17,7 @@ from torch import Tensor
 
 from compbench.api.interfaces import Method
 from compbench.runner import counted
+from compbench.store.conditions import KINDS, by_kind, untrained
 from compbench.store.counts import evaluations_excess, fit_excess
 from compbench.system import devices, profiling
 from compbench.testing.known_answers import Fault, KnownAnswer
@@ -270,10 +271,25 @@ def first_kind(method: Method) -> str:
     return next(kind for kind in ("vector", "trajectory", "image") if kind in method.kinds)
 
 
+def asked(learner: Learner) -> str | None:
+    """Kinds of conditions that samples ask for, among those that the losses of the fit say that they regress on."""
+    problem = learner.fitted_on
+    learner.first_samples  # noqa: B018 - fits
+    trained = by_kind(counted.regressed(learner.regressed, problem, learner.used))
+    if not trained:
+        raise Skipped("not counted: its losses do not say what they regress on (compbench.regressed), or it has none")
+    missing = untrained(trained, by_kind(learner.asked_for().of(len(problem.space))))
+    never = [KINDS[kind] for kind, count in missing.items() if not count]
+    if never:
+        raise Broken(f"asked at {' and '.join(never)}, trained on 0 of {sum(trained.values()):,.0f} examples")
+    return "; ".join(f"asked at {KINDS[kind]}, trained on {count:,.0f} examples" for kind, count in missing.items()) or None
+
+
 LEARNER_CHECKS: dict[str, Callable[[Any], str | None]] = {
     "precision": precision,
     "learns": learns,
     "mixed": mixed,
     "counted": count,
+    "asked": asked,
 }
 """Checks of a method on a problem with known answers, in the order in which they run."""

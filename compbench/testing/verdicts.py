@@ -90,6 +90,10 @@ CLAUSES: dict[str, Clause] = {
         "steps, examples and evaluations stay within the budget and are what the method says of them",
         "take budget.train_steps steps, report each, and do all work inside fit and sample",
     ),
+    "asked": Clause(
+        "samples ask the network for kinds of conditions (whole, NULL, single factors, ...) that the fit was trained on",
+        "mask factors in training as often as sampling leaves them open: compbench.flow.masking has laws",
+    ),
     "extend": Clause(
         "extend gives a model of the larger space that obeys the new factor, and leaves the smaller model as it was",
         "deep-copy the model before adding to it, and train the new part",

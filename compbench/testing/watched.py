@@ -14,9 +14,10 @@ from torch import Tensor
 
 from compbench.api.context import Context, NoCheckpoints
 from compbench.api.interfaces import Method, MethodSettings, Problem, Request
-from compbench.runner import counted
+from compbench.runner import asked_conditions, counted
 from compbench.runner.checkpoints import FileCheckpoints
 from compbench.system.bf16 import arithmetic
+from compbench.system.condition_counts import ConditionCounts, counting
 from compbench.system.errors import Cancelled, Refused
 from compbench.testing import side_effects
 from compbench.testing.tiny_problems import ROWS, Tiny
@@ -101,6 +102,7 @@ class Subject:
         self.fault: Broken | None = None
         self.imports = side_effects.Imports()
         self.used = counted.Tally()
+        self.regressed = ConditionCounts()
         self.fitted_on = counted.counted(self.fresh(), self.used)
         self.progress = Progress()
         self.precision = "fp32"
@@ -201,8 +203,11 @@ class Subject:
         problem = replace(problem, budget=problem.budget.model_copy(update=changed)) if changed else problem
         ctx = self.context(seed, progress or Progress(), checkpoints, self.fit_precision)
         tally = self.used if given is self.fitted_on else counted.Tally()
-        with self.watched("fit"), arithmetic(self.device, ctx.precision), tally.counting_steps():
-            return (fit or self.method.fit)(self.settings, problem, ctx)
+        with self.watched("fit"), arithmetic(self.device, ctx.precision), tally.counting_steps(), counting() as regressed:
+            found = (fit or self.method.fit)(self.settings, problem, ctx)
+        if given is self.fitted_on:
+            self.regressed = regressed
+        return found
 
     def extend(self, base: object, problem: Problem) -> object:
         """The second stage on `problem.extension`."""
@@ -242,6 +247,12 @@ class Subject:
             found = f"{made.dtype} on {made.device} for {len(x0)} rows, asked on {x0.device}"
             raise self._wrong(found, "end with samples.float()", "dtype")
         return made.detach()
+
+    def asked_for(self) -> ConditionCounts:
+        """The conditions that the model's networks are asked for while `condition` is sampled."""
+        with asked_conditions.watched(self.model) as counts:
+            self.sample(self.condition, self.x0)
+        return counts
 
     def _wrong(self, found: str, fix: str, clause: str = "") -> Broken:
         """Notes what no further answer is asked after; a check that gets over the exception fails of it all the same."""

@@ -223,6 +223,19 @@ def test_a_way_for_gpus_is_no_part_of_a_cpus_record(house: House, original: Code
     assert after.digest != before.digest
 
 
+@pytest.mark.parametrize("home", ["compbench", "compbench.system.condition_counts"])
+def test_to_say_what_a_loss_regresses_on_is_no_part_of_the_code_and_to_use_it_is(home: str) -> None:
+    bare = parse(f"from {home} import regressed\ndef loss(batch): return batch.x1", "m").local("loss")
+
+    def with_line(line: str) -> object:
+        return parse(f"from {home} import regressed\ndef loss(batch):\n    {line}\n    return batch.x1", "m").local("loss")
+
+    assert with_line("regressed(batch.condition)") == bare
+    assert with_line("regressed(batch.pop())") != bare
+    assert with_line("batch = regressed(batch)") != bare
+    assert with_line("others(batch.condition)") != bare
+
+
 def test_a_text_that_a_lambda_returns_is_no_docstring() -> None:
     one, other = (parse(f"f = lambda: '{text}'", "m").local("f")[0] for text in ("seen", "heldout"))
     assert one != other

@@ -36,6 +36,10 @@ def test_another_run_of_the_same_fit_loads_it(first) -> None:
     assert len(list((home / "cache").glob("fit-*.safetensors"))) == 1
     assert loaded["notes"]["fit shared"] == 1
     assert "fit shared" not in made["notes"]
+    conditions = [note for note in made["notes"] if note.startswith("counted trained_")]
+    assert 0 < sum(made["notes"][note] for note in conditions) <= made["notes"]["counted examples"]
+    assert all(loaded["notes"][note] == made["notes"][note] for note in conditions)
+    assert loaded["notes"]["counted asked_whole"] == loaded["profile"].evaluations_per_sample  # sources around a base
     (kept,) = (json.loads(path.read_text()) for path in (home / "cache").glob("fit-*.json"))
     charged = loaded["profile"].seconds("fit")
     assert charged == pytest.approx(kept["cost"]["seconds"])  # what the fit cost when it was made, by the parent's clock

@@ -1,10 +1,15 @@
 """The test's own power: samples of the truth pass, and each flaw of them is found, without any training."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Generator
 
+from compbench.registry.registry import Registry
 from compbench.testing.known_answers import KNOWN, KnownAnswer
+from compbench.testing.learning import Learner, asked
+from compbench.testing.watched import Broken
 
 SEPARATED = [known for known in KNOWN if known.separated]
 (LAWS,) = [known for known in KNOWN if not known.separated]
@@ -74,3 +79,17 @@ def test_collapsed_samples_of_vectors_are_found_where_a_method_draws() -> None:
 def test_an_oracle_of_the_other_perturbation_is_found() -> None:
     condition = LAWS.conditions()
     assert "as wide as the data" in LAWS.fault(condition, truth(LAWS, condition.flip(1))).found
+
+
+@pytest.mark.parametrize("masks", [0.0, 0.3])
+def test_what_is_asked_for_and_never_trained_is_found_whether_or_not_it_is_learnt(masks, tmp_path) -> None:
+    known = next(known for known in KNOWN if known.tiny.name == "vector known")
+    learner = Learner(Registry().load("methods", "slice-cfg"), known, torch.device("cpu"), tmp_path)
+    learner.settings = learner.settings.model_copy(update={"factor_dropout": masks})
+    problem, steps = learner.fitted_on, 40
+    learner.fitted_on = replace(problem, budget=problem.budget.model_copy(update={"train_steps": steps}))
+    if masks:
+        assert asked(learner) is None
+    else:
+        with pytest.raises(Broken, match=r"asked at NULL and single factors, trained on 0 of [\d,]+ examples"):
+            asked(learner)

@@ -1,0 +1,91 @@
+"""Count the conditions that a sampler asks its networks for, while the harness draws samples of its own.
+
+It counts calls of the outermost modules of a model whose `forward` or `stacked` takes `condition` or `conditions`, and of a
+noise network's `at_sources`.  Functions are exchanged on the network itself while the block runs: no timed request is watched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from compbench.system.condition_counts import ConditionCounts
+
+FUNCTIONS = ("forward", "stacked", "at_sources")
+"""What samplers call a network by."""
+ASKED = ("condition", "conditions", "members")
+"""Arguments that say what a network is asked for: conditions (..., F), or positions of a noise network's sources."""
+
+
+@contextlib.contextmanager
+def watched(model: object) -> Iterator[ConditionCounts]:
+    """Count what the networks of a model are asked for while the block runs."""
+    counts = ConditionCounts()
+    exchanged = []
+    for net in networks(model):
+        for name in FUNCTIONS:
+            place = _place(type(net), name)
+            if place is not None and name not in net.__dict__:
+                plain = getattr(net, name)
+                setattr(net, name, partial(_called, plain, net, place, counts))
+                exchanged.append((net, name))
+    try:
+        yield counts
+    finally:
+        for net, name in exchanged:
+            delattr(net, name)
+
+
+def networks(model: object) -> list[nn.Module]:
+    """The outermost modules of a model, or of a tuple of them, that are asked for conditions."""
+    if isinstance(model, tuple | list):
+        parts = list(model)
+    elif not isinstance(model, nn.Module):
+        return []
+    elif any(_place(type(model), name) is not None for name in FUNCTIONS):
+        return [model]
+    else:
+        parts = list(model.children())
+    return list(dict.fromkeys(net for part in parts for net in networks(part)))
+
+
+def _place(kind: type, name: str) -> int | None:
+    """Which argument of a function says what is asked for; None if none does."""
+    function = getattr(kind, name, None)
+    if function is None:
+        return None
+    names = list(inspect.signature(function).parameters)[1:]
+    return next((names.index(asked) for asked in ASKED if asked in names), None)
+
+
+_inside: list[int] = []
+"""The networks that are being called: what a network asks itself is not counted again."""
+
+
+def _called(
+    plain: Callable[..., Any], net: nn.Module, place: int, counts: ConditionCounts, *arguments: Any, **options: Any
+) -> Any:
+    if id(net) in _inside:
+        return plain(*arguments, **options)
+    asked = arguments[place] if place < len(arguments) else next((options[name] for name in ASKED if name in options), None)
+    table = getattr(net, "table", None)
+    if isinstance(asked, list) and isinstance(table, Tensor):
+        asked = table[asked][:, None].expand(-1, len(arguments[0]), -1)
+    if isinstance(asked, Tensor) and not torch.is_floating_point(asked) and not _is_batched(asked):
+        counts.add(asked)
+    _inside.append(id(net))
+    try:
+        return plain(*arguments, **options)
+    finally:
+        _inside.pop()
+
+
+def _is_batched(condition: Tensor) -> bool:
+    """Whether torch.func vectorises over the conditions, whose values then cannot be counted."""
+    return bool(torch._C._functorch.is_batchedtensor(condition))

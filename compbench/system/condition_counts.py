@@ -1,0 +1,78 @@
+"""Count conditions by how many factors they tell: those that a fit regresses on, and those that a sampler asks for.
+
+    n_k = #{rows of a batch whose condition tells k of F factors},  k = 0 (NULL), ..., F (the whole condition)
+
+A loss says which conditions it compares with data: `regressed(condition)`.  A condition that a penalty alone asks for is not
+regressed on.  The statement computes nothing that the loss uses, so a run's identity does not depend on it (`registry.syntax`).
+Counts stay on the device until they are read: nothing waits for a GPU in a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ConditionCounts:
+    """Counts n_0 ... n_F of the conditions that were added, for each F.  Several threads may add at once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int, str], tuple[Tensor, Tensor]] = {}
+
+    def add(self, condition: Tensor, kind: Tensor | None = None) -> None:
+        """Count the rows of a batch of conditions.
+
+        Args:
+            condition: (..., F); a negative value is an open factor.
+            kind: (B,), if only a part of a whole condition (B, F) was told: 0 all of it, 1 nothing, 2 + k factor k alone
+                (the order of `flow.masking.sub_conditions`).
+        """
+        import torch
+
+        num_factors, device = condition.shape[-1], condition.device
+        told = (condition >= 0).sum(-1).flatten()  # (B,)
+        if kind is not None:
+            told = torch.where(kind == 0, told, (kind > 1).to(told.dtype))
+        place = threading.get_ident(), num_factors, str(device)
+        if place not in self._found:
+            sizes = torch.arange(num_factors + 1, device=device)
+            self._found[place] = torch.zeros_like(sizes), sizes
+        counts, sizes = self._found[place]
+        counts += (told[:, None] == sizes).sum(0)
+
+    def of(self, num_factors: int) -> tuple[int, ...]:
+        """n_0 ... n_F of the conditions on F factors; () if there were none."""
+        own = [counts.tolist() for place, (counts, _) in self._found.items() if place[1] == num_factors]
+        return tuple(map(sum, zip(*own, strict=True)))
+
+
+_open: list[ConditionCounts] = []
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[ConditionCounts]:
+    """Count what losses of this process say that they regress on while the block runs."""
+    counts = ConditionCounts()
+    _open.append(counts)
+    try:
+        yield counts
+    finally:
+        _open.remove(counts)
+
+
+def regressed(condition: Tensor, kind: Tensor | None = None) -> None:
+    """Say which conditions a loss compares with data; see `ConditionCounts.add`.
+
+    A loss that is compiled whole is not counted.
+    """
+    import torch
+
+    if torch.compiler.is_compiling():
+        return
+    for counts in _open:
+        counts.add(condition, kind)
