@@ -62,11 +62,19 @@ def data_verify(name: str) -> None:
     \b
     compbench data verify shapes3d
 
-    For dsprites it also counts the pixels that the embedded renderer gets wrong.
+    For dsprites it also counts the pixels that the embedded renderer gets wrong; for emoji it decodes all drawings of the font.
     """
     from compbench.cli import output
     from compbench.data.download import verify
+    from compbench.data.sources import INSTALLED
 
+    if name in INSTALLED:
+        from compbench.data.emoji import drawings, located
+
+        path = located(home_of_user().data)
+        found = drawings(path)
+        click.echo(f"{path}: ok ({len(found.pictures):,} drawings, fingerprint {found.fingerprint})")
+        return
     with output.bytes_progress() as progress:
         statuses = verify(_source(name), home_of_user().data, progress=progress)
     for status in statuses:
@@ -109,9 +117,11 @@ def data_render(name: str, output: Path, rows: int, seed: int) -> None:
 
 
 def _source(name: str) -> DataSource:
-    from compbench.data.sources import SOURCES
-    from compbench.system.errors import suggest
+    from compbench.data.sources import INSTALLED, SOURCES
+    from compbench.system.errors import CompbenchError, suggest
 
+    if name in INSTALLED:
+        raise CompbenchError(f"'{name}' is not downloaded, a package of this machine brings it: {INSTALLED[name].install}.")
     if name not in SOURCES:
-        raise suggest("data source", name, list(SOURCES))
+        raise suggest("data source", name, [*SOURCES, *INSTALLED])
     return SOURCES[name]

@@ -217,7 +217,8 @@ def show_plugins(loaded: Sequence[LoadResult], *, as_json: bool) -> None:
 
 def show_sources(folder: Path) -> None:
     """Print official data sources and which of their files are in the data folder."""
-    from compbench.data.sources import SOURCES
+    from compbench.data.sources import INSTALLED, SOURCES
+    from compbench.system.fonts import find_font
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("source", "files here", "what", "licence"):
@@ -225,6 +226,9 @@ def show_sources(folder: Path) -> None:
     for source in SOURCES.values():
         here = sum((folder / file.name).is_file() for file in source.files)
         table.add_row(source.name, f"{here} of {len(source.files)}", source.summary, source.licence)
+    for installed in INSTALLED.values():
+        found = "installed" if find_font(installed.file, folder) else installed.install
+        table.add_row(installed.name, found, installed.summary, installed.licence)
     console().print(table)
 
 

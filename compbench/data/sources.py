@@ -42,6 +42,34 @@ class DataSource(NamedTuple):
     citation: str
 
 
+class InstalledSource(NamedTuple):
+    """Data that a package of the machine brings: nothing of it is downloaded here, and it has no one right hash.
+
+    Attributes:
+        name, summary, licence, citation: as a `DataSource` has them.
+        file: name of the file that is looked for.
+        install: what brings it, as a command.
+    """
+
+    name: str
+    summary: str
+    file: str
+    install: str
+    licence: str
+    citation: str
+
+
+INSTALLED: dict[str, InstalledSource] = {
+    "emoji": InstalledSource(
+        "emoji",
+        "a colour font: 1,065 drawings of people, all combinations of 71 roles, 3 persons and 5 skin tones",
+        "NotoColorEmoji.ttf",
+        "apt-get install fonts-noto-color-emoji",
+        "OFL-1.1",
+        "Google, Noto Color Emoji",
+    ),
+}
+
 MNIST_MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compbench.registry.registry import Entry, task_calls
+from compbench.system.fonts import ENDINGS, find_font
 
 FAMILIES = ("images", "plane", "rooms", "bumps", "silos", "radiographs", "planning")
 """The families of our own tasks, in the order in which they are shown; a stranger's follow in alphabetical order."""
@@ -65,11 +66,16 @@ def _family_place(name: str) -> tuple[int, str]:
 
 
 def data_here(entry: Entry, folder: Path) -> str:
-    """`official` or `embedded`, as `--source auto` would take; `exact` where a task has no official files."""
+    """`official` or `embedded`, as `--source auto` would take; `exact` where a task has no official files.
+
+    Fonts are looked for on the whole machine, and have no embedded stand-in: without them the data is `missing`.
+    """
     files = declared(entry).files
     if not files:
         return "exact"
-    return "official" if all(_is_here(folder, name) for name in files) else "embedded"
+    if all(_is_here(folder, name) for name in files):
+        return "official"
+    return "missing" if all(name.endswith(ENDINGS) for name in files) else "embedded"
 
 
 def missing_extra(entry: Entry, folder: Path, asked: str = "auto") -> str:
@@ -109,6 +115,8 @@ def is_installed(package: str) -> bool:
 
 
 def _is_here(folder: Path, name: str) -> bool:
+    if name.endswith(ENDINGS):
+        return find_font(name, folder) is not None
     return any((place / f"{name}{end}").exists() for place in (folder, folder / "mnist") for end in ("", ".gz"))
 
 
