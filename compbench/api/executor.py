@@ -46,7 +46,7 @@ class SweepOptions(NamedTuple):
 
 
 SweepListener = Callable[[int, RunRequest, str, int, int], None]
-"""(slot, request, stage, done, total)."""
+"""(slot, request, stage, done, total); the stage of a run that has ended is "done", or "done: STATUS" if it did not go well."""
 
 
 class ExecutorSettings(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import re
 import shutil
 import sys
@@ -57,13 +58,10 @@ def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunReq
         finished = [0]
 
         def tell(slot: int, request: RunRequest, stage: str, done: int, total: int) -> None:
-            if stage == "done":
+            if stage.startswith("done"):
                 finished[0] += 1
-                print(
-                    f"{finished[0]}/{count} {request.method} {request.task} seed {request.seed}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                named = f"{request.method} {request.task} seed {request.seed}"
+                print(f"{finished[0]}/{count} {named}{stage.removeprefix('done')}", file=sys.stderr, flush=True)
 
         yield tell
         return
@@ -74,12 +72,33 @@ def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunReq
         def report(slot: int, request: RunRequest, stage: str, done: int, total: int) -> None:
             if slot not in bars:
                 bars[slot] = progress.add_task("", total=total)
-            if stage == "done":
+            if stage.startswith("done"):
                 progress.advance(whole)
             label = f"{request.method} {request.task} {request.seed}: {stage}"
             progress.update(bars[slot], description=label, completed=done, total=total)
 
         yield report
+
+
+@contextlib.contextmanager
+def notices(*, quiet: bool) -> Iterator[None]:
+    """Show on standard error what an executor says while it works: a job's number, why it waits; if quiet, only warnings."""
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            print(f"compbench: {record.getMessage()}", file=sys.stderr, flush=True)
+
+    logger, lines = logging.getLogger("compbench"), Lines()
+    before = logger.level, logger.propagate
+    logger.addHandler(lines)
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
 
 
 def _progress() -> Progress:

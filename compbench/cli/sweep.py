@@ -111,7 +111,8 @@ def sweep(
     if not asked:
         click.echo("[]" if as_json else "Nothing is missing.")
         return
-    with output.sweep_listener(len(asked), quiet=options["quiet"] or as_json) as listener:
+    quiet = options["quiet"]
+    with output.notices(quiet=quiet), output.sweep_listener(len(asked), quiet=quiet or as_json) as listener:
         how = SweepOptions(slots, options["force"], options["resume"], chain)
         results = chosen.work(settings, asked, how, listener)
     pages = rebuild_board(Path(asked[0].home))
@@ -237,10 +238,8 @@ def _say_what_is_left(results: Sequence[RunResult]) -> None:
 
 
 def _exit_status(results: Sequence[RunResult]) -> int:
-    """0 if all went well, 2 if no request can be run, 130 if the sweep was stopped, else 1."""
-    from compbench.sweep.pool import STOPPED
-
-    if any(result.status == "killed" or result.reason == STOPPED for result in results):
+    """0 if all went well, 2 if no request can be run, 130 if a signal to this command stopped the sweep, else 1."""
+    if any(result.reason.startswith("stopped by") and result.status in ("killed", "left") for result in results):
         return 130
     if all(result.status == "usage" for result in results):
         return 2

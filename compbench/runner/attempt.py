@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import time
 import traceback as tracebacks
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ from compbench.runner.compiled_code import KeptCode
 from compbench.runner.fit_cache import FIT_FILE, SharedFit
 from compbench.runner.messages import Evaluated, Failed, Fit, FitCost, Fitted, M, Message, Open, Opened
 from compbench.runner.processes import Ended, last_line
-from compbench.runner.signals import uninterrupted
+from compbench.runner.signals import WORDS, uninterrupted
 from compbench.store.lease import Busy, Lease, take
 from compbench.store.records import MAX_PICTURE_BYTES, Store, read_record
 from compbench.store.samples import SAMPLES_FILE
@@ -164,15 +165,13 @@ class Attempt:
             self._stages()
             return Ending("ok")
         except Ended as end:
+            if end.stopped and (why := self._asked_to_stop()):
+                return self._killed(why)
             self.pair.stop(gracefully=end.status == "timeout")
             self._publish_checkpoints()
             return Ending(end.status, end.reason, end.traceback or (self.pair.log() if end.status != "refused" else ""))
-        except KeyboardInterrupt:
-            with uninterrupted():
-                self.pair.stop(gracefully=True)
-                self._publish_checkpoints()
-            again = "run the command again" if self.request.curve else "continue with --resume"
-            return Ending("killed", f"stopped by Ctrl-C; {again}")
+        except KeyboardInterrupt as stop:
+            return self._killed(str(stop))
         except (Busy, Unwritable):
             raise
         except CompbenchError as error:
@@ -184,6 +183,23 @@ class Attempt:
             self.pair.stop()
             text = f"compbench itself failed: {type(error).__name__}: {error}"
             return Ending("failed", text, "".join(tracebacks.format_exception(error)))
+
+    def _killed(self, why: str) -> Ending:
+        with uninterrupted():
+            self.pair.stop(gracefully=True)
+            self._publish_checkpoints()
+        again = "run the command again" if self.request.curve else "continue with --resume"
+        return Ending("killed", f"{why or WORDS[signal.SIGINT]}; {again}")
+
+    def _asked_to_stop(self) -> str:
+        """Why the run has to stop; "" if it has not to.  A scheduler's signal may reach a child before this process."""
+        for _ in range(5):
+            try:
+                self.pair.alarm()
+                time.sleep(0.1)
+            except KeyboardInterrupt as stop:
+                return str(stop) or WORDS[signal.SIGINT]
+        return ""
 
     def _stages(self) -> None:
         """Prepare, open, fit, evaluate, measure, publish."""

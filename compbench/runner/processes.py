@@ -15,6 +15,7 @@ from pathlib import Path
 from compbench.api.schemas import Card, RunRequest, Status
 from compbench.runner.channel import Channel, Closed, Garbled
 from compbench.runner.messages import Begin, Failed, Finish, M, Message, Progress, parsed
+from compbench.runner.signals import STOPPING_SIGNALS, unheard_by_children
 from compbench.runner.supervisor import STOP
 from compbench.system.devices import num_cores, thread_variables
 from compbench.system.errors import Unwritable
@@ -27,6 +28,8 @@ SUPERVISOR_SECONDS = 10.0
 """Longest wait until a supervisor has killed everything."""
 ALARM_SECONDS = 0.5
 """The parent checks at this interval whether a wait should end."""
+ASKING = (*STOPPING_SIGNALS, signal.SIGUSR2)
+"""Signals by which a user or a scheduler asks a process to stop; a scheduler may send them to every process of a job."""
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
 """glibc keeps freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
 COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_HOME": "triton-home", "TRITON_CACHE_DIR": "triton"}
@@ -35,11 +38,15 @@ COMPILED |= {"CUDA_CACHE_PATH": "cuda"}
 
 
 class Ended(Exception):
-    """A child that will not answer any more: the record's status, reason and traceback tail."""
+    """A child that will not answer any more: the record's status, reason and traceback tail.
 
-    def __init__(self, status: Status, reason: str, traceback: str = "", *, usage: bool = False) -> None:
+    `stopped`: the child ended as one that was asked to stop, by its own word or by a signal that asks for it.
+    """
+
+    def __init__(self, status: Status, reason: str, traceback: str = "", *, usage: bool = False, stopped: bool = False) -> None:
         super().__init__(reason)
         self.status, self.reason, self.traceback, self.usage = status, reason, traceback, usage
+        self.stopped = stopped or status == "killed"
 
 
 class Process:
@@ -66,7 +73,7 @@ class Process:
             output = self.log.open("wb")
         except OSError as error:
             raise Unwritable.of(self.log, error) from error
-        with output:
+        with output, unheard_by_children():
             self.process = subprocess.Popen(
                 [
                     sys.executable,
@@ -154,7 +161,7 @@ class Process:
         if -code == signal.SIGKILL:
             return Ended("oom", f"the {self.role} was killed by SIGKILL, most likely because memory ran out", tail)
         name = signal.Signals(-code).name if -code in signal.Signals._value2member_map_ else f"signal {-code}"
-        return Ended("failed", f"the {self.role} died of {name}", tail)
+        return Ended("failed", f"the {self.role} died of {name}", tail, stopped=-code in ASKING)
 
     def stop(self, *, gracefully: bool = False) -> None:
         """End the child and all that it started: SIGTERM and a grace period if asked (a fit saves a checkpoint), then SIGKILL."""

@@ -5,13 +5,34 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, MappingProxyType
 
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+WORDS = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM", signal.SIGHUP: "stopped by SIGHUP"}
+"""How a record names the signal that stopped its run."""
+
 Handler = Callable[[int, FrameType | None], object] | int
 """A signal handler is a function or SIG_IGN."""
+
+
+class Stopping(threading.Event):
+    """An event that is set when a sweep has to stop, with the reason, which records of the stopped runs repeat.
+
+    Args:
+        words: the reason by signal.
+    """
+
+    def __init__(self, words: Mapping[signal.Signals, str] = MappingProxyType(WORDS)) -> None:
+        super().__init__()
+        self.words, self.why = words, words[signal.SIGINT]
+
+    def stop(self, why: str) -> None:
+        """Set the event; the first reason stays."""
+        if not self.is_set():
+            self.why = why
+        self.set()
 
 
 def terminate_like_ctrl_c() -> None:
@@ -20,9 +41,23 @@ def terminate_like_ctrl_c() -> None:
         signal.signal(number, signal.default_int_handler)
 
 
-def stopped_by_signals(stopping: threading.Event) -> contextlib.AbstractContextManager[None]:
+def stopped_by_signals(stopping: Stopping) -> contextlib.AbstractContextManager[None]:
     """Let each signal only set `stopping`: slots end in bounded time, and a second press loses nothing."""
-    return _handled(lambda number, frame: stopping.set())
+    return _handled(lambda number, frame: stopping.stop(stopping.words[signal.Signals(number)]))
+
+
+@contextlib.contextmanager
+def unheard_by_children() -> Iterator[None]:
+    """Block SIGUSR2 in this thread; processes and threads that it starts meanwhile keep it blocked.
+
+    SLURM sends that signal to every process of a step when its time is nearly up.  It would kill a contestant, which the
+    parent asks to save a checkpoint at that moment.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def interrupted_once() -> contextlib.AbstractContextManager[None]:
@@ -31,7 +66,7 @@ def interrupted_once() -> contextlib.AbstractContextManager[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         for own in STOPPING_SIGNALS:
             signal.signal(own, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(WORDS[signal.Signals(number)])
 
     return _handled(stop)
 

@@ -19,7 +19,7 @@ from compbench.api.schemas import CARD, Card, RunRequest
 from compbench.runner.attempt import Outcome
 from compbench.runner.one_run import look_up, processes_of, run
 from compbench.runner.processes import Processes
-from compbench.runner.signals import stopped_by_signals
+from compbench.runner.signals import Stopping, stopped_by_signals
 from compbench.store.lease import Busy, wait
 from compbench.store.records import Store
 from compbench.system.devices import num_cores
@@ -39,7 +39,7 @@ def work_through(
     *,
     listener: SweepListener = lambda slot, request, stage, done, total: None,
     finished: Callable[[int, RunResult], None] = lambda index, result: None,
-    stopping: threading.Event | None = None,
+    stopping: Stopping | None = None,
 ) -> list[RunResult]:
     """Run all requests, `how.slots` at a time; finished ones are returned at once.
 
@@ -56,7 +56,7 @@ def work_through(
     Returns:
         one result for each request, in order.
     """
-    pool = _Pool(requests, how, listener, finished, stopping or threading.Event())
+    pool = _Pool(requests, how, listener, finished, stopping or Stopping())
     workers = [threading.Thread(target=pool.work, args=(slot,), daemon=True) for slot in range(pool.slots)]
     with stopped_by_signals(pool.stopping):
         for worker in workers:
@@ -79,7 +79,7 @@ class _Pool:
         how: SweepOptions,
         listener: SweepListener,
         finished: Callable[[int, RunResult], None],
-        stopping: threading.Event,
+        stopping: Stopping,
     ) -> None:
         self.requests, self.how, self.listener, self.stopping = requests, how, listener, stopping
         self._finished = finished
@@ -119,7 +119,7 @@ class _Pool:
             return
         except BaseException as error:  # ours, not a plugin's: the main thread raises it
             self.bug = error
-            self.stopping.set()
+            self.stopping.stop("compbench itself failed")
 
     def _look_up(self, slot: int, home: Home) -> None:
         """Find which of the slot's share were finished earlier, all in the same two processes: start-up is most of the cost.
@@ -145,7 +145,8 @@ class _Pool:
     def _keep(self, index: int, result: RunResult, slot: int) -> None:
         self._results[index] = result
         self._finished(index, result)
-        self.listener(slot, self.requests[index], "done", 1, 1)
+        if result.status != "killed":
+            self.listener(slot, self.requests[index], ended(result), 1, 1)
 
     def _next(self) -> int | None:
         """The next request: one that no one works on, else one that another sweep had and has let go of."""
@@ -183,11 +184,11 @@ class _Pool:
 
     def _alarm(self) -> None:
         if self.stopping.is_set():
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(self.stopping.why)
 
     def _give_up(self, reason: str) -> None:
         self._reason = reason
-        self.stopping.set()
+        self.stopping.stop(reason.rstrip("."))
 
     def _placed(self, request: RunRequest, slot: int) -> RunRequest:
         """The request on its slot's GPU, the only one that its processes see, with its share of the cores."""
@@ -207,6 +208,11 @@ def _result(request: RunRequest, outcome: Outcome) -> RunResult:
 def _bug(error: Exception) -> str:
     traceback.print_exception(error, file=sys.stderr)
     return f"compbench itself failed: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+
+
+def ended(result: RunResult) -> str:
+    """The stage that a listener hears when a run has ended."""
+    return "done" if result.status == "ok" else f"done: {result.status}"
 
 
 def left(request: RunRequest, reason: str) -> RunResult:

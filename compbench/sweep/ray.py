@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import threading
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +14,8 @@ from pydantic import Field
 from compbench.api.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions, not_installed
 from compbench.api.hookspecs import hookimpl
 from compbench.api.schemas import RunRequest
-from compbench.runner.signals import stopped_by_signals
-from compbench.sweep.pool import STOPPED, left, work_through
+from compbench.runner.signals import Stopping, stopped_by_signals
+from compbench.sweep.pool import STOPPED, ended, left, work_through
 from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
 
@@ -41,13 +42,13 @@ def work(settings: RaySettings, requests: Sequence[RunRequest], how: SweepOption
     """
     ray = _ray()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray of ours tells no one about the user
-    stopping = threading.Event()
+    stopping = Stopping()
     try:
         ray.init(address=settings.address or "local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise CompbenchError(f"no Ray cluster at '{settings.address}': {' '.join(str(error).split())[:200]}") from error
     try:
-        with stopped_by_signals(stopping):
+        with stopped_by_signals(stopping), contextlib.redirect_stdout(sys.stderr):  # Ray's own words are no part of the result
             return _Tasks(ray, settings, requests, how, listener).see_through(stopping)
     finally:
         ray.shutdown()
@@ -72,7 +73,7 @@ class _Tasks:
         task = ray.remote(num_cpus=settings.cpus, num_gpus=settings.gpus, max_retries=settings.retries)(work_on)
         self._shares = {task.remote([placed[index] for index in share], tuple(how)): share for share in shares if share}
 
-    def see_through(self, stopping: threading.Event) -> list[RunResult]:
+    def see_through(self, stopping: Stopping) -> list[RunResult]:
         """Wait for all of them, or, once `stopping` is set, end them and wait until they have."""
         waiting, end = list(self._shares), float("inf")
         while waiting and time.monotonic() < end:
@@ -96,7 +97,8 @@ class _Tasks:
             found = [left(self._requests[index], reason) for index in share]
         for index, result in zip(share, found, strict=True):
             self._results[index] = result
-            self._listener(0, self._requests[index], "done", 1, 1)
+            if result.status not in ("killed", "left"):
+                self._listener(0, self._requests[index], ended(result), 1, 1)
 
 
 def work_on(requests: list[dict[str, Json]], how: tuple[int, bool, bool, bool]) -> list[tuple[object, ...]]:

@@ -8,7 +8,7 @@ other sweeps and earlier sweeps share the store's leases and records: no run is 
 from __future__ import annotations
 
 import contextlib
-import json
+import logging
 import os
 import secrets
 import shutil
@@ -17,23 +17,39 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from compbench.api.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions, not_installed
 from compbench.api.hookspecs import hookimpl
 from compbench.api.schemas import RunRequest
-from compbench.runner.signals import stopped_by_signals
-from compbench.sweep.pool import STOPPED, left, work_through
+from compbench.runner.processes import last_line, log_tail
+from compbench.runner.signals import WORDS, Stopping, stopped_by_signals, unheard_by_children
+from compbench.sweep import scheduler
+from compbench.sweep.ledger import ArrayFacts, arrays, ledger_of, read_ledger, reported, tell
+from compbench.sweep.pool import STOPPED, ended, left, work_through
+from compbench.sweep.scheduler import Silent, State
 from compbench.system.errors import CompbenchError, Unwritable
-from compbench.system.files import Json
+from compbench.system.files import Json, remove_tree
 
 CANCEL_SECONDS = 120.0
 """Longest wait for members that were cancelled; SLURM kills them well before."""
+SUBMIT_SECONDS = 180.0
+"""Longest wait for sbatch."""
+SURE_SECONDS = 2.0
+"""A member counts as ended once it was missing in the queue twice, this long apart."""
+OUT_OF_TIME = "SLURM's time limit for the member is near"
+ENDED_BY_SLURM = "SLURM ended the member (a cancel, a preemption or its time limit)"
+LOG = logging.getLogger("compbench.sweep")
+"""What a sweep says while it waits; the command line shows it."""
+
+Scalar = str | int | float | bool
 
 
 class SlurmSettings(ExecutorSettings):
@@ -41,21 +57,35 @@ class SlurmSettings(ExecutorSettings):
 
     members: int = Field(4, ge=1, le=10_000, description="number of members of the array; each takes its share of the runs")
     side_by_side: int = Field(256, ge=1, le=10_000, description="number of members that may run at the same time")
-    minutes: int = Field(60, ge=1, le=60 * 24 * 60, description="time limit of a member")
+    minutes: int = Field(
+        60, ge=1, le=60 * 24 * 60, description="time limit of a member; at least twice stop_seconds and a minute"
+    )
     stop_seconds: int = Field(120, ge=30, le=3600, description="seconds before the time limit in which a member saves and stops")
     requeues: int = Field(8, ge=0, le=1000, description="how often a member that ran out of time is queued again to continue")
-    cpus: int = Field(2, ge=1, le=1024, description="cores per member")
+    cpus: int = Field(2, ge=1, le=1024, description="cores per member, which its slots share")
     gpus: int = Field(0, ge=0, le=64, description="GPUs per member; a member has as many slots, unless --slots is given")
     memory_gb: float = Field(8.0, gt=0, le=100_000, description="memory per member")
     partition: str = Field("", max_length=80, description="partition; '' is the cluster's default")
     account: str = Field("", max_length=80, description="account; '' is the user's default")
     qos: str = Field("", max_length=80, description="quality of service; '' is the default")
     constraint: str = Field("", max_length=200, description="features that a node must have; '' is any")
+    extra: dict[str, Scalar] = Field(
+        default_factory=dict, max_length=50, description='further options of sbatch: {"reservation": "x", "gres": "gpu:a100:2"}'
+    )
     setup: tuple[str, ...] = Field((), max_length=50, description='shell lines before a member starts: ["module load cuda"]')
     wait: bool = Field(True, description="wait for the members; false only submits them")
-    look_seconds: float = Field(
-        30.0, ge=0.5, le=3600, description="seconds between two calls of sacct, which reports dead members"
-    )
+    look_seconds: float = Field(30.0, ge=0.5, le=3600, description="seconds between two calls of squeue, which shows who lives")
+
+    @model_validator(mode="after")
+    def _has_time_to_work(self) -> SlurmSettings:
+        """SLURM may send its signal up to a minute early, so a member with less time than this stops before it did anything."""
+        least = -(-(2 * self.stop_seconds + 60) // 60)
+        if self.minutes < least:
+            raise ValueError(
+                f"minutes={self.minutes} leaves a member no time to work before it saves (stop_seconds={self.stop_seconds}); "
+                f"use minutes={least} or more, or fewer stop_seconds"
+            )
+        return self
 
 
 @dataclass
@@ -73,43 +103,54 @@ class Member:
     how: SweepOptions
     ledger: Path
     requeues: int
-    _out_of_time: threading.Event = field(default_factory=threading.Event)
-
-    def __getstate__(self) -> dict[str, Json]:
-        return {name: value for name, value in self.__dict__.items() if name != "_out_of_time"}
-
-    def __setstate__(self, state: dict[str, Json]) -> None:
-        self.__dict__.update(state, _out_of_time=threading.Event())
 
     def __call__(self) -> None:
         """Work through the share, or what an earlier life of this member left of it."""
         known = read_ledger(self.ledger)
         todo = [index for index in range(len(self.requests)) if index not in known or known[index].status == "killed"]
-        restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        job, restarts = scheduler.environment(os.environ)
         how = self.how._replace(resume=self.how.resume or restarts > 0)
-        stopping = threading.Event()
+        stopping = Stopping({**WORDS, signal.SIGTERM: ENDED_BY_SLURM})
 
-        def out_of_time(*_: object) -> None:
-            self._out_of_time.set()
-            stopping.set()
+        def comes_back() -> bool:
+            return stopping.why == OUT_OF_TIME and restarts < self.requeues
 
-        signal.signal(signal.SIGUSR2, out_of_time)  # `--signal` of the job, as submitit asks for it
-        with stopped_by_signals(stopping):
+        def finished(number: int, result: RunResult) -> None:
+            if not (result.status == "killed" and comes_back()):  # its next life has the word
+                tell(self.ledger, todo[number], result)
+
+        with _out_of_time(stopping), stopped_by_signals(stopping):
             if todo:
-                requests = [self.requests[index] for index in todo]
-                work_through(requests, how, stopping=stopping, finished=lambda number, one: self._tell(todo[number], one))
-        if self._out_of_time.is_set() and restarts < self.requeues:
-            subprocess.run(["scontrol", "requeue", _own_job()], check=True, timeout=60)
+                work_through([self.requests[index] for index in todo], how, stopping=stopping, finished=finished)
+        if comes_back():
+            subprocess.run(["scontrol", "requeue", job], check=True, timeout=60)
         if stopping.is_set():
             sys.exit(143)  # no result: what SLURM says of the member counts
 
-    def _tell(self, index: int, result: RunResult) -> None:
-        line = json.dumps({"index": index, **result._asdict()}) + "\n"
-        with contextlib.suppress(OSError), self.ledger.open("ab+") as file:  # the record is what matters
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                line = line if file.read() == b"\n" else f"\n{line}"  # what a full disk or a kill cut stays a line of its own
-            file.write(line.encode())
+
+@contextlib.contextmanager
+def _out_of_time(stopping: Stopping) -> Iterator[None]:
+    """Stop when SLURM says that time is nearly up.
+
+    That is SIGUSR2 (`--signal`, as submitit asks for it), sent to every process of the step.  This process blocks it, so that
+    all that it starts does too, and a thread waits for it.
+    """
+    over = threading.Event()
+
+    def listen() -> None:
+        while not over.is_set():
+            if signal.sigtimedwait({signal.SIGUSR2}, 0.5):
+                stopping.stop(OUT_OF_TIME)
+
+    signal.signal(signal.SIGUSR2, lambda *_: stopping.stop(OUT_OF_TIME))  # heard by a thread that was there before; it stays
+    with unheard_by_children():
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        try:
+            yield
+        finally:
+            over.set()
+            listener.join()
 
 
 def work(settings: SlurmSettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener) -> list[RunResult]:
@@ -118,107 +159,211 @@ def work(settings: SlurmSettings, requests: Sequence[RunRequest], how: SweepOpti
     Raises:
         CompbenchError: submitit is not installed, or there is no SLURM here.
     """
-    folder = Path(requests[0].home) / "slurm" / secrets.token_hex(4)
-    array = _Array(settings, requests, how, folder)
-    stopping = threading.Event()
+    place = Path(requests[0].home) / "slurm"
+    remove_finished(place)
+    array = _Array(settings, requests, how, place / secrets.token_hex(4))
+    stopping = Stopping()
     with stopped_by_signals(stopping):
         array.submit()
         if not settings.wait:
-            return [
-                left(request, f"queued as member {array.member_of(index)} of job {array.job}")._replace(status="queued")
-                for index, request in enumerate(requests)
-            ]
+            return array.promised()
         while not array.all_done():
             array.read(listener)
             if stopping.wait(1.0):
                 array.cancel()
                 break
         array.read(listener)
-    return array.results(stopped=stopping.is_set())
+    results = array.results(stopping)
+    remove_finished(place)
+    return results
+
+
+def remove_finished(place: Path) -> None:
+    """Remove the files of arrays all of whose runs are done: records say how they went."""
+    for folder, facts in arrays(place):
+        told = reported(folder, facts.shares)
+        ended = len(list(folder.glob("*_result.pkl"))) >= len(facts.shares)  # a member wrote its last file
+        if ended and len(told) == facts.num_runs and all(result.status not in ("killed", "left") for result in told.values()):
+            remove_tree(folder)
+
+
+def _submitted(executor: Any, members: Sequence[Member]) -> list[Any]:
+    with executor.batch():
+        return [executor.submit(member) for member in members]
+
+
+def _within_time(call: Callable[[], list[Any]]) -> list[Any]:
+    """What `call` returns.  Raises CompbenchError where it takes longer than sbatch may, and what it raises."""
+    found: list[list[Any]] = []
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            found.append(call())
+        except Exception as error:
+            errors.append(error)
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(SUBMIT_SECONDS)
+    if errors:
+        raise errors[0]
+    if not found:
+        raise CompbenchError(f"sbatch did not answer for {SUBMIT_SECONDS:g} s; see `squeue --me` before you submit again.")
+    return found[0]
 
 
 class _Array:
     """A job array: submitted, looked at, cancelled."""
 
     def __init__(self, settings: SlurmSettings, requests: Sequence[RunRequest], how: SweepOptions, folder: Path) -> None:
-        self._settings, self._requests, self._how, self._folder = settings, requests, how, folder
-        self._count = min(settings.members, len(requests))
-        self._reported: dict[int, RunResult] = {}
-        self._jobs: list[Any] = []
-        self._looked = time.monotonic()
-
-    @property
-    def job(self) -> str:
-        """The array's job number."""
-        return str(self._jobs[0].job_id).split("_")[0]
-
-    def member_of(self, index: int) -> int:
-        """Shares are dealt like cards, so that long and short runs mix."""
-        return index % self._count
+        slots = how.slots or settings.gpus or 1
+        threads = max(1, settings.cpus // slots)
+        self._settings, self._how, self._folder = settings, how, folder
+        self._requests = [request.model_copy(update={"threads": request.threads or threads}) for request in requests]
+        self._results: dict[int, RunResult] = {}
+        self._states: dict[str, State] = {}
+        self._missing: dict[str, float] = {}
+        self._next_look, self._said, self._silence = 0.0, "", ""
+        self._could_not_cancel = False
 
     def submit(self) -> None:
+        """Submit it, and say which job it is.
+
+        Raises:
+            CompbenchError: there is no SLURM here, or it did not take the job.
+        """
         try:
             import submitit
         except ModuleNotFoundError as error:
             raise not_installed("slurm", error) from error
-        missing = [name for name in ("sbatch", "srun", "sacct", "scancel") if shutil.which(name) is None]
+        missing = [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]
         if missing:
             raise CompbenchError(f"executor 'slurm' needs {missing[0]} on PATH: run this on a machine where jobs are submitted.")
+        logger = submitit.core.logger.get_logger()
+        logger.handlers, logger.propagate = [logging.NullHandler()], False  # its own write to standard output
+        count = min(self._settings.members, len(self._requests))
+        if 0 < (most := scheduler.max_array_size()) < count:
+            LOG.warning("this cluster's arrays have at most %d members (MaxArraySize), and so has this one, not %d", most, count)
+            count = most
+        shares = tuple(tuple(range(number, len(self._requests), count)) for number in range(count))  # long and short runs mix
         members = [
             Member(
-                [request for index, request in enumerate(self._requests) if self.member_of(index) == number],
-                self._how,
-                self._ledger(number),
-                self._settings.requeues,
+                [self._requests[index] for index in share], self._how, ledger_of(self._folder, number), self._settings.requeues
             )
-            for number in range(self._count)
+            for number, share in enumerate(shares)
         ]
         try:
             self._folder.mkdir(parents=True)
             executor = submitit.SlurmExecutor(folder=self._folder)
             executor.update_parameters(**self._parameters())
-            with executor.batch():
-                self._jobs = [executor.submit(member) for member in members]
+            jobs = _within_time(partial(_submitted, executor, members))
+            self.facts = ArrayFacts(
+                job=jobs[0].job_id.split("_")[0], shares=shares, submitted=datetime.now(UTC).isoformat(timespec="seconds")
+            )
+            self.facts.save(self._folder)
         except OSError as error:
+            remove_tree(self._folder)
             raise Unwritable.of(self._folder, error) from error
         except (submitit.core.utils.FailedJobError, subprocess.CalledProcessError) as error:
+            remove_tree(self._folder)
             raise CompbenchError(f"SLURM did not take the job: {' '.join(str(error).split())[-300:]}") from error
+        members_of = "1 member" if count == 1 else f"{count} members"
+        LOG.info("job %s, %s; logs in %s", self.facts.job, members_of, self._folder)
+
+    def promised(self) -> list[RunResult]:
+        """One result for each request of an array that nobody waits for."""
+        return [
+            left(request, f"queued as member {index % len(self.facts.shares)} of job {self.facts.job}")._replace(status="queued")
+            for index, request in enumerate(self._requests)
+        ]
 
     def all_done(self) -> bool:
-        """Whether each member has ended: it says so by a file, or SLURM, asked now and then, says so of a dead one."""
-        force = time.monotonic() - self._looked >= self._settings.look_seconds
-        if force:
-            self._looked = time.monotonic()
-            self._jobs[0].watcher.update()
-        return all(job.paths.result_pickle.exists() or job.watcher.is_done(job.job_id, mode="cache") for job in self._jobs)
+        """Whether each member has ended: it left its last file, or it is no longer in the queue."""
+        numbers = range(len(self.facts.shares))
+        waiting = [number for number in numbers if not self._has_result(number)]
+        if waiting and time.monotonic() >= self._next_look:
+            self._look()
+        now = time.monotonic()
+        return all(now - self._missing.get(self.facts.member(number), now) >= SURE_SECONDS for number in waiting)
 
     def read(self, listener: SweepListener) -> None:
         """Take in what members reported since the last time."""
-        for number in range(self._count):
-            own = [index for index in range(len(self._requests)) if self.member_of(index) == number]
-            for position, result in read_ledger(self._ledger(number)).items():
-                if self._reported.get(own[position]) != result:
-                    self._reported[own[position]] = result
-                    listener(number, self._requests[own[position]], "done", 1, 1)
+        for index, result in reported(self._folder, self.facts.shares).items():
+            if self._results.get(index) != result:
+                self._results[index] = result
+                if result.status != "killed":
+                    listener(index % len(self.facts.shares), self._requests[index], ended(result), 1, 1)
 
     def cancel(self) -> None:
-        """End the members, and wait until they have."""
-        subprocess.run(["scancel", self.job], check=False, timeout=60)
+        """End the members, and wait until they have left the queue."""
+        try:
+            scheduler.cancel(self.facts.job)
+        except Silent as error:
+            self._could_not_cancel = True
+            LOG.error("job %s could not be cancelled (%s); type: scancel %s", self.facts.job, error, self.facts.job)
+            return
         end = time.monotonic() + CANCEL_SECONDS
-        while time.monotonic() < end and not all(job.done(force_check=True) for job in self._jobs):
+        while time.monotonic() < end:
+            with contextlib.suppress(Silent):
+                if not scheduler.queued(self.facts.job):
+                    return
             time.sleep(1.0)
+        LOG.error("job %s is still in the queue; see: squeue -j %s", self.facts.job, self.facts.job)
 
-    def results(self, *, stopped: bool) -> list[RunResult]:
-        """One result for each request; of a dead member's rest, how it died."""
+    def results(self, stopping: Stopping) -> list[RunResult]:
+        """One result for each request; of what a dead member left, how that member ended."""
+        endings: dict[str, State] = {}
+        if len(self._results) < len(self._requests) or any(one.status == "killed" for one in self._results.values()):
+            endings = scheduler.endings(self.facts.job)
         found = []
         for index, request in enumerate(self._requests):
-            job = self._jobs[self.member_of(index)]
-            how = f"member {job.job_id} ended as {job.watcher.get_state(job.job_id, mode='cache')}; its log: {job.paths.stderr}"
-            found.append(self._reported.get(index) or left(request, STOPPED if stopped else how))
+            result = self._results.get(index)
+            number = index % len(self.facts.shares)
+            if result is not None and result.status != "killed":
+                found.append(result)
+            elif stopping.is_set():
+                why = f"{stopping.why}; job {self.facts.job} may still run it" if self._could_not_cancel else STOPPED
+                stopped = result and result._replace(reason=f"{stopping.why}; continue with --resume")
+                found.append(stopped or left(request, why))
+            else:
+                how = _how_ended(self.facts.member(number), endings)
+                killed = result and result._replace(reason=f"{how}; continue with --resume")
+                found.append(killed or left(request, f"{how}{self._last_words(number)}"))
         return found
 
-    def _ledger(self, number: int) -> Path:
-        return self._folder / f"finished.{number}.jsonl"
+    def _look(self) -> None:
+        """Ask SLURM who is in the queue, and say what is new: numbers by state, and why members wait."""
+        now = time.monotonic()
+        self._next_look = now + self._settings.look_seconds
+        try:
+            states, self._silence = scheduler.queued(self.facts.job), ""
+        except Silent as error:
+            if not self._silence:
+                LOG.warning("SLURM does not answer (%s); members go on, and so does the wait", error)
+            self._silence = str(error)
+            return
+        names = [self.facts.member(number) for number in range(len(self.facts.shares))]
+        self._missing = {name: self._missing.get(name, now) for name in names if name not in states}
+        again = [name for name, state in states.items() if state.name == "PENDING" and self._ran(name)]
+        if any(now - since < SURE_SECONDS for since in self._missing.values()):
+            self._next_look = min(self._next_look, now + SURE_SECONDS)
+        said = scheduler.summary(states.values()) + (f", {len(again)} of them queued again" if again else "")
+        if states and said != self._said:
+            LOG.info("job %s: %s", self.facts.job, said)
+            self._said = said
+        self._states |= {name: state for name, state in states.items() if state.name != "PENDING"}
+
+    def _ran(self, name: str) -> bool:
+        return name in self._states
+
+    def _has_result(self, number: int) -> bool:
+        return (self._folder / f"{self.facts.member(number)}_0_result.pkl").exists()
+
+    def _last_words(self, number: int) -> str:
+        log = self._folder / f"{self.facts.member(number)}_0_log.err"
+        said = last_line(log_tail(log))
+        return f'; its log ends with "{said}" ({log})' if said else f"; its log: {log}"
 
     def _parameters(self) -> dict[str, Json]:
         settings = self._settings
@@ -232,30 +377,17 @@ class _Array:
             "mem": f"{settings.memory_gb * 1024:.0f}MB",
             "array_parallelism": settings.side_by_side,
             "setup": list(settings.setup),
+            "srun_args": ["--export=ALL"],  # some sites set SBATCH_EXPORT=NONE, and a member would not know its own job
+            "additional_parameters": dict(settings.extra),
             **{name: value for name, value in named.items() if value},
         }
 
 
-def read_ledger(path: Path) -> dict[int, RunResult]:
-    """What a member reported, by position in its share; the latest word on each.  A line that is not whole is passed over."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    except OSError:
-        return {}
-    found = {}
-    for line in lines:
-        if line.endswith("\n"):
-            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
-                facts = json.loads(line)
-                index = facts.pop("index")
-                found[index] = RunResult(**facts)
-    return found
-
-
-def _own_job() -> str:
-    """This member's job as SLURM names it; submitit submits a single member as a plain job, not as an array of one."""
-    array = os.environ.get("SLURM_ARRAY_JOB_ID")
-    return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}" if array else os.environ["SLURM_JOB_ID"]
+def _how_ended(name: str, endings: Mapping[str, State]) -> str:
+    state = endings.get(name)
+    if state is None:
+        return f"member {name} left SLURM's queue, and SLURM does not say how it ended"
+    return f"member {name} ended as {state.name}{f' ({state.reason})' if state.reason else ''}"
 
 
 @hookimpl

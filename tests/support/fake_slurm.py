@@ -1,11 +1,14 @@
-"""A SLURM of one machine, for tests: sbatch, srun, sacct, scancel and scontrol over a folder of files.
+"""A SLURM of one machine, for tests: sbatch, srun, squeue, sacct, scancel and scontrol over a folder of files.
 
 `install(folder)` puts the commands there.  A job, or each member of a job array, runs the submitted script in the background
-with the environment that SLURM gives it; `supervise` stands for the node's daemon.
+with the environment that SLURM gives it; `supervise` stands for the node's daemon.  As with a real SLURM, a signal goes to
+every process of a step, a member that ends leaves the queue only when its processes are gone, there may be no accounting
+(`NO_ACCOUNTING`), and a requeued member waits a little (`REQUEUE_SECONDS`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -19,7 +22,9 @@ try:
 except ImportError:  # a command of the cluster: the folder of this file is on the path
     import template
 
-COMMANDS = ("sbatch", "srun", "sacct", "scancel", "scontrol")
+COMMANDS = ("sbatch", "srun", "squeue", "sacct", "scancel", "scontrol")
+NO_ACCOUNTING, REQUEUE_SECONDS = "FAKE_SLURM_NO_ACCOUNTING", "FAKE_SLURM_REQUEUE_SECONDS"
+QUEUED = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING")
 
 
 def install(folder: Path) -> dict[str, str]:
@@ -78,9 +83,11 @@ def supervise(script: str, name: str) -> None:
         if not (again := folder / f"{name}.requeue").exists():
             break
         again.unlink()
+        state.write_text("PENDING BeginTime")
+        time.sleep(float(os.environ.get(REQUEUE_SECONDS, "0")))
         restarts += 1
-    cancelled = (folder / f"{name}.cancelled").exists()
-    state.write_text("CANCELLED by 0" if cancelled else "COMPLETED" if code == 0 else "FAILED")
+    ended = folder / f"{name}.ended"
+    state.write_text(ended.read_text() if ended.exists() else "COMPLETED" if code == 0 else "FAILED NonZeroExitCode")
 
 
 def srun(*words: str) -> None:
@@ -92,38 +99,73 @@ def srun(*words: str) -> None:
     os.execv(command[0], command)
 
 
+def squeue(*words: str) -> None:
+    """Members by name, state and reason; without `-t all` those that have not ended."""
+    found = members(words[words.index("-j") + 1])
+    if not found:
+        sys.exit("slurm_load_jobs error: Invalid job id specified")
+    for path in found:
+        name, _, reason = path.read_text().partition(" ")
+        if name in QUEUED or "all" in words:
+            print(f"{path.stem}|{name}|{reason or 'None'}")
+
+
 def sacct(*words: str) -> None:
-    print("JobID|State|NodeList")
-    for position, word in enumerate(words):
-        if word == "-j":
-            for path in members(words[position + 1]):
-                print(f"{path.stem}|{path.read_text()}|localhost")
+    if os.environ.get(NO_ACCOUNTING):
+        sys.exit("Slurm accounting storage is disabled")
+    for path in members(words[words.index("-j") + 1]):
+        name, _, reason = path.read_text().partition(" ")
+        print(f"{path.stem}|{name}|{reason or 'None'}")
 
 
 def scancel(*words: str) -> None:
+    """End members, or signal them: every process of the step gets it.  A cancelled member is COMPLETING until it is gone."""
     number = signal.Signals[words[words.index("--signal") + 1]] if "--signal" in words else signal.SIGTERM
     for path in members(next(word for word in words if word[0].isdigit())):
         if "--signal" not in words:
-            path.with_suffix(".cancelled").touch()
+            end(path, "CANCELLED")
         signal_step(path.with_suffix(".step"), number)
 
 
+def end(path: Path, as_what: str) -> None:
+    """Let a member end with these words."""
+    path.with_suffix(".ended").write_text(as_what)
+    path.write_text("COMPLETING")
+
+
 def scontrol(verb: str, job: str) -> None:
-    """requeue: the member is ended, and its supervisor starts it again."""
-    assert verb == "requeue"
-    for path in members(job):
-        path.with_suffix(".requeue").touch()
+    """requeue: the member's supervisor starts it again.  preempt, for tests: the cluster ends it.  show config: a limit."""
+    if verb == "show":
+        print("MaxArraySize            = 1001")
+    elif verb == "requeue":
+        for path in members(job):
+            path.with_suffix(".requeue").touch()
+    else:
+        for path in members(job):
+            number = {"suspend": signal.SIGSTOP, "resume": signal.SIGCONT, "preempt": signal.SIGTERM}[verb]
+            if verb == "preempt":
+                end(path, "PREEMPTED")
+            else:
+                path.write_text("SUSPENDED" if verb == "suspend" else "RUNNING")
+            signal_step(path.with_suffix(".step"), number)
 
 
 def signal_step(path: Path, number: int) -> None:
+    """Signal all processes of a step, in whatever session they are."""
     for _ in range(100):
         if path.exists():
             break
         time.sleep(0.05)
-    try:
-        os.kill(int(path.read_text()), number)
-    except ProcessLookupError:
-        return
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError):
+            parents[int(stat.parent.name)] = int(stat.read_text("utf-8", "replace").rsplit(")", 1)[1].split()[1])
+    step = [int(path.read_text())]
+    for parent in step:
+        step += [pid for pid, above in parents.items() if above == parent]
+    for pid in step:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 if __name__ == "__main__":

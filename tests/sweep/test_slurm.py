@@ -9,12 +9,17 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from support import fake_slurm, template
 from support.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers_of
 
 from compbench.api.executor import RunResult, SweepOptions
+from compbench.api.schemas import RunRequest
 from compbench.store.records import Store
-from compbench.sweep.slurm import Member, read_ledger
+from compbench.sweep import scheduler
+from compbench.sweep.ledger import ledger_of, read_ledger, tell
+from compbench.sweep.scheduler import Silent, State
+from compbench.sweep.slurm import OUT_OF_TIME, Member, SlurmSettings
 
 pytest.importorskip("submitit")
 
@@ -36,10 +41,10 @@ def home_of(cluster: dict[str, str]) -> Path:
 
 def test_an_array_does_each_run_once_with_what_was_asked_of_the_cluster(cluster: dict[str, str]) -> None:
     words = ("--executor-set", "members=2", "--executor-set", "partition=short", "--executor-set", "minutes=7", "--json")
+    words += ("--executor-set", 'extra={"reservation":"night"}')
     going = sweep({**cluster, template.PLACE: template.TEMPLATE.place()}, *CHEAP, "--seed", "0-4", *words)
     output, error = going.communicate(timeout=300)
-    assert going.returncode == 0, error
-    assert error == ""
+    assert (going.returncode, error) == (0, "")
     results = json.loads(output)
     assert [(result["seed"], result["status"]) for result in results] == [(seed, "ok") for seed in range(5)]
     records, problems = Store(home_of(cluster) / "records").read()
@@ -49,6 +54,9 @@ def test_an_array_does_each_run_once_with_what_was_asked_of_the_cluster(cluster:
     submitted = (Path(cluster["FAKE_SLURM"]) / "100.submitted").read_text()
     for line in ("--array=0-1%2", "--partition=short", "--time=7", "--signal=USR2@120", "--mem=8192MB", "--cpus-per-task=2"):
         assert f"#SBATCH {line}\n" in submitted
+    assert "#SBATCH --reservation=night\n" in submitted
+    assert {record.environment.threads for record in records} == {2}  # the member's cores, not the node's
+    assert list((home_of(cluster) / "slurm").iterdir()) == []  # nothing is left of an array that went well
 
 
 def test_submitting_without_waiting_says_which_job(cluster: dict[str, str], monkeypatch) -> None:
@@ -71,12 +79,14 @@ def test_a_cluster_that_refuses_is_quoted(cluster: dict[str, str]) -> None:
     assert (going.returncode, output) == (2, "")
     last = error.splitlines()[-1]  # what stands before is sbatch's own
     assert last == "compbench: SLURM did not take the job: sbatch: error: invalid partition specified: short"
+    assert list((home_of(cluster) / "slurm").iterdir()) == []
 
 
 def test_without_slurm_or_submitit_the_sweep_says_what_is_missing(cluster: dict[str, str]) -> None:
-    (Path(cluster["FAKE_SLURM"]) / "bin" / "sacct").unlink()
-    error = sweep(cluster, *CHEAP, "--seed", "0-2").communicate(timeout=300)[1]
-    assert error == "compbench: executor 'slurm' needs sacct on PATH: run this on a machine where jobs are submitted.\n"
+    commands = Path(cluster["FAKE_SLURM"]) / "bin"
+    (commands / "squeue").unlink()
+    error = sweep({**cluster, "PATH": str(commands)}, *CHEAP, "--seed", "0-2").communicate(timeout=300)[1]
+    assert error == "compbench: executor 'slurm' needs squeue on PATH: run this on a machine where jobs are submitted.\n"
     hidden = home_of(cluster).parent / "hidden"
     hidden.mkdir()
     (hidden / "submitit.py").write_text("raise ModuleNotFoundError(\"No module named 'submitit'\", name='submitit')\n")
@@ -98,36 +108,96 @@ def test_a_member_out_of_time_asks_for_its_own_job_also_where_it_is_the_only_one
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     asked: list[list[str]] = []
+    request = RunRequest.of(task="gmm-id", method="mono", home=str(tmp_path))
+
+    def stopped_by_slurm(requests, how, *, stopping, finished) -> None:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert stopping.wait(10)
+        finished(0, RunResult("mono", "gmm-id", 0, "killed", stopping.why, 1.0, False, "", ""))
+
+    monkeypatch.setattr("compbench.sweep.slurm.work_through", stopped_by_slurm)
     monkeypatch.setattr("compbench.sweep.slurm.subprocess.run", lambda command, **options: asked.append(command))
-    monkeypatch.setattr("compbench.sweep.slurm.signal.signal", lambda number, handler: None)
-    member = Member([], SweepOptions(), tmp_path / "ledger", requeues=1)
-    member._out_of_time.set()
-    member()
-    assert asked == [["scontrol", "requeue", job]]
+    for requeues in (1, 0):
+        with pytest.raises(SystemExit):
+            Member([request], SweepOptions(), tmp_path / "ledger", requeues=requeues)()
+        assert asked == [["scontrol", "requeue", job]]
+        assert len(read_ledger(tmp_path / "ledger")) == 1 - requeues  # its next life has the word
 
 
 def test_a_torn_line_of_a_ledger_hides_no_other(tmp_path: Path) -> None:
     results = [RunResult("mono", "gmm-id", seed, "ok", "", 1.0, False, "", "") for seed in range(3)]
-    member = Member([], SweepOptions(), tmp_path / "ledger", requeues=0)
-    member._tell(0, results[0])
-    with member.ledger.open("a") as ledger:
-        ledger.write('{"index": 1, "met')
-    member._tell(2, results[2])
-    assert read_ledger(member.ledger) == {0: results[0], 2: results[2]}
+    ledger = ledger_of(tmp_path, 0)
+    tell(ledger, 0, results[0])
+    with ledger.open("a") as file:
+        file.write('{"index": 1, "met')
+    tell(ledger, 2, results[2])
+    assert read_ledger(ledger) == {0: results[0], 2: results[2]}
+
+
+@pytest.mark.parametrize(("minutes", "stop_seconds"), [(1, 30), (4, 120), (2, 31)])
+def test_a_member_without_time_to_work_is_refused(minutes: int, stop_seconds: int) -> None:
+    with pytest.raises(ValidationError, match="no time to work"):
+        SlurmSettings(minutes=minutes, stop_seconds=stop_seconds)
+    assert SlurmSettings(minutes=2, stop_seconds=30).minutes == 2
+
+
+ANSWERS = {
+    "7_0|RUNNING|None\n7_1|PENDING|BeginTime\n": {"7_0": State("RUNNING", ""), "7_1": State("PENDING", "BeginTime")},
+    "Welcome to the cluster|of|2026\n7|SUSPENDED|None\n": {"7": State("SUSPENDED", "")},
+    "": {},
+}
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *, output: str = "", error: str = "", code: int = 0) -> None:
+    done = subprocess.CompletedProcess([], code, output, error)
+    monkeypatch.setattr("compbench.sweep.scheduler.subprocess.run", lambda *given, **named: done)
+
+
+@pytest.mark.parametrize("text", ANSWERS)
+def test_who_is_in_the_queue_lives_whatever_its_state(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, output=text)
+    assert scheduler.queued("7") == ANSWERS[text]
+
+
+def test_a_forgotten_job_has_ended_and_a_silent_controller_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, error="slurm_load_jobs error: Invalid job id specified", code=1)
+    assert scheduler.queued("7") == {}
+    answering(monkeypatch, error="slurm_load_jobs error: Unable to contact slurm controller (connect failure)", code=1)
+    with pytest.raises(Silent, match="Unable to contact"):
+        scheduler.queued("7")
+
+
+def test_a_command_of_slurms_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("compbench.sweep.scheduler.COMMAND_SECONDS", 0.2)
+    with pytest.raises(Silent, match=r"squeue did not answer for 0\.2 s"):
+        scheduler.queued("7")
+
+
+def test_states_are_counted_with_the_reason_for_which_members_wait() -> None:
+    states = [State("PENDING", "Resources"), State("RUNNING", "None"), State("PENDING", "Resources"), State("SUSPENDED", "")]
+    assert scheduler.summary(states) == "1 running, 2 pending (Resources), 1 suspended"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("members", [1, 2])
 def test_a_member_out_of_time_is_queued_again_and_goes_on(cluster: dict[str, str], plugin, members: int) -> None:
     home = home_of(cluster)
+    cluster |= {fake_slurm.REQUEUE_SECONDS: "3"}
     words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1])
     going = sweep(cluster, *words, "--seed", "0-1", "--executor-set", f"members={members}", "--json")
     assert wait_for(lambda: begun(home) == members)
-    (home / "quick").touch()
     for job in ("100_0", "100_1") if members == 2 else ("100",):
         subprocess.run(["scancel", job, "--signal", "SIGUSR2"], env=cluster, check=True)
+    assert wait_for(lambda: len(list(home.glob("records/*.json"))) == members)  # killed, with a checkpoint, and not failed
+    (home / "quick").touch()
     output, error = going.communicate(timeout=300)
     assert (going.returncode, error) == (0, ""), output
+    records = Store(home / "records").read()[0]
+    assert sorted(record.status for record in records) == sorted(["killed"] * members + ["ok"] * 2)
+    assert {record.reason for record in records if record.status == "killed"} == {f"{OUT_OF_TIME}; continue with --resume"}
     assert {result["status"] for result in json.loads(output)} == {"ok"}
     assert workers_of(home) == []
 
@@ -144,3 +214,41 @@ def test_a_stopped_sweep_cancels_its_array_and_leaves_nothing_running(cluster: d
     assert "0 of 4 runs are done, 4 are left" in error
     assert wait_for(lambda: workers_of(home) == [], seconds=10)
     assert {record.status for record in Store(home / "records").read()[0]} == {"killed"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "said"), [(("scancel", "100_0"), "CANCELLED"), (("scontrol", "preempt", "100_0"), "PREEMPTED")]
+)
+def test_a_member_that_the_cluster_ended_is_named_in_slurms_words_without_accounting(
+    cluster: dict[str, str], plugin, command: tuple[str, ...], said: str
+) -> None:
+    home = home_of(cluster)
+    cluster |= {fake_slurm.NO_ACCOUNTING: "1"}
+    words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1])
+    going = sweep(cluster, *words, "--seed", "0-1", "--executor-set", "members=2", "--json")
+    assert wait_for(lambda: begun(home) == 2)
+    subprocess.run(command, env=cluster, check=True)
+    assert wait_for(lambda: len(list(home.glob("records/*.json"))) == 1)
+    (home / "quick").touch()
+    output, error = going.communicate(timeout=300)
+    assert going.returncode == 1  # no one pressed Ctrl-C
+    assert [result["status"] for result in json.loads(output)] == ["killed", "ok"]
+    assert f"member 100_0 ended as {said}; continue with --resume" in json.loads(output)[0]["reason"]
+    assert "1 of 2 runs are done, 1 are left" in error
+
+
+@pytest.mark.slow
+def test_a_suspended_member_lives_and_its_sweep_waits(cluster: dict[str, str], plugin) -> None:
+    home = home_of(cluster)
+    words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1])
+    environment = {**cluster, "COMPBENCH_HOME": str(home)}
+    going = start(home, "--executor", "slurm", *words, "--executor-set", "look_seconds=0.5", environment=environment)
+    assert wait_for(lambda: begun(home) == 1)
+    subprocess.run(["scontrol", "suspend", "100"], env=cluster, check=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        going.communicate(timeout=5)
+    subprocess.run(["scontrol", "resume", "100"], env=cluster, check=True)
+    (home / "quick").touch()
+    going.communicate(timeout=300)
+    assert going.returncode == 0
