@@ -9,6 +9,8 @@ Two rows are compared as a board compares them (`compbench.board.ranking`): by t
 that borrows from the other rows of the task, and p-values corrected over all claims (Holm).  An order *holds* or is *reversed*
 where the correction leaves it; else it is *open*.
 Where the winner has less than 0.8 of the ceiling on combinations that it was trained on, the order says little, and that is said.
+Above a paper's table stands how many training examples its rows had, as a share of those of the paper's protocol (the `paper`
+preset), where that is less than half.  Forced rendering compares penalties of one architecture (figure 3) and no architectures.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ from typing import NamedTuple
 from documents import line, put
 
 from compbench.api.context import PRESETS
-from compbench.api.interfaces import Score
+from compbench.api.interfaces import Budget, Score
 from compbench.api.schemas import Record
 from compbench.board.aggregate import one_a_seed
 from compbench.board.cells import trials_of, whole_of
 from compbench.board.ranking import p_values
 from compbench.board.statistics import holm, mean
+from compbench.registry.registry import Registry
 from compbench.store.records import read_published
 
 ROOT = Path(__file__).parent.parent
@@ -67,6 +70,7 @@ class Found(NamedTuple):
         gain: mean of the differences, positive where the better side is better.
         p: of "the sides are equal"; None with fewer than two seeds.
         seen: share of the ceiling that the better side has on seen combinations, where the task has such a score.
+        examples: training examples that the budget of its rows grants to one party.
     """
 
     claim: Claim
@@ -75,6 +79,7 @@ class Found(NamedTuple):
     gain: float
     p: float | None
     seen: float | None
+    examples: int
 
 
 def claims() -> list[Claim]:
@@ -96,8 +101,6 @@ def claims() -> list[Claim]:
     for task in ("bump-corner", "bump-center"):
         for less in (entropy, variance, {"entropy_weight": 0.0, "variance_weight": 0.0}):
             found.append(Claim("Forced rendering", "figure 3, c to e", task, Side("low-rank", both), Side("low-rank", less)))
-        for decoder in ("mlp-decoder", "cnn-decoder", "transformer-decoder"):
-            found.append(Claim("Forced rendering", "figure 3", task, Side("low-rank", both), Side(decoder)))
     return found
 
 
@@ -115,7 +118,8 @@ def examine(records: Sequence[Record], preset: str) -> list[Found]:
         sign = 1 if primary_of(first).direction == "higher" else -1
         left, right = (tuple(primary(rows[seed]) for seed in common) for rows in (better, worse))
         gain = sign * (mean(left) - mean(right))
-        found.append(Found(claim, left, right, gain, compared(on_task, better, worse), learnt(first)))
+        examples = examples_of(first.spec.budget)
+        found.append(Found(claim, left, right, gain, compared(on_task, better, worse), learnt(first), examples))
     return found
 
 
@@ -179,6 +183,22 @@ def learnt(record: Record) -> float | None:
     return seen.value / seen.ceiling if seen and seen.value is not None and seen.ceiling else None
 
 
+def examples_of(budget: Budget) -> int:
+    return budget.train_steps * budget.batch_size
+
+
+def shares_of_examples(found: Sequence[Found], registry: Registry) -> str:
+    """By task, how small a share of the examples of the paper's protocol the rows had; "" where it is at least a half."""
+    tasks: dict[str, list[str]] = {}
+    for task, examples in {each.claim.task: each.examples for each in found}.items():
+        paper = registry.load("tasks", task).budgets.get("paper")
+        if paper is not None and 2 * examples <= examples_of(paper):
+            share = f"1/{examples_of(paper) / examples:.0f} ({examples:,} of {examples_of(paper):,})"
+            tasks.setdefault(share, []).append(task)
+    said = "; ".join(f"{share} on {', '.join(names)}" for share, names in tasks.items())
+    return f"Training examples, as a share of those of the paper's protocol: {said}." if said else ""
+
+
 def verdicts(found: Sequence[Found]) -> list[str]:
     """`holds`, `reversed` or `open` for each; Holm's correction goes over all that have two seeds or more."""
     tested = [index for index, each in enumerate(found) if each.p is not None]
@@ -215,7 +235,7 @@ def table(found: Sequence[Found], said: Sequence[str]) -> str:
 def report(folder: Path, preset: str) -> str:
     """The tables of the presets that have records, or of one; a table a paper."""
     records, _ = read_published(folder)
-    parts = []
+    parts, registry = [], Registry()
     for name in [preset] if preset else PRESETS[::-1]:
         found = examine(records, name)
         said = verdicts(found)
@@ -223,7 +243,8 @@ def report(folder: Path, preset: str) -> str:
             parts.append(f"`{name}`: {counted(said)}.")
         for paper, own in itertools.groupby(zip(found, said, strict=True), lambda pair: pair[0].claim.paper):
             claims, words = zip(*own, strict=True)
-            parts += [f"{paper}: {counted(words)}.", table(claims, words)]
+            shares = shares_of_examples(claims, registry)
+            parts += [f"{paper}: {counted(words)}.{' ' if shares else ''}{shares}", table(claims, words)]
     return "\n\n".join(parts) or "no records of any claim"
 
 

@@ -7,8 +7,10 @@ import pytest
 from documents import between
 from support.sample_records import record, score
 
+from compbench.api.interfaces import Budget
 from compbench.api.schemas import Record
 from compbench.board.ranking import p_values
+from compbench.registry.registry import Registry
 
 TASK = "shapes3d-heavy"
 
@@ -40,6 +42,24 @@ def test_a_clear_order_holds_and_its_opposite_is_reversed() -> None:
     assert verdicts(*good, *poor) == {("factored", "mono"): "**holds**"}
     good, poor = runs("mono", (0.80, 0.82, 0.81)), runs("factored", (0.50, 0.51, 0.52))
     assert verdicts(*good, *poor) == {("factored", "mono"): "**reversed**"}
+
+
+def test_rows_of_few_examples_say_what_share_of_the_papers_they_had() -> None:
+    rows = [*runs("factored", (0.80, 0.82)), *runs("mono", (0.50, 0.51))]
+    said = claims.shares_of_examples(claims.examine(rows, "quick"), Registry())
+    assert said.endswith(f": 1/400 (64,000 of 25,600,000) on {TASK}.")
+    many = [run.model_copy(update={"spec": run.spec.model_copy(update={"budget": paper_budget()})}) for run in rows]
+    assert claims.shares_of_examples(claims.examine(many, "quick"), Registry()) == ""
+
+
+def paper_budget() -> Budget:
+    return Registry().load("tasks", TASK).budgets["paper"]
+
+
+def test_no_order_is_claimed_that_its_paper_does_not_compare() -> None:
+    forced = [claim for claim in claims.claims() if claim.paper == "Forced rendering"]
+    assert {side.method for claim in forced for side in (claim.better, claim.worse)} == {"low-rank"}
+    assert len(forced) == 6
 
 
 def test_noise_and_one_seed_are_open() -> None:
