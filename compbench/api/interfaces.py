@@ -164,6 +164,8 @@ class Method:
         pools_silos, one_silo: whether it pools the silos' data; if not, whether it is more than plain training on one silo.
         regresses, negates: whether it has one sample a condition, whatever the noise; whether it answers `factors.excluding`.
         needs: what a task must offer it (`NEEDS`), or no run starts; oracles need "scores", and who needs "symmetry" is one.
+        search: what `compbench tune` tries of a setting, by name, where its bounds say too much or too little: "LOW:HIGH",
+            "LOW:HIGH:log" or "V1,V2".  It is no part of a run's identity.
         couples_rows: whether rows of one request share something (pilots, an adapted step): a row alone is another draw.
     """
 
@@ -186,6 +188,7 @@ class Method:
     couples_rows: bool = False
     negates: bool = False
     ignores_condition: bool = False
+    search: Mapping[str, str] = field(default_factory=dict)
 
 
 class SamplePair(NamedTuple):

@@ -101,6 +101,7 @@ class RunRequest(Frozen):
     slots: int = Field(1, ge=1, description="runs side by side on this machine")
     trace: bool = False
     curve: int = Field(0, ge=0, le=20, description="points along training, by halves, that are scored beside the end")
+    tuning: Tuning | None = Field(None, description="where the settings among the overrides come from")
     keep_samples: bool = Field(False, description="keep the samples beside the weights, for `rescore`")
     home: str = Field(description="COMPBENCH_HOME")
 
@@ -217,6 +218,23 @@ class Plugin(Frozen):
     file_sha256: Line = ""
 
 
+class Tuning(Frozen):
+    """Where tuned settings come from: a study of `compbench tune`, and what it cost."""
+
+    task: Line
+    preset: Presets
+    trials: int = Field(ge=1, le=MOST, description="trials that ended")
+    pruned: int = Field(0, ge=0, le=MOST)
+    failed: int = Field(0, ge=0, le=MOST)
+    objective: Line
+    num_cells: int = Field(ge=0, le=MOST, description="combinations held out inside the seen ones; 0 where there can be none")
+    value: float = Field(ge=-LARGEST, le=LARGEST, description="the objective of these settings; lower is better")
+    default_value: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="that of the default settings")
+    train_flops: float = Field(ge=0, le=LARGEST**2, description="FLOPs of training in all trials")
+    cpu_seconds: float = Field(ge=0, le=LARGEST, description="CPU seconds of all trials")
+    sampler: Line = ""
+
+
 class Checkout(Frozen):
     """The git commit that some code was of; no path and no name of a user or a repository."""
 
@@ -313,6 +331,7 @@ class Record(Frozen):
     )
     resumed: bool = Field(False, description="whether the fit went on from a checkpoint")
     rescored: str = Field("", max_length=300, description="name of the record whose kept samples or weights were scored again")
+    tuning: Tuning | None = Field(None, description="where its settings come from, `run --settings`; none if nobody tuned them")
     samples_only: bool = Field(False, description="whether samples or weights from elsewhere were scored: no training was seen")
     started: str = Field("", max_length=40, description="UTC, ISO 8601")
     seconds: float = Field(0.0, ge=0, le=LARGEST, description="whole attempt, wall clock")

@@ -23,6 +23,7 @@ from compbench.cli import (
     store,
     submit,
     sweep,
+    tune,
 )
 from compbench.cli import list as listing
 from compbench.system.errors import CompbenchError
@@ -63,6 +64,7 @@ def main() -> None:
 for verb in (
     run.run,
     sweep.sweep,
+    tune.tune,
     listing.list_,
     info.info,
     listing.plugins,

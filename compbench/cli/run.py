@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 @click.option("--method", required=True, help="Name of a method (`compbench list`).")
 @click.option("--task", required=True, help="Name of a task.")
 @run_options
+@click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Take the settings of a file of `compbench tune`; --set may still change one.",
+)
 @click.option("--in-process", is_flag=True, help="Run everything in this process, for debuggers; there is no time limit.")
 @click.option("--trace", is_flag=True, help="Write a torch profiler trace of some training steps next to the weights.")
 @click.option(
@@ -35,7 +42,15 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only print each run's identity, the name of its record, and whether it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
 def run(
-    method: str, task: str, in_process: bool, trace: bool, threads: int, dry_run: bool, as_json: bool, **options: Any
+    method: str,
+    task: str,
+    settings_file: Path | None,
+    in_process: bool,
+    trace: bool,
+    threads: int,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Fit a method on a task, sample held-out and seen combinations, score them, write a record.
 
@@ -55,8 +70,19 @@ def run(
     from compbench.sweep.parse import parse_overrides
 
     terminate_like_ctrl_c()
-    overrides = parse_overrides(options["overrides"])
-    more = {"trace": trace, "threads": threads, "keep_samples": options["keep_samples"], "curve": options["curve"]}
+    overrides, tuning = parse_overrides(options["overrides"]), None
+    if settings_file is not None:
+        from compbench.sweep.tuning import read_settings
+
+        tuned = read_settings(settings_file, method)
+        overrides, tuning = {**tuned.settings, **overrides}, tuned.tuning
+    more = {
+        "trace": trace,
+        "threads": threads,
+        "keep_samples": options["keep_samples"],
+        "curve": options["curve"],
+        "tuning": tuning,
+    }
     if options["curve"] and options["resume"]:
         raise CompbenchError("--curve stops and goes on by itself; leave --resume out.")
     requests = run_requests([method], [task], overrides, options, seeds=options["seeds"], **more)

@@ -359,6 +359,7 @@ class Attempt:
             oracle=self.contestant.oracle,
             notes=self.facts.get("notes", {}),
             losses=self.facts.get("losses", ()),
+            tuning=self.request.tuning,
             started=self.started.isoformat(timespec="seconds"),
             seconds=time.monotonic() - self.clock,
         )

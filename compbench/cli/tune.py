@@ -1,0 +1,94 @@
+"""tune: choose a method's settings on combinations held out inside the seen ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from compbench.cli.options import run_requests
+from compbench.system.errors import CompbenchError
+
+
+@click.command()
+@click.option("--task", required=True, help="Name of a task.")
+@click.argument("method")
+@click.option(
+    "--trials", required=True, type=click.IntRange(1, 10_000), help="Number of trials, those of an earlier call included."
+)
+@click.option("--seeds", "seeds", default=1, show_default=True, type=click.IntRange(1, 20), help="Number of runs of each trial.")
+@click.option(
+    "--search",
+    multiple=True,
+    metavar="NAME=RANGE",
+    help="What to try of a setting, or of the budget: LOW:HIGH, LOW:HIGH:log or V1,V2.",
+)
+@click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting that all trials share, as for run.")
+@click.option(
+    "--preset",
+    type=click.Choice(["smoke", "quick", "standard", "paper"]),
+    default="quick",
+    show_default=True,
+    help="The budget of each run.",
+)
+@click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
+@click.option("--precision", type=click.Choice(["auto", "fp32", "bf16", "tf32"]), default="auto", show_default=True)
+@click.option("--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True)
+@click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
+@click.option(
+    "--study-seed", default=0, show_default=True, type=click.IntRange(0), help="Of the nested holdout and of the sampler."
+)
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE.py", help="File of a method that is not installed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the settings file as JSON.")
+@click.option("--quiet", is_flag=True, help="Do not print the trials.")
+def tune(method: str, task: str, trials: int, seeds: int, search: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Choose the settings of a method by a study of Optuna, and write them to a file.
+
+    \b
+    compbench tune fkc --task bump-center --trials 30
+    compbench tune mono --task bump-center --trials 30 --search budget.learning_rate=0.0003:0.003:log
+    compbench run --method mono --task bump-center --settings FILE
+
+    The task's own held-out combinations are never asked for: some of the seen ones are held out too, in the same pattern, and
+    trials are compared by the energy score there.  A lattice that leaves none to hold out is compared on seen combinations,
+    and says so.  The first trial has the default settings.  The same command goes on with a study that was stopped.
+
+    Exit status: 0 done, 2 wrong usage or no trial ended well, 130 stopped by Ctrl-C.
+    """
+    from pathlib import Path
+
+    from compbench.runner.signals import terminate_like_ctrl_c
+    from compbench.sweep.parse import parse_overrides
+    from compbench.sweep.tuning import Progress
+    from compbench.sweep.tuning import tune as study
+
+    terminate_like_ctrl_c()
+    options["plugins"] = tuple(map(Path, options["plugins"]))
+    overrides = parse_overrides(options["overrides"])
+    if wrong := [name for name in overrides if name.startswith("task.")]:
+        raise CompbenchError(
+            f"--set {wrong[0]}: settings of a task are not tuned; --set takes those of the method and the budget."
+        )
+    (request,) = run_requests([method], [task], overrides, {**options, "time_limit": "0"}, seeds="0", threads=options["threads"])
+
+    def said(progress: Progress) -> None:
+        if not options["quiet"] and not as_json:
+            value = f"{progress.value:.4g}" if progress.value is not None else f"- ({progress.why})"
+            best = f"{progress.best:.4g}" if progress.best is not None else "-"
+            click.echo(f"trial {progress.done} of {trials}: {value}, best {best}", err=True)
+
+    found, path = study(request, search, trials=trials, seeds=seeds, study_seed=options["study_seed"], listener=said)
+    if as_json:
+        click.echo(found.model_dump_json())
+        return
+    tuning = found.tuning
+    default = "no value" if tuning.default_value is None else f"{tuning.default_value:.4g}"
+    where = f" ({tuning.num_cells} of them)" if tuning.num_cells else ": no combination can be held out inside the seen ones"
+    click.echo(f"{tuning.objective}{where}: {tuning.value:.4g} with these settings, {default} with the defaults")
+    for name, value in found.settings.items():
+        click.echo(f"  {name} = {value}")
+    click.echo(
+        f"{tuning.trials} trials ({tuning.pruned} pruned, {tuning.failed} failed) took {tuning.train_flops:.3g} FLOP of training "
+        f"and {tuning.cpu_seconds:.0f} CPU seconds"
+    )
+    click.echo(f"written to {path}\ncompbench run --method {method} --task {task} --preset {tuning.preset} --settings {path}")

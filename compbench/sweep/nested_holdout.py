@@ -1,0 +1,203 @@
+"""A task whose holdout is nested: cells are held out inside the seen ones, so settings are chosen without its own holdout.
+
+The pattern is the task's own, shifted around the lattice, or single cells where no shift fits (`nested_cells`).  A method
+trains on neither.  Samples of the nested cells are compared with the real examples that were kept from the method by the
+energy score of Gneiting and Raftery (2007, equation 22), over conditions c and examples y ~ p(. | c):
+
+    ES(p, y) = E |X - y| / sqrt(D) - E |X - X'| / (2 sqrt(D)),    X, X' ~ p(. | c) independent,  D numbers in a sample
+
+It is strictly proper: in expectation the true distribution alone has the smallest score, so drawing means does not pay.  It
+needs no judge, so nothing that was trained on the task's held-out combinations takes part.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from compbench.api.context import Batch
+from compbench.api.factors import Holdout, identifiability
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Budget, Evaluation, OpenTask, Problem, Sampler, Score, Task, TaskContext
+from compbench.registry.registry import Kind, Registry
+from compbench.system.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from torch import Generator, Tensor
+
+    from compbench.api.context import Silo
+
+NUM_EXAMPLES = 256
+"""Real examples that samples are compared with."""
+MOST_BATCHES = 400
+"""Batches that are drawn at most to find enough examples on one side of the nested holdout."""
+ENERGY_SCORE = "energy_score"
+
+
+def nested_cells(holdout: Holdout, seed: int) -> tuple[tuple[int, ...], ...]:
+    """Cells to hold out inside the seen ones: of the holdout's own pattern, with its values shifted around the lattice.
+
+    Shifts are tried in an order that the seed gives, and the first is taken that hides at least half as many cells as the
+    holdout has while the remaining seen cells determine the main effects that all seen ones do (`identifiability`).  Where no
+    shift does, single cells are hidden, in an order that the seed gives, for as long as that holds, and at most a quarter of
+    the seen ones.
+
+    Returns:
+        Sorted cells; () if no cell can be held out, as in a lattice of two by two.
+    """
+    sizes, seen = holdout.pattern_space.sizes, set(holdout.seen_cells)
+    rank, chance = identifiability(sizes, sorted(seen)).rank, random.Random(seed)
+    shifts = list(product(*(range(size) for size in sizes)))
+    chance.shuffle(shifts)
+    for shift in shifts:
+        moved = {tuple((v + by) % n for v, by, n in zip(cell, shift, sizes, strict=True)) for cell in holdout.cells}
+        chosen = moved & seen
+        if 2 * len(chosen) >= len(holdout.cells) and identifiability(sizes, sorted(seen - chosen)).rank == rank:
+            return tuple(sorted(chosen))
+    hidden: set[tuple[int, ...]] = set()
+    for cell in chance.sample(sorted(seen), len(seen)):
+        if len(hidden) < len(seen) // 4 and identifiability(sizes, sorted(seen - hidden - {cell})).rank == rank:
+            hidden.add(cell)
+    return tuple(sorted(hidden))
+
+
+def energy_score(samples: Tensor, real: Tensor) -> float:
+    """The mean energy score of two samples a condition, lower is better.
+
+    Args:
+        samples: (2, N, *D), two independent samples of each example's condition.
+        real: the examples, (N, *D).
+    """
+    flat, truth = samples.flatten(2).double(), real.flatten(1).double()
+    error: float = (flat - truth).norm(dim=-1).mean().item()
+    spread: float = (flat[0] - flat[1]).norm(dim=-1).mean().item()
+    return (error - spread / 2) / math.sqrt(truth.shape[1])
+
+
+class NestedRegistry(Registry):
+    """A registry whose tasks hold cells out inside the seen ones; all else is as installed.
+
+    Args:
+        files: of methods that are not installed.
+        seed: of the nested pattern.
+    """
+
+    def __init__(self, files: tuple[Path, ...], seed: int) -> None:
+        super().__init__(files)
+        self._seed = seed
+
+    def load(self, kind: Kind, name: str) -> Any:
+        found: Any = super().load(kind, name)
+        return nested(found, self._seed) if kind == "tasks" else found
+
+
+def nested(task: Task, seed: int) -> Task:
+    """The task with its nested holdout held out too, scored there alone.
+
+    Raises:
+        CompbenchError: the task holds nothing out, or adds a factor in a second stage.
+    """
+    if not task.holdout.cells or task.extends:
+        why = "adds a factor in a second stage" if task.extends else "holds nothing out"
+        raise CompbenchError(f"'{task.name}' {why}: there is no pattern to hold out inside its seen combinations.")
+    cells = nested_cells(task.holdout, seed)
+    inner = task.holdout._replace(cells=cells)
+    union = task.holdout._replace(cells=tuple(sorted({*task.holdout.cells, *cells})))
+    configure = task.configure
+
+    def opened(ctx: TaskContext) -> OpenTask:
+        return OpenNested(task.open(ctx), inner, union, task.budgets[ctx.preset], ctx)
+
+    return replace(
+        task,
+        holdout=union,
+        open=opened,
+        primary=f"{'heldout' if cells else 'seen'}_{ENERGY_SCORE}",
+        metrics=(),
+        configure=None if configure is None else lambda changed: nested(configure(changed), seed),
+    )
+
+
+class OpenNested:
+    """A task with its data open, without the examples of the nested cells.
+
+    Args:
+        task: the task itself, open.
+        inner: the nested holdout; without cells, samples are compared with the examples that are trained on.
+        union: the nested and the task's own holdout.
+        budget, ctx: of the preset, and of the run.
+    """
+
+    def __init__(self, task: OpenTask, inner: Holdout, union: Holdout, budget: Budget, ctx: TaskContext) -> None:
+        self.task, self.inner, self.union, self.budget, self.ctx = task, inner, union, budget, ctx
+
+    def problem(self, budget: Budget) -> Problem:
+        """The task's problem, without any example of a nested cell."""
+        whole = self.task.problem(budget)
+        if not self.inner.cells:
+            return whole
+        silos = [SiloOutside(silo, self.inner) for silo in whole.federation._silos]
+        return replace(whole, holdout=self.union, federation=Federation(silos))
+
+    def prepare(self) -> None:
+        """Nothing: no judge is needed."""
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        """Two samples of each real example's condition, and their energy score."""
+        silo = self.task.problem(self.budget).federation.pooled()
+        real = _drawn(silo, NUM_EXAMPLES, self.ctx.generator("nested"), self._is_asked, "of the nested combinations")
+        split = "heldout" if self.inner.cells else "seen"
+        asked = real.condition.cpu().repeat(2, 1)
+        samples = sampler(asked, stream=split).reshape(2, *real.x1.shape)
+        score = Score(
+            name=f"{split}_{ENERGY_SCORE}",
+            metric=ENERGY_SCORE,
+            split=split,
+            value=energy_score(samples, real.x1.cpu()),
+            n=len(asked),
+            direction="lower",
+            primary=True,
+        )
+        return Evaluation((score,))
+
+    def _is_asked(self, condition: Tensor) -> Tensor:
+        return self.inner.contains(condition) if self.inner.cells else ~self.union.contains(condition)
+
+
+class SiloOutside:
+    """A silo without its examples of some cells: they are drawn as before, and those of the cells are drawn again."""
+
+    def __init__(self, silo: Silo, holdout: Holdout) -> None:
+        self._silo, self._holdout, self.name = silo, holdout, silo.name
+        conditions: Tensor | None = getattr(silo, "condition", None)
+        if conditions is not None:
+            self.condition = conditions[~holdout.contains(conditions)]
+            self.size = len(self.condition)
+        else:
+            seen = len(holdout.seen_cells)
+            self.size = max(1, silo.size * seen // (seen + len(holdout.cells)))
+
+    def batch(self, size: int, generator: Generator) -> Batch:
+        return _drawn(self._silo, size, generator, lambda condition: ~self._holdout.contains(condition), "outside of them")
+
+
+def _drawn(silo: Silo, size: int, generator: Generator, wanted: Callable[[Tensor], Tensor], where: str) -> Batch:
+    """`size` examples whose conditions are wanted.  Raises CompbenchError if many batches of the silo have too few."""
+    import torch
+
+    parts: list[Batch] = []
+    found = 0
+    for _ in range(MOST_BATCHES):
+        batch = silo.batch(size, generator)
+        rows = wanted(batch.condition)
+        parts.append(Batch(batch.x1[rows], batch.condition[rows]))
+        found += int(rows.sum())
+        if found >= size:
+            return Batch(torch.cat([part.x1 for part in parts])[:size], torch.cat([part.condition for part in parts])[:size])
+    raise CompbenchError(f"silo '{silo.name}' has too few examples {where}: {found} of {size} in {MOST_BATCHES} batches.")

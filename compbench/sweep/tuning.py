@@ -1,0 +1,383 @@
+"""Choose a method's settings by a study of Optuna, on combinations held out inside the seen ones (`nested_holdout`).
+
+Every trial is a run in this process, in a store of the study's own: the task's own holdout is never sampled and no published
+record is written.  The first trial has the default settings.  A study goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pydantic import ValidationError
+
+from compbench.api.interfaces import Method
+from compbench.api.schemas import Frozen, Record, RunRequest, Tuning
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import budget_of, settings_of, task_of
+from compbench.runner.one_run import run
+from compbench.store.text import clean
+from compbench.sweep.nested_holdout import NestedRegistry
+from compbench.system.errors import CompbenchError, first_of
+from compbench.system.files import Json, write_atomically
+from compbench.system.home import Home
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.trial import FrozenTrial
+
+INSTALL = "tuning needs Optuna: pip install 'compbench[tune]'."
+WIDEST = 10.0
+"""A number without narrow bounds of its own is sought between its default over this and its default times this."""
+MOST_PARAMETERS = 1.15
+"""A trial whose network has more than this share of the default's parameters is pruned: rows compete at one size."""
+
+
+class Range(NamedTuple):
+    """The numbers between two bounds, both included."""
+
+    low: float
+    high: float
+    log: bool
+    whole: bool
+
+    def suggest(self, trial: Trial, name: str) -> Json:
+        if self.whole:
+            return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+
+class Choice(NamedTuple):
+    """Some values."""
+
+    values: tuple[Json, ...]
+
+    def suggest(self, trial: Trial, name: str) -> Json:
+        chosen: Json = json.loads(trial.suggest_categorical(name, [json.dumps(value) for value in self.values]))
+        return chosen
+
+
+Space = dict[str, Range | Choice]
+
+
+class SettingsFile(Frozen):
+    """What a study leaves, and `run --settings FILE` takes: the settings of a method, and where they come from."""
+
+    method: str
+    settings: dict[str, Json]
+    tuning: Tuning
+
+
+def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[str, str]]:
+    """What is sought, and the settings that are left at their defaults, each with the reason.
+
+    A setting that the method's `search` or `narrowed` names is sought as they say; any other by its type and bounds.
+
+    Args:
+        narrowed: NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=V1,V2, of a setting or of the budget (budget.learning_rate).
+
+    Raises:
+        CompbenchError: a word that says nothing of the kind, or a setting that the method does not have.
+    """
+    space: Space = {}
+    left: dict[str, str] = {}
+    schema = method.settings.model_json_schema()["properties"] if method.settings.model_fields else {}
+    for name, facts in schema.items():
+        found = _by_bounds(facts)
+        if isinstance(found, str):
+            left[name] = found
+        else:
+            space[name] = found
+    for name, word in [*method.search.items(), *map(_named, narrowed)]:
+        if name not in schema and not name.startswith("budget."):
+            raise CompbenchError(f"--search {name}: '{method.name}' has no such setting; it has {', '.join(schema) or 'none'}.")
+        space[name] = _parsed(name, word)
+        left.pop(name, None)
+    return space, left
+
+
+def _named(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or not value:
+        raise CompbenchError(f"--search {word}: use NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=V1,V2.")
+    return name, value
+
+
+def _parsed(name: str, word: str) -> Range | Choice:
+    if ":" not in word:
+        return Choice(tuple(_value(part) for part in word.split(",")))
+    low, _, rest = word.partition(":")
+    high, _, scale = rest.partition(":")
+    first, last = _value(low), _value(high)
+    if not isinstance(first, int | float) or not isinstance(last, int | float) or scale not in ("", "log"):
+        raise CompbenchError(f"--search {name}={word}: use LOW:HIGH or LOW:HIGH:log with two numbers.")
+    if not (math.isfinite(first) and math.isfinite(last) and first < last and (first > 0 or not scale)):
+        raise CompbenchError(f"--search {name}={word}: LOW must be below HIGH, and above 0 with :log.")
+    return Range(first, last, bool(scale), isinstance(first, int) and isinstance(last, int))
+
+
+def _value(text: str) -> Json:
+    try:
+        found: Json = json.loads(text)
+        return found
+    except ValueError:
+        return text
+
+
+def _by_bounds(facts: Mapping[str, object]) -> Range | Choice | str:
+    """What a field's JSON schema says may be tried, or why it is left alone."""
+    if "enum" in facts:
+        values = facts["enum"]
+        assert isinstance(values, list)
+        return Choice(tuple(values))
+    kind, default = facts.get("type"), facts.get("default")
+    if kind == "boolean":
+        return Choice((False, True))
+    if kind not in ("integer", "number") or not isinstance(default, int | float):
+        return f"it is {clean(json.dumps(default))} by default, which is no number"
+    if default <= 0:
+        return "its default is 0, so its bounds say no scale"
+    bounds = [facts.get(name) for name in ("minimum", "maximum")]
+    lowest = bounds[0] if isinstance(bounds[0], int | float) else -math.inf
+    highest = bounds[1] if isinstance(bounds[1], int | float) else math.inf
+    if isinstance(above := facts.get("exclusiveMinimum"), int | float):
+        lowest = max(lowest, math.nextafter(above, math.inf))
+    if isinstance(below := facts.get("exclusiveMaximum"), int | float):
+        highest = min(highest, math.nextafter(below, -math.inf))
+    low, high = max(lowest, default / WIDEST), min(highest, default * WIDEST)
+    if kind == "integer":
+        low, high = math.ceil(low), math.floor(high)
+    return Range(low, high, log=True, whole=kind == "integer") if low < high else "its bounds leave no other value"
+
+
+class Progress(NamedTuple):
+    """A finished trial, for who watches: how many are done, its value (None: pruned or failed), and the best so far."""
+
+    done: int
+    value: float | None
+    best: float | None
+    why: str = ""
+
+
+def tune(
+    request: RunRequest,
+    narrowed: Sequence[str],
+    *,
+    trials: int,
+    seeds: int,
+    study_seed: int = 0,
+    listener: Callable[[Progress], None] = lambda progress: None,
+) -> tuple[SettingsFile, Path]:
+    """Run a study until it has so many trials, and write the best settings.
+
+    Args:
+        request: method, task, preset, device and the overrides that all trials share.
+        narrowed: the search space, where it is not that of the settings' bounds (`search_space`).
+        trials: how many, those of an earlier call counted.
+        seeds: runs of each trial; after each, a trial that is worse than the median of earlier ones is pruned.
+        study_seed: of the nested holdout and of the sampler.
+
+    Returns:
+        The best settings with their provenance, and the file that holds them.
+
+    Raises:
+        CompbenchError: Optuna is missing, nothing can be sought, or no trial ended well.
+    """
+    try:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+    except ModuleNotFoundError as error:
+        raise CompbenchError(INSTALL) from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # who watches is told by `listener`
+    files = tuple(map(Path, request.plugins))
+    registry = NestedRegistry(files, study_seed)
+    method = registry.load("methods", request.method)
+    task = task_of(request, registry)
+    settings_of(request, method)
+    if method.oracle:
+        raise CompbenchError(f"'{method.name}' uses the task's own distributions: it has nothing to be tuned for.")
+    space, _ = search_space(method, narrowed)
+    space = {name: what for name, what in space.items() if name not in request.overrides}
+    if not space:
+        raise CompbenchError(f"'{method.name}' has no setting whose bounds can be sought; name one by --search NAME=LOW:HIGH.")
+    folder = Home(Path(request.home)).root / "studies" / _name(request, registry, space, seeds, study_seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    inside = request.model_copy(update={"home": str(folder)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study = optuna.create_study(
+            study_name=folder.name,
+            storage=JournalStorage(JournalFileBackend(str(folder / "study.journal"))),
+            load_if_exists=True,
+            sampler=optuna.samplers.TPESampler(seed=study_seed),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
+        )
+    done = len(_ended(study))
+    if done:
+        study.sampler = optuna.samplers.TPESampler(seed=study_seed + done)  # the same seed would propose the same again
+    else:
+        study.enqueue_trial(_defaults(space, method, budget_of(request, task).model_dump()), skip_if_exists=True)
+    runner = _Runner(inside, registry, space, seeds)
+    while (done := len(_ended(study))) < trials:
+        study.optimize(runner, n_trials=1, catch=(TrialFailed,))
+        last = _ended(study)[-1]
+        best = study.best_value if any(trial.state.name == "COMPLETE" for trial in study.trials) else None
+        value = last.value if last.state.name == "COMPLETE" else None
+        listener(Progress(done + 1, value, best, str(last.user_attrs.get("why", ""))))
+    plain = task_of(request, Registry(files))
+    found = _outcome(request, study, len(task.holdout.cells) - len(plain.holdout.cells))
+    path = folder / "settings.json"
+    write_atomically(path, (found.model_dump_json(indent=1) + "\n").encode())
+    return found, path
+
+
+class TrialFailed(Exception):
+    """A trial whose settings are refused or whose run fails."""
+
+
+class _Runner:
+    """The objective of a study: the mean energy score over the seeds of a trial.  Raises TrialFailed or TrialPruned."""
+
+    def __init__(self, request: RunRequest, registry: NestedRegistry, space: Space, seeds: int) -> None:
+        self._request, self._registry, self._space, self._seeds = request, registry, space, seeds
+
+    def __call__(self, trial: Trial) -> float:
+        import optuna
+
+        chosen = {name: what.suggest(trial, name) for name, what in self._space.items()}
+        trial.set_user_attr("settings", chosen)
+        values: list[float] = []
+        for seed in range(self._seeds):
+            asked = {"overrides": {**self._request.overrides, **chosen}, "seed": seed}
+            record = self._run(trial, self._request.model_copy(update=asked))
+            _add_cost(trial, record)
+            (score,) = (score for score in record.scores if score.primary)
+            if score.value is None:
+                raise self._failed(trial, score.reason)
+            values.append(score.value)
+            mean = sum(values) / len(values)
+            trial.report(mean, seed)
+            if self._is_larger(trial, record):
+                trial.set_user_attr("why", "its network is larger than the default's")
+                raise optuna.TrialPruned
+            if seed + 1 < self._seeds and trial.should_prune():
+                trial.set_user_attr("why", "worse than the median of earlier trials")
+                raise optuna.TrialPruned
+        return sum(values) / len(values)
+
+    def _run(self, trial: Trial, request: RunRequest) -> Record:
+        try:
+            record = run(request, in_process=True, registry=self._registry).record
+        except CompbenchError as error:
+            raise self._failed(trial, str(error)) from error
+        except Exception as error:  # what a method raises in this process
+            raise self._failed(trial, f"{type(error).__name__}: {error}") from error
+        if record.status != "ok":
+            raise self._failed(trial, f"{record.status}: {record.reason}")
+        return record
+
+    def _failed(self, trial: Trial, why: str) -> TrialFailed:
+        trial.set_user_attr("why", clean(why)[:300])
+        return TrialFailed(why)
+
+    def _is_larger(self, trial: Trial, record: Record) -> bool:
+        size = record.profile.parameters
+        trial.set_user_attr("parameters", size)
+        first = next((one for one in _ended(trial.study) if "parameters" in one.user_attrs), None)
+        default = first.user_attrs["parameters"] if first else None
+        return bool(size and default and size > MOST_PARAMETERS * default)
+
+
+def _add_cost(trial: Trial, record: Record) -> None:
+    """Book what a run cost, on the trial: it counts whatever becomes of the trial."""
+    flops = (record.profile.train_steps or 0) * (record.profile.flops_per_train_step or 0.0)
+    seconds = sum(stage.cpu_seconds for stage in record.profile.stages)
+    for name, amount in (("train_flops", flops), ("cpu_seconds", seconds)):
+        trial.set_user_attr(name, trial.user_attrs.get(name, 0.0) + amount)
+
+
+def _ended(study: Study) -> list[FrozenTrial]:
+    """Trials that are over, oldest first; one that was killed with its process is not."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+
+
+def _defaults(space: Space, method: Method, budget: Mapping[str, Json]) -> dict[str, Json]:
+    """The default of each setting that is sought, as Optuna takes it; one that the space does not hold is left to the sampler."""
+    found: dict[str, Json] = {}
+    for name, what in space.items():
+        default = (
+            budget[name.removeprefix("budget.")] if name.startswith("budget.") else method.settings.model_fields[name].default
+        )
+        if isinstance(what, Choice):
+            if default in what.values:
+                found[name] = json.dumps(default)
+        elif isinstance(default, int | float) and what.low <= default <= what.high:
+            found[name] = default
+    return found
+
+
+def _name(request: RunRequest, registry: NestedRegistry, space: Space, seeds: int, study_seed: int) -> str:
+    """The study's name: another method, task, space or code makes another study."""
+    method, task = registry.load("methods", request.method), registry.load("tasks", request.task)
+    facts: dict[str, Json] = {
+        "space": {name: [type(what).__name__, *what] for name, what in space.items()},
+        "overrides": request.overrides,
+        "versions": [method.version, task.version],
+        "file": registry.entry("methods", request.method).sha256,
+        "precision": request.precision,
+        "seeds": [seeds, study_seed],
+    }
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return f"{request.task}.{request.method}.{request.preset}.{digest[:12]}"
+
+
+def _outcome(request: RunRequest, study: Study, num_cells: int) -> SettingsFile:
+    """The best trial's settings.  Raises CompbenchError if no trial ended well."""
+    import optuna
+
+    ended = _ended(study)
+    complete = [trial for trial in ended if trial.state.name == "COMPLETE"]
+    if not complete:
+        why = next((trial.user_attrs["why"] for trial in reversed(ended) if "why" in trial.user_attrs), "no trial was run")
+        raise CompbenchError(f"none of {len(ended)} trials of '{request.method}' on '{request.task}' ended well: {why}")
+    best = min(complete, key=lambda trial: math.inf if trial.value is None else trial.value)
+    assert best.value is not None
+    default = ended[0].value if ended[0].state.name == "COMPLETE" else None
+    tuning = Tuning(
+        task=request.task,
+        preset=request.preset,
+        trials=len(ended),
+        pruned=sum(trial.state.name == "PRUNED" for trial in ended),
+        failed=sum(trial.state.name == "FAIL" for trial in ended),
+        objective=f"energy score of {'nested held-out' if num_cells else 'seen'} combinations",
+        num_cells=num_cells,
+        value=best.value,
+        default_value=default,
+        train_flops=sum(trial.user_attrs.get("train_flops", 0.0) for trial in ended),
+        cpu_seconds=sum(trial.user_attrs.get("cpu_seconds", 0.0) for trial in ended),
+        sampler=f"Optuna {optuna.__version__}, TPE, median pruner",
+    )
+    return SettingsFile(method=request.method, settings={**request.overrides, **best.user_attrs["settings"]}, tuning=tuning)
+
+
+def read_settings(path: Path, method: str) -> SettingsFile:
+    """A file of `compbench tune`.
+
+    Raises:
+        CompbenchError: it cannot be read, is no such file, or is of another method.
+    """
+    try:
+        found = SettingsFile.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise CompbenchError(f"--settings {path}: {error.strerror}.") from error
+    except ValidationError as error:
+        raise CompbenchError(f"--settings {path}: this is no file of `compbench tune`: {first_of(error)}.") from error
+    if found.method != method:
+        raise CompbenchError(f"--settings {path}: these are settings of '{found.method}', and --method is '{method}'.")
+    return found

@@ -1,0 +1,147 @@
+"""Studies: the search space, a toy whose best setting is known, resuming, and what a settings file does to a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from compbench.api.schemas import RunRequest
+from compbench.cli.main import main
+from compbench.registry.registry import Registry
+from compbench.sweep.tuning import Choice, Progress, Range, read_settings, search_space, tune
+from compbench.system.errors import CompbenchError
+
+METHOD = '''"""level: one grey level everywhere, whatever is asked."""
+
+import torch
+from pydantic import Field
+
+from compbench import Method, MethodSettings, hookimpl
+
+
+class Settings(MethodSettings):
+    level: float = Field(0.9, gt=0, le=1, description="distance of the level from black")
+    noise: bool = Field(False, description="add noise of another picture's size")
+
+
+def fit(settings, problem, ctx):
+    if settings.level > 0.95:
+        raise ValueError("too bright")
+    problem.federation.pooled().batch(4, ctx.generator)
+    return None
+
+
+def sample(settings, model, request, ctx):
+    return settings.noise * torch.randn(request.x0.shape, generator=ctx.generator) + 2 * settings.level - 1 + 0 * request.x0
+
+
+@hookimpl
+def compbench_methods():
+    return (Method(name="level", settings=Settings, fit=fit, sample=sample, ignores_condition=True),)
+'''
+
+
+@pytest.fixture
+def level(tmp_path: Path) -> Path:
+    file = tmp_path / "level.py"
+    file.write_text(METHOD)
+    return file
+
+
+def request(home: Path, file: Path, **more: object) -> RunRequest:
+    known = {"task": "bump-center", "method": "level", "preset": "smoke", "device": "cpu", "home": str(home)}
+    return RunRequest.of(**known, plugins=(str(file),), threads=1, **more)
+
+
+def test_the_best_level_is_found_without_the_tasks_own_holdout_and_a_study_goes_on(tmp_path: Path, level: Path) -> None:
+    seen: list[Progress] = []
+    asked = request(tmp_path / "home", level)
+    space = ["level=0.05:0.95", "noise=false"]
+    first, path = tune(asked, space, trials=2, seeds=1, listener=seen.append)
+    found, same = tune(asked, space, trials=5, seeds=1, listener=seen.append)
+    assert path == same
+    assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
+    assert found.tuning.trials == 5
+    assert found.tuning.default_value == seen[0].value
+    assert found.tuning.num_cells > 0
+    assert found.tuning.value <= first.tuning.value <= seen[0].value
+    assert found.tuning.value < 0.8 * seen[0].value  # the background is darker than the default
+    assert found.settings["noise"] is False
+    assert 0.05 <= found.settings["level"] < 0.9
+    assert not (tmp_path / "home" / "records").exists()
+    assert read_settings(path, "level") == found
+
+
+def test_a_trial_that_fails_is_counted_and_a_study_of_failures_says_why(tmp_path: Path, level: Path) -> None:
+    seen: list[Progress] = []
+    with pytest.raises(CompbenchError, match="none of 2 trials .* ended well: .*too bright"):
+        tune(request(tmp_path, level), ["level=0.96:1.0", "noise=false"], trials=2, seeds=1, listener=seen.append)
+    assert [progress.value for progress in seen] == [None, None]
+
+
+def test_a_run_takes_a_settings_file_and_its_record_says_where_they_come_from(
+    tmp_path: Path, level: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
+    found, path = tune(request(tmp_path / "home", level), ["level=0.1,0.2", "noise=false"], trials=1, seeds=1)
+    words = [
+        "run",
+        "--method",
+        "level",
+        "--task",
+        "bump-center",
+        "--preset",
+        "smoke",
+        "--plugin",
+        str(level),
+        "--settings",
+        str(path),
+    ]
+    result = CliRunner().invoke(main, [*words, "--in-process", "--json", "--device", "cpu"], catch_exceptions=False)
+    assert result.exit_code == 0
+    from compbench.api.schemas import Record
+
+    record = Record.model_validate_json(result.stdout.splitlines()[-1])
+    assert record.tuning == found.tuning
+    assert record.spec.settings == found.settings
+    other = CliRunner().invoke(main, [word if word != "level" else "mono" for word in words])
+    assert other.exit_code == 2
+    assert "these are settings of 'level', and --method is 'mono'" in other.stderr
+
+
+def test_bounds_give_the_search_space_and_words_narrow_it() -> None:
+    method = Registry().load("methods", "driftlite")
+    space, left = search_space(method, ["ridge=0.0001:0.01:log", "num_pilots=64,256", "budget.learning_rate=0.0003:0.003:log"])
+    assert space["ridge"] == Range(0.0001, 0.01, log=True, whole=False)
+    assert space["num_pilots"] == Choice((64, 256))
+    assert space["num_particles"] == Range(1, 40, log=True, whole=True)  # ten times its default of 4; at least 1
+    assert "budget.learning_rate" in space
+    assert not set(left) & set(space)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("ridge", "use NAME=LOW:HIGH"),
+        ("ridge=2:1", "LOW must be below HIGH"),
+        ("ridge=0:1:log", "above 0 with :log"),
+        ("ridge=a:b", "two numbers"),
+        ("rigde=1:2", "no such setting; it has"),
+    ],
+)
+def test_a_search_that_says_nothing_is_refused(word: str, message: str) -> None:
+    with pytest.raises(CompbenchError, match=message):
+        search_space(Registry().load("methods", "driftlite"), [word])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [("{}", "no file of `compbench tune`"), ("", "no file of `compbench tune`"), (None, "No such file")]
+)
+def test_a_settings_file_that_is_none_is_one_line(tmp_path: Path, content: str | None, message: str) -> None:
+    path = tmp_path / "settings.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(CompbenchError, match=message):
+        read_settings(path, "mono")
