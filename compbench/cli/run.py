@@ -126,6 +126,6 @@ def _foretell(requests: Sequence[RunRequest]) -> None:
     with processes_of(home) as processes:
         for request in requests:
             spec, finished = look_up(request, processes)
-            attempt = finished.record.attempt if finished else Store(home.records).next_attempt(spec.identity)
+            attempt = finished.record.attempt if finished else Store(home.records).next_attempt(spec, spec.identity)
             there = "is there" if finished else "is not there" if attempt == 1 else "is not there; earlier attempts failed"
             click.echo(f"{spec.identity} {name_of(spec, spec.identity, attempt)} {there}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,10 @@ from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     from compbench.api.executor import RunResult
-    from compbench.api.schemas import Record, RunRequest
+    from compbench.store.listing import Listing
+    from compbench.sweep.existing import Asked
     from compbench.sweep.grid import Grid
     from compbench.sweep.matrix import Matrix
-
-    Asked = tuple[RunRequest, bool]
-    """A request, and whether its grid accepts a run from any device."""
 
 
 @click.command()
@@ -83,6 +81,7 @@ def sweep(
     from compbench.registry.registry import Registry
     from compbench.registry.resolve import updated
     from compbench.runner.signals import terminate_like_ctrl_c
+    from compbench.sweep.existing import Asked, listing_of
     from compbench.sweep.grid import default_preset
     from compbench.sweep.parse import parse_overrides
 
@@ -94,34 +93,42 @@ def sweep(
         options["preset"] = default_preset(file)
     grids = _here(_grids(methods, tasks, file, options), executor, options)
     not_on = _applicable(grids, options)
-    requests = _distinct(
-        (request, grid.any_device)
+    asked = _distinct(
+        Asked(request, grid.any_device)
         for grid in grids
         for overrides in grid.overrides()
         for request in run_requests(*_names(grid, options), overrides, {**options, "precision": grid.precision}, seeds=grid.seeds)
         if not (grid.applicable and not_on.get(request.method, {}).get(request.task))
     )
-    if not requests:
+    if not asked:
         raise CompbenchError("no pair of these methods and tasks can work together; `compbench list --matrix` says why.")
     chain = chain or all(grid.chain for grid in grids)
+    listing = listing_of(asked)
     if dry_run:
-        _foretell(requests, options, as_json=as_json)
+        _foretell(asked, listing, options, as_json=as_json)
         return
-    asked = _not_elsewhere(requests, options)
-    if not asked:
-        click.echo("[]" if as_json else "Nothing is missing.")
-        return
-    quiet = options["quiet"]
-    with output.notices(quiet=quiet), output.sweep_listener(len(asked), quiet=quiet or as_json) as listener:
-        how = SweepOptions(slots, options["force"], options["resume"], chain)
-        results = chosen.work(settings, asked, how, listener)
-    pages = rebuild_board(Path(asked[0].home))
+    there = {} if options["force"] else dict(_there(asked, listing))
+    missing = [place for place in range(len(asked)) if place not in there]
+    if executor != "local" or slots > 1:  # one after another, they keep the order of the command
+        missing = _longest_first(asked, missing, listing, options)
+    done: list[RunResult] = []
+    pages: tuple[Path, ...] = ()
+    if missing:
+        quiet = options["quiet"]
+        with output.notices(quiet=quiet), output.sweep_listener(len(missing), quiet=quiet or as_json) as listener:
+            how = SweepOptions(slots, options["force"], options["resume"], chain)
+            done = chosen.work(settings, [asked[place].request for place in missing], how, listener)
+        pages = rebuild_board(Path(asked[0].request.home))
+    by_place = there | dict(zip(missing, done, strict=True))
+    results = [by_place[place] for place in range(len(asked))]
     if as_json:
         click.echo(json.dumps([result._asdict() for result in results], sort_keys=True))
     else:
         output.show_sweep(results, pages)
+        if not missing:
+            click.echo("Nothing is missing.")
     _say_what_is_left(results)
-    sys.exit(_exit_status(results))
+    sys.exit(_exit_status(done))
 
 
 def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:
@@ -145,25 +152,23 @@ def _applicable(grids: Sequence[Grid], options: Options) -> Matrix:
     return matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
 
 
-def _foretell(asked: Sequence[Asked], options: Options, *, as_json: bool) -> None:
+def _foretell(asked: Sequence[Asked], listing: Listing, options: Options, *, as_json: bool) -> None:
     """Print which runs exist, which are missing and how long those may take: one line per task, or each run as JSON."""
     from compbench.cli import output
-    from compbench.sweep.estimate import expected_seconds, hours_of
+    from compbench.sweep.estimate import expected_seconds, hours_of, seconds_taken
+    from compbench.sweep.existing import known
     from compbench.sweep.pool import cards_of
 
-    requests, records = [request for request, _ in asked], _stored(asked)
-    finished = _finished(records)
-    known = _identities(asked, set(finished.values()))
-    places = [next((finished[one] for one in ways if one in finished), "") for ways in known]
-    there = [bool(place) for place in places]
+    requests, found = [one.request for one in asked], known(asked, listing, every=True)
+    there = [one.outcome is not None for one in found]
     on_gpu = bool(cards_of(options["device"]))
-    seconds = expected_seconds(requests, [record for record in records if (record.spec.device_class != "cpu") == on_gpu])
+    seconds = expected_seconds(requests, seconds_taken(listing, {one.preset for one in requests}, on_gpu=on_gpu))
     if as_json:
         names = {"method", "task", "seed", "preset", "overrides"}
         rows = [request.model_dump(mode="json", include=names) for request in requests]
         facts = [
-            {"identity": one, "there": done, "seconds": None if done else took}
-            for (one, *_), done, took in zip(known, there, seconds, strict=True)
+            {"identity": one.identity, "there": done, "seconds": None if done else took}
+            for one, done, took in zip(found, there, seconds, strict=True)
         ]
         click.echo(json.dumps([row | own for row, own in zip(rows, facts, strict=True)], sort_keys=True))
     else:
@@ -171,61 +176,37 @@ def _foretell(asked: Sequence[Asked], options: Options, *, as_json: bool) -> Non
     left = [took for took, done in zip(seconds, there, strict=True) if not done]
     hours = hours_of(left)
     said = f": {hours} hours, one after another" if left and hours else ""
-    cards = Counter(place for place in places if place not in ("", "cpu"))
-    of_which = "".join(f", {number} of them on {card}" for card, number in sorted(cards.items()))
-    click.echo(f"{sum(there)} of {len(requests)} runs are there{of_which}, {len(left)} are missing{said}.", err=True)
+    devices = Counter(one.outcome.record.spec.device_class for one in found if one.outcome is not None)
+    of_which = "".join(f", {number} of them on {card}" for card, number in sorted(devices.items()) if card != "cpu")
+    click.echo(f"{sum(there)} of {len(asked)} runs are there{of_which}, {len(left)} are missing{said}.", err=True)
 
 
-def _not_elsewhere(asked: Sequence[Asked], options: Options) -> list[RunRequest]:
-    """The requests, without those that exist from another device and whose grid accepts a run from any device."""
+def _there(asked: Sequence[Asked], listing: Listing) -> Iterator[tuple[int, RunResult]]:
+    """The place and the result of each run that exists, so that no executor is asked for it.
+
+    If their identities cannot be found, all runs are taken for missing: each finds its own record when its turn comes.
+    """
+    from compbench.sweep.existing import known
+    from compbench.sweep.pool import result_of
+
+    try:
+        found = known(asked, listing, every=False)
+    except CompbenchError as error:
+        click.echo(f"compbench: what is there could not be found before the runs: {error}", err=True)
+        return
+    for place, (one, (_, outcome)) in enumerate(zip(asked, found, strict=True)):
+        if outcome is not None:
+            yield place, result_of(one.request, outcome)
+
+
+def _longest_first(asked: Sequence[Asked], places: Sequence[int], listing: Listing, options: Options) -> list[int]:
+    """The places of some requests, by the seconds that their runs may take."""
+    from compbench.sweep.estimate import longest_first, seconds_taken
     from compbench.sweep.pool import cards_of
 
-    requests = [request for request, _ in asked]
-    if options["force"] or not any(any_device for _, any_device in asked):
-        return requests
-    finished = _finished(_stored(asked))
-    devices = set(finished.values())
-    if not devices - (set() if cards_of(options["device"]) else {"cpu"}):
-        return requests
-    try:
-        known = _identities(asked, devices, pass_over=True)  # what is wrong with a request, its run says
-    except CompbenchError as error:
-        click.echo(f"compbench: what is there from another device is not left out: {error}", err=True)
-        return requests
-    left = [request for request, ways in zip(requests, known, strict=True) if not finished.keys() & ways[1:]]
-    if len(left) < len(requests):
-        click.echo(f"compbench: {len(requests) - len(left)} of {len(requests)} runs are there from another device.", err=True)
-    return left
-
-
-def _stored(asked: Sequence[Asked]) -> list[Record]:
-    from compbench.store.records import Store
-    from compbench.system.home import Home
-
-    return list(Store(Home(Path(asked[0][0].home)).records).read()[0])
-
-
-def _finished(records: Iterable[Record]) -> dict[str, str]:
-    """The identity of each finished run (`EqualCode.run_of`), and the class of the device that it ran on."""
-    from compbench.registry.equal_code import equal_code
-
-    run_of = equal_code().run_of
-    return {run_of(record.spec, record.identity): record.spec.device_class for record in records if record.status == "ok"}
-
-
-def _identities(asked: Sequence[Asked], devices: set[str], *, pass_over: bool = False) -> list[list[str]]:
-    """The identity of each request; where its grid takes runs from any of the devices, also those of the same run there.
-
-    A request that cannot run here has no identity, if such requests are skipped.
-    """
-    from compbench.runner.processes import Ended
-    from compbench.sweep.matrix import identities
-
-    try:
-        known = list(identities([request for request, _ in asked], elsewhere=sorted(devices), pass_over=pass_over))
-    except Ended as end:
-        raise CompbenchError(end.reason) from end
-    return [ways if any_device else ways[:1] for (_, any_device), ways in zip(asked, known, strict=True)]
+    requests = [asked[place].request for place in places]
+    taken = seconds_taken(listing, {one.preset for one in requests}, on_gpu=bool(cards_of(options["device"])))
+    return [places[own] for own in longest_first(requests, taken)]
 
 
 def _say_what_is_left(results: Sequence[RunResult]) -> None:
@@ -288,4 +269,4 @@ def _names(grid: Grid, options: Options) -> tuple[list[str], list[str]]:
 
 def _distinct(asked: Iterable[Asked]) -> list[Asked]:
     """Each request once, in order: grids of a file may overlap."""
-    return list({request.model_dump_json(): (request, any_device) for request, any_device in asked}.values())
+    return list({one.request.model_dump_json(): one for one in asked}.values())

@@ -30,7 +30,7 @@ from compbench.runner.messages import Evaluated, Failed, Fit, FitCost, Fitted, M
 from compbench.runner.processes import Ended, last_line
 from compbench.runner.signals import WORDS, uninterrupted
 from compbench.store.lease import Busy, Lease, take
-from compbench.store.records import MAX_PICTURE_BYTES, Store, read_record
+from compbench.store.records import MAX_PICTURE_BYTES, Store
 from compbench.store.samples import SAMPLES_FILE
 from compbench.store.validate import check_scores
 from compbench.system.errors import CompbenchError, Unwritable, first_of
@@ -138,7 +138,7 @@ class Attempt:
         with exclusive(self.home.leases / f"{identity}.lease", self.spec, alarm=stop) as lease:
             if (finished := self._finished()) is not None:  # by whoever had the lease until now
                 return finished
-            self.store.sweep_up(identity)
+            self.store.sweep_up(self.spec, identity)
             self.store.check_writable()
             remove_parts(self.folder)
 
@@ -154,10 +154,10 @@ class Attempt:
             return self._record(ending)
 
     def _finished(self) -> Outcome | None:
-        record = None if self.force else self.store.finished(equal_code().identities(self.spec))
+        record = None if self.force else self.store.finished(self.spec, equal_code().identities(self.spec))
         if record is None or (self.request.curve and not record.curve):
             return None
-        return Outcome(record, self.store.folder / f"{record.name}.json", reused=True)
+        return Outcome(record, self.store.path_of(record), reused=True)
 
     def _course(self) -> Ending:
         """Run the stages and return how they ended."""
@@ -337,8 +337,8 @@ class Attempt:
                 self.facts, self.profile = {}, Profile()
                 why = f"the contestant's self-report is invalid: {str(error)[:500]}"
                 record = self._written_down(Ending("failed", why, self.pair.log()))
-            path = self.store.write_next(record, self.artifacts if record.status == "ok" else {})
-            return Outcome(read_record(path), path, reused=False)  # as it stands on disk, artifacts named
+            found = self.store.commit(record, self.artifacts if record.status == "ok" else {})
+            return Outcome(found, self.store.path_of(found), reused=False)
 
     def _written_down(self, ending: Ending) -> Record:
         said = Failed(reason=ending.reason, traceback=ending.traceback)  # cut, and without controls
@@ -351,7 +351,7 @@ class Attempt:
         return Record(
             **own,
             identity=self.spec.identity,
-            attempt=self.store.next_attempt(self.spec.identity),
+            attempt=1,  # `commit` numbers it
             status=ending.status,
             reason=said.reason,
             traceback=said.traceback,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from compbench.api.schemas import Artifact, Record, RunRequest
+from compbench.api.schemas import Artifact, Record, RunSpec, name_of
 from compbench.store.format import MAX_RECORD_BYTES, dump, parse
 from compbench.store.text import clean
 from compbench.store.validate import check_known, check_place, check_scores
@@ -25,7 +25,8 @@ MAX_PICTURE_BYTES = 8 * 2**20
 """Largest size of a sample grid, which is embedded in the board's page; a usual one has some hundred kilobytes."""
 RESERVED = ".reserved"
 """Suffix of the empty dot-file that keeps an attempt's name while its files are being written."""
-
+GAP = 8
+"""The attempts of a run end where so many numbers in a row have no file; a deleted attempt leaves a gap."""
 
 T = TypeVar("T")
 
@@ -99,6 +100,17 @@ def read_published(folder: Path) -> tuple[list[Record], list[Problem]]:
     return read_all(Store(folder).paths(), read)
 
 
+def finished_among(paths: Iterable[Path], identities: Sequence[str]) -> Record | None:
+    """The latest successful record of a run, by the first of its identities (`EqualCode.identities`) that has one.
+
+    Files whose names have none of the identities are not read, and bad files are skipped (`board` reports them).
+    """
+    short = {identity[:12] for identity in identities}
+    found, _ = read_records(path for path in paths if short.intersection(path.name.split(".")))
+    done = sorted((one for one in found if one.status == "ok" and one.identity in identities), key=lambda record: -record.attempt)
+    return min(done, key=lambda record: identities.index(record.identity), default=None)
+
+
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
     """Records have no cycles, and looking for some in ten thousand of them took up to half of a board's time."""
@@ -117,45 +129,61 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def paths(self) -> list[Path]:
-        """Record files, sorted; files that start with a dot are being written and are passed over."""
+    def names(self) -> list[str]:
+        """Names of record files, sorted; files that start with a dot are being written and are passed over."""
         names = os.listdir(self.folder) if self.folder.is_dir() else []
-        return [self.folder / name for name in sorted(names) if name.endswith(".json") and not name.startswith(".")]
+        return sorted(name for name in names if name.endswith(".json") and not name.startswith("."))
+
+    def paths(self) -> list[Path]:
+        """Record files, sorted by name."""
+        return [self.folder / name for name in self.names()]
+
+    def path_of(self, record: Record) -> Path:
+        """The file of a record in this folder."""
+        return self.folder / f"{record.name}.json"
 
     def read(self) -> tuple[list[Record], list[Problem]]:
         """All records, and the files among them that are not records."""
         return read_records(self.paths())
 
-    def attempts(self, *identities: str) -> list[Record]:
-        """Records of some runs, oldest first; the folder is listed once.  Bad files are skipped (`board` reports them)."""
-        short = {identity[:12] for identity in identities}
-        found, _ = read_records(path for path in self.paths() if short.intersection(path.name.split(".")))
-        return sorted((one for one in found if one.identity in identities), key=lambda record: record.attempt)
+    def attempts(self, spec: RunSpec, identity: str) -> list[Record]:
+        """The records of a run, oldest first.  Bad files are skipped (`board` reports them)."""
+        found, _ = read_records(self.folder / name for name in self._attempts(spec, identity))
+        return sorted((one for one in found if one.identity == identity), key=lambda record: record.attempt)
 
-    def finished(self, identities: Sequence[str]) -> Record | None:
-        """The latest successful record of a run, by the first of its identities (`EqualCode.identities`) that has one."""
-        found = [record for record in reversed(self.attempts(*identities)) if record.status == "ok"]
-        return min(found, key=lambda record: identities.index(record.identity), default=None)
+    def finished(self, spec: RunSpec, identities: Sequence[str]) -> Record | None:
+        """The latest successful record of a run, as `finished_among`; the folder, which other processes fill, is not listed."""
+        paths = (self.folder / name for identity in identities for name in self._attempts(spec, identity))
+        return finished_among(paths, identities)
 
-    def may_have(self, request: RunRequest) -> bool:
-        """Whether there is a record of such a name: without one, the run cannot have been finished."""
-        named = glob.escape(f"{request.task}.{request.method}.{request.preset}.s{request.seed}.")
-        return any(True for _ in self.folder.glob(f"{named}*.json"))
-
-    def next_attempt(self, identity: str) -> int:
+    def next_attempt(self, spec: RunSpec, identity: str) -> int:
         """The number of the next attempt, also past files that cannot be read or are being written."""
-        names = [path.name.removesuffix(RESERVED) for path in self.folder.glob(f"*.{identity[:12]}.*.json*")]
-        numbers = [name.split(".")[-2] for name in names if name.endswith(".json")]
-        return 1 + max((int(number) for number in numbers if number.isdigit()), default=0)
+        return 1 + max((int(name.split(".")[-2]) for name in self._attempts(spec, identity)), default=0)
 
-    def sweep_up(self, identity: str) -> None:
+    def sweep_up(self, spec: RunSpec, identity: str) -> None:
         """Delete files that a killed writer of this run left.  Call only while holding the run's lease."""
-        for reserved in self.folder.glob(f".*.{identity[:12]}.*.json{RESERVED}"):
-            name = reserved.name[1:].removesuffix(f".json{RESERVED}")
-            if not (self.folder / f"{name}.json").exists():
+        for file in self._attempts(spec, identity):
+            reserved, name = self._reserving(file), file.removesuffix(".json")
+            if not reserved.exists():
+                continue
+            if not (self.folder / file).exists():
                 for left in [*self.folder.glob(f"{glob.escape(name)}.*"), *self.folder.glob(f".{glob.escape(name)}.*")]:
                     left.unlink(missing_ok=True)
             reserved.unlink(missing_ok=True)
+
+    def _attempts(self, spec: RunSpec, identity: str) -> Iterator[str]:
+        """Names of the files of a run's attempts, those being written too: each is asked for until `GAP` of them are missing."""
+        number, missing = 1, 0
+        while missing < GAP:
+            name = f"{name_of(spec, identity, number)}.json"
+            there = os.path.lexists(self.folder / name) or os.path.lexists(self._reserving(name))
+            number, missing = number + 1, 0 if there else missing + 1
+            if there:
+                yield name
+
+    def _reserving(self, name: str) -> Path:
+        """The file that reserves a record's name."""
+        return self.folder / f".{name}{RESERVED}"
 
     def check_writable(self) -> None:
         """Check before a run begins that its record can be written.  Raises Unwritable."""
@@ -170,7 +198,7 @@ class Store:
 
         Raises Taken: this attempt is there already, or is just being written; Unwritable: the record was not written.
         """
-        path = self.folder / f"{record.name}.json"
+        path = self.path_of(record)
         with self._reserved(path):
             named = []
             for suffix, content in sorted((artifacts or {}).items()):
@@ -180,12 +208,15 @@ class Store:
             write_atomically(path, dump(record.model_copy(update={"artifacts": tuple(named)})))
         return path
 
-    def write_next(self, record: Record, artifacts: dict[str, bytes]) -> Path:
-        """Write it as the next attempt; records of the same run may come in from elsewhere meanwhile."""
+    def commit(self, record: Record, artifacts: dict[str, bytes] | None = None) -> Record:
+        """Write a record as the next attempt of its run; the record as it stands on disk, with number and artifacts.
+
+        Other attempts may come in from elsewhere meanwhile: the number is the first free one.  Raises Unwritable.
+        """
         while True:
+            record = record.model_copy(update={"attempt": self.next_attempt(record.spec, record.identity)})
             with contextlib.suppress(Taken):
-                return self.write(record, artifacts)
-            record = record.model_copy(update={"attempt": self.next_attempt(record.identity)})
+                return read_record(self.write(record, artifacts))
 
     def _make_folder(self) -> None:
         try:
@@ -200,7 +231,7 @@ class Store:
     @contextlib.contextmanager
     def _reserved(self, path: Path) -> Iterator[None]:
         """Reserve an attempt for one of several writers: only one can create the reserving file."""
-        reserved = path.with_name(f".{path.name}{RESERVED}")
+        reserved = self._reserving(path.name)
         self._make_folder()
         try:
             os.close(os.open(reserved, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))

@@ -84,7 +84,8 @@ def with_other_attempts(paths: Iterable[Path]) -> list[Path]:
     found = set(paths)
     for path in list(found):
         with contextlib.suppress(CompbenchError):
-            others = Store(path.parent).attempts(read_record(path).identity)
+            record = read_record(path)
+            others = Store(path.parent).attempts(record.spec, record.identity)
             found.update(path.with_name(f"{one.name}.json") for one in others if one.status in RESULTS)
     return sorted(found)
 

@@ -3,13 +3,53 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
-from compbench.api.schemas import Record, RunRequest
+from compbench.api.schemas import RunRequest
+from compbench.store.listing import Listing, glimpse
+
+MOST_RUNS = 9
+"""Largest number of runs of a task, method and preset that are looked at; their median is all that is needed."""
 
 
-def expected_seconds(requests: Sequence[RunRequest], records: Iterable[Record]) -> list[float | None]:
+class Took(NamedTuple):
+    """What one finished run took, in seconds."""
+
+    task: str
+    method: str
+    preset: str
+    seconds: float
+
+
+def seconds_taken(listing: Listing, presets: Iterable[str], *, on_gpu: bool) -> Iterator[Took]:
+    """What runs at some presets took on a CPU or on GPUs: of each task and method up to `MOST_RUNS` runs that began anew."""
+    wanted = frozenset(presets)
+    paths: dict[tuple[str, str, str], list[Path]] = defaultdict(list)
+    for run, own in listing.runs():
+        if run[2] in wanted:
+            paths[run] += own
+    for run, own in paths.items():
+        yield from islice((Took(*run, seconds) for path in own if (seconds := _seconds(path, on_gpu))), MOST_RUNS)
+
+
+def _seconds(path: Path, on_gpu: bool) -> float:
+    """Seconds of a run; 0 if it did not finish at one go, or ran on the other kind of device."""
+    seen = glimpse(path)
+    counts = seen is not None and seen.status == "ok" and not seen.resumed and (seen.device_class != "cpu") == on_gpu
+    return seen.seconds if seen is not None and counts else 0.0
+
+
+def longest_first(requests: Sequence[RunRequest], known: Iterable[Took]) -> list[int]:
+    """The places of the requests, longest run first, so that none of the long ones is left at the end; unknown ones first."""
+    seconds = expected_seconds(requests, known)
+    return sorted(range(len(requests)), key=lambda place: -(float("inf") if (took := seconds[place]) is None else took))
+
+
+def expected_seconds(requests: Sequence[RunRequest], known: Iterable[Took]) -> list[float | None]:
     """Seconds of each run, by the finished runs of its preset.
 
     The median of its method's runs on its task; else, by the tasks u that it ran on and the methods n that ran on both,
@@ -20,11 +60,10 @@ def expected_seconds(requests: Sequence[RunRequest], records: Iterable[Record]) 
     Settings are not looked at, nor is the machine, so it is a guide to what a sweep costs and no more.
     """
     took: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        if record.status == "ok" and not record.resumed and record.seconds:
-            took[record.spec.preset, record.spec.task][record.spec.method].append(record.seconds)
-    known = {place: {method: median(seconds) for method, seconds in of.items()} for place, of in took.items()}
-    return [_expected((request.preset, request.task), request.method, known) for request in requests]
+    for task, method, preset, seconds in known:
+        took[preset, task][method].append(seconds)
+    medians = {place: {method: median(seconds) for method, seconds in of.items()} for place, of in took.items()}
+    return [_expected((request.preset, request.task), request.method, medians) for request in requests]
 
 
 def _expected(place: tuple[str, str], method: str, known: Mapping[tuple[str, str], Mapping[str, float]]) -> float | None:

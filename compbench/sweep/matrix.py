@@ -44,41 +44,44 @@ def reasons(progress: object, *, plugins: Sequence[str]) -> Iterator[Matrix]:
     yield {found.entry.name: {task.name: why_not(found.value, task) for task in tasks} for found in loaded("methods")}
 
 
-def identities(requests: Sequence[RunRequest], *, elsewhere: Sequence[str] = (), pass_over: bool = False) -> Iterator[list[str]]:
-    """The identity of each request's run (`EqualCode.run_of`), in order, and after it those of the same run on other devices.
+def identities(
+    requests: Sequence[RunRequest], *, elsewhere: Sequence[Sequence[str]] = (), pass_over: bool = False
+) -> Iterator[list[list[str]]]:
+    """The identities of each request's run (`EqualCode.identities`), in order, and after them those of the run on other devices.
 
     Nothing is trained.
 
     Args:
         requests: what would be run.
-        elsewhere: classes of devices, which need not be here.
+        elsewhere: for each request, classes of devices, which need not be here; none for any if it is empty.
         pass_over: a request that cannot run here (a wrong setting, an extra that is not installed) has no identity.
 
     Raises:
         Ended: a request is wrong and not to be passed over, or a process died of one.
     """
     facts = [request.model_dump(mode="json") for request in requests]
-    arguments = {"requests": facts, "elsewhere": list(elsewhere), "pass_over": pass_over}
+    classes = [list(own) for own in elsewhere] or [[] for _ in facts]
+    arguments = {"requests": facts, "elsewhere": classes, "pass_over": pass_over}
     with scratch() as folder:
         home = Home(Path(requests[0].home)) if requests else Home.of_user()
-        yield from values_of("compbench.sweep.matrix:resolved", arguments, list[str], folder, home=home, seconds=HOURS)
+        yield from values_of("compbench.sweep.matrix:resolved", arguments, list[list[str]], folder, home=home, seconds=HOURS)
 
 
 def resolved(
-    progress: object, *, requests: Sequence[dict[str, object]], elsewhere: Sequence[str], pass_over: bool
-) -> Iterator[list[str]]:
+    progress: object, *, requests: Sequence[dict[str, object]], elsewhere: Sequence[Sequence[str]], pass_over: bool
+) -> Iterator[list[list[str]]]:
     """The identities.  For a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         resolver = Resolver(Path(folder))
-        for facts in requests:
+        for facts, classes in zip(requests, elsewhere, strict=True):
             request = RunRequest.model_validate(facts)
             try:
-                specs = [resolver.spec(request), *(resolver.spec(request, device) for device in elsewhere)]
+                specs = [resolver.spec(request), *(resolver.spec(request, device) for device in classes)]
             except CompbenchError:
                 if not pass_over:
                     raise
                 specs = []
-            yield list(dict.fromkeys(map(equal_code().run_of, specs)))
+            yield list(map(list, dict.fromkeys(equal_code().identities(spec) for spec in specs)))
 
 
 class Resolver:

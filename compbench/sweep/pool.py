@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -17,11 +18,10 @@ from pathlib import Path
 from compbench.api.executor import RunResult, SweepListener, SweepOptions
 from compbench.api.schemas import CARD, Card, RunRequest
 from compbench.runner.attempt import Outcome
-from compbench.runner.one_run import look_up, processes_of, run
+from compbench.runner.one_run import processes_of, run
 from compbench.runner.processes import Processes
 from compbench.runner.signals import Stopping, stopped_by_signals
 from compbench.store.lease import Busy, wait
-from compbench.store.records import Store
 from compbench.system.devices import num_cores
 from compbench.system.errors import CompbenchError, Unwritable
 from compbench.system.home import Home
@@ -41,7 +41,7 @@ def work_through(
     finished: Callable[[int, RunResult], None] = lambda index, result: None,
     stopping: Stopping | None = None,
 ) -> list[RunResult]:
-    """Run all requests, `how.slots` at a time; finished ones are returned at once.
+    """Run all requests, `how.slots` at a time.  A finished run returns its record (`existing.known` finds many of them faster).
 
     Runs that another sweep is already working on are awaited last.  Signals and `stopping` end the
     runs under way (each leaves a `killed` record and a checkpoint) and start no other; so does a full disk.
@@ -85,22 +85,14 @@ class _Pool:
         self._finished = finished
         self._cards = cards_of(requests[0].device if requests else "cpu")
         self.slots = how.slots or len(self._cards) or 1
-        self._waiting: queue.PriorityQueue[tuple[int, int]] = queue.PriorityQueue()
         self._elsewhere: queue.SimpleQueue[tuple[int, Path]] = queue.SimpleQueue()
         self._results: dict[int, RunResult] = {}
         self._reason = STOPPED
         self.bug: BaseException | None = None
         count = range(len(requests))
-        self._to_look_up: set[int] = set()
-        if not how.chain and not how.force:
-            self._to_look_up = {
-                index for index in count if Store(Home(Path(requests[index].home)).records).may_have(requests[index])
-            }
-        order = sorted(count, key=lambda index: requests[index].method) if how.chain else list(count)
-        self._places = {index: place for place, index in enumerate(order)}
-        for index in order:
-            if index not in self._to_look_up:
-                self._wait_for_a_slot(index)
+        methods = list(dict.fromkeys(request.method for request in requests))
+        order = sorted(count, key=lambda index: methods.index(requests[index].method)) if how.chain else list(count)
+        self._waiting: deque[int] = deque(order)
 
     def results(self) -> list[RunResult]:
         return [self._results.get(index) or left(request, self._reason) for index, request in enumerate(self.requests)]
@@ -109,7 +101,6 @@ class _Pool:
         """What one slot does until nothing is left."""
         home = Home(Path(self.requests[0].home))
         try:
-            self._look_up(slot, home)
             with processes_of(home) if self.how.chain else contextlib.nullcontext() as processes:
                 while (index := self._next()) is not None:
                     self._work_on(index, slot, processes)
@@ -121,27 +112,6 @@ class _Pool:
             self.bug = error
             self.stopping.stop("compbench itself failed")
 
-    def _look_up(self, slot: int, home: Home) -> None:
-        """Find which of the slot's share were finished earlier, all in the same two processes: start-up is most of the cost.
-
-        A run has processes of its own, so what is missing then waits for them like the rest.
-        """
-        share = sorted(self._to_look_up & set(range(slot, len(self.requests), self.slots)), key=lambda i: self.requests[i].method)
-        if not share:
-            return
-        with processes_of(home) as processes:
-            for index in share:
-                request = self._placed(self.requests[index], slot)
-                with contextlib.suppress(CompbenchError):  # the run will say what is wrong
-                    if (outcome := look_up(request, processes, alarm=self._alarm)[1]) is not None:
-                        self._keep(index, _result(request, outcome), slot)
-                        continue
-                self._wait_for_a_slot(index)
-
-    def _wait_for_a_slot(self, index: int) -> None:
-        """In the order of the requests: what was killed by an earlier sweep is not done after all that never began."""
-        self._waiting.put((self._places[index], index))
-
     def _keep(self, index: int, result: RunResult, slot: int) -> None:
         self._results[index] = result
         self._finished(index, result)
@@ -152,8 +122,8 @@ class _Pool:
         """The next request: one that no one works on, else one that another sweep had and has let go of."""
         if self.stopping.is_set():
             return None
-        with contextlib.suppress(queue.Empty):
-            return self._waiting.get_nowait()[1]
+        with contextlib.suppress(IndexError):
+            return self._waiting.popleft()
         try:
             index, lease = self._elsewhere.get_nowait()
         except queue.Empty:
@@ -170,7 +140,7 @@ class _Pool:
         how = self.how
         try:
             outcome = run(request, force=how.force, resume=how.resume, processes=processes, listener=report, alarm=self._alarm)
-            self._keep(index, _result(request, outcome), slot)
+            self._keep(index, result_of(request, outcome), slot)
         except Busy as busy:
             self._elsewhere.put((index, busy.path))
         except KeyboardInterrupt:
@@ -197,7 +167,8 @@ class _Pool:
         return request.model_copy(update={**own, **place})
 
 
-def _result(request: RunRequest, outcome: Outcome) -> RunResult:
+def result_of(request: RunRequest, outcome: Outcome) -> RunResult:
+    """The result of a run that has a record."""
     record = outcome.record
     primary = next((score for score in record.scores if score.primary), None)
     shown = f"{primary.name} {primary.value:.3f}" if primary and primary.value is not None else ""

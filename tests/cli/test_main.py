@@ -174,9 +174,9 @@ def test_a_dry_sweep_says_what_the_missing_runs_may_take_by_those_of_their_metho
 
 
 def test_a_dry_sweep_as_json_is_each_run_in_order_and_says_which_is_there(cli, tmp_path: Path, monkeypatch) -> None:
-    done = record(seed=1)
+    done = record(seed=1, method="mono", task="gmm-id", preset="smoke")
     Store(tmp_path / "records").write(done)
-    known = [["0" * 64], [done.identity]]
+    known = [[["0" * 64]], [[done.identity]]]
     monkeypatch.setattr("compbench.sweep.matrix.identities", lambda requests, elsewhere, pass_over: known)
     said = cli(
         "sweep", "--method", "mono", "--task", "gmm-id", "--seed", "0-1", "--preset", "smoke", "--dry-run", "--json"
@@ -190,10 +190,10 @@ def test_a_dry_sweep_as_json_is_each_run_in_order_and_says_which_is_there(cli, t
         "overrides": {},
         "identity": "0" * 64,
         "there": False,
-        "seconds": None,
+        "seconds": done.seconds,
     }
     assert [(row["seed"], row["there"]) for row in rows] == [(0, False), (1, True)]
-    assert said.splitlines()[-1] == "1 of 2 runs are there, 1 are missing."
+    assert said.splitlines()[-1] == "1 of 2 runs are there, 1 are missing: 0.0 hours, one after another."
 
 
 def test_method_and_task_leave_a_part_of_a_file_with_all_that_the_file_asks_for(cli, tmp_path: Path) -> None:
@@ -227,20 +227,38 @@ def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli
     said = "1 of 1 runs are there, 1 of them on NVIDIA H200, 0 are missing."
     assert cli(*words, "--dry-run").output.splitlines()[-1] == said
     done = cli(*words)
-    assert done.output.splitlines() == ["compbench: 1 of 1 runs are there from another device.", "Nothing is missing."]
+    assert done.output.splitlines()[-1] == "Nothing is missing."
+    (result,) = json.loads(cli(*words, "--json").output)
+    assert (result["status"], result["reused"]) == ("ok", True)
     assert len(list((tmp_path / "records").glob("*.json"))) == 1
     mine = path.read_text()
     path.write_text(f"{mine}set = {{ nonsense = 3 }}\n{mine}")  # as a task whose extra is not here: it must not hide the others
     done = cli(*words)
-    assert (done.exit_code, done.output.splitlines()[0]) == (2, "compbench: 1 of 2 runs are there from another device.")
+    assert done.exit_code == 2
     assert "nonsense" in done.output
+    assert "ok (had been run)" in done.output
     path.write_text(f"{mine}set = {{ nonsense = 3 }}\n")
     with monkeypatch.context() as patch:
         patch.setattr("compbench.sweep.matrix.identities", dies)
         said = cli(*words).output.splitlines()[0]
-    assert said == "compbench: what is there from another device is not left out: it died."
+    assert said == "compbench: what is there could not be found before the runs: it died."
     path.write_text(mine.replace("any_device = true", ""))
     assert cli(*words, "--dry-run").output.splitlines()[-1].startswith("0 of 1 runs are there, 1 are missing")
+
+
+def test_a_rerun_of_a_finished_sweep_asks_no_executor_and_starts_no_run(cli, tmp_path: Path, monkeypatch) -> None:
+    asked = [
+        RunRequest(method="mono", task="gmm-id", preset="smoke", device="cpu", seed=seed, home=str(tmp_path)) for seed in (0, 1)
+    ]
+    (tmp_path / "folder").mkdir()
+    resolver = Resolver(tmp_path / "folder")
+    for spec in map(resolver.spec, asked):
+        Store(tmp_path / "records").write(record(more={"spec": spec, "identity": spec.identity}))
+    monkeypatch.setattr("compbench.sweep.pool._Pool.__init__", lambda *_: pytest.fail("an executor was asked"))
+    words = ("sweep", "--method", "mono", "--task", "gmm-id", "--seed", "0-1", "--preset", "smoke", "--device", "cpu")
+    done = cli(*words, "--json")
+    assert [(one["seed"], one["reused"]) for one in json.loads(done.output)] == [(0, True), (1, True)]
+    assert not (tmp_path / "board").exists()
 
 
 def test_a_dry_sweep_of_a_file_is_of_the_one_preset_that_it_has(cli, tmp_path: Path) -> None:

@@ -50,10 +50,10 @@ def test_a_record_of_equal_code_is_found_and_is_not_older(tmp_path: Path, monkey
     old = one.model_copy(update={"spec": spec, "identity": spec.identity, "code": code})
     Store(tmp_path).write(old)
     new = spec.model_copy(update={"code": B})
-    found = Store(tmp_path).finished(table.identities(new))
+    found = Store(tmp_path).finished(new, table.identities(new))
     assert isinstance(found, Record)
     assert found.identity == old.identity
-    assert Store(tmp_path).finished([new.identity]) is None
+    assert Store(tmp_path).finished(new, [new.identity]) is None
     assert differing_from(old, Code(B, {"flow": "f" * 64, "task": D})) == ()
     assert differing_from(old, Code(D, {"flow": "f" * 64, "task": D})) == ("task",)  # flow is equal, by the table
 

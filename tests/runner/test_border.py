@@ -247,7 +247,7 @@ def test_a_run_folder_that_is_a_file_fails_that_run_alone(home: Path) -> None:
     assert again.status == "failed"
     assert "could not write" in again.reason
     assert run(request.model_copy(update={"seed": 78})).record.status == "ok"
-    assert Store(home / "records").finished([first.record.identity]) == first.record
+    assert Store(home / "records").finished(first.record.spec, [first.record.identity]) == first.record
 
 
 def test_publishing_copies_a_plain_file_whole_and_nothing_else(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from support.sample_records import record, score
 
 from compbench.api.schemas import RECORD_FORMAT
 from compbench.store.format import MIGRATIONS, dump, parse
-from compbench.store.records import Store, read_records
+from compbench.store.records import Store, read_record, read_records
 from compbench.system.errors import CompbenchError
 from compbench.system.files import write_atomically
 
@@ -150,7 +150,25 @@ def test_attempts_count_past_files_that_cannot_be_read(tmp_path: Path) -> None:
     store = Store(tmp_path)
     path = store.write(record())
     path.write_text("{")
-    assert store.next_attempt(record().identity) == 2
+    assert store.next_attempt(record().spec, record().identity) == 2
+
+
+def test_an_attempt_after_a_gap_is_found_and_the_folder_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, one = Store(tmp_path), record(attempt=5)
+    store.write(one)
+    monkeypatch.setattr("os.listdir", lambda folder: pytest.fail("listed"))
+    monkeypatch.setattr("os.scandir", lambda folder: pytest.fail("listed"))
+    assert store.finished(one.spec, [one.identity]) == one
+    assert store.commit(one, {"samples.png": b"picture"}).attempt == store.next_attempt(one.spec, one.identity) - 1 == 6
+    assert [found.attempt for found in store.attempts(one.spec, one.identity)] == [5, 6]
+
+
+def test_a_committed_record_is_the_one_on_disk(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first, second = (store.commit(record(), {"samples.png": content}) for content in (b"one", b"two"))
+    assert (first.attempt, second.attempt) == (1, 2)
+    assert read_record(store.path_of(second)) == second
+    assert store.picture(second) == b"two"
 
 
 def test_a_full_disk_leaves_nothing_behind_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

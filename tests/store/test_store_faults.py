@@ -15,7 +15,7 @@ import pytest
 from support.sample_records import record
 
 from compbench.api.interfaces import Source
-from compbench.api.schemas import Record, RunRequest
+from compbench.api.schemas import Record, RunRequest, RunSpec
 from compbench.registry.checkout import scope_of
 from compbench.registry.meaning import code_of
 from compbench.registry.registry import Registry
@@ -65,12 +65,12 @@ def test_what_a_killed_writer_left_is_swept_up_and_its_number_used_again(tmp_pat
     assert killed.returncode == -9
     store, one = Store(tmp_path), record()
     assert store.paths() == []
-    assert store.next_attempt(one.identity) == 2
+    assert store.next_attempt(one.spec, one.identity) == 2
     other = record(seed=1)
     store.write(other, {"samples.png": b"whole"})
-    store.sweep_up(other.identity)
-    store.sweep_up(one.identity)
-    assert store.next_attempt(one.identity) == 1
+    store.sweep_up(other.spec, other.identity)
+    store.sweep_up(one.spec, one.identity)
+    assert store.next_attempt(one.spec, one.identity) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{other.name}.json", f"{other.name}.samples.png"]
 
 
@@ -168,9 +168,9 @@ def test_a_record_that_came_in_meanwhile_only_moves_the_number_of_the_attempt(tm
     one = attempt(tmp_path, lambda: None)
     number_of = one.store.next_attempt
 
-    def overtaken(identity: str) -> int:
+    def overtaken(spec: RunSpec, identity: str) -> int:
         """The number, but before it is used someone copies a record of the same run into the store."""
-        number = number_of(identity)
+        number = number_of(spec, identity)
         if number == 1:
             Store(tmp_path / "records").write(ours())
         return number

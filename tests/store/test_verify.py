@@ -16,7 +16,7 @@ from support.stored import store
 from compbench.api.schemas import Profile, Stage
 from compbench.cli.main import main
 from compbench.store.format import dump, parse
-from compbench.store.records import Store
+from compbench.store.records import Store, finished_among
 from compbench.store.verify import verify
 from compbench.system.errors import CompbenchError
 
@@ -215,7 +215,7 @@ def test_a_downgraded_format_is_refused_by_every_reader(tmp_path: Path) -> None:
     record_of(folder).write_text(json.dumps({**raw, "format": 1}))
     assert "has no digest" in verify(folder).findings[0].problem
     assert Store(folder).read()[0] == []
-    assert Store(folder).finished([raw["identity"]]) is None
+    assert finished_among(Store(folder).paths(), [raw["identity"]]) is None
     assert "has no digest" in CliRunner().invoke(main, ["export", str(folder), "--to", str(tmp_path / "all.csv")]).output
 
 

@@ -87,14 +87,14 @@ def test_a_suite_asks_for_no_run_twice(file: str) -> None:
 
 def test_identities_are_those_of_the_runs(tmp_path) -> None:
     asked = [RunRequest(method="mono", task="blobs-iid", preset="smoke", seed=seed, home=str(tmp_path)) for seed in (0, 1)]
-    (first,), (second,) = identities(asked)
+    ((first, *_),), ((second, *_),) = identities(asked)
     assert first != second
     assert len(first) == 64
     from compbench.runner.one_run import look_up, processes_of
 
     with processes_of(Home(tmp_path)) as processes:
         spec, finished = look_up(asked[0], processes)
-    assert equal_code().run_of(spec) == first
+    assert spec.identity == first
     assert finished is None
     assert name_of(spec, spec.identity, 1).startswith("blobs-iid.mono.smoke.s0.")
 
@@ -102,11 +102,11 @@ def test_identities_are_those_of_the_runs(tmp_path) -> None:
 def test_the_same_run_on_another_device_has_an_identity_that_needs_no_such_device(tmp_path: Path) -> None:
     request = RunRequest(method="mono", task="blobs-iid", preset="smoke", seed=3, device="cpu", home=str(tmp_path))
     resolver = Resolver(tmp_path)
-    run_of = equal_code().run_of
+    ways = [list(equal_code().identities(spec)) for spec in (resolver.spec(request), resolver.spec(request, "NVIDIA H200"))]
     here, there = resolver.spec(request), resolver.spec(request, "NVIDIA H200")
     code = code_of(REGISTRY, method="mono", task="blobs-iid", metrics=here.metrics, device_class="NVIDIA H200")
     assert there == here.model_copy(update={"device_class": "NVIDIA H200", "code": code.digest})
-    assert list(identities([request], elsewhere=["NVIDIA H200", "cpu"])) == [[run_of(here), run_of(there)]]
+    assert list(identities([request], elsewhere=[["NVIDIA H200", "cpu"]])) == [ways]
 
 
 def test_a_request_that_cannot_run_here_has_no_identity_and_the_others_keep_theirs(tmp_path: Path) -> None:

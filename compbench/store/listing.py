@@ -1,0 +1,71 @@
+"""The names of a store's records, listed once, and what a record says in a few of its lines: for many runs at a time.
+
+Reading a record whole takes about a millisecond, and a store may hold fifty thousand.  Names say task, method, preset, seed and
+identity; a glimpse says how a run ended and what it took.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from compbench.api.schemas import RunRequest
+from compbench.store.format import MAX_RECORD_BYTES
+from compbench.store.records import Store
+from compbench.system.errors import CompbenchError
+from compbench.system.files import read_limited
+
+STATUS = re.compile(rb'^ "status": "([a-z]+)"', re.MULTILINE)
+SECONDS = re.compile(rb'^ "seconds": ([0-9.eE+-]+)', re.MULTILINE)
+RESUMED = re.compile(rb'^ "resumed": true', re.MULTILINE)
+DEVICE_CLASS = re.compile(rb'"device_class": ?"([^"\\]+)"')
+"""These lines are written alike in all formats of records; the class of devices stands in the line of the spec."""
+
+
+class Glimpse(NamedTuple):
+    """What a record's lines say of its run.  Neither the digest nor anything else was checked: use it for estimates alone."""
+
+    status: str
+    device_class: str
+    resumed: bool
+    seconds: float
+
+
+class Listing:
+    """The names of the records in a store at one moment, by run."""
+
+    def __init__(self, store: Store) -> None:
+        self._folder = store.folder
+        self._names: dict[str, list[str]] = defaultdict(list)
+        for name in store.names():
+            self._names[name.rsplit(".", 3)[0]].append(name)
+
+    def of(self, request: RunRequest) -> list[Path]:
+        """Records of the request's task, method, preset and seed: of any settings, code or device."""
+        run = f"{request.task}.{request.method}.{request.preset}.s{request.seed}"
+        return [self._folder / name for name in self._names.get(run, ())]
+
+    def runs(self) -> Iterator[tuple[tuple[str, str, str], list[Path]]]:
+        """(task, method, preset) of each run, and its records."""
+        for run, names in self._names.items():
+            if len(parts := run.split(".")) == 4:
+                yield (parts[0], parts[1], parts[2]), [self._folder / name for name in names]
+
+
+def glimpse(path: Path) -> Glimpse | None:
+    """What a record's lines say; None if the file cannot be read or is not written like a record."""
+    try:
+        content = read_limited(path, MAX_RECORD_BYTES)
+    except CompbenchError:
+        return None
+    status, seconds, device = (pattern.search(content) for pattern in (STATUS, SECONDS, DEVICE_CLASS))
+    if not (status and seconds and device):
+        return None
+    try:
+        took = float(seconds[1])
+    except ValueError:
+        return None
+    return Glimpse(status[1].decode(), device[1].decode(errors="replace"), bool(RESUMED.search(content)), took)

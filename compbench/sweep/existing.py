@@ -1,0 +1,74 @@
+"""Which of many runs exist already: by the names in the store, then by identities, before any executor is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from compbench.api.schemas import RunRequest
+from compbench.runner.attempt import Outcome
+from compbench.runner.processes import Ended
+from compbench.store.listing import Listing, glimpse
+from compbench.store.records import Store, finished_among
+from compbench.sweep import matrix
+from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
+
+
+class Asked(NamedTuple):
+    """A requested run; with `any_device`, a run on any class of devices counts as this run."""
+
+    request: RunRequest
+    any_device: bool = False
+
+
+class Known(NamedTuple):
+    """What is known of a requested run: its identity ("" if not needed, or if it cannot run here) and its finished record."""
+
+    identity: str = ""
+    outcome: Outcome | None = None
+
+
+def listing_of(asked: Sequence[Asked]) -> Listing:
+    """The names in the store of some requests."""
+    return Listing(Store(Home(Path(asked[0].request.home)).records))
+
+
+def known(asked: Sequence[Asked], listing: Listing, *, every: bool) -> list[Known]:
+    """What is known of each run, in order.
+
+    Args:
+        asked: what would be run.
+        listing: the names in their store.
+        every: find all identities, and refuse a request that cannot run here.  Otherwise only those of requests with a record of
+            such a name: a run without one does not exist.
+
+    Raises:
+        CompbenchError: identities could not be found; with `every`, also a request that is wrong.
+    """
+    paths = [listing.of(one.request) for one in asked]
+    places = [place for place, own in enumerate(paths) if every or own]
+    if not places:
+        return [Known() for _ in asked]
+    requests = [asked[place].request for place in places]
+    elsewhere = [_device_classes(paths[place]) if asked[place].any_device else [] for place in places]
+    try:
+        found = dict(zip(places, matrix.identities(requests, elsewhere=elsewhere, pass_over=not every), strict=True))
+    except Ended as end:
+        raise CompbenchError(end.reason) from end
+    return [_known(one.request, paths[place], found.get(place, [])) for place, one in enumerate(asked)]
+
+
+def _known(request: RunRequest, paths: Sequence[Path], ways: Sequence[Sequence[str]]) -> Known:
+    """The finished record of a run: from this device if there is one, else from another."""
+    for identities in ways:
+        record = finished_among(paths, identities)
+        if record is not None and (record.curve or not request.curve):
+            path = next(path for path in paths if path.stem == record.name)
+            return Known(ways[0][0], Outcome(record, path, reused=True))
+    return Known(ways[0][0] if ways else "")
+
+
+def _device_classes(paths: Sequence[Path]) -> list[str]:
+    return sorted({seen.device_class for seen in map(glimpse, paths) if seen is not None})
