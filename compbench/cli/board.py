@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compbench.cli.names import names
 from compbench.cli.options import home_of_user
 from compbench.system.errors import CompbenchError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("task", required=False, default="")
+@click.argument("task", required=False, default="", shell_complete=names("tasks"))
 @click.option("--records", type=click.Path(path_type=Path), help="Folder of records; default: those of COMPBENCH_HOME.")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder to write the board to; default: COMPBENCH_HOME/board.")
 @click.option(

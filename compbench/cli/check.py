@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from compbench.cli import names as completion
 from compbench.cli.options import Finite, list_option
 from compbench.system.errors import CompbenchError
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.names("methods", "tasks", "metrics"))
 @click.option("--all", "every", is_flag=True, help="Check all installed methods.")
 @list_option("--only", metavar="CHECK", help="Run only these checks: a,b,c, or give the option again.")
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compbench.cli.names import records as completed
 from compbench.cli.options import home_of_user
 from compbench.system.errors import CompbenchError, suggest
 from compbench.system.files import Json
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=completed(methods=True))
+@click.argument("b", shell_complete=completed(methods=True))
 @click.option("--task", default="*", help="With two methods: compare on these tasks only (name or pattern).")
 @click.option("--preset", default="", help="With two methods: compare at this preset only.")
 @click.option("--records", type=click.Path(path_type=Path), help="Folder of records; default: those of COMPBENCH_HOME.")

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from compbench.cli.names import records
 from compbench.cli.options import home_of_user
 from compbench.system.errors import CompbenchError
 
 
 @click.command()
-@click.argument("record")
+@click.argument("record", shell_complete=records())
 @click.option("--factors", default="", metavar="A,B", help="The two factors of the grid; default: the factors of the holdout.")
 @click.option(
     "--derivative",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compbench.cli.names import names
 from compbench.cli.options import Finite, Options, list_option
 from compbench.system.errors import CompbenchError
 
@@ -26,8 +27,13 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--baseline", type=FILE, metavar="FILE", help="Compare with stored facts and scores; never with stored speeds.")
 @click.option("--write-baseline", type=FILE, metavar="FILE", help="Store the facts and scores of this environment.")
 @click.option("--suite", default="", metavar="NAME", help="Run the cases of a suite: compbench-ci, or your own FILE.toml.")
-@list_option("--method", "methods", help="Without --suite: methods by name or pattern; preset smoke, seeds 0-4.")
-@list_option("--task", "tasks", help="Without --suite: tasks by name or pattern.")
+@list_option(
+    "--method",
+    "methods",
+    shell_complete=names("methods"),
+    help="Without --suite: methods by name or pattern; preset smoke, seeds 0-4.",
+)
+@list_option("--task", "tasks", shell_complete=names("tasks"), help="Without --suite: tasks by name or pattern.")
 @click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="File of a method that is not installed.")
 @click.option("--tolerance", type=Finite(0, 10), default=0.05, show_default=True, help="Largest slowdown that passes.")
 @click.option("--pairs", type=click.IntRange(2, 500), default=3, show_default=True, help="Process pairs; up to 10 while unclear.")

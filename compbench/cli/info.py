@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from compbench.cli import output
+from compbench.cli.names import names
 from compbench.cli.options import home_of_user
 from compbench.system.files import Json
 
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
 ENOUGH_SEEDS = 3
 """A row of fewer is the best one only where no row has so many: a lucky seed is no result."""
 
+FEW_TASKS = 3
+"""Of a method that works on all tasks but so many, only these are named."""
+
 SPLITS = {"heldout": "combinations never trained on", "seen": "combinations trained on", "all": "all combinations"}
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=names("tasks", "methods", "metrics", "executors"))
 @click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py")
 @click.option("--set", "overrides", multiple=True, metavar="task.NAME=VALUE", help="A task under other settings.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
@@ -133,8 +137,7 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
     if missing := missing_extra(entry, Home.of_user().data):
         facts["data"] = f"needs packages that are not installed: pip install '{missing}'"
     else:
-        source = task.source(Home.of_user().data, "auto")
-        facts["data"] = f"{source.kind}: {source.name} ({source.fingerprint})"
+        facts["data"] = _data(task, Home.of_user().data)
     for name, field in type(task.settings).model_fields.items():
         facts[f"--set task.{name}"] = f"{getattr(task.settings, name)} ({field.description})"
     for index, note in enumerate(task.notes):
@@ -142,6 +145,17 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
     for index, note in enumerate(task.paper_notes):
         facts[f"--preset paper {index + 1}"] = note
     return facts
+
+
+def _data(task: Task, folder: Path) -> str:
+    """The data that a run would take here, or why there is none; that is no reason to say nothing of the task."""
+    from compbench.system.errors import CompbenchError
+
+    try:
+        source = task.source(folder, "auto")
+    except CompbenchError as error:
+        return f"none here: {error}"
+    return f"{source.kind}: {source.name} ({source.fingerprint})"
 
 
 def _plain(value: object) -> str:
@@ -162,7 +176,7 @@ def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) ->
         "method": entry.name,
         "summary": entry.summary,
         "version": own.version,
-        "distribution": f"{entry.distribution} {entry.version}",
+        "package": f"{entry.distribution} {entry.version}",
         "file": f"{entry.file or entry.module} (sha256 {entry.sha256[:12]})",
         "paper": paper(entry),
         "runs on": own.runs_on,
@@ -196,18 +210,18 @@ def _setting_facts(settings: type[BaseModel], option: str) -> dict[str, str]:
     """Each setting with its default, its bounds and what it means."""
     facts = {}
     for name, schema in settings.model_json_schema().get("properties", {}).items():
-        bounds = " ".join(
-            f"{sign} {schema[key]}"
-            for key, sign in (
-                ("minimum", ">="),
-                ("exclusiveMinimum", ">"),
-                ("maximum", "<="),
-                ("exclusiveMaximum", "<"),
-            )
-            if key in schema
-        )
-        facts[f"{option} {name}"] = f"{schema.get('default')}  {schema.get('type', '')} {bounds}  {schema.get('description', '')}"
+        facts[f"{option} {name}"] = f"{schema.get('default')} ({_values(schema)}): {schema.get('description', '')}"
     return facts
+
+
+def _values(schema: Mapping[str, Any]) -> str:
+    """The values that a setting takes: `0 < number <= 8`, or its choices."""
+    if "enum" in schema:
+        return " or ".join(map(str, schema["enum"]))
+    low = next((f"{schema[key]} {sign} " for key, sign in (("minimum", "<="), ("exclusiveMinimum", "<")) if key in schema), "")
+    high = next((f" {sign} {schema[key]}" for key, sign in (("maximum", "<="), ("exclusiveMaximum", "<")) if key in schema), "")
+    kind = schema.get("type") or " or ".join(one.get("type", "") for one in schema.get("anyOf", ())) or "value"
+    return f"{low}{kind}{high}"
 
 
 def executor_facts(executor: Executor, entry: Entry) -> dict[str, Json]:
@@ -215,7 +229,7 @@ def executor_facts(executor: Executor, entry: Entry) -> dict[str, Json]:
     facts: dict[str, Json] = {
         "executor": executor.name,
         "summary": entry.summary,
-        "distribution": f"{entry.distribution} {entry.version}",
+        "package": f"{entry.distribution} {entry.version}",
     }
     return facts | _setting_facts(executor.settings, "--executor-set")
 
@@ -268,7 +282,11 @@ def _works_on(method: Method, tasks: Sequence[LoadResult]) -> str:
     from compbench.registry.declared import by_family
     from compbench.registry.resolve import why_not
 
-    families = by_family(task.entry for task in tasks if not why_not(method, task.value))
+    works = [not why_not(method, task.value) for task in tasks]
+    if tasks and works.count(False) <= FEW_TASKS:
+        left_out = [task.entry.name for task, one in zip(tasks, works, strict=True) if not one]
+        return f"all {len(tasks)} tasks here" + (f" but {', '.join(left_out)}" if left_out else "")
+    families = by_family(task.entry for task, one in zip(tasks, works, strict=True) if one)
     return "; ".join(f"{name}: {' '.join(entry.name for entry in own)}" for name, own in families.items()) or "none here"
 
 

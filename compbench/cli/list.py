@@ -1,4 +1,4 @@
-"""list, plugins: what is installed, with one line each."""
+"""list, plugins: what is installed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from compbench.cli.names import names
 from compbench.cli.options import home_of_user
+from compbench.system.errors import suggest
 
 if TYPE_CHECKING:
-    from compbench.registry.registry import Entry, LoadResult
+    from compbench.registry.registry import Entry, Kind, LoadResult
 
+ALL: tuple[Kind, ...] = ("methods", "tasks", "metrics", "executors")
+"""As `registry.KINDS`, which is not imported to print --help."""
 SOURCES = (
     "exact: a formula is the data; official: the authors' files are here; "
     "embedded: made by compbench (`compbench data list` names the official files)."
@@ -24,53 +28,104 @@ SOURCES = (
 
 
 @click.command("list")
-@click.option("--matrix", is_flag=True, help="Which method works on which task, and why not; loads them.")
+@click.argument("word", required=False, shell_complete=names(*ALL, words=ALL))
+@click.option("--matrix", is_flag=True, help="Which methods work on which families of tasks; of WORD alone also why not.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-def list_(matrix: bool, as_json: bool) -> None:
-    """List methods, tasks by family, metrics and executors with one line each.  Imports none of them without --matrix.
+def list_(word: str | None, matrix: bool, as_json: bool) -> None:
+    """List the names of methods, tasks by family, metrics and executors.
 
     \b
     compbench list
+    compbench list methods                    a line for each; also tasks, metrics, executors
+    compbench list particles                  what has this word in its name, its summary or its family
     compbench list --matrix
     compbench list --json | jq '.tasks[] | select(.data == "official") | .name'
-    """
-    from compbench.registry.registry import KINDS, Registry
 
-    if matrix:
-        _show_matrix(as_json=as_json)
-        return
+    Nothing is imported, except by --matrix, which loads every method and task.
+    """
+    from compbench.registry.registry import Registry
+
     registry = Registry()
-    found = {kind: registry.entries(kind) for kind in KINDS}
+    found = {kind: _chosen(registry.entries(kind), kind, word or "") for kind in ALL}
+    if word and not any(found.values()):
+        raise suggest("method, task, metric or executor", word, [*ALL, *(name for kind in ALL for name in registry.names(kind))])
+    if matrix:
+        _show_matrix({entry.name for entry in found["methods"]}, whole=not word, as_json=as_json)
+        return
     if as_json:
         click.echo(json.dumps({kind: [_row(entry) for entry in entries] for kind, entries in found.items()}))
         return
     for kind, entries in found.items():
-        click.secho(kind, bold=True)
-        for line in _task_lines(entries) if kind == "tasks" else _lines(entries):
-            click.echo(line)
-        if not entries:
-            click.echo("  none installed; first-party methods: pip install compbench-methods")
+        if entries or not word:
+            click.secho(kind, bold=True)
+            for line in _names(entries, kind) if not word else _task_lines(entries) if kind == "tasks" else _lines(entries):
+                click.echo(line)
+    if not word:
+        click.echo("A line for each: `compbench list tasks`.  By a word: `compbench list WORD`.")
 
 
-def _show_matrix(*, as_json: bool) -> None:
-    """A line a method: on how many tasks it works, and each reason why it does not work on others."""
+def _chosen(entries: Sequence[Entry], kind: str, word: str) -> list[Entry]:
+    """The entries of a kind that a word means: all if it names the kind or is empty, else those that contain it."""
+    from compbench.registry.declared import declared
+
+    if word.lower() in ("", kind, kind[:-1]):
+        return list(entries)
+    if word.lower() in {*ALL, *(one[:-1] for one in ALL)}:
+        return []  # it names another kind
+    texts = {entry: f"{entry.name} {entry.summary} {declared(entry).family if kind == 'tasks' else ''}" for entry in entries}
+    return [entry for entry, text in texts.items() if word.lower() in text.lower()]
+
+
+def _names(entries: Sequence[Entry], kind: str) -> Iterator[str]:
+    """Names alone: tasks by family, others by the package that they come from where there are several."""
+    from compbench.registry.declared import by_family
+
+    if not entries:
+        yield "  none installed; first-party methods: pip install compbench-methods"
+        return
+    owners = list(dict.fromkeys(entry.distribution for entry in entries))
+    groups = by_family(entries) if kind == "tasks" else {one: [e for e in entries if e.distribution == one] for one in owners}
+    heads = {name: f"  {name:<{max(map(len, groups))}}  " if len(groups) > 1 else "  " for name in groups}
+    for name, own in groups.items():
+        words = [f"{entry.name}{' (broken)' if entry.problem else ''}" for entry in own]
+        yield from _wrapped(heads[name], ", ".join(words))
+
+
+def _show_matrix(chosen: set[str], *, whole: bool, as_json: bool) -> None:
+    """A line a method and a column a family: + works on all of its tasks, . on some, - on none.
+
+    Without `whole`, each reason follows why the method does not work on some tasks.
+    """
+    from compbench.registry.declared import by_family
+    from compbench.registry.registry import Registry
     from compbench.sweep.matrix import matrix
 
-    pairs = matrix()
+    pairs = {method: row for method, row in matrix().items() if method in chosen}
     if as_json:
         refused = {method: {task: why for task, why in row.items() if why} for method, row in pairs.items()}
         click.echo(json.dumps(refused, indent=1, sort_keys=True))
         return
-    width = max(map(len, pairs), default=0)
+    families = {name: [entry.name for entry in own] for name, own in by_family(Registry().entries("tasks")).items()}
+    width = max((*map(len, pairs), len("method")), default=0)
+    click.echo(f"{'method':<{width}}  {'  '.join(families)}")
     for method, reasons in pairs.items():
-        not_on: dict[str, list[str]] = {}
-        for task, reason in reasons.items():
-            if reason:
-                not_on.setdefault(reason.split(": ", 1)[1].rstrip("."), []).append(task)
-        works = len(reasons) - sum(map(len, not_on.values()))
-        why = "; ".join(f"not on {', '.join(names)}: {reason}" for reason, names in not_on.items())
-        for line in _wrapped(f"  {method:<{width}}  ", f"{works} of {len(reasons)} tasks{'; ' if why else ''}{why}"):
+        works = [[not reasons[task] for task in tasks if task in reasons] for tasks in families.values()]
+        signs = ["+" if own and all(own) else "." if any(own) else "-" for own in works]
+        cells = (f"{sign:^{len(name)}}" for name, sign in zip(families, signs, strict=True))
+        click.echo(f"{method:<{width}}  {'  '.join(cells)}".rstrip())
+        for line in [] if whole else _reasons(reasons):
             click.echo(line)
+    click.echo("+ works on all tasks of the family, . on some, - on none; why: compbench list METHOD --matrix, or --json")
+
+
+def _reasons(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Each reason why a method does not work on some tasks, with these."""
+    not_on: dict[str, list[str]] = {}
+    for task, reason in reasons.items():
+        if reason:
+            not_on.setdefault(reason.split(": ", 1)[1].rstrip("."), []).append(task)
+    for reason, tasks in not_on.items():
+        yield from _wrapped("    ", f"not on {', '.join(tasks)}: {reason}")
 
 
 def _row(entry: Entry) -> dict[str, str]:
@@ -114,7 +169,8 @@ def _problem(entry: Entry) -> str:
 def _wrapped(start: str, text: str) -> list[str]:
     """Lines of at most the terminal's width, 80 where there is none; the later ones begin below the text."""
     width = max(len(start) + 30, min(shutil.get_terminal_size().columns, 110))
-    return textwrap.wrap(text, width, initial_indent=start, subsequent_indent=" " * len(start)) or [start.rstrip()]
+    later = " " * len(start)
+    return textwrap.wrap(text, width, initial_indent=start, subsequent_indent=later, break_on_hyphens=False) or [start.rstrip()]
 
 
 @click.command()

@@ -13,6 +13,8 @@ from compbench.api.context import PRESETS
 from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from compbench.api.schemas import RunRequest
     from compbench.system.files import Json
     from compbench.system.home import Home
@@ -45,7 +47,9 @@ def run_options(command: Command) -> Command:
             "overrides",
             multiple=True,
             metavar="NAME=VALUE",
-            help="A setting of the method, of the budget (budget.train_steps=500) or of the task (task.judge=pooled).",
+            shell_complete=completed_settings,
+            help="Change a setting: head_width=2 (method), budget.train_steps=500, task.coverage=0.5.  `compbench info NAME` "
+            "lists them.",
         ),
         click.option(
             "--preset",
@@ -88,6 +92,13 @@ def run_options(command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def completed_settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete NAME= of `--set`."""
+    from compbench.cli.names import settings
+
+    return settings(ctx, param, incomplete)
 
 
 def home_of_user() -> Home:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compbench.api.context import PRESETS
+from compbench.cli.names import names
 from compbench.cli.options import Finite, Options, home_of_user, list_option
 from compbench.system.errors import CompbenchError
 
@@ -23,8 +24,10 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
-@list_option("--method", "methods", required=True, help="Names or patterns: factored,mono or 'f*'.")
-@list_option("--task", "tasks", required=True, help="Names or patterns: 'shapes3d-*'.")
+@list_option(
+    "--method", "methods", shell_complete=names("methods"), required=True, help="Names or patterns: factored,mono or 'f*'."
+)
+@list_option("--task", "tasks", shell_complete=names("tasks"), required=True, help="Names or patterns: 'shapes3d-*'.")
 @click.option(
     "--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="Preset for batch and model sizes."
 )

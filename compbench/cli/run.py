@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compbench.cli.names import names
 from compbench.cli.options import rebuild_board, run_options, run_requests
 from compbench.system.errors import CompbenchError
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--method", required=True, help="Name of a method (`compbench list`).")
-@click.option("--task", required=True, help="Name of a task.")
+@click.option("--method", required=True, shell_complete=names("methods"), help="Name of a method (`compbench list`).")
+@click.option("--task", required=True, shell_complete=names("tasks"), help="Name of a task.")
 @run_options
 @click.option(
     "--settings",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compbench.api.context import PRESETS
+from compbench.cli import names as completion
 from compbench.cli.options import Options, home_of_user, rebuild_board
 from compbench.system.errors import CompbenchError
 
@@ -24,11 +25,13 @@ OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
 
 @click.command()
 @click.argument("samples", required=False, type=FILE)
-@click.option("--task", required=True, help="Name of a task.")
+@click.option("--task", required=True, shell_complete=completion.names("tasks"), help="Name of a task.")
 @click.option("--requests", type=FILE, metavar="FILE.npz", help="Only write the task's requests, in order, to FILE.")
 @click.option("--name", default="", help="Name of the samples on boards; default: the file's name.")
 @click.option("--weights", type=FILE, metavar="FILE", help="Score these weights (of --method) instead of samples.")
-@click.option("--method", default="", help="With --weights: their method; it must have `build`.")
+@click.option(
+    "--method", default="", shell_complete=completion.names("methods"), help="With --weights: their method; it must have `build`."
+)
 @click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="File of a method that is not installed.")
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting of task, budget or method, as in run.")
 @click.option(
@@ -77,7 +80,7 @@ def score(samples: Path | None, requests: Path | None, weights: Path | None, qui
 
 
 @click.command()
-@click.argument("records", nargs=-1, required=True)
+@click.argument("records", nargs=-1, required=True, shell_complete=completion.records())
 @click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="File of a method that is not installed.")
 @click.option("--quiet", is_flag=True, help="Show no progress bars.")
 def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], quiet: bool) -> None:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from compbench.cli import cell_map as lattice
 from compbench.cli import curves, output
+from compbench.cli.names import records
 from compbench.cli.options import home_of_user
 from compbench.store import conditions
 from compbench.store.counts import PREFIX, beyond_budget, counted, in_words
@@ -32,7 +33,7 @@ MOST_MATCHES = 10
 
 
 @click.command()
-@click.argument("record", required=False)
+@click.argument("record", required=False, shell_complete=records())
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
 @click.option("--verbose", is_flag=True, help="Also show every count and every loss curve.")
 def show(record: str | None, as_json: bool, verbose: bool) -> None:

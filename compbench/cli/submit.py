@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from compbench.cli import names as completion
 from compbench.cli.options import Finite, home_of_user
 from compbench.system.errors import CompbenchError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("records", nargs=-1, required=True)
+@click.argument("records", nargs=-1, required=True, shell_complete=completion.records())
 @click.option("--to", "leaderboards", required=True, type=click.Path(path_type=Path), help="The repository's leaderboards/.")
 @click.option(
     "--training-data",
@@ -66,7 +67,7 @@ def matching(store: Store, text: str) -> list[Path]:
 
 
 @click.command()
-@click.argument("record")
+@click.argument("record", shell_complete=completion.records())
 @click.option("--tolerance", default=0.05, show_default=True, type=Finite(0, 1), help="Relative tolerance of each score.")
 @click.option(
     "--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes as many as the record's run had."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compbench.cli.names import names
 from compbench.cli.options import Options, list_option, rebuild_board, run_options, run_requests
 from compbench.system.errors import CompbenchError
 
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@list_option("--method", "methods", help="Names or patterns: factored,mono or 'f*'; '*,!example' leaves one out.")
-@list_option("--task", "tasks", help="Names or patterns: 'shapes3d-*'.")
+@list_option(
+    "--method",
+    "methods",
+    shell_complete=names("methods"),
+    help="Names or patterns: factored,mono or 'f*'; '*,!example' leaves one out.",
+)
+@list_option("--task", "tasks", shell_complete=names("tasks"), help="Names or patterns: 'shapes3d-*'.")
 @click.option(
     "--file",
     default="",

@@ -2,7 +2,7 @@
 
 total_variation  distance between the classes' shares that a judge finds in samples and the exact ones
 class_share      share of samples that the judge takes for a class which the target has much of
-rare_share       the same of a class which it has little of
+rare_share       share of samples that the judge takes for a class which the target has little of
 """
 
 from __future__ import annotations

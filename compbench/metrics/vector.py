@@ -2,7 +2,7 @@
 
 sw2         sliced Wasserstein distance, 2000 projections
 mmd2        unbiased squared maximum mean discrepancy, bandwidth the median distance between the two sets at hand
-mmd2_fixed  the same with the median distance between two real sets as bandwidth, comparable between methods
+mmd2_fixed  unbiased squared MMD, bandwidth the median distance between two real sets: comparable between methods
 mean_error  distance of the samples' mean from the target's
 mode_share  share of the samples that lie within 3 standard deviations of the mode that was asked for
 covariance_error  Frobenius distance of the samples' covariance from the target's, relative to it

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from compbench.system.files import Json
 
-FLOW = Path(__file__).parents[1] / "flow"
+OURS = Path(__file__).parents[1]
+FLOW = OURS / "flow"
 
 
 def literal_defaults(file: Path) -> dict[str, list[Json]]:
@@ -24,6 +25,38 @@ def literal_defaults(file: Path) -> dict[str, list[Json]]:
                 with contextlib.suppress(ValueError, TypeError, SyntaxError, RecursionError):
                     literal = ast.literal_eval(_default(node.value))
                     found.setdefault(node.target.id, []).append(list(literal) if isinstance(literal, tuple) else literal)
+    return found
+
+
+def setting_names(file: Path) -> list[str]:
+    """Names of the settings in a plugin's file: the fields of its classes called ...Settings and of their bases in compbench."""
+    return sorted(_fields(file, frozenset(), frozenset()))
+
+
+def _fields(file: Path, classes: frozenset[str], seen: frozenset[Path]) -> set[str]:
+    """The fields of some classes of a file, or of all called ...Settings, and of their bases."""
+    if file in seen:
+        return set()
+    try:
+        body = ast.parse(file.read_text("utf-8")).body
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    own = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    origin = {alias.name: node.module or "" for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    waiting = [name for name in own if name.endswith("Settings") and (not classes or name in classes)]
+    found, done = set[str](), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in done:
+            continue
+        done.add(name)
+        if name in own:
+            fields = (node.target for node in own[name].body if isinstance(node, ast.AnnAssign))
+            found |= {target.id for target in fields if isinstance(target, ast.Name)}
+            waiting += [base.id for base in own[name].bases if isinstance(base, ast.Name)]
+        elif origin.get(name, "").startswith("compbench."):
+            path = OURS.joinpath(*origin[name].split(".")[1:]).with_suffix(".py")
+            found |= _fields(path, frozenset({name}), seen | {file})
     return found
 
 

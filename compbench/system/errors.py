@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 FEW_NAMES = 6
 """Up to this many known names are listed in full."""
+NEAR, BEHIND = 0.65, 0.15
+"""A name is suggested if its similarity to what was asked (`difflib`'s ratio) is at least NEAR, and less than BEHIND below
+the best one's."""
 
 
 class CompbenchError(Exception):
@@ -39,13 +42,22 @@ def first_of(error: ValidationError) -> str:
 
 
 def suggest(kind: str, asked: str, known: list[str]) -> CompbenchError:
-    """The error for an unknown name, with the three nearest known ones; all of them where there are few."""
-    import difflib  # 10 ms that only a mistake pays
-
-    near = difflib.get_close_matches(asked, known, n=3, cutoff=0.5)
+    """The error for an unknown name, with up to three near ones or ones that it begins; all of them where there are few."""
+    near = _near(asked, known)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     if len(known) <= FEW_NAMES:
         have = f" Known: {', '.join(sorted(known)) or 'none'}."
     else:
         have = "" if near else f" There are {len(known)}: `compbench list` or `compbench info` names them."
     return CompbenchError(f"no {kind} named '{asked}'.{hint}{have}")
+
+
+def _near(asked: str, known: list[str]) -> list[str]:
+    """Up to three names that a person may have meant, the most similar first."""
+    import difflib  # 10 ms that only a mistake pays
+
+    ratio = {name: difflib.SequenceMatcher(None, asked, name).ratio() for name in known}
+    best = max(ratio.values(), default=0.0)
+    near = [name for name in known if ratio[name] >= max(NEAR, best - BEHIND)]
+    near = near or [name for name in known if len(asked) > 2 and name.startswith(asked)]
+    return sorted(near, key=lambda name: -ratio[name])[:3]

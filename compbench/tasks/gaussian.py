@@ -1,9 +1,9 @@
 """Perturbations of Gaussians and mixtures in the plane: two binary factors, base (0, 0), the double perturbation held out.
 
 gauss2d-fact-id      factorised Gaussians, target among the sources: N(0, I)
-gauss2d-nonfact-id   the same with a base that is no product: N(0, 20/21 I)
+gauss2d-nonfact-id   Gaussians whose base is no product, target among the sources: N(0, 20/21 I)
 gauss2d-fact-ood     factorised Gaussians, target far from the sources: N(0, 10 I)
-gauss2d-nonfact-ood  the same with a base that is no product: N(0, 110/21 I)
+gauss2d-nonfact-ood  Gaussians whose base is no product, target far from the sources: N(0, 110/21 I)
 gmm-id               mixtures of six shared components, target among the sources
 gmm-ood              mixtures of four shared components, target between them
 

@@ -1,5 +1,6 @@
 """`info` answers in words: papers, tasks, best rows, budgets that differ, and what a score's name means."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,10 +9,11 @@ from click.testing import CliRunner
 from support.sample_records import record, score
 
 from compbench.api.schemas import Plugin
-from compbench.cli.info import best_rows
+from compbench.cli.info import best_rows, task_facts
 from compbench.cli.main import main
 from compbench.registry.registry import Registry
 from compbench.store.records import Store
+from compbench.system.errors import CompbenchError
 
 
 @pytest.fixture
@@ -32,7 +34,25 @@ def test_a_method_names_paper_file_and_tasks(info) -> None:
     facts = json.loads(info("factored", "--json"))
     assert facts["paper"].startswith("Compositional Flow Matching with Factored Velocity Fields (FVF), equation 1")
     assert "factored.py" in facts["file"]
-    assert "planning: planning-iid planning-noniid" in facts["runs on"]
+    assert facts["runs on"].startswith("all ")
+    assert "cmnist-not" in facts["runs on"]
+
+
+def test_a_setting_says_what_values_it_takes(info) -> None:
+    assert " (0 < number <= " in json.loads(info("factored", "--json"))["--set head_width"]
+
+
+@pytest.mark.parametrize("name", ["planning-noniid", "rotation"])
+def test_a_task_is_explained_where_its_data_needs_packages_that_are_not_here(name: str, info, monkeypatch) -> None:
+    monkeypatch.setattr("compbench.registry.declared.is_installed", lambda package: True)  # by the metadata all is there
+
+    def none_here(folder: Path, asked: str) -> None:
+        raise CompbenchError("this data needs packages that are not installed")
+
+    loaded = dataclasses.replace(Registry().load("tasks", name), source=none_here)
+    facts = task_facts(loaded, Registry().entry("tasks", name))
+    assert facts["data"].startswith("none here: this data needs")
+    assert facts["ranked by"]
 
 
 def test_a_method_names_those_tasks_alone_that_offer_what_it_needs(info) -> None:

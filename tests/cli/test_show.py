@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 from support.sample_records import record
 
@@ -184,3 +185,23 @@ def test_the_command_line_completes_its_verbs() -> None:
     env = {**os.environ, "_COMPBENCH_COMPLETE": "zsh_complete", "COMP_WORDS": "compbench sw", "COMP_CWORD": "1"}
     done = subprocess.run([sys.executable, "-m", "compbench.cli.start"], env=env, capture_output=True, text=True)
     assert "sweep" in done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("compbench run --method fact", "factored"),
+        ("compbench sweep --method mono,fact", "mono,factored"),
+        ("compbench run --task shapes3d-h", "shapes3d-heavy"),
+        ("compbench info gmm", "gmm-id"),
+        ("compbench run --method factored --task shapes3d-heavy --set head", "head_width="),
+        ("compbench run --method factored --task shapes3d-heavy --set task.cov", "task.coverage="),
+        ("compbench run --method fkc --set num_p", "num_particles="),
+        ("compbench show shapes3d", "RECORD"),
+    ],
+)
+def test_the_command_line_completes_names_and_settings(words: str, expected: str, show, tmp_path: Path) -> None:
+    name = Store(tmp_path / "records").write(record()).stem
+    *before, last = words.split()[1:]
+    found = [item.value for item in ShellComplete(main, {}, "compbench", "").get_completions(before, last)]
+    assert expected.replace("RECORD", name) in found

@@ -1,7 +1,7 @@
 """Weighted particles with a control that keeps their weights even.
 
 driftlite         Particles with the drift of few coefficients that makes their weights vary least, chosen at every step.
-driftlite-oracle  The same on the task's analytic scores, with exact divergences.
+driftlite-oracle  DriftLite's particles on the task's analytic scores, with exact divergences.
 
 DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance, for products of models.  Where all requests ask
 for one composition its coefficients come from pilots, which no request meets; elsewhere each swarm has its own.  Learnt

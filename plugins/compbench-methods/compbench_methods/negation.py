@@ -1,7 +1,7 @@
 """Slices with AND and NOT: a value that is asked for attracts, a value that is excluded repels.
 
 slice-not  Slices of one network with NOT: v(NULL) + sum_k s_k (v(c_k) - v(NULL)), s_k negative where a value is excluded.
-coind-not  The same slices, of a network trained with the penalty that makes them independent (CoInD).
+coind-not  Slices with NOT, of a network trained with the penalty that makes its factors independent (CoInD).
 
 Where nothing is excluded both compose as slice-cfg and coind do.  Composable Diffusion (Liu et al. 2022, arXiv 2206.01714)
 and CoInD (Gaudi et al. 2025, arXiv 2503.01145); the first shares the fit of naive-ode, naive-sde and fkc.

@@ -1,7 +1,7 @@
 """Weighted particles whose weights come from transition densities instead of rates.
 
 rne         Particles weighted by the members' own reverse kernels: no divergence, no clip, finite weights at coarse steps.
-rne-oracle  The same on the task's analytic scores, weighted by its exact densities: right at any number of steps.
+rne-oracle  RNE's particles on the task's analytic scores, weighted by its exact densities: right at any number of steps.
 
 Radon-Nikodym estimator (He et al. 2025, arXiv 2506.05668).  Particles, resampling and steps as fkc has them; a step draws
 from the kernel between two noise levels instead of Euler-Maruyama's.

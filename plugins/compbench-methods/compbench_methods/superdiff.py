@@ -1,7 +1,7 @@
 """Superposed diffusions: all members of a composition at equal density along the whole path.
 
 superdiff         AND of the factors' models: mixing weights that keep their log densities equal, followed along the path.
-superdiff-oracle  The same on the task's analytic scores.
+superdiff-oracle  SuperDiff's AND on the task's analytic scores.
 
     s = s_0 + g (sum_a kappa_a s_a - s_0),    sum_a kappa_a = 1,    log p_a equal for all a after the guided step
 
