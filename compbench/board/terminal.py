@@ -95,7 +95,7 @@ def _row(row: BoardRow) -> list[str]:
     seeds = f"{len(row.seeds)}/{sum(row.statuses.values())}"
     label = clean(row.label)
     name = _marked(label if len(label) <= LABEL else f"{label[: LABEL - 1]}…", row.beyond)
-    return [rank, name, value, span, f"{count(flops)}FLOP" if flops else "?", seeds]
+    return [rank, name, value, span, "?" if flops is None else f"{count(flops)}FLOP", seeds]
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:

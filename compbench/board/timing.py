@@ -116,7 +116,7 @@ def train_flops(record: Record) -> float | None:
     steps = profile.train_steps
     if steps is None:  # of a record that did not count them
         steps = sum(silo.steps for silo in profile.silos) if profile.silos else record.spec.budget.train_steps
-    return profile.flops_per_train_step * steps if steps else None
+    return profile.flops_per_train_step * steps if steps or profile.train_steps == 0 else None
 
 
 def pooled_steps(records: Sequence[Record]) -> float:

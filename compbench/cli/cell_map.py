@@ -7,13 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compbench.api.interfaces import CellCount, Score
+    from compbench.api.interfaces import CellCount, Score, Task
+    from compbench.api.schemas import Record
 
 WIDEST = 24
 """Largest number of columns of a lattice that is drawn."""
 
 
-def lines(scores: Sequence[Score]) -> Iterator[str]:
+Names = Sequence[tuple[str, Sequence[str]]]
+"""(name, names of its values) of each factor of the lattice; empty where they are not known."""
+
+
+def lines(scores: Sequence[Score], names: Names = ()) -> Iterator[str]:
     """Lines with a record's scores by cell; a record without counts gives no lines."""
     from compbench.board.cells import by_distance
 
@@ -22,17 +27,17 @@ def lines(scores: Sequence[Score]) -> Iterator[str]:
     if heldout is None:
         return
     counts = {split: score.by_cell for split, score in known.items()}
-    yield from drawn(counts.get("heldout", ()), counts.get("seen", ()))
+    yield from drawn(counts.get("heldout", ()), counts.get("seen", ()), names)
     shares = by_distance(heldout.by_cell, seen.by_cell if seen else ())
     if shares:
         parts = (f"{away}: {right / n:.3f} of {n}" for away, (right, n) in shares.items())
         yield f"held out by distance to the seen cells (values that differ)  {', '.join(parts)}"
     product = product_of_factors(heldout, scores)
     if product is not None and heldout.value is not None:
-        yield f"each factor by itself right, multiplied {product:.3f}; all right together {heldout.value:.3f}"
+        yield f"if factors failed independently: {product:.3f}; found: {heldout.value:.3f}"
 
 
-def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount]) -> Iterator[str]:
+def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount], names: Names = ()) -> Iterator[str]:
     """One line per value of the first factor: percent correct, seen cells in brackets; needs two factors and enough width."""
     cells: Mapping[tuple[int, ...], str] = {
         **{count.cell: f"({round(100 * count.right / count.n)})" for count in seen if count.n},
@@ -43,9 +48,15 @@ def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount]) -> Iterator[s
     rows, columns = (max(cell[k] for cell in cells) + 1 for k in (0, 1))
     if columns > WIDEST:
         return
-    yield "percent right of each cell; (seen)"
+    yield "percent right of each cell; seen cells in brackets"
+    (first, down), (second, across) = names if len(names) == 2 else (("factor 1", ()), ("factor 2", ()))
+    left = [down[row] if row < len(down) else str(row) for row in range(rows)]
+    head = f"{first} \\ {second}"
+    width = max(map(len, (head, *left)))
+    above = [(across[column] if column < len(across) else str(column))[:5] for column in range(columns)]
+    yield f"  {head:<{width}}" + "".join(f"{name + ' ':>6}" for name in above).rstrip()
     for row in range(rows):
-        yield "  " + "".join(f"{cells.get((row, column), ''):>6}" for column in range(columns))
+        yield f"  {left[row]:<{width}}" + "".join(f"{cells.get((row, column), ''):>6}" for column in range(columns))
 
 
 def product_of_factors(joint: Score, scores: Sequence[Score]) -> float | None:
@@ -60,3 +71,20 @@ def product_of_factors(joint: Score, scores: Sequence[Score]) -> float | None:
     if len(known) < 2:
         return None
     return math.prod(known)
+
+
+def task_of(record: Record) -> Task | None:
+    """The task of a record if it is our own: a stranger's code is not run to print a result."""
+    from compbench.registry.registry import Registry
+
+    registry = Registry()
+    own = (entry for entry in registry.entries("tasks") if (entry.name, entry.distribution) == (record.spec.task, "compbench"))
+    return next((found.value for found in map(registry.attempt, own) if found.state == "ok"), None)
+
+
+def names_of(record: Record) -> Names:
+    """(name, values' names) of the holdout's factors; () where they are not known here."""
+    task = task_of(record)
+    if task is None:
+        return ()
+    return [(factor.name, factor.values or tuple(map(str, range(factor.size)))) for factor in task.holdout.pattern_space.factors]

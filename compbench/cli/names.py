@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from compbench.cli.options import home_of_user
 from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
@@ -44,8 +43,9 @@ def records(*, methods: bool = False) -> Complete:
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from compbench.store.records import Store
+        from compbench.system.home import Home
 
-        own = [path.stem for path in Store(home_of_user().records).paths() if path.stem.startswith(incomplete)]
+        own = [path.stem for path in Store(Home.of_user().records).paths() if path.stem.startswith(incomplete)]
         found = names("methods")(ctx, param, incomplete) if methods else []
         return found + [CompletionItem(name) for name in own[:MOST_RECORDS]]
 

@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     default=0,
     metavar="K",
     type=click.IntRange(0, 20),
-    help="Also score K points along training, each at half the steps of the next.",
+    help="Also score the model K times during training: after 1/2, 1/4, 1/8 ... of the steps.",
 )
 @click.option("--keep-samples", is_flag=True, help="Keep the samples next to the weights, for `rescore`.")
 @click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
 @click.option("--dry-run", is_flag=True, help="Only print each run's identity, the name of its record, and whether it exists.")
+@click.option("--verbose", is_flag=True, help="Print all scores, counts and losses at the end, as `compbench show` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
 def run(
     method: str,
@@ -50,6 +51,7 @@ def run(
     trace: bool,
     threads: int,
     dry_run: bool,
+    verbose: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -64,7 +66,7 @@ def run(
     with --resume).
     """
     from compbench.cli import output
-    from compbench.cli.show import show_record
+    from compbench.cli.result import show_result
     from compbench.runner.one_run import run as run_one
     from compbench.runner.signals import terminate_like_ctrl_c
     from compbench.store.lease import Busy
@@ -106,7 +108,7 @@ def run(
         if as_json:
             click.echo(json.dumps(outcome.record.model_dump(mode="json"), sort_keys=True))
         else:
-            show_record(outcome.record, outcome.path, reused=outcome.reused)
+            show_result(outcome.record, outcome.path, reused=outcome.reused, verbose=verbose)
         worst = max(worst, {"ok": 0, "killed": 130, "refused": 2}.get(outcome.record.status, 1))
         if outcome.record.status == "killed":
             break
@@ -128,5 +130,5 @@ def _foretell(requests: Sequence[RunRequest]) -> None:
         for request in requests:
             spec, finished = look_up(request, processes)
             attempt = finished.record.attempt if finished else Store(home.records).next_attempt(spec, spec.identity)
-            there = "is there" if finished else "is not there" if attempt == 1 else "is not there; earlier attempts failed"
-            click.echo(f"{spec.identity} {name_of(spec, spec.identity, attempt)} {there}")
+            there = "is there" if finished else "none yet" if attempt == 1 else "none yet; earlier attempts failed"
+            click.echo(f"identity {spec.identity}  record {name_of(spec, spec.identity, attempt)} ({there})")

@@ -77,6 +77,24 @@ def _found(store: Store, text: str) -> Path:
 def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = False) -> None:
     """Print a record for people: scores next to their ceilings and floors, cost, and where everything is."""
     console = output.console()
+    print_head(console, record, reused=reused)
+    print_named(console, circumstances(record, path))
+    if record.scores:
+        console.print(_score_table(record.scores))
+        print_named(console, _on_scores(record.scores))
+        for line in lattice.lines(record.scores, lattice.names_of(record)):
+            console.print(line, soft_wrap=True, highlight=False)
+    for point in record.curve:
+        console.print(f"after step {point.step}: " + ", ".join(f"{name} {value:.4g}" for name, value in point.scores.items()))
+    if record.status == "ok":
+        for line in _profile_lines(record):
+            console.print(line)
+        print_named(console, counts(record, verbose=verbose))
+    print_files(console, record, path)
+
+
+def print_head(console: Console, record: Record, *, reused: bool) -> None:
+    """Print what was run, and why it failed if it did."""
     spec = record.spec
     console.print(
         f"[bold]{escape(spec.method)}[/bold] on [bold]{escape(spec.task)}[/bold]  seed {spec.seed}, {spec.preset}, "
@@ -88,24 +106,17 @@ def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = Fal
         console.print(f"[bold red]{record.status}[/bold red]: {escape(record.reason)}")
         if record.traceback:
             console.print(escape(record.traceback[-1500:]), style="dim")
-    _print_named(console, _circumstances(record, path))
-    if record.scores:
-        console.print(_score_table(record.scores))
-        _print_named(console, _on_scores(record.scores))
-        for line in lattice.lines(record.scores):
-            console.print(line, soft_wrap=True, highlight=False)
-    for point in record.curve:
-        console.print(f"after step {point.step}: " + ", ".join(f"{name} {value:.4g}" for name, value in point.scores.items()))
-    if record.status == "ok":
-        for line in _profile_lines(record):
-            console.print(line)
-        _print_named(console, _counts(record, verbose=verbose))
+
+
+def print_files(console: Console, record: Record, path: Path) -> None:
+    """Print where the record and its pictures are."""
     console.print(f"record  {escape(str(path))}", soft_wrap=True)
     for artifact in record.artifacts:
         console.print(f"picture {escape(str(path.with_name(artifact.name)))}", soft_wrap=True)
 
 
-def _print_named(console: Console, lines: Iterable[tuple[str, str]]) -> None:
+def print_named(console: Console, lines: Iterable[tuple[str, str]]) -> None:
+    """Print a line for each (name, value)."""
     for name, value in lines:
         console.print(f"{name:<8} {escape(clean(value))}", soft_wrap=not sys.stdout.isatty(), highlight=False)
 
@@ -116,8 +127,8 @@ def _source(record: Record) -> str:
 
     if record.spec.source == "embedded":
         known = (entry for entry in Registry().entries("tasks") if entry.name == record.spec.task)
-        missing = " (no official files)" if any(declared(entry).files for entry in known) else ""
-        return f"[yellow]embedded data{missing}[/yellow]" if missing else "embedded data"
+        missing = " (no official files here)" if any(declared(entry).files for entry in known) else ""
+        return f"[yellow]built-in data{missing}[/yellow]" if missing else "built-in data"
     return "official data"
 
 
@@ -135,7 +146,7 @@ def _score_table(scores: Sequence[Score]) -> Table:
 
 def _on_scores(scores: Sequence[Score]) -> Iterator[tuple[str, str]]:
     """Say which score ranks on the board, why some have no value, and what to know about others: each reason once."""
-    yield from (("ranks", score.name) for score in scores if score.primary)
+    yield from (("ranked", f"by {score.name}") for score in scores if score.primary)
     named: dict[tuple[str, str], list[str]] = {}
     for score in scores:
         if score.reason:
@@ -143,27 +154,27 @@ def _on_scores(scores: Sequence[Score]) -> Iterator[tuple[str, str]]:
     yield from ((what, f"{', '.join(names)}: {reason}") for (what, reason), names in named.items())
 
 
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+def _figure(value: float | None, unknown: str = "") -> str:
+    return unknown if value is None else f"{value:.4g}"
 
 
 def _profile_lines(record: Record) -> Iterator[str]:
     p = record.profile
-    if p.train_steps_per_second:
+    if p.train_steps_per_second is not None:
         share = f", {p.share_of_peak_training:.1%} of the measured peak" if p.share_of_peak_training else ""
-        yield f"training {p.train_steps_per_second:.3g} steps/s, {_figure(p.train_samples_per_second) or '?'} samples/s{share}"
-    if p.sample_samples_per_second:
-        p50, p95 = (_figure(value) or "?" for value in (p.latency_p50_ms, p.latency_p95_ms))
+        yield f"training {p.train_steps_per_second:.3g} steps/s, {_figure(p.train_samples_per_second, '?')} samples/s{share}"
+    if p.sample_samples_per_second is not None:
+        p50, p95 = (_figure(value, "?") for value in (p.latency_p50_ms, p.latency_p95_ms))
         yield (
             f"sampling {p.sample_samples_per_second:.3g} samples/s at batch {p.sample_batch}, p50 {p50} ms, p95 {p95} ms, "
-            f"{p.evaluations_per_sample or '?'} evaluations a sample"
+            f"{_figure(p.evaluations_per_sample, '?')} evaluations a sample"
         )
     facts = []
-    if p.parameters:
+    if p.parameters is not None:
         facts.append(f"{p.parameters / 1e6:.3g} M parameters")
-    if p.flops_per_train_step:
+    if p.flops_per_train_step is not None and p.train_steps != 0:
         facts.append(f"{p.flops_per_train_step / 1e9:.3g} GFLOP a training step")
-    if p.flops_per_sample:
+    if p.flops_per_sample is not None:
         facts.append(f"{p.flops_per_sample / 1e9:.3g} GFLOP a sample")
     if p.peak_memory_bytes:
         facts.append(f"peak memory {p.peak_memory_bytes / 2**20:.0f} MiB")
@@ -178,7 +189,7 @@ def _profile_lines(record: Record) -> Iterator[str]:
         )
 
 
-def _counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
+def counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """Loss curves, what the harness counted, and what the method noted."""
     from compbench.store.loss_curves import setback
 
@@ -198,17 +209,25 @@ def _counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "noted", f"by the method: {', '.join(own)}"
 
 
-def _circumstances(record: Record, path: Path) -> Iterator[tuple[str, str]]:
-    """What a reader must know besides the scores: what was changed, versions, code, level, date and machine."""
+def circumstances(record: Record, path: Path | None = None) -> Iterator[tuple[str, str]]:
+    """What a reader must know besides the scores: what was changed, versions, code, level, date and machine.
+
+    Without the record's path, its versions and its level, which are slow to find, are left out.
+    """
     spec, where = record.spec, record.environment
     yield "settings", ", ".join(f"{name}={value}" for name, value in sorted(spec.settings.items())) or "none"
     yield "changed", ", ".join(_changed(record)) or "nothing: default settings, the preset's budget"
-    yield "versions", f"method {spec.method_version}, task {spec.task_version}, compbench {where.compbench}; {_code_age(record)}"
+    if path is not None:
+        yield (
+            "versions",
+            f"method {spec.method_version}, task {spec.task_version}, compbench {where.compbench}; {_code_age(record)}",
+        )
     if over := beyond_budget(record):
         yield "budget", f"the run went beyond its budget: {'; '.join(over)}"
     if rarely := conditions.untrained_in_words([record]):
         yield "untaught", "; ".join(rarely)
-    yield "level", _level(record, path)
+    if path is not None:
+        yield "level", _level(record, path)
     if record.resumed:
         yield "resumed", "the run continued from a checkpoint: seconds and counts belong to the last process alone"
     if record.rescored:

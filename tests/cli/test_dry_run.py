@@ -27,9 +27,9 @@ def test_a_dry_run_says_identity_and_name_and_whether_it_is_there(tmp_path: Path
     said = CliRunner().invoke(main, arguments)
     assert said.exit_code == 0, said.output
     assert said.output.splitlines() == [
-        f"{done.identity} {done.name} is there",
-        f"{record(seed=1).identity} {record(seed=1, attempt=2).name} is not there; earlier attempts failed",
-        f"{record(seed=2).identity} {record(seed=2).name} is not there",
+        f"identity {done.identity}  record {done.name} (is there)",
+        f"identity {record(seed=1).identity}  record {record(seed=1, attempt=2).name} (none yet; earlier attempts failed)",
+        f"identity {record(seed=2).identity}  record {record(seed=2).name} (none yet)",
     ]
     assert len(Store(tmp_path / "records").paths()) == 2
 

@@ -71,7 +71,7 @@ def test_what_ranks_and_what_has_no_value_stand_below_the_scores(show, tmp_path:
     assert f"noted    {first.name}: one execution failed\n" in output
     assert f"missing  a_fid, b_fid: {reason}\n" in output
     assert output.count(reason) == 1
-    assert f"ranks    {next(score.name for score in one.scores if score.primary)}\n" in output
+    assert f"ranked   by {next(score.name for score in one.scores if score.primary)}\n" in output
 
 
 COUNTS = {

@@ -41,10 +41,14 @@ def test_distance_counts_the_values_that_must_change() -> None:
 
 def test_a_record_shows_its_lattice() -> None:
     scores = (joint(HELD), joint(SEEN, split="seen"), score("heldout_accuracy_shape", 0.9), score("heldout_accuracy_hue", 0.8))
-    assert list(drawn(HELD, SEEN))[1:] == ["   (100)   50 ", "    (50)  100 "]
+    names = [("shape", ("cube", "ball")), ("hue", ("red", "green"))]
+    _, head, *rows = drawn(HELD, SEEN, names)
+    assert head.split() == ["shape", "\\", "hue", "red", "green"]
+    assert [row.split() for row in rows] == [["cube", "(100)", "50"], ["ball", "(50)", "100"]]
+    assert [row.split()[0] for row in list(drawn(HELD, SEEN))[2:]] == ["0", "1"]
     found = list(lines(scores))
     assert found[-2].endswith("1: 0.750 of 4")
-    assert found[-1] == "each factor by itself right, multiplied 0.720; all right together 0.750"
+    assert found[-1] == "if factors failed independently: 0.720; found: 0.750"
     assert product_of_factors(scores[0], scores) == pytest.approx(0.72)
     assert list(lines((score(),))) == []
 

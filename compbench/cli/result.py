@@ -1,0 +1,128 @@
+"""What `run` prints at its end: a screenful with the ranked score, what it means, what it cost, and where everything is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compbench.cli import cell_map as lattice
+from compbench.cli import output, show
+
+if TYPE_CHECKING:
+    from compbench.api.interfaces import Score
+    from compbench.api.schemas import Record
+
+SPLITS = {"heldout": "combinations never trained on", "seen": "combinations trained on", "all": "all combinations"}
+
+
+def show_result(record: Record, path: Path, *, reused: bool, verbose: bool = False) -> None:
+    """Print a run's result in a screenful; a run that failed, and `verbose`, print the whole record (`show`)."""
+    if verbose or record.status != "ok":
+        show.show_record(record, path, reused=reused, verbose=verbose)
+        return
+    console = output.console()
+    show.print_head(console, record, reused=reused)
+    show.print_named(console, lines(record))
+    for line in lattice.lines(record.scores, lattice.names_of(record)):
+        console.print(line, soft_wrap=True, highlight=False)
+    show.print_files(console, record, path)
+    console.print(
+        f"more     all {len(record.scores)} scores, settings, machine, losses: compbench show {record.name}", soft_wrap=True
+    )
+
+
+def lines(record: Record) -> Iterator[tuple[str, str]]:
+    """(name, text) of each line: the ranked score and its meaning, the seen one, warnings, and cost."""
+    primary = next((score for score in record.scores if score.primary), None)
+    if primary is not None:
+        yield "result", _value(primary, record)
+        yield "", _meaning(primary)
+        seen = record.score(primary.name.replace("heldout", "seen", 1)) if primary.split == "heldout" else None
+        if seen is not None and seen.value is not None:
+            yield "seen", f"{_value(seen)}: the same on {SPLITS['seen']}, {seen.n} samples"
+    if (why := _not_identified(record)) and primary is not None:
+        yield "note", why
+    missing = [score.name for score in record.scores if score.value is None]
+    if missing:
+        reasons = dict.fromkeys(score.reason for score in record.scores if score.value is None and score.reason)
+        yield "missing", f"{', '.join(missing)}: {'; '.join(reasons)}"
+    yield from (line for line in show.circumstances(record) if line[0] in ("changed", "budget", "resumed", "doubted", "scored"))
+    yield from (line for line in show.counts(record, verbose=False) if line[0] in ("unstable", "asked"))
+    yield "cost", cost(record)
+
+
+def _value(score: Score, record: Record | None = None) -> str:
+    """`heldout_accuracy 0.53 (higher is better); chance 0.025, real data 1`."""
+    if score.value is None:
+        return f"{score.name} has no value: {score.reason}"
+    beside = []
+    if record is not None and (chance := _chance(score, record)) is not None:
+        beside.append(f"chance {chance:.4g}")
+    if score.ceiling is not None:
+        beside.append(f"real data {score.ceiling:.4g}")
+    if score.floor is not None:
+        beside.append(f"two real samples {score.floor:.4g}" + (" (can be a little below 0)" if score.floor < 0 else ""))
+    unit = f" {score.unit}" if score.unit else ""
+    side = f" ({score.direction} is better)" if record is not None else ""
+    return f"{score.name} {score.value:.4g}{unit}{side}{'; ' if beside else ''}{', '.join(beside)}"
+
+
+def _chance(score: Score, record: Record) -> float | None:
+    """The score of a model that ignores what it is asked for, where it was measured for the task's own settings."""
+    from compbench.board.catalogue import catalogue
+    from compbench.board.groups import section_of
+    from compbench.board.scale import scales
+    from compbench.registry.registry import Registry
+
+    known = scales().get(record.spec.task)
+    if known is None or known["score"] != score.name or known["metric_version"] not in (None, score.metric_version):
+        return None
+    changed = section_of(record, catalogue([record.spec.task], Registry())).changed
+    asked_otherwise = any(one.partition("=")[0] not in record.spec.budget_changed for one in changed)
+    return None if asked_otherwise else known["chance"]
+
+
+def _meaning(score: Score) -> str:
+    """One sentence: what the metric measures, of which combinations, and of how many samples."""
+    from compbench.registry.registry import Registry
+
+    entries = {entry.name: entry.summary for entry in Registry().entries("metrics")}
+    what = entries.get(score.metric, score.metric.replace("_", " "))
+    of = SPLITS.get(score.split)
+    return f"{what}; of {score.n} samples" + (f" of {of}" if of else "") + "; the board ranks by it"
+
+
+def _not_identified(record: Record) -> str:
+    """A sentence if the seen cells cannot settle the held-out ones even where factors act on their own."""
+    from compbench.api.factors import identifiability
+
+    task = lattice.task_of(record)
+    if task is None or record.spec.task_settings or not task.holdout.cells:
+        return ""
+    if identifiability(task.holdout.pattern_space.sizes, task.holdout.seen_cells).feasible:
+        return ""
+    return (
+        "the seen cells of this task do not settle the held-out ones; what is above chance comes from the method or from other "
+        f"factors (compbench info {record.spec.task})"
+    )
+
+
+def cost(record: Record) -> str:
+    """What a run cost, in one line: seconds by stage, network, operations, memory, speed."""
+    from compbench.board.notation import count, duration
+    from compbench.board.timing import train_flops
+
+    profile = record.profile
+    long = sorted((stage for stage in profile.stages if stage.seconds >= 1), key=lambda stage: -stage.seconds)[:3]
+    stages = ", ".join(f"{stage.name} {duration(stage.seconds)}" for stage in long)
+    facts = [duration(record.seconds) + (f" ({stages})" if stages else "")]
+    if profile.parameters is not None:
+        facts.append(f"{count(profile.parameters)} parameters")
+    if (flops := train_flops(record)) is not None:
+        facts.append(f"{count(flops)}FLOP to train")
+    if profile.evaluations_per_sample is not None:
+        facts.append(f"{profile.evaluations_per_sample} evaluations a sample")
+    if profile.sample_samples_per_second is not None:
+        facts.append(f"{profile.sample_samples_per_second:.3g} samples/s")
+    return ", ".join(facts)

@@ -1,0 +1,75 @@
+"""What `run` prints at its end fits a screen and says what the score means; a zero is a zero and not unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.sample_records import record, score
+
+from compbench.api.interfaces import CellCount
+from compbench.api.schemas import Profile, Record
+from compbench.cli import result
+from compbench.cli.cell_map import drawn, names_of
+from compbench.cli.result import show_result
+
+
+@pytest.fixture
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(one: Record) -> list[str]:
+        show_result(one, tmp_path / f"{one.name}.json", reused=False)
+        return capsys.readouterr().out.splitlines()
+
+    return call
+
+
+def many_scores() -> tuple:
+    ranked = score(value=0.5303, n=330, ceiling=1.0, by_cell=(CellCount((0, 1), 175, 330),))
+    seen = score("seen_accuracy", 0.9875, split="seen", n=320, ceiling=0.9937, primary=False)
+    others = [score(f"heldout_accuracy_of_{k}", 0.1, primary=False) for k in range(19)]
+    gone = [score(f"{split}_fid", None, primary=False, reason="no Inception weights") for split in ("heldout", "seen")]
+    return (ranked, seen, *others, *gone)
+
+
+def test_the_ranked_score_stands_with_chance_ceiling_and_its_meaning(shown) -> None:
+    lines = shown(record(*many_scores()))
+    text = " ".join(" ".join(lines).split())
+    assert "result heldout_accuracy 0.5303 (higher is better); chance 0.025, real data 1" in text
+    assert "share of samples whose asked factors the judge finds in them; of 330 samples of combinations never trained on" in text
+    assert "seen seen_accuracy 0.9875; real data 0.9937" in text
+    assert "missing heldout_fid, seen_fid: no Inception weights" in text
+    assert "do not settle the held-out ones" in text
+    assert len(lines) <= 24
+    assert not any("accuracy_of_" in line for line in lines)
+
+
+def test_the_chance_of_a_task_is_not_that_of_the_task_under_other_settings() -> None:
+    one = record(*many_scores())
+    spec = one.spec.model_copy(update={"task_settings": {"coverage": 0.5}})
+    assert result._chance(one.scores[0], one) == 0.025
+    assert result._chance(one.scores[0], one.model_copy(update={"spec": spec})) is None
+
+
+def test_a_zero_is_printed_as_0_and_not_as_unknown() -> None:
+    nothing = record(more={"profile": Profile(parameters=0, evaluations_per_sample=0, train_steps=0, flops_per_train_step=5.0)})
+    assert "0 evaluations a sample" in result.cost(nothing)
+    assert "0 parameters" in result.cost(nothing)
+    assert "0FLOP to train" in result.cost(nothing).replace(" ", "").replace("FLOPtotrain", "FLOP to train")
+    assert "?" not in result.cost(record(more={"profile": Profile()}))
+
+
+def test_the_lattice_names_the_values_of_our_own_tasks() -> None:
+    names = names_of(record())
+    assert [name for name, _ in names] == ["shape", "object hue"]
+    head, cube = list(drawn((CellCount((0, 1), 1, 2),), (), names))[1:3]
+    assert head.split()[:3] == ["shape", "\\", "object"]
+    assert cube.split() == ["cube", "50"]
+
+
+def test_a_failed_run_prints_its_whole_record(shown) -> None:
+    lines = shown(record(status="failed"))
+    assert any(line.startswith("failed") for line in lines)
+    assert any(line.startswith("where ") for line in lines)
