@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import time
 import traceback as tracebacks
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -25,7 +23,7 @@ from compbench.registry.resolve import check_same
 from compbench.runner import messages, training_curve
 from compbench.runner.audit import Watch, environment_of, profile_of
 from compbench.runner.compiled_code import KeptCode
-from compbench.runner.fit_cache import FIT_FILE, SharedFit
+from compbench.runner.fit_cache import SharedFit
 from compbench.runner.messages import Evaluated, Failed, Fit, FitCost, Fitted, M, Message, Open, Opened
 from compbench.runner.processes import Ended, last_line
 from compbench.runner.signals import WORDS, uninterrupted
@@ -36,13 +34,12 @@ from compbench.store.validate import check_scores
 from compbench.system.errors import CompbenchError, Unwritable, first_of
 from compbench.system.files import Json, publish, read_limited, remove_parts, remove_tree
 from compbench.system.home import Home
+from compbench.system.plugin_folder import PluginFolder, lent_to
 
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,223}\.safetensors")
 """Pattern of a checkpoint's name, at most 245 characters: a file being written has ten more, and a file system allows 255."""
 CHECKPOINT_SECONDS = 1.0
 """The parent looks for new checkpoints of the contestant at this interval."""
-MOST_FILES = 20_000
-"""Largest number of entries of the contestant's folder that is examined; a hundred rounds of ten silos leave two thousand."""
 
 
 class Outcome(NamedTuple):
@@ -109,6 +106,7 @@ class Attempt:
         self.curve: tuple[CurvePoint, ...] = ()
         self.artifacts: dict[str, bytes] = {}
         self._published: dict[str, tuple[int, int]] = {}
+        self._own = PluginFolder(pair.contestant_folder, "run")
         self._looked = 0.0
 
     def find(self, expected: RunSpec | None = None) -> Outcome | None:
@@ -229,15 +227,15 @@ class Attempt:
         self.curve = tuple(map(self._scored_at, stops))
 
     def _prepare(self) -> None:
-        """Let the referee prepare, then fill the contestant's folder: checkpoints to resume from, links to cached data."""
+        """Let the referee prepare, then lend the contestant checkpoints to resume from, compiled code and data."""
         self.pair.ask(messages.Prepare(), messages.Prepared)
-        place = self.pair.contestant_folder / "run"
-        remove_tree(place)
+        remove_tree(self._lent)
         for path in self._kept_checkpoints() if self.resume else ():
             with contextlib.suppress(CompbenchError):
-                publish(path, place / path.name)
-        self._kept_code.lend(place)
-        self.home.share_data(self.pair.contestant_folder / "cache")
+                publish(path, self._lent / path.name)
+        self._kept_code.lend(self._lent)
+        for _ in self.home.shared_data():
+            self.pair.alarm()
 
     def _open(self) -> Opened:
         referee = self.referee
@@ -255,14 +253,14 @@ class Attempt:
             if time.monotonic() >= self.pair.deadline:
                 raise Ended("timeout", "the run waited for another run's fit until its time limit")
 
-        place = SharedFit(self.home.cache, opened.fit, scope_of(self.request, self.registry, self.spec.device_class), waiting)
+        place = SharedFit(self.home, opened.fit, scope_of(self.request, self.registry, self.spec.device_class), waiting)
         with place.lock:
             cost, start = place.cost(), time.monotonic()
             fitted = self.pair.ask(Fit(shared=str(place.path) if cost else "", cost=cost), Fitted)
             if fitted.shared:
                 return cost
             made = fitted.cost.model_copy(update={"seconds": time.monotonic() - start})
-            place.keep(self.pair.contestant_folder / "run" / FIT_FILE, made)
+            place.keep(self._own, made)
         return None
 
     def _evaluate(self) -> Evaluated:
@@ -271,7 +269,8 @@ class Attempt:
         names = [f"{name}.png" for name in found.pictures]
         self.scores, self.artifacts = found.scores, {name: read_limited(folder / name, MAX_PICTURE_BYTES) for name in names}
         if self.request.keep_samples:
-            self._take(folder / SAMPLES_FILE)
+            with _failing_this_run():
+                publish(folder / SAMPLES_FILE, self.folder / SAMPLES_FILE)
         return found
 
     def _scored_at(self, step: int) -> CurvePoint:
@@ -284,42 +283,32 @@ class Attempt:
         return CurvePoint(step=step, scores=scores)
 
     @property
+    def _lent(self) -> Path:
+        return lent_to(self.pair.contestant_folder)
+
+    @property
     def _kept_code(self) -> KeptCode:
         return KeptCode(self.home.cache, self.spec, self.plugin)
 
     def _publish(self) -> None:
         """Take weights and trace into the run's folder, and compiled code to the cache; an irregular file fails the run."""
-        self._kept_code.keep(self.pair.contestant_folder / "run")
+        self._kept_code.keep(self._own)
         for name in ("model.safetensors", "trace.json"):
-            path = self.pair.contestant_folder / "run" / name
-            if os.path.lexists(path):
-                self._take(path)
+            if self._own.holds(name):
+                with _failing_this_run():
+                    self._own.publish(name, self.folder / name)
         for path in self._kept_checkpoints():
             path.unlink(missing_ok=True)
 
-    def _take(self, path: Path) -> None:
-        try:
-            publish(path, self.folder / path.name)
-        except Unwritable as error:  # of this run's folder alone: the next run may do
-            raise CompbenchError(str(error)) from error
-
     def _publish_checkpoints(self) -> None:
         """Take new checkpoints into the run's folder, so that a killed run can go on."""
-        for path in self._new_checkpoints():
-            with contextlib.suppress(OSError, CompbenchError):
-                status = path.lstat()
-                if self._published.get(path.name) != (status.st_mtime_ns, status.st_ino):
-                    publish(path, self.folder / path.name)
-                    self._published[path.name] = (status.st_mtime_ns, status.st_ino)
+        for name, status in self._own.files().items():
+            found = status.st_mtime_ns, status.st_ino
+            if CHECKPOINT.fullmatch(name) and self._published.get(name) != found:
+                with contextlib.suppress(OSError, CompbenchError):
+                    self._own.publish(name, self.folder / name)
+                    self._published[name] = found
         self._looked = time.monotonic()
-
-    def _new_checkpoints(self) -> Iterator[Path]:
-        """List new checkpoints in the contestant's folder, which may hold any number of files."""
-        folder = self.pair.contestant_folder / "run"
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            for entry in islice(entries, MOST_FILES):
-                if CHECKPOINT.fullmatch(entry.name):
-                    yield folder / entry.name
 
     def _kept_checkpoints(self) -> list[Path]:
         """List all checkpoints in the run's folder."""
@@ -378,6 +367,15 @@ class Attempt:
         found |= {"source": referee.source.kind, "fingerprint": referee.source.fingerprint}
         own = {"method_version": contestant.method_version, "settings": contestant.settings}
         return RunSpec(**asked, **found, **own, code=digest)
+
+
+@contextlib.contextmanager
+def _failing_this_run() -> Iterator[None]:
+    """A run's own folder that cannot be written fails this run alone: the next run may do."""
+    try:
+        yield
+    except Unwritable as error:
+        raise CompbenchError(str(error)) from error
 
 
 @contextlib.contextmanager

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from compbench.system.errors import CompbenchError
 from compbench.system.files import publish
+from compbench.system.plugin_folder import PluginFolder
 
 if TYPE_CHECKING:
     from compbench.api.schemas import Plugin, RunSpec
 
 CODE_FILE = "compiled.bin"
-"""File in a contestant's folder with the compiled code that it received and that it leaves."""
+"""File with compiled code: in the folder that is lent to a contestant, and where the contestant leaves its own."""
 
 MOST_BYTES = 2**30
 
@@ -35,16 +36,14 @@ class KeptCode:
         self.path = cache / f"compiled-{hashlib.sha256(text.encode()).hexdigest()[:24]}.bin"
 
     def lend(self, folder: Path) -> None:
-        """Copy the kept code into a contestant's folder."""
-        self._copy(self.path, folder / CODE_FILE)
-
-    def keep(self, folder: Path) -> None:
-        """Keep the code that a contestant left, if it is a regular file; the cache may be deleted at any time."""
-        self._copy(folder / CODE_FILE, self.path)
-
-    def _copy(self, source: Path, destination: Path) -> None:
+        """Copy the kept code into the folder that is lent to a contestant."""
         with contextlib.suppress(CompbenchError, OSError):
-            publish(source, destination, limit=MOST_BYTES)
+            publish(self.path, folder / CODE_FILE, limit=MOST_BYTES)
+
+    def keep(self, folder: PluginFolder) -> None:
+        """Keep the code that a contestant left, if it is a regular file; the cache may be deleted at any time."""
+        with contextlib.suppress(CompbenchError, OSError):
+            folder.publish(CODE_FILE, self.path, limit=MOST_BYTES)
 
 
 def take_up(folder: Path) -> bool:

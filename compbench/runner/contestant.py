@@ -28,7 +28,9 @@ from compbench.store import conditions, counts
 from compbench.store.loss_curves import LossCurves
 from compbench.system import condition_counts, devices, profiling
 from compbench.system.errors import Cancelled, CompbenchError, Refused
-from compbench.system.files import Json, load_tensors, save_tensors
+from compbench.system.files import Json, load_tensors, publish, remove_tree, save_tensors
+from compbench.system.home import FROM_DATA, Home
+from compbench.system.plugin_folder import PluginFolder, lent_to
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +48,8 @@ PROBE_ROWS = 2
 class Contestant:
     """One method on one task: `describe`, `open`, `fit`, then `sample` as often as asked, then `measure`.
 
-    In its `folder`, `run` has checkpoints, weights and traces, `cache` what is made of the data.
+    In its `folder`, `run` has checkpoints, weights and traces, `cache` what is made of the data.  What the parent lends lies
+    next to it (`lent_to`).
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class Contestant:
 
             self.device, self.precision = devices.resolve(order.device), order.precision
         devices.set_up(self.device, self.precision)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._take_what_is_lent()
         self._tracer = profiling.Tracer(self.folder / "trace.json" if self.request.trace else None)
         context = task_context(self.request, order.source, self.device, precision=self.precision, cache=self.own / "cache")
         with self._stage("data"):
@@ -121,13 +124,23 @@ class Contestant:
         self.final = self.problem.extension.problem if self.problem.extension else self.problem
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-            compiled_code.take_up(self.own)
+            compiled_code.take_up(lent_to(self.own))
         self.checkpoints = FileCheckpoints(self.folder / "checkpoint.safetensors", resume=order.resume, curves=self._losses)
         if self.method.shared_fit is None:
             return Opened(fit=None)
         own, place = self.method.shared_fit(self.settings, self.problem), devices.device_class(self.device)
         facts = facts_of_fit(own, request=self.request, task=self.task, budget=self.budget, order=order, device_class=place)
         return Opened(fit=facts)
+
+    def _take_what_is_lent(self) -> None:
+        """Begin with an empty folder: copy the checkpoints that the parent lends, and link to the data that runs share."""
+        remove_tree(self.folder)
+        self.folder.mkdir(parents=True)
+        for path in lent_to(self.own).glob("checkpoint*"):
+            publish(path, self.folder / path.name)
+        for path in (Home(Path(self.request.home)).cache / FROM_DATA).glob("*.*"):
+            with contextlib.suppress(OSError):  # it is made again
+                PluginFolder(self.own, "cache", FROM_DATA).link(path)
 
     def fit(self, order: Fit) -> Fitted:
         """Fit the method, or take a fit that another run made; then the second stage of an extension task."""
@@ -249,7 +262,7 @@ class Contestant:
             self._notes.add("sample", 1, self._compiled.note)
             self._compiled.undo()
         if self.device.type == "cuda":
-            compiled_code.leave(self.own)
+            compiled_code.leave(self.folder)
         return Measured(profile=self._profile(), facts=self.facts())
 
     def _profile(self) -> dict[str, Json]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 from compbench.api.interfaces import Budget, Task
 from compbench.api.schemas import Frozen, RunRequest
 from compbench.runner.messages import FitCost, Open
 from compbench.system.errors import CompbenchError
-from compbench.system.files import Json, file_sha256, held, publish, read_json, write_atomically
+from compbench.system.files import Json, file_sha256, held, read_json, write_atomically
+from compbench.system.home import Home
+from compbench.system.plugin_folder import PluginFolder
 
 SAMPLING = ("sample_steps", "checkpoint_seconds")
 """Budget entries that a fit does not depend on."""
@@ -35,13 +36,14 @@ class KeptFit(Frozen):
 class SharedFit:
     """The place of one fit in the cache, by `facts` that it depends on and the `scope` of its code, locked while it is made.
 
-    `alarm` is called while another run holds the place; what it raises ends the waiting.
+    The lock lies among the leases: a contestant that could open it could hold it as long as it lives.  `alarm` is called while
+    another run holds the place; what it raises ends the waiting.
     """
 
-    def __init__(self, cache: Path, facts: dict[str, Json], scope: str, alarm: Callable[[], None]) -> None:
+    def __init__(self, home: Home, facts: dict[str, Json], scope: str, alarm: Callable[[], None]) -> None:
         text = json.dumps({"facts": facts, "scope": scope}, sort_keys=True, allow_nan=False)
-        self.path = cache / f"fit-{hashlib.sha256(text.encode()).hexdigest()[:24]}.safetensors"
-        self.lock = held(self.path, waiting=alarm)
+        self.path = home.cache / f"fit-{hashlib.sha256(text.encode()).hexdigest()[:24]}.safetensors"
+        self.lock = held(home.leases / self.path.name, waiting=alarm)
 
     def cost(self) -> FitCost | None:
         """The cost of the kept fit; None if there is none, or if its weights have changed."""
@@ -51,10 +53,10 @@ class SharedFit:
         except (CompbenchError, OSError):
             return None
 
-    def keep(self, weights: Path, cost: FitCost) -> None:
-        """Publish a contestant's weights, and what they cost; nothing is kept if they are not a regular file."""
+    def keep(self, folder: PluginFolder, cost: FitCost) -> None:
+        """Publish the weights in a contestant's folder, and what they cost; nothing is kept if they are not a regular file."""
         try:
-            publish(weights, self.path)
+            folder.publish(FIT_FILE, self.path)
             kept = KeptFit(cost=cost, sha256=file_sha256(self.path))
             write_atomically(self.path.with_suffix(".json"), kept.model_dump_json(indent=1).encode())
         except (CompbenchError, OSError):

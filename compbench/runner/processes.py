@@ -19,6 +19,7 @@ from compbench.runner.signals import STOPPING_SIGNALS, unheard_by_children
 from compbench.runner.supervisor import STOP
 from compbench.system.devices import num_cores, thread_variables
 from compbench.system.errors import Unwritable
+from compbench.system.files import remove_tree
 
 GRACE_SECONDS = 20.0
 """Time between SIGTERM and SIGKILL, in which a process can finish a training step and write a checkpoint."""
@@ -202,6 +203,7 @@ class Processes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._key: tuple[object, ...] = ()
+        self._started = 0
         self.pair: tuple[Child, Child] | None = None
         self.predecessors = 0
 
@@ -214,13 +216,20 @@ class Processes:
                 child.begin(request)
             return self.pair
         self.close()
+        if self._started:
+            remove_tree(self._contestant_folder)
+        self._started += 1  # no contestant gets a folder that another could write to
         left, right = Channel.pair()
-        contestant = Child("contestant", request, left, self.folder / "contestant")
+        contestant = Child("contestant", request, left, self._contestant_folder)
         self.pair = contestant, Child("referee", request, right, self.folder / "referee")
         left.close()
         right.close()
         self._key, self.predecessors = key, 0
         return self.pair
+
+    @property
+    def _contestant_folder(self) -> Path:
+        return self.folder / f"contestant-{self._started}"
 
     def release(self) -> None:
         """Keep the processes of a run that went well for the next run."""

@@ -188,7 +188,7 @@ class _Untrained(Attempt):
         """The weights, copied to where the contestant can read; "" where there are none."""
         if self.kept is None or self.kept.name == SAMPLES_FILE:
             return ""
-        place = self.pair.contestant_folder / "run" / FIT_FILE
+        place = self._lent / FIT_FILE
         publish(self.kept, place)
         return str(place)
 

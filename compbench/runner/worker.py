@@ -156,6 +156,8 @@ def confine(home: Home, folder: Path) -> None:
     It writes to `folder` alone, and cannot read data of the referee, the parent or other runs.
     """
     if not _sandboxed:
+        with contextlib.suppress(OSError):  # what is there by now can be read
+            home.cache.mkdir(parents=True, exist_ok=True)
         _sandboxed.append(folder)
         sandbox.put_up(forbidden=home.closed, writable=(folder,))
 

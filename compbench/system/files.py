@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -170,15 +171,39 @@ def publish(source: Path, destination: Path, *, limit: int = 2**36) -> None:
         handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise CompbenchError(f"{source.name} cannot be published: {error.strerror}.") from error
+    copy_opened(handle, source.name, destination, limit=limit)
+
+
+def copy_opened(handle: int, name: str, destination: Path, *, limit: int) -> None:
+    """Copy an opened plain file, whole or not at all, holes as holes, and close it; else as `publish`."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
         os.close(handle)
-        raise CompbenchError(f"{source.name} cannot be published: it is not a regular file of at most {limit} bytes.")
+        raise CompbenchError(f"{name} cannot be published: it is not a regular file of at most {limit} bytes.")
     with os.fdopen(handle, "rb") as file, _part_of(destination) as part:
-        left = status.st_size  # what is appended meanwhile is not ours to wait for
-        while left and (piece := file.read(min(left, 2**22))):
-            part.write(piece)
-            left -= len(piece)
+        part.truncate(status.st_size)  # what is appended meanwhile is not ours to wait for
+        for start, end in _stretches(handle, status.st_size):
+            file.seek(start)
+            part.seek(start)
+            while start < end and (piece := file.read(min(end - start, 2**22))):
+                part.write(piece)
+                start += len(piece)
+
+
+def _stretches(handle: int, size: int) -> Iterator[tuple[int, int]]:
+    """Where an opened file of a size holds data, from the first byte to behind the last; all else is holes."""
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(handle, at, os.SEEK_DATA)
+            end = os.lseek(handle, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # no data from here on
+                return
+            start, end = at, size  # a file system without holes
+        at = min(end, size)
+        if start < at:
+            yield start, at
 
 
 @contextmanager
@@ -192,7 +217,15 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def remove_tree(folder: Path) -> None:
-    """Delete a folder and all below it, however deep and whatever its modes.  What cannot be deleted stays, silently."""
+    """Delete a folder and all below it, however deep and whatever its modes.  What cannot be deleted stays, silently.
+
+    Call only where no plugin runs that can write there: a link is deleted and never followed, but a plugin that lives could
+    put one in the place of a folder while it is being deleted.
+    """
+    if folder.is_symlink():
+        with contextlib.suppress(OSError):
+            folder.unlink()
+        return
     with contextlib.suppress(Exception):  # RecursionError too: a plugin may nest folders by the thousand
         shutil.rmtree(folder)
     for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from compbench.system.errors import CompbenchError, Unwritable
 from compbench.system.files import publish, remove_tree, same_content
+from compbench.system.plugin_folder import PluginFolder
 
 CLOSED = "COMPBENCH_CLOSED"
 """Variable with a JSON list of further folders that no plugin may read: the user's own, if a gate gives its sides other homes."""
@@ -95,18 +96,22 @@ class Home:
     def share_data(self, cache: Path) -> None:
         """Show a contestant what the referee made of the data alone, so that it is made once; never the other way.
 
-        `Home.cache` gets a copy that contestants can read and not write; `cache`, which is the contestant's own, gets links.  A
+        `Home.cache` gets a copy that contestants can read and not write; `cache`, in a contestant's folder, gets links.  A
         copy is compared with the referee's file each time, and made again where it is another.
         """
-        shared, folder = self.cache / FROM_DATA, cache / FROM_DATA
+        for path in self.shared_data():
+            with contextlib.suppress(OSError):  # the contestant then makes its own
+                PluginFolder(cache.parent, cache.name, FROM_DATA).link(path)
+
+    def shared_data(self) -> Iterator[Path]:
+        """Copies in `Home.cache` of what the referee made of the data, each brought up to date before it is yielded."""
+        shared = self.cache / FROM_DATA
         for path in sorted((self.references / FROM_DATA).glob("*.*")):
             if path.suffix in (".safetensors", ".npz"):
-                with contextlib.suppress(OSError, CompbenchError):  # the contestant then makes its own
+                with contextlib.suppress(OSError, CompbenchError):
                     if not same_content(path, shared / path.name):
                         publish(path, shared / path.name)
-                    folder.mkdir(parents=True, exist_ok=True)
-                    (folder / path.name).unlink(missing_ok=True)
-                    (folder / path.name).symlink_to(shared / path.name)
+                    yield shared / path.name
 
 
 def _folder(asked: str) -> Path:

@@ -108,8 +108,84 @@ def test_a_link_in_the_runs_folder_overwrites_nothing_and_is_not_followed(home: 
     assert not found.is_symlink()
 
 
+LINKS = """
+from pathlib import Path
+OWN = Path(os.environ["TMPDIR"]).parent
+def link(name, target):
+    place = OWN / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_dir() and not place.is_symlink():
+        place.rename(place.with_name(f"{name.replace('/', '-')}-was"))
+    place.is_symlink() or place.symlink_to(target)
+"""
+
+
+def state(folder: Path) -> dict[str, tuple[str, bytes]]:
+    """All below a folder: modes, links and contents."""
+    return {
+        str(path.relative_to(folder)): (oct(path.lstat().st_mode), b"" if path.is_dir() else path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@inside
+@pytest.mark.parametrize(
+    ("when", "name"),
+    [("at its import", "run"), ("at its import", "cache/data"), ("in its fit", "run"), ("in its samples", "run")],
+)
+def test_a_link_in_place_of_a_folder_leads_the_parent_nowhere(home: Path, tmp_path: Path, plugin, when: str, name: str) -> None:
+    """The parent published, linked, deleted and changed modes through such links."""
+    victim = tmp_path / "victim"
+    (home / "references" / FROM_DATA).mkdir(parents=True, exist_ok=True)
+    (home / "references" / FROM_DATA / "one.npz").write_bytes(b"the referee's")
+    for place in ("one.npz", "checkpoint.safetensors", "model.safetensors", "compiled.bin"):
+        (victim / "data" / place).parent.mkdir(parents=True, exist_ok=True)
+        for folder in (victim, victim / "data"):
+            (folder / place).write_bytes(b"precious")
+            (folder / place).chmod(0o400)
+    before, call = state(victim), f"link({name!r}, {str(victim)!r})"
+    bodies = {"at its import": {"head": LINKS + call}, "in its fit": {"fit": call}}
+    own = bodies.get(when, {"sample": f"{call}; return request.x0"})
+    record = attempt(home, plugin(**{"head": LINKS, **own}))
+    assert state(victim) == before
+    kept = home / "runs" / record.identity
+    assert not kept.exists() or b"precious" not in {path.read_bytes() for path in kept.iterdir()}
+    assert (home / "references" / FROM_DATA / "one.npz").read_bytes() == b"the referee's"
+    assert not list(home.glob("compbench-*"))
+
+
+@inside
+def test_weights_and_checkpoints_of_another_run_are_not_published_as_ones_own(home: Path, plugin) -> None:
+    other = home / "runs" / ("0" * 64)
+    other.mkdir(parents=True)
+    for name in NAMES:
+        (other / name).write_bytes(b"the secret of another run")
+    record = attempt(home, plugin(head=LINKS, fit=f"link('run', {str(other)!r}); time.sleep(2.5); raise ValueError('the end')"))
+    assert (record.status, record.reason) == ("failed", "ValueError: the end")
+    assert not (home / "runs" / record.identity).exists()
+
+
+@inside
+def test_what_is_lent_can_be_read_and_not_written(home: Path, plugin) -> None:
+    killed = "ctx.checkpoints.save({'w': torch.ones(1)}, {}); time.sleep(2.5); raise ValueError('half way')"
+    head = WRITES + "OWN = Path(os.environ['TMPDIR']).parent\nLENT = OWN.with_name(OWN.name + '-lent')\n"
+    went_on = (
+        "ctx.notes['read'] = len(found[0]); ctx.notes['lent'] = len(list(LENT.iterdir())); ctx.notes['wrote'] = writes(LENT)"
+    )
+    begin = "found = ctx.checkpoints.load()"
+    fit = f"{begin}\n    if found:\n        {went_on}\n    elif hasattr(ctx.checkpoints, 'path'):\n        {killed}"
+    file = plugin(head=head, fit=fit)
+    assert attempt(home, file).status == "failed"
+    request = RunRequest(
+        task="blobs-iid", method="naughty", preset="smoke", device="cpu", threads=1, plugins=(str(file),), home=str(home)
+    )
+    record = run(request, force=True, resume=True).record
+    assert record.status == "ok", record.reason
+    assert [record.notes[f"fit {name}"] for name in ("read", "lent", "wrote")] == [1, 1, 0]
+
+
 def test_a_finished_run_deletes_all_its_checkpoints_however_many(home: Path, plugin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compbench.runner.attempt.MOST_FILES", 2)
+    monkeypatch.setattr("compbench.system.plugin_folder.MOST_FILES", 2)
     file = plugin(fit="return None")
     folder = home / "runs" / attempt(home, file).identity
     folder.mkdir(parents=True, exist_ok=True)

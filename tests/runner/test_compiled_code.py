@@ -14,6 +14,7 @@ from compbench.api.schemas import Plugin, Record, RunRequest
 from compbench.runner import attempt
 from compbench.runner.compiled_code import CODE_FILE, KeptCode, take_up
 from compbench.runner.one_run import run
+from compbench.system.plugin_folder import PluginFolder, lent_to
 
 
 def smoke(home: Path, method: str = "stripes", **more: object) -> Record:
@@ -27,16 +28,15 @@ def test_what_a_run_compiled_is_lent_to_other_seeds_of_it_and_to_no_other_run(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lent: list[bytes] = []
-    prepare = attempt.Attempt._prepare
+    publish = attempt.Attempt._publish
 
     def looked_at(own: attempt.Attempt) -> None:
-        prepare(own)
-        place = own.pair.contestant_folder / "run"
-        lent.append((place / CODE_FILE).read_bytes() if (place / CODE_FILE).exists() else b"")
-        place.mkdir(parents=True, exist_ok=True)
-        (place / CODE_FILE).write_bytes(lent[-1] + b"more")
+        place = lent_to(own.pair.contestant_folder) / CODE_FILE
+        lent.append(place.read_bytes() if place.exists() else b"")
+        (own.pair.contestant_folder / "run" / CODE_FILE).write_bytes(lent[-1] + b"more")
+        publish(own)
 
-    monkeypatch.setattr(attempt.Attempt, "_prepare", looked_at)
+    monkeypatch.setattr(attempt.Attempt, "_publish", looked_at)
     smoke(home)
     smoke(home, seed=1)
     smoke(home, seed=2)
@@ -64,7 +64,7 @@ def test_a_link_is_not_kept_and_damaged_code_is_compiled_again(
     kept = KeptCode(home / "cache", smoke(home).spec, Plugin())
     (tmp_path / "secret").write_bytes(b"of another run")
     (tmp_path / CODE_FILE).symlink_to(tmp_path / "secret")
-    kept.keep(tmp_path)
+    kept.keep(PluginFolder(tmp_path))
     assert not kept.path.exists()
     (tmp_path / CODE_FILE).unlink()
     assert not take_up(tmp_path)

@@ -8,10 +8,12 @@ import torch
 
 from compbench.api.schemas import RunRequest
 from compbench.registry.registry import Registry
-from compbench.runner.fit_cache import SharedFit, facts_of_fit
+from compbench.runner.fit_cache import FIT_FILE, SharedFit, facts_of_fit
 from compbench.runner.messages import FitCost, Open
 from compbench.runner.one_run import run
 from compbench.system.files import save_tensors
+from compbench.system.home import Home
+from compbench.system.plugin_folder import PluginFolder
 
 
 def smoke(home: Path, method: str, **overrides: object) -> dict:
@@ -72,31 +74,31 @@ def test_what_a_fit_depends_on_leaves_out_sampling() -> None:
 
 
 def kept(place: SharedFit, tmp_path: Path) -> FitCost:
-    save_tensors(tmp_path / "weights", {"a": torch.zeros(2)}, {})
+    save_tensors(tmp_path / FIT_FILE, {"a": torch.zeros(2)}, {})
     cost = FitCost(seconds=1.0, cpu_seconds=0.5, ledger={"pooled": True})
-    place.keep(tmp_path / "weights", cost)
+    place.keep(PluginFolder(tmp_path), cost)
     return cost
 
 
 def test_a_kept_fit_is_found_with_its_cost_until_a_bit_of_it_changes(tmp_path: Path) -> None:
-    place = SharedFit(tmp_path / "cache", {"a": 1}, "code", lambda: None)
+    place = SharedFit(Home(tmp_path), {"a": 1}, "code", lambda: None)
     assert place.cost() is None
     cost = kept(place, tmp_path)
-    assert SharedFit(tmp_path / "cache", {"a": 1}, "code", lambda: None).cost() == cost
+    assert SharedFit(Home(tmp_path), {"a": 1}, "code", lambda: None).cost() == cost
     place.path.write_bytes(place.path.read_bytes()[:-1] + b"x")
     assert place.cost() is None
 
 
 def test_code_of_another_distribution_finds_no_fit(tmp_path: Path) -> None:
-    kept(SharedFit(tmp_path, {"a": 1}, "code", lambda: None), tmp_path)
-    assert SharedFit(tmp_path, {"a": 1}, "other code", lambda: None).cost() is None
+    kept(SharedFit(Home(tmp_path), {"a": 1}, "code", lambda: None), tmp_path)
+    assert SharedFit(Home(tmp_path), {"a": 1}, "other code", lambda: None).cost() is None
 
 
 def test_a_link_in_place_of_weights_is_not_kept(tmp_path: Path) -> None:
-    place = SharedFit(tmp_path / "cache", {"a": 1}, "code", lambda: None)
+    place = SharedFit(Home(tmp_path), {"a": 1}, "code", lambda: None)
     (tmp_path / "secret").write_text("secret")
-    (tmp_path / "weights").symlink_to(tmp_path / "secret")
-    place.keep(tmp_path / "weights", FitCost(seconds=1.0, cpu_seconds=0.5))
+    (tmp_path / FIT_FILE).symlink_to(tmp_path / "secret")
+    place.keep(PluginFolder(tmp_path), FitCost(seconds=1.0, cpu_seconds=0.5))
     assert place.cost() is None
     assert not place.path.exists()
 
@@ -146,3 +148,11 @@ def test_methods_that_share_a_part_of_a_fit_make_their_own_models_of_it(tmp_path
     assert sent[0] == sent[1] != []
     assert loaded.profile.train_steps == alone.profile.train_steps == made.profile.train_steps
     assert loaded.profile.parameters == alone.profile.parameters
+
+
+def test_the_lock_of_a_fit_lies_where_no_contestant_reaches_it(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with SharedFit(home, {"a": 1}, "code", lambda: None).lock:
+        locks = [path.parent for path in tmp_path.rglob("*.lock")]
+    assert locks == [home.leases]
+    assert home.leases in home.closed
