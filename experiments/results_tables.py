@@ -23,7 +23,7 @@ from documents import line, put
 from compbench.api.schemas import Record
 from compbench.board.statistics import interval, mean
 from compbench.board.timing import train_flops
-from compbench.store.judges import by_one_judge
+from compbench.store.judges import IN_FEATURES, by_one_judge
 from compbench.store.records import read_published
 
 NAME = "experiments/results_tables.py"
@@ -205,8 +205,8 @@ def tables() -> dict[str, Table]:
 
 
 def published(folder: Path) -> list[Record]:
-    """The records that tables are made of, without distances by another judge than most."""
-    return by_one_judge(usable(read_published(folder)[0], "standard"))
+    """The records that tables are made of, without distances by another judge than most: tables print distances as they are."""
+    return by_one_judge(usable(read_published(folder)[0], "standard"), IN_FEATURES).records
 
 
 def decentralised(record: Record) -> bool:

@@ -16,9 +16,9 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.board.aggregate import BoardRow
 from compbench.board.build import tables
 from compbench.board.cells import Cell
+from compbench.board.row import BoardRow
 from compbench.board.site import read
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home

@@ -9,108 +9,27 @@ their reason.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from compbench.api.schemas import Record
 from compbench.board.catalogue import Catalogue
-from compbench.board.cells import Cell, cells
+from compbench.board.cells import cells
 from compbench.board.code_age import older_code
-from compbench.board.decomposition import Parts, decomposed
-from compbench.board.discriminability import Discriminability, discriminability
+from compbench.board.competition import judged
+from compbench.board.decomposition import decomposed
+from compbench.board.discriminability import Discriminability
 from compbench.board.groups import Defaults, Group, Method, Section, changed, default_settings, group_of, section_of, variants
-from compbench.board.ranking import Rank, ranks
-from compbench.board.timing import NONE, Timing, pooled_steps, timing
+from compbench.board.row import Board, BoardRow, Failure
+from compbench.board.timing import NONE, pooled_steps, timing
+from compbench.board.verdict import Verdict
 from compbench.registry.equal_code import equal_code
 from compbench.store.conditions import untrained_in_words
 from compbench.store.counts import beyond_by_phrase
-from compbench.store.judges import by_one_judge, has_another_judge
+from compbench.store.judges import by_one_judge
 from compbench.store.loss_curves import setbacks
 from compbench.store.profiles import CostProfile
 from compbench.store.verification import SAMPLES_ONLY, Verification
 from compbench.system.files import Json
-
-Kind = Literal["run", "ablation", "reference"]
-"""`run` competes; `ablation` is a method under other settings, in another precision or of an older version than that row."""
-
-
-class Failure(NamedTuple):
-    status: str
-    reason: str
-    seeds: tuple[int, ...]
-
-
-class BoardRow(NamedTuple):
-    """A method under one protocol.
-
-    Attributes:
-        variant: what sets the row apart from others of its method: differing settings, version, precision.
-        device: of its successful runs, as in "cpu" or "NVIDIA H200 and cpu": the device with the most runs comes first.
-        kind: see `Kind`; "reference" for oracles, pooled silos, other training data and samples of
-            which no training was seen: they do not compete.
-        seeds: of the successful runs.
-        statuses: how many runs ended how.
-        scores: by column: the score's name, or name@vN for a metric version that the section has outgrown.
-        unavailable: reasons, by column.
-        primary: the section's primary column.
-        codes: how many versions of the code the runs came from; what only GPUs run makes no other version.
-        older: parts of the code that differ from those of newer records (`code_age`).
-        other_judge: seeds whose distances are in another judge's features than the section's, and left out.
-        threads: numbers of CPU threads that the runs had.
-        setbacks: loss spikes of its runs that did not come back, one phrase each.
-        beyond: what its runs took beyond their budget, or beyond what the method declares, a phrase each.
-        untrained: kinds of conditions that its samples ask for and its fits hardly saw, a phrase each.
-        records: names of the records that count.
-        parts: inference-time and estimation error, where the method also ran on exact scores.
-        level: how far its successful runs are vouched for.
-        training: what they were trained on, as declared.
-        group: all settings, budget and task settings.
-        pooled: whether it had the data of all silos in one place: the centralised reference.
-        pooled_steps: how many times the steps of one silo it then took; 0 where that is not known.
-    """
-
-    section: Section
-    method: str
-    method_version: int
-    variant: str
-    device: str
-    precision: str
-    kind: Kind
-    seeds: tuple[int, ...]
-    statuses: dict[str, int]
-    scores: dict[str, Cell]
-    unavailable: dict[str, str]
-    primary: str
-    timing: Timing | None
-    parameters: int | None
-    evaluations: int | None
-    failures: tuple[Failure, ...]
-    codes: int
-    records: tuple[str, ...]
-    group: Group
-    rank: Rank | None = None
-    parts: Parts | None = None
-    level: str = "self-reported"
-    training: str = "undeclared"
-    pooled: bool = False
-    pooled_steps: float = 0.0
-    older: tuple[str, ...] = ()
-    other_judge: tuple[int, ...] = ()
-    threads: tuple[int, ...] = ()
-    setbacks: tuple[str, ...] = ()
-    beyond: tuple[str, ...] = ()
-    untrained: tuple[str, ...] = ()
-
-    @property
-    def label(self) -> str:
-        return f"{self.method} ({self.variant})" if self.variant else self.method
-
-
-class Board(NamedTuple):
-    """All rows, by section, then rank, and how well each section tells its methods apart, where that is known."""
-
-    rows: tuple[BoardRow, ...]
-    discriminability: Mapping[Section, Discriminability]
 
 
 def aggregate(
@@ -134,7 +53,8 @@ def aggregate(
     Returns:
         rows with ranks; those that do not compete, and failures, come last.
     """
-    checked = by_one_judge(record if isinstance(record, Record) else Record.model_validate(record) for record in records)
+    read = (record if isinstance(record, Record) else Record.model_validate(record) for record in records)
+    checked, others = by_one_judge(read)
     older = older_code(checked)
     attempts: dict[Section, dict[Group, list[Record]]] = defaultdict(lambda: defaultdict(list))
     known = standings or {}
@@ -149,22 +69,25 @@ def aggregate(
     parts = decomposed(kept, primaries)
     rows: list[BoardRow] = []
     found: dict[Section, Discriminability] = {}
+    verdicts: dict[Section, Verdict] = {}
     for section, groups in kept.items():
         made = _section_rows(section, groups, primaries[section], known)
         made = [
             row._replace(
                 parts=parts.get((section, row.group)),
                 timing=timing(_successful(groups[row.group]), profiles),
+                other_judge=_seeds(groups[row.group], others),
                 older=tuple(sorted({part for name in row.records for part in older.get(name, ())})),
             )
             for row in _competing(made, defaults)
         ]
-        made = [_with_parts(row) for row in made]
-        discriminability = _discriminability(made)
-        if discriminability is not None:
-            found[section] = discriminability
-        rows += sorted(made if discriminability and not discriminability.ranks else _ranked(made), key=_place)
-    return Board(tuple(rows), found)
+        done = judged([_with_parts(row) for row in made], _recalls(primaries[section], groups))
+        if done.discriminability is not None:
+            found[section] = done.discriminability
+        if done.verdict is not None:
+            verdicts[section] = done.verdict
+        rows += sorted(done.rows, key=_place)
+    return Board(tuple(rows), found, verdicts)
 
 
 def rows(
@@ -298,16 +221,40 @@ def _vouched(row: BoardRow, standings: Mapping[str, Verification]) -> BoardRow:
     return row._replace(level=level, training=training, kind="reference" if training == "external" else row.kind)
 
 
+def _recalls(primary: str, groups: Mapping[Group, Sequence[Record]]) -> dict[str, float]:
+    """By a record's name the recall on the primary score's split, divided by real data's with the same judge in that run."""
+    name = f"{primary.partition('_')[0]}_recall"
+    known = {record.name: record.score(name) for records in groups.values() for record in _successful(records)}
+    return {run: s.value / s.floor for run, s in known.items() if s is not None and s.value is not None and s.floor}
+
+
+def _seeds(records: Iterable[Record], named: Collection[str]) -> tuple[int, ...]:
+    return tuple(record.spec.seed for record in records if record.status == "ok" and record.name in named)
+
+
 def _successful(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if record.status == "ok"]
 
 
 def _place(row: BoardRow) -> tuple[object, ...]:
+    """Rows that may be best come first, then those that rank, then what draws means, ablations and references."""
     rank = row.rank.rank if row.rank else 1 << 30
     aside = ("run", "ablation", "reference").index(row.kind)
     cell = row.scores.get(row.primary)
     merit = 0.0 if cell is None else -cell.mean if cell.direction == "higher" else cell.mean
-    return aside, rank, cell is None, not row.scores, merit, row.method, row.variant, row.device, row.precision, row.records
+    return (
+        aside,
+        not row.may_be_best,
+        rank,
+        cell is None,
+        not row.scores,
+        merit,
+        row.method,
+        row.variant,
+        row.device,
+        row.precision,
+        row.records,
+    )
 
 
 def _row(
@@ -338,7 +285,6 @@ def _row(
         pooled=any(record.pooled_silos for record in kept),
         pooled_steps=pooled_steps(kept),
         level=SAMPLES_ONLY if any(record.samples_only for record in kept) else "self-reported",
-        other_judge=tuple(record.spec.seed for record in ok if has_another_judge(record)),
         threads=tuple(sorted({record.environment.threads for record in ok} - {0})),
         setbacks=setbacks(ok),
         beyond=beyond_by_phrase(ok),
@@ -367,38 +313,3 @@ def _failures(kept: Iterable[Record]) -> tuple[Failure, ...]:
         if record.status != "ok":
             seeds[record.status, record.reason].append(record.spec.seed)
     return tuple(Failure(*end, tuple(sorted(found))) for end, found in sorted(seeds.items()))
-
-
-def failed_seeds(row: BoardRow) -> tuple[int, ...]:
-    """Seeds whose run failed, in its own time or memory too; what was stopped by hand or refused did not."""
-    return tuple(seed for entry in row.failures if entry.status not in ("killed", "refused") for seed in entry.seeds)
-
-
-def _contest(rows: Sequence[BoardRow]) -> tuple[list[BoardRow], list[dict[int, float]], int]:
-    """The rows that compete, their primary scores by seed as shares of the whole, and of how many trials a share is."""
-    running = [row for row in rows if row.kind == "run" and len(row.seeds) > 1 and row.primary in row.scores]
-    cells = [row.scores[row.primary] for row in running]
-    if not cells:
-        return [], [], 0
-    values = [{seed: value / cell.whole for seed, value in cell.values} for cell in cells]
-    return running, values, min(cell.trials for cell in cells)
-
-
-def _discriminability(rows: Sequence[BoardRow]) -> Discriminability | None:
-    _, values, trials = _contest(rows)
-    return discriminability(values, trials=trials) if values else None
-
-
-def _ranked(rows: Sequence[BoardRow]) -> list[BoardRow]:
-    """Rank what competes with two seeds or more by the primary score; the rest keeps none.
-
-    A failed seed counts as the worst run of the section, and as nothing at all where higher is better.
-    """
-    running, values, trials = _contest(rows)
-    if not running:
-        return list(rows)
-    higher = _most(row.scores[row.primary].direction for row in running) == "higher"
-    worst = 0.0 if higher else max(value for own in values for value in own.values())
-    values = [own | dict.fromkeys(failed_seeds(row), worst) for row, own in zip(running, values, strict=True)]
-    found = {id(row): rank for row, rank in zip(running, ranks(values, higher=higher, trials=trials), strict=True)}
-    return [row._replace(rank=found.get(id(row))) for row in rows]

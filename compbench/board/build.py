@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from compbench.api.context import PRESETS
 from compbench.api.schemas import Record
-from compbench.board.aggregate import Board, BoardRow, aggregate
+from compbench.board.aggregate import aggregate
 from compbench.board.catalogue import Catalogue, Lattice
 from compbench.board.coverage_ladder import ladders
 from compbench.board.families import Contest, Families, contests, family_of, installed_families
@@ -20,6 +20,7 @@ from compbench.board.render_families import families_csv, families_markdown, tas
 from compbench.board.render_html import Picture, Surroundings, to_html
 from compbench.board.render_markdown import to_markdown
 from compbench.board.render_svg import to_svg
+from compbench.board.row import Board, BoardRow
 from compbench.store.profiles import CostProfile
 from compbench.store.records import collector_paused
 from compbench.store.verification import Verification

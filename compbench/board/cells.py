@@ -18,9 +18,14 @@ PERCENT = 100.0
 class Cell(NamedTuple):
     """One score of a row: mean over seeds, sample standard deviation, means of ceiling and floor.
 
-    Of the primary score only: `interval`, the 95 % interval of the mean, and `values`, by seed.
+    Of the primary score only: `interval`, the interval of the mean, `even_interval` and `values`, by seed.
 
     Attributes:
+        interval: 95 % if fits scatter evenly; it reaches as far as fits that failed unseen could draw the mean, where the task
+            has a scale (`statistics.reaching`).
+        even_interval: 95 % by Student's t, which assumes that fits scatter evenly; None without a scale.
+        relative: mean over seeds of the score divided by the run's own floor: a distance in floors (1 is real data), a precision
+            or recall as a part of real data's.  It compares runs whose judges differ.  None without a positive floor.
         trials: of each run, if every value is a whole number of its trials over their number; else 0.
         by_cell: right samples of each cell of the lattice, all seeds together.
     """
@@ -39,6 +44,8 @@ class Cell(NamedTuple):
     values: tuple[tuple[int, float], ...] = ()
     trials: int = 0
     by_cell: tuple[CellCount, ...] = ()
+    even_interval: Interval | None = None
+    relative: float | None = None
 
     @property
     def whole(self) -> float:
@@ -88,6 +95,7 @@ def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
         ceiling=known_mean([score.ceiling for score in scores.values()]),
         floor=known_mean([score.floor for score in scores.values()]),
         by_cell=together(score.by_cell for score in scores.values()),
+        relative=relative(scores.values()),
     )
     if not primary:
         return cell
@@ -95,6 +103,15 @@ def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
     found = interval([value / cell.whole for value in values], trials)
     span = found and Interval(found.low * cell.whole, found.high * cell.whole)
     return cell._replace(interval=span, values=tuple(by_seed), trials=trials)
+
+
+def relative(scores: Iterable[Score]) -> float | None:
+    """Mean of scores divided by their own floors; None if one has no positive floor, as an unbiased distance may not."""
+    ratios = [
+        score.value / score.floor if score.floor and score.floor > 0 else None for score in scores if score.value is not None
+    ]
+    known = [ratio for ratio in ratios if ratio is not None]
+    return mean(known) if known and len(known) == len(ratios) else None
 
 
 def trials_of(scores: Iterable[Score], whole: float) -> int:

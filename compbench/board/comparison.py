@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from compbench.api.schemas import Record
-from compbench.board.aggregate import Board, BoardRow
 from compbench.board.cells import known_mean, trials_of, whole_of
 from compbench.board.groups import Section
 from compbench.board.notation import in_one_place
+from compbench.board.row import Board, BoardRow
 from compbench.board.statistics import Interval, interval, mean
 from compbench.board.timing import pooled_steps, timing
-from compbench.store.judges import IN_FEATURES, can_be_one
+from compbench.store.judges import IN_FEATURES, WITHOUT_UNIT, can_be_one
 from compbench.store.profiles import CostProfile
 from compbench.system.errors import CompbenchError, suggest
 
@@ -136,39 +136,50 @@ def compare(
     seeds = sorted({one.spec.seed for one in a} & {one.spec.seed for one in b})
     judged = all(can_be_one(one, other) for one in a for other in b if one.spec.seed == other.spec.seed)
     known = {score.name: score.metric for one in (*a, *b) for score in one.scores if score.value is not None}
-    names = [name for name, metric in known.items() if judged or metric not in IN_FEATURES]
-    scores = [found for name in names if (found := _difference(name, a, b, seeds)) is not None]
+    left = [] if judged else sorted(name for name, metric in known.items() if metric in WITHOUT_UNIT)
+    divided = [] if judged else sorted(name for name, metric in known.items() if metric in IN_FEATURES - WITHOUT_UNIT)
+    asked = [(name, name in divided) for name in known if name not in left]
+    scores = [found for name, by_floor in asked if (found := _difference(name, a, b, seeds, by_floor=by_floor)) is not None]
     scores.sort(key=lambda found: (not found.primary, found.name))
     remarks = [] if seeds else ["no seed in common: means of different seeds, not paired"]
     alone = sorted({one.spec.seed for one in (*a, *b)} - set(seeds)) if seeds else []
     if alone:
         remarks.append(f"left out, as only one of them has it: seed {', '.join(map(str, alone))}")
-    if not judged:
-        left = ", ".join(sorted(known.keys() - set(names)))
-        remarks.append(f"left out, as they are in the features of two judges, trained on two types of processor: {left}")
+    two = "in the features of two judges, trained on two types of processor"
+    if divided:
+        remarks.append(f"divided by each run's own floor, since they are {two}: {', '.join(divided)}")
+    if left:
+        remarks.append(f"left out, since its floor is zero and it is {two}: {', '.join(left)}")
     for label, own in zip(labels, (a, b), strict=True):
         remarks += [f"{label}: {why}" for why in _aside(own)]
     pair = [next((one for one in own if not seeds or one.spec.seed == seeds[0]), own[0]).name for own in (a, b)]
     return Comparison(task, *labels, tuple(scores), _costs(a, b, profiles), tuple(remarks), (pair[0], pair[1]))
 
 
-def _difference(name: str, a: Sequence[Record], b: Sequence[Record], seeds: Sequence[int]) -> ScoreDifference | None:
-    """One score; None where they do not both have it of one version."""
+def _difference(
+    name: str, a: Sequence[Record], b: Sequence[Record], seeds: Sequence[int], *, by_floor: bool = False
+) -> ScoreDifference | None:
+    """One score, or its ratio to the run's own floor; None where they do not both have it of one version."""
     found = [{one.spec.seed: score for one in own if (score := one.score(name)) and score.value is not None} for own in (a, b)]
     if not all(found) or len({score.metric_version for own in found for score in own.values()}) > 1:
         return None
+    if by_floor and any(not score.floor or score.floor <= 0 for own in found for score in own.values()):
+        return None
     common = [seed for seed in seeds if seed in found[0] and seed in found[1]]
-    values = [{seed: score.value or 0.0 for seed, score in own.items()} for own in found]
+    values = [
+        {seed: (score.value or 0.0) / ((score.floor or 1.0) if by_floor else 1.0) for seed, score in own.items()} for own in found
+    ]
     before, after = ([value for seed, value in own.items() if not common or seed in common] for own in values)
     first = next(iter(found[0].values()))
     whole = whole_of(first.unit)
-    trials = min(trials_of(own.values(), whole) for own in found)
+    trials = 0 if by_floor else min(trials_of(own.values(), whole) for own in found)
     span = _span([values[1][seed] - values[0][seed] for seed in common], trials, whole, (mean(before), mean(after)))
     better = ""
     if span is not None and (span.low > 0 or span.high < 0):
         better = "B" if (span.low > 0) == (first.direction == "higher") else "A"
     difference = mean(after) - mean(before)
-    return ScoreDifference(name, first.direction, first.primary, mean(before), mean(after), len(common), difference, span, better)
+    said = f"{name} / floor" if by_floor else name
+    return ScoreDifference(said, first.direction, first.primary, mean(before), mean(after), len(common), difference, span, better)
 
 
 def _span(differences: Sequence[float], trials: int, whole: float, means: tuple[float, float]) -> Interval | None:

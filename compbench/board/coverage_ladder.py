@@ -15,9 +15,9 @@ from statistics import fmean
 from typing import NamedTuple
 
 from compbench.api.factors import minimum_coverage
-from compbench.board.aggregate import BoardRow
 from compbench.board.catalogue import Lattice, lattice_key
 from compbench.board.groups import Section
+from compbench.board.row import BoardRow
 from compbench.board.scale import Scale
 from compbench.store.text import clean
 from compbench.system.files import Json

@@ -1,23 +1,25 @@
 """Methods by families of tasks: who may be ranked over a family, and what each attained there.
 
 A method is ranked over a family if it ran all of the family's tasks at default settings; a failed run counts, as nothing
-attained.  What no one ran is blank.  A task that does not tell methods apart is no part of it, nor is one that no method ran,
-or fewer than half of the family's methods that can: a sweep's first rows would unrank all others.
+attained or as the worst run of its task.  What no one ran is blank.  A task that does not tell methods apart is no part of it,
+nor is one whose seen combinations no ranked method masters, nor one that no method ran, or fewer than half of the family's
+methods that can: a sweep's first rows would unrank all others.  Two rules order a family, mean share and mean rank.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from compbench.api.context import PRESETS
-from compbench.board.aggregate import Board, BoardRow, failed_seeds
+from compbench.board.competition import scale_of_rows
 from compbench.board.groups import Section
-from compbench.board.ranking import Rank, ranks
-from compbench.board.scale import Scale, scale_of
-from compbench.board.statistics import Interval, interval, mean
+from compbench.board.ranking import Rank, may_be_best, ranks
+from compbench.board.row import Board, BoardRow, failed_seeds
+from compbench.board.scale import Scale
+from compbench.board.statistics import Interval, interval, mean, reaching
+from compbench.board.verdict import LEARNT
 from compbench.registry.declared import OTHERS, by_family, declared
 from compbench.registry.registry import Entry, Registry, docstring
 
@@ -31,8 +33,10 @@ Reasons = Mapping[str, Mapping[str, str]]
 NO_REASONS: Reasons = {}
 
 NOT_RUN = "no method ran it"
+NOT_LEARNT = "not learnt"
+"""What is said of a task whose seen combinations no ranked method masters begins with these words."""
 
-State = Literal["ranked", "one seed", "incomplete", "reference"]
+State = Literal["ranked", "one seed", "incomplete", "reference", "draws means"]
 
 
 NEARLY = 0.9
@@ -43,13 +47,17 @@ class Standing(NamedTuple):
     """What a method attained over a family.
 
     Attributes:
-        state: `ranked`; `one seed` ran all tasks with too few seeds in common; `incomplete` ran some; `reference` does not rank.
+        state: `ranked`; `one seed` ran all tasks with too few seeds in common; `incomplete` ran some; `reference` does not rank;
+            nor does what `draws means` on a task of the family.
         shares: mean share attained over the tasks that it ran, by the seeds that all of these have.
         mean, interval: of the shares; of the tasks' means without a seed in common, and then no interval.
         num_tasks: how many of the family's tasks it ran.
         left_out: tasks that it did not run, and why.
         rows: of the tasks that it ran.
-        best: whether it is of the first group of ranks and attains nearly as much as the first: few seeds make no one best.
+        by_task: mean share attained on each task that it ran, in the order of `rows`.
+        best: whether it may be best over these tasks: no other ranked method is significantly better (`ranking.may_be_best`).
+        mean_rank: mean over the family's tasks of its place among the ranked methods by mean share; equal methods share the mean
+            of their places.  None where it does not rank.
     """
 
     state: State
@@ -59,8 +67,10 @@ class Standing(NamedTuple):
     num_tasks: int
     left_out: tuple[str, ...]
     rows: tuple[BoardRow, ...]
+    by_task: tuple[float, ...] = ()
     rank: Rank | None = None
     best: bool = False
+    mean_rank: float | None = None
 
 
 class Family(NamedTuple):
@@ -70,12 +80,20 @@ class Family(NamedTuple):
         sections: of the tasks that count, with their scales.
         aside: the family's other tasks, and why they do not count.
         standings: by method and distribution.
+        first_by_share, first_by_rank: names of the ranked methods with the largest mean share and with the least mean rank.
+        depends_on_rule: whether the two rules name others first, so that the family has no first of its own.
     """
 
     name: str
     sections: tuple[tuple[Section, Scale], ...]
     aside: tuple[tuple[str, str], ...]
     standings: Mapping[tuple[str, str], Standing]
+    first_by_share: tuple[str, ...] = ()
+    first_by_rank: tuple[str, ...] = ()
+
+    @property
+    def depends_on_rule(self) -> bool:
+        return not set(self.first_by_share) & set(self.first_by_rank) and bool(self.first_by_rank)
 
 
 class Contest(NamedTuple):
@@ -175,11 +193,14 @@ def _family(
             aside.append((task, why_unrun))
             continue
         section, rows = tasks[task]
-        discriminability, scale = board.discriminability.get(section), scale_of(rows)
+        discriminability, scale = board.discriminability.get(section), scale_of_rows(rows)
+        verdict = board.verdicts.get(section)
         if discriminability is not None and not discriminability.ranks:
             aside.append((task, f"does not rank at this preset: {discriminability.share:.2f} of the variance is between methods"))
         elif scale is None:
             aside.append((task, "its score has no scale; experiments/board_scales.py measures one"))
+        elif verdict is not None and not verdict.is_learnt:
+            aside.append((task, f"{NOT_LEARNT}: no ranked method has {LEARNT:g} of the ceiling on seen combinations"))
         else:
             counted.append((section, scale, rows))
     counted, thin = _widely_run(counted, reasons)
@@ -187,12 +208,27 @@ def _family(
     if not counted and {why for _, why in aside} <= set(unrun.values()):
         aside = []
     methods = {(row.method, row.group.distribution) for _, _, rows in counted for row in rows if row.kind != "ablation"}
+    worst = [
+        min((share for row in rows if row.kind == "run" for share in _shares(row, scale).values()), default=0.0)
+        for _, scale, rows in counted
+    ]
     standings = {
         method: found
         for method in sorted(methods)
-        if (found := _standing(method, counted, reasons.get(method[0], {}))) is not None
+        if (found := _standing(method, counted, reasons.get(method[0], {}), worst)) is not None
     }
-    return Family(name, tuple((section, scale) for section, scale, _ in counted), tuple(aside), _ranked(standings))
+    placed = _ranked(standings)
+    running = {method[0]: found for method, found in placed.items() if found.mean_rank is not None}
+    most = max((found.mean for found in running.values()), default=0.0)
+    least = min((found.mean_rank for found in running.values() if found.mean_rank is not None), default=0.0)
+    return Family(
+        name,
+        tuple((section, scale) for section, scale, _ in counted),
+        tuple(aside),
+        placed,
+        tuple(sorted(method for method, found in running.items() if found.mean == most)),
+        tuple(sorted(method for method, found in running.items() if found.mean_rank == least)),
+    )
 
 
 def _widely_run(
@@ -216,14 +252,20 @@ def _widely_run(
 
 
 def _standing(
-    method: tuple[str, str], tasks: Sequence[tuple[Section, Scale, list[BoardRow]]], reasons: Mapping[str, str]
+    method: tuple[str, str],
+    tasks: Sequence[tuple[Section, Scale, list[BoardRow]]],
+    reasons: Mapping[str, str],
+    worst: Sequence[float],
 ) -> Standing | None:
-    """What a method attained over a family; None where it only refused."""
+    """What a method attained over a family; None where it only refused.
+
+    `worst` is the lowest share of each task's competing runs.
+    """
     ran: list[tuple[BoardRow, dict[int, float]]] = []
     left_out = []
-    for section, scale, rows in tasks:
+    for (section, scale, rows), least in zip(tasks, worst, strict=True):
         row = next((row for row in rows if (row.method, row.group.distribution) == method and row.kind != "ablation"), None)
-        shares = _shares(row, scale) if row else {}
+        shares = _shares(row, scale, least) if row else {}
         if row is None or not shares:
             why = "; ".join(f"{entry.status}: {entry.reason}" for entry in row.failures) if row else "not run"
             why = reasons.get(section.task, "").rpartition(": ")[2].rstrip(".") or why
@@ -241,28 +283,43 @@ def _standing(
         state = "incomplete"
     elif len(common) < 2:
         state = "one seed"
+    elif any(row.draws_means for row, _ in ran):
+        state = "draws means"
     values = [share for _, share in by_seed]
     centre = mean(values) if values else mean([mean(list(shares.values())) for _, shares in ran])
-    span = interval(values, math.inf) if len(values) > 1 else None
-    return Standing(state, by_seed, centre, span, len(ran), tuple(left_out), tuple(row for row, _ in ran))
+    even = interval(values) if len(values) > 1 else None
+    span = reaching(even, centre, len(values), 0.0) if even else None
+    by_task = tuple(mean(list(shares.values())) for _, shares in ran)
+    return Standing(state, by_seed, centre, span, len(ran), tuple(left_out), tuple(row for row, _ in ran), by_task)
 
 
-def _shares(row: BoardRow, scale: Scale) -> dict[int, float]:
-    """Share attained by seed; a failed seed attained nothing."""
+def _shares(row: BoardRow, scale: Scale, worst: float = 0.0) -> dict[int, float]:
+    """Share attained by seed; a failed seed attained as little as the worst run of its task, and never more than nothing."""
     cell = row.scores.get(row.primary)
     found = {seed: scale.share(value) for seed, value in cell.values} if cell else {}
-    return found | dict.fromkeys(failed_seeds(row), 0.0)
+    return found | dict.fromkeys(failed_seeds(row), min(0.0, worst))
 
 
 def _ranked(standings: Mapping[tuple[str, str], Standing]) -> dict[tuple[str, str], Standing]:
+    """The standings with ranks.  Shares are compared as they are: they are not cut, and may leave [0, 1]."""
     running = {method: found for method, found in standings.items() if found.state == "ranked"}
-    placed = ranks([dict(found.shares) for found in running.values()], higher=True, trials=math.inf) if running else []
-    first = [found.mean for found, rank in zip(running.values(), placed, strict=True) if rank and rank.group == 1]
-    least = NEARLY * max(first, default=0.0)
+    if not running:
+        return dict(standings)
+    values = [dict(found.shares) for found in running.values()]
+    placed = ranks(values, higher=True, law="as they are")
+    best = may_be_best(values, higher=True, law="as they are")
+    places = list(
+        zip(*(_places(column) for column in zip(*(found.by_task for found in running.values()), strict=True)), strict=True)
+    )
     return dict(standings) | {
-        method: found._replace(rank=rank, best=rank is not None and rank.group == 1 and found.mean >= least)
-        for (method, found), rank in zip(running.items(), placed, strict=True)
+        method: found._replace(rank=rank, best=own, mean_rank=mean(ranked))
+        for (method, found), rank, own, ranked in zip(running.items(), placed, best, places, strict=True)
     }
+
+
+def _places(shares: Sequence[float]) -> list[float]:
+    """1 for the largest; equal shares have the mean of their places."""
+    return [1 + sum(other > own for other in shares) + (sum(other == own for other in shares) - 1) / 2 for own in shares]
 
 
 def _place(method: tuple[str, str], families: Sequence[Family]) -> tuple[object, ...]:

@@ -1,10 +1,11 @@
-"""Summarise a leaderboard table in three sentences: the leading methods, their cost, and what cannot be ranked."""
+"""Summarise a leaderboard table in short sentences: what may be best, what it costs, and what the table cannot order."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from compbench.board.families import NEARLY, NOT_RUN, Contest, Family, Standing
+from compbench.board.families import NEARLY, NOT_LEARNT, NOT_RUN, Contest, Family, Standing
 from compbench.board.notation import count
 from compbench.board.statistics import mean
 
@@ -21,8 +22,9 @@ def train_flops(found: Standing) -> float | None:
 
 
 def findings(contest: Contest) -> tuple[str, ...]:
-    """At most three sentences."""
-    said = (_leaders(contest), _savings(contest), _open(contest))
+    """Sentences of at most 25 words."""
+    said = [*(_leaders(family) for family in contest.families), *(_by_rule(family) for family in contest.families)]
+    said += [_worse(contest), _savings(contest), *_left_open(contest)]
     return tuple(sentence for sentence in said if sentence)
 
 
@@ -31,26 +33,36 @@ def _ranked(family: Family) -> list[tuple[str, Standing]]:
     return sorted(own, key=lambda item: (item[1].rank.rank if item[1].rank else 0, item[0]))
 
 
-def _leaders(contest: Contest) -> str:
-    parts = []
+def _leaders(family: Family) -> str:
+    """The methods that may be best over a family."""
+    ranked = _ranked(family)
+    if len(ranked) < 2:
+        return ""
+    best = [method for method, found in ranked if found.best]
+    share = f"{max(found.mean for _, found in ranked):.2f}"
+    if len(best) == 1:
+        return f"On {family.name} {best[0]} is best: it attains {share} of what real data attain."
+    return f"On {family.name} {_some(best)} may be best; they attain up to {share} of what real data attain."
+
+
+def _by_rule(family: Family) -> str:
+    if not family.depends_on_rule:
+        return ""
+    share, rank = _some(family.first_by_share), _some(family.first_by_rank)
+    return f"The first on {family.name} depends on the rule: {share} by mean share, {rank} by mean rank."
+
+
+def _worse(contest: Contest) -> str:
+    """The task at which most methods that compete are worse than ignoring the request, if half or more are."""
+    worse, all_of = Counter[str](), Counter[str]()
     for family in contest.families:
-        ranked = _ranked(family)
-        if len(ranked) < 2:
-            continue
-        best = [method for method, found in ranked if found.best]
-        others = [method for method, found in ranked if found.rank and found.rank.group == 1 and not found.best]
-        share = f"{'up to ' * (len(best) > 1)}{max(found.mean for _, found in ranked):.2f} of what real data attain"
-        if len(best) + len(others) == len(ranked):
-            lead, whom = ("leads", "it") if len(best) == 1 else ("lead", "them")
-            said = f"{_some(best)} {lead} ({share}), and nothing is told apart from {whom}"
-        elif len(best) > 1:
-            said = f"{_some(best)} are best and not told apart ({share})"
-        else:
-            said = f"{best[0]} {'leads' if others else 'is best'} ({share})"
-        if others and len(best) + len(others) < len(ranked):  # far behind by their means, with too few seeds to say so
-            said += f", and {_some(others)} {'is' if len(others) == 1 else 'are'} not shown to be worse"
-        parts.append(f"on {family.name} {said}")
-    return _sentence("; ".join(parts))
+        for row in (row for found in family.standings.values() for row in found.rows if row.kind == "run"):
+            all_of[row.section.task] += 1
+            worse[row.section.task] += row.worse_than_constant
+    task = max(sorted(all_of), key=lambda task: worse[task] / all_of[task], default="")
+    if not task or 2 * worse[task] < all_of[task]:
+        return ""
+    return f"On {task} {worse[task]} of {all_of[task]} methods are worse than ignoring the request."
 
 
 def _savings(contest: Contest) -> str:
@@ -67,22 +79,24 @@ def _savings(contest: Contest) -> str:
         if most >= WORTH_SAYING * least and (best is None or most / least > best[0]):
             said = f"{share / other:.0%}".replace("%", " %")
             cost = f"{count(least)}FLOP instead of {count(most)}FLOP"
-            best = most / least, f"on {family.name} {cheap} attains {said} of {dear}'s share with {cost} of training"
-    return _sentence(best[1]) if best else ""
+            best = most / least, f"On {family.name} {cheap} attains {said} of {dear}'s share with {cost} of training."
+    return best[1] if best else ""
 
 
-def _open(contest: Contest) -> str:
-    unranked = [task for family in contest.families for task, why in family.aside if why.startswith("does not rank")]
-    missing = [task for family in contest.families for task, why in family.aside if why == NOT_RUN]
-    states = [found.state for family in contest.families for found in family.standings.values()]
-    parts = []
+def _left_open(contest: Contest) -> list[str]:
+    """What the table does not order, and why."""
+    aside = [pair for family in contest.families for pair in family.aside]
+    unranked = [task for task, why in aside if why.startswith("does not rank")]
+    unlearnt = [task for task, why in aside if why.startswith(NOT_LEARNT)]
+    missing = [task for task, why in aside if why == NOT_RUN]
+    said = []
+    if unlearnt:
+        said.append(f"No ranked method masters the seen combinations of {_listed(unlearnt)}, so no order is made there.")
     if unranked:
-        parts.append(f"at this preset {_listed(unranked)} {'does' if len(unranked) == 1 else 'do'} not tell methods apart")
+        said.append(f"At this preset {_listed(unranked)} {'does' if len(unranked) == 1 else 'do'} not tell methods apart.")
     if missing:
-        parts.append(f"no method ran {_listed(missing)}")
-    if few := states.count("one seed") + states.count("incomplete"):
-        parts.append(f"{few} of {sum(state != 'reference' for state in states)} places are unranked for want of tasks or seeds")
-    return _sentence("; ".join(parts))
+        said.append(f"No method ran {_listed(missing)}.")
+    return said
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -93,7 +107,3 @@ def _some(names: Sequence[str]) -> str:
     """The first of many names, and how many more there are."""
     more = len(names) - MOST_NAMED + 1
     return _listed([*names[: MOST_NAMED - 1], f"{more} more"] if more > 1 else names)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}." if text else ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from compbench.board.aggregate import BoardRow, Failure
 from compbench.board.code_age import UNKNOWN
 from compbench.board.discriminability import Discriminability
 from compbench.board.families import Standing
 from compbench.board.groups import Section
 from compbench.board.papers import PaperFigure
 from compbench.board.ranking import Rank
+from compbench.board.row import BoardRow, Failure
 from compbench.store.text import clean
 from compbench.store.verification import SAMPLES_ONLY
 
@@ -174,6 +174,12 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     if row.beyond:
         found.append(beyond(row))
     found += row.untrained
+    if row.draws_means:
+        found.append(f"draws means: its recall is {row.recall or 0:.2f} of real data's; not eligible for first")
+    if row.worse_than_constant:
+        found.append("worse than ignoring the request")
+    if row.fits and row.fits.words:
+        found.append(row.fits.words)
     if row.setbacks:
         found.append(f"unstable fit, its loss did not come back: {'; '.join(row.setbacks)}")
     if row.kind == "run" and not row.rank and len(row.seeds) == 1:
@@ -183,7 +189,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     if row.older:
         found.append(older(row.older))
     if row.other_judge:
-        found.append(f"distances in another judge's features are left out: seed {', '.join(map(str, row.other_judge))}")
+        found.append(f"another judge's features, which compare in floors only: seed {', '.join(map(str, row.other_judge))}")
     if len(row.threads) > 1:
         found.append(f"runs with {' and '.join(map(str, row.threads))} threads")
     return tuple(found)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from compbench.api.context import PRESETS
-from compbench.board.aggregate import BoardRow
 from compbench.board.families import Contest, Family
 from compbench.board.findings import findings, train_flops
 from compbench.board.method_defaults import default_settings_of, version_of
 from compbench.board.notation import count, open_ranks, standing_words
 from compbench.board.papers import PaperFigure
+from compbench.board.row import BoardRow
 from compbench.store.text import clean
 from compbench.system.files import Json
 

@@ -6,10 +6,10 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from compbench.board.aggregate import BoardRow
 from compbench.board.cells import Cell
 from compbench.board.notation import failure, notes
 from compbench.board.papers import PaperFigure
+from compbench.board.row import BoardRow
 from compbench.board.timing import Timing
 from compbench.store.text import text
 

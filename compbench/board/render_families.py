@@ -6,19 +6,20 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
-from compbench.board.aggregate import Board
+from compbench.board.competition import scale_of_rows
 from compbench.board.families import Contest, Standing
 from compbench.board.notation import by_section, open_ranks, standing_words
 from compbench.board.render_csv import exact
 from compbench.board.render_markdown import escape, line
-from compbench.board.scale import scale_of
+from compbench.board.row import Board
 from compbench.store.text import text
 from compbench.system.files import Json
 
 FAMILIES = ("preset", "family", "method", "distribution", "state", "rank", "rank_best", "rank_worst", "group",
-            "share_attained", "low", "high", "num_seeds", "num_tasks", "of_tasks", "left_out")  # fmt: skip
+            "share_attained", "low", "high", "may_be_best", "mean_rank", "num_seeds", "num_tasks", "of_tasks",
+            "first_by_share", "first_by_rank", "depends_on_rule", "left_out")  # fmt: skip
 TASKS = ("task", "task_version", "preset", "source", "fingerprint", "changed", "discriminability", "low", "high", "num_methods",
-         "num_seeds", "ranks", "primary", "chance", "real")  # fmt: skip
+         "num_seeds", "ranks", "primary", "zero", "real", "log", "verdict", "learnt", "may_be_best")  # fmt: skip
 
 PREAMBLE = """Each number is the mean *share attained* over a family's tasks: 0 is the score of a model that ignores what it is
 asked for, 1 that of real data; then its 95 % interval, and the ranks that the comparisons leave open. Bold is the best, and what
@@ -37,6 +38,11 @@ def families_csv(contests: Sequence[Contest]) -> str:
                 if found is not None:
                     head: dict[str, Json] = {"preset": contest.preset, "family": family.name}
                     head |= {"method": text(method), "distribution": text(distribution), "of_tasks": len(family.sections)}
+                    head |= {
+                        "first_by_share": text("; ".join(family.first_by_share)),
+                        "first_by_rank": text("; ".join(family.first_by_rank)),
+                        "depends_on_rule": "yes" if family.depends_on_rule else "no",
+                    }
                     lines.append(head | _standing(found))
     return _csv(FAMILIES, lines)
 
@@ -49,6 +55,8 @@ def _standing(found: Standing) -> dict[str, Json]:
         "share_attained": exact(found.mean),
         "low": exact(low),
         "high": exact(high),
+        "may_be_best": "" if found.rank is None else "yes" if found.best else "no",
+        "mean_rank": exact(found.mean_rank),
         "num_seeds": len(found.shares),
         "num_tasks": found.num_tasks,
         "left_out": text("; ".join(found.left_out)),
@@ -59,7 +67,7 @@ def tasks_csv(board: Board) -> str:
     """One line a section: whether it ranks, and the scale of its shares."""
     lines = []
     for section, rows in by_section(board.rows).items():
-        discriminability, scale = board.discriminability.get(section), scale_of(rows)
+        discriminability, scale = board.discriminability.get(section), scale_of_rows(rows)
         known: dict[str, Json] = {"changed": text(", ".join(section.changed)), "primary": rows[0].primary}
         if discriminability is not None:
             known |= dict(zip(("discriminability", "low", "high"), map(exact, discriminability[:3]), strict=True))
@@ -69,7 +77,11 @@ def tasks_csv(board: Board) -> str:
                 "ranks": "yes" if discriminability.ranks else "no",
             }
         if scale is not None:
-            known |= {"chance": exact(scale.chance), "real": exact(scale.real)}
+            known |= {"zero": exact(scale.zero), "real": exact(scale.real), "log": "yes" if scale.log else ""}
+        verdict = board.verdicts.get(section)
+        if verdict is not None:
+            best = text("; ".join(verdict.best))
+            known |= {"verdict": verdict.word, "learnt": exact(verdict.learnt), "may_be_best": best}
         where = dict(zip(TASKS, section[:5], strict=False))
         lines.append({**where, "fingerprint": text(section.fingerprint), **known})
     return _csv(TASKS, lines)

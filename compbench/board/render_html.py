@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.board.aggregate import Board, BoardRow
 from compbench.board.catalogue import Catalogue, TaskFacts
 from compbench.board.cells import Cell
 from compbench.board.coverage_ladder import Ladder, ladder_data
@@ -38,6 +37,7 @@ from compbench.board.notation import (
 )
 from compbench.board.page_families import MethodFacts, contest_data, default_contest, method_data
 from compbench.board.papers import PaperFigure, rows_of
+from compbench.board.row import Board, BoardRow
 from compbench.board.timing import SiloCosts, Timing
 from compbench.store.text import clean
 from compbench.system.files import Json

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from compbench.board.aggregate import Board, BoardRow
 from compbench.board.groups import Section
 from compbench.board.notation import (
     MARK,
@@ -24,6 +23,7 @@ from compbench.board.notation import (
     spread,
 )
 from compbench.board.papers import PaperFigure, rows_of
+from compbench.board.row import Board, BoardRow
 from compbench.board.timing import Timing
 from compbench.store.text import clean
 

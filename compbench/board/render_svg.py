@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-from compbench.board.aggregate import BoardRow
 from compbench.board.groups import Section
 from compbench.board.notation import by_section, heading, number
+from compbench.board.row import BoardRow
 from compbench.store.text import clean
 
 WIDTH, LABEL, VALUES, LINE, TITLE, FOOT = 900, 330, 110, 16, 34, 14

@@ -1,62 +1,91 @@
 """Share attained: one scale for scores of different units, fixed for each task.
 
-    share = (value - chance) / (real - chance), at least 0 and at most 1
+    accuracies, rates    share = (value - zero) / (real - zero)
+    distances            share = log(zero / value) / log(zero / real)
 
-`chance` is the score of a model that ignores what it is asked for, `real` that of real data: an accuracy's ceiling, a distance's
-noise floor.  Both belong to the task and are the same for every row, seed and sample size, so a better score never has a lower
-share.  `experiments/board_scales.py` measures them for `scales.json`; an accuracy's ceiling is that of its section's records.
+0 is the best answer that ignores what it is asked for, 1 real data.  A share is not cut: below 0 a method is worse than ignoring
+the request.  Of an accuracy on held-out cells the best constant answer is a picture of one of them, which has 1 / held-out cells
+of the answers right.  Of a distance it is a sample of the seen data.  The method `constant` draws one, and where the section has
+its records these say what ignoring the request costs: a larger accuracy than the stored zero, or the distance itself.
+
+`real` is a mean or median over the section's own records: the accuracy's ceiling, or the distance's floor, which is the same
+distance between two real samples of the run's size.  Both ends are the same for every row and seed of a section, so a better
+score never has a lower share.  `experiments/board_scales.py` measures what `scales.json` stores.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple, TypedDict
 
-from compbench.board.aggregate import BoardRow
-from compbench.board.cells import known_mean
+from compbench.board.cells import Cell, known_mean
 
 FILE = Path(__file__).with_name("scales.json")
 
+LEAST = 1e-3
+"""A distance below this part of the floor counts as this part of it: no distance has a logarithm at 0."""
+
 
 class StoredScale(TypedDict):
-    """A task's entry in the file; None is any version of the metric, and the ceiling of the section's own records."""
+    """A task's entry in the file; None is any version of the metric, and the section's own ceiling or floor.
+
+    `many_pictures`: whether a condition has more than one picture, so that a model can answer it with their mean.
+    """
 
     score: str
     metric_version: int | None
-    chance: float
+    zero: float
     real: float | None
+    many_pictures: bool
 
 
 class Scale(NamedTuple):
-    """Scores of a model that ignores the request, and of real data."""
+    """The scores of the best constant answer, `zero`, and of real data; `log` for distances."""
 
-    chance: float
+    zero: float
     real: float
+    log: bool = False
 
     def share(self, value: float) -> float:
-        """Of the way from chance to real data."""
-        return min(1.0, max(0.0, (value - self.chance) / (self.real - self.chance)))
+        """Of the way from the best constant answer to real data; below 0 it is worse than ignoring the request."""
+        if self.log:
+            return math.log(self.zero / max(value, LEAST * self.real)) / math.log(self.zero / self.real)
+        return (value - self.zero) / (self.real - self.zero)
 
 
-def scale_of(rows: Sequence[BoardRow]) -> Scale | None:
-    """The scale of a section's primary score; None if none is known for it, as where the task was changed.
+def scale_of(task: str, primary: str, cells: Sequence[Cell], constant: Cell | None = None) -> Scale | None:
+    """The scale of a section's primary score; None if none is known for it.
 
     Args:
-        rows: all rows of one section.
+        task: its name; of a task whose settings were changed no scale is known, and this is not to be called.
+        primary: name of the score.
+        cells: the primary cell of each row of the section.
+        constant: that of the method `constant`, if the section has it.
     """
-    known = None if rows[0].section.changed else scales().get(rows[0].section.task)
-    cells = [cell for row in rows if (cell := row.scores.get(row.primary)) is not None]
-    if known is None or not cells or known["score"] != rows[0].primary:
+    known = scales().get(task)
+    if known is None or not cells or known["score"] != primary:
         return None
     if known["metric_version"] not in (None, max(cell.metric_version for cell in cells)):
         return None
-    real = known["real"] if known["real"] is not None else known_mean([cell.ceiling for cell in cells])
-    if real is None or real == known["chance"]:
-        return None
-    return Scale(known["chance"], real)
+    if cells[0].direction == "higher":
+        real = known["real"] if known["real"] is not None else known_mean([cell.ceiling for cell in cells])
+        zero = max(known["zero"], constant.mean) if constant else known["zero"]
+        return None if real is None or real <= zero else Scale(zero, real)
+    floors = [cell.floor for cell in cells if cell.floor]
+    real = median(floors) if floors else known["real"]
+    zero = constant.mean if constant else known["zero"]
+    return None if real is None or not 0 < real < zero else Scale(zero, real, log=True)
+
+
+def has_many_pictures(task: str) -> bool:
+    """Whether a condition of a task has more than one picture; False if that is not known."""
+    known = scales().get(task)
+    return known is not None and known["many_pictures"]
 
 
 @cache

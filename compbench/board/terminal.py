@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compbench.board.aggregate import Board, BoardRow
 from compbench.board.families import Contest, Family, Standing
 from compbench.board.findings import findings
 from compbench.board.groups import Section
 from compbench.board.notation import MARK, beyond, by_section, count, discriminability_words, heading, number, open_ranks
 from compbench.board.page_families import default_contest
+from compbench.board.row import Board, BoardRow
 from compbench.store.text import clean
 from compbench.system.errors import suggest
 

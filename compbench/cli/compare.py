@@ -16,9 +16,9 @@ from compbench.system.files import Json
 
 if TYPE_CHECKING:
     from compbench.api.schemas import Record
-    from compbench.board.aggregate import Board
     from compbench.board.build import Material
     from compbench.board.comparison import Comparison, ScoreDifference
+    from compbench.board.row import Board
     from compbench.store.records import Store
 
 

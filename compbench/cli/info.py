@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from compbench.api.executor import Executor
     from compbench.api.interfaces import Method, Metric, Task
-    from compbench.board.aggregate import BoardRow
+    from compbench.board.row import BoardRow
     from compbench.cli.loaded_method import OfMethod
     from compbench.registry.registry import Entry, Kind, LoadResult, Registry
 

@@ -1,8 +1,10 @@
-"""Distances in the features of another judge than that of most records of a task are left out, with the reason.
+"""Distances in the features of two judges have two units.  Divide them by the run's own floor, and they compare.
 
 A judge is trained in the store that first needs it.  On another type of processor the same training ends at another
 network, whose features have other units: on coloured MNIST the Frechet distance between the same two real samples is 142 by
-one and 207 by another.  So the noise floor identifies the judge; accuracies keep their meaning, with the ceiling next to them.
+one and 207 by another.  So the noise floor identifies the judge, and a distance in floors, or a recall as a part of real data's,
+means the same by each.  Only the kernel distance is left out where a record's judge is not that of most: its floor is zero in the
+mean, so nothing can be divided by it.  Accuracies keep their meaning, with the ceiling next to them.
 """
 
 from __future__ import annotations
@@ -10,12 +12,16 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from compbench.api.schemas import Record
 
 IN_FEATURES = frozenset({"fd_judge", "kid", "precision", "recall"})
 """Metrics that are computed in a judge's features (`compbench.metrics.image`)."""
+
+WITHOUT_UNIT = frozenset({"kid"})
+"""Those of them whose floor is about zero, so that two judges' numbers do not compare even in floors."""
 
 RELATIVE = 1e-3
 """Floors of one judge agree between machines up to this relative difference; floors of two judges differed by 2 % or more."""
@@ -32,10 +38,18 @@ def can_be_one(a: Record, b: Record) -> bool:
     return _real_samples(a) != _real_samples(b) or _agree(_floors(a), _floors(b))
 
 
-def by_one_judge(records: Iterable[Record]) -> list[Record]:
-    """The records, each without the distances that it has by another judge than most records of its task, data and seed.
+class Comparable(NamedTuple):
+    """Records whose distances compare, and the names of those with another judge than most of their task, data and seed."""
 
-    If several judges have equally many records, the judge with the lowest floors stays.
+    records: list[Record]
+    others: frozenset[str]
+
+
+def by_one_judge(records: Iterable[Record], left_out: Collection[str] = WITHOUT_UNIT) -> Comparable:
+    """The records, each without some metrics if its judge is another than that of most records of its task, data and seed.
+
+    Leave out the kernel distance alone if the others are divided by their floors, and else all that is `IN_FEATURES`.  If several
+    judges have equally many records, the judge with the lowest floors stays.
     """
     known = list(records)
     floors = [_floors(record) for record in known]
@@ -43,18 +57,15 @@ def by_one_judge(records: Iterable[Record]) -> list[Record]:
     for place, record in enumerate(known):
         if floors[place]:
             alike[_real_samples(record)].append(place)
+    others = set()
     for places in alike.values():
         many = {own: sum(_agree(floors[own], floors[one]) for one in places) for own in places}
         most = min(places, key=lambda own: (-many[own], sorted(floors[own].items())))
         for place in places:
             if not _agree(floors[place], floors[most]):
-                known[place] = _without(known[place], floors[most])
-    return known
-
-
-def has_another_judge(record: Record) -> bool:
-    """Whether distances of a record from `by_one_judge` were left out."""
-    return any(score.reason.startswith(OTHER) for score in record.scores)
+                others.add(known[place].name)
+                known[place] = _without(known[place], floors[most], left_out)
+    return Comparable(known, frozenset(others))
 
 
 def _floors(record: Record) -> Floors:
@@ -74,7 +85,7 @@ def _real_samples(record: Record) -> str:
     return json.dumps([spec.task, spec.task_version, spec.task_settings, spec.fingerprint, spec.seed, counts], sort_keys=True)
 
 
-def _without(record: Record, others: Floors) -> Record:
+def _without(record: Record, others: Floors, metrics: Collection[str]) -> Record:
     own = _floors(record)
     reasons = {
         split: f"{OTHER}: its noise floor is {own[split]:.4g}, that of most runs of this seed {floor:.4g}"
@@ -83,7 +94,7 @@ def _without(record: Record, others: Floors) -> Record:
     }
     scores = tuple(
         score.model_copy(update={"value": None, "floor": None, "reason": reasons[score.split]})
-        if score.metric in IN_FEATURES and score.value is not None and score.split in reasons
+        if score.metric in metrics and score.value is not None and score.split in reasons
         else score
         for score in record.scores
     )

@@ -15,6 +15,6 @@ def clean(text: str) -> str:
 
 
 def text(value: str) -> str:
-    """One line of a record's text, which a spreadsheet must not take for a formula."""
+    """One line of a record's text, which a spreadsheet must not take for a formula; a single mark, as the unit %, is none."""
     value = clean(value)
-    return f"'{value}" if value.startswith(FORMULA) else value
+    return f"'{value}" if len(value) > 1 and value.startswith(FORMULA) else value

@@ -7,11 +7,12 @@ from support.sample_boards import whole
 from support.sample_records import record, score
 
 from compbench.api.schemas import Record
-from compbench.board.aggregate import Board, rows
+from compbench.board.aggregate import rows
 from compbench.board.notation import MARK
 from compbench.board.render_csv import rows_csv
 from compbench.board.render_html import to_html
 from compbench.board.render_markdown import to_markdown
+from compbench.board.row import Board
 from compbench.board.terminal import task_board
 from compbench.cli.main import main
 from compbench.store.counts import FIT, beyond_budget

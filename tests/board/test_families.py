@@ -13,10 +13,11 @@ from support.sample_records import record, score
 
 from compbench.api.schemas import Record
 from compbench.board.aggregate import aggregate
+from compbench.board.competition import scale_of_rows
 from compbench.board.families import NEED_A_GPU, NOT_RUN, Contest, Standing, contests, installed_families
 from compbench.board.page_families import default_contest
 from compbench.board.render_families import families_csv, families_markdown, tasks_csv
-from compbench.board.scale import Scale, scale_of, scales
+from compbench.board.scale import Scale, scales
 from compbench.registry.declared import declared
 from compbench.registry.registry import Registry
 from compbench.sweep.grid import grids
@@ -32,6 +33,11 @@ def runs(method: str, values: tuple[float, ...], *tasks: str, **facts) -> list[R
         for task in tasks or TASKS
         for seed, value in enumerate(values)
     ]
+
+
+def mean_share(accuracy: float) -> float:
+    """Over the three tasks, whose best constant answers have one of 10, 20 and 30 held-out cells right."""
+    return sum((accuracy - 1 / cells) / (1 - 1 / cells) for cells in (10, 20, 30)) / 3
 
 
 def contest_of(*records: Record) -> Contest:
@@ -103,14 +109,14 @@ def test_a_failed_run_counts_as_nothing_attained_and_a_refused_task_as_not_run()
 def test_one_seed_is_shown_and_not_ranked() -> None:
     found = images(*runs("factored", GOOD), *runs("mono", POOR), *runs("once", GOOD[:1]))
     assert (found["once"].state, found["once"].rank, found["once"].interval) == ("one seed", None, None)
-    assert found["once"].mean == pytest.approx((0.8 - 0.025) / 0.975)
+    assert found["once"].mean == pytest.approx(mean_share(0.8))
 
 
 def test_settings_variants_and_references_do_not_compete() -> None:
     ablation = runs("factored", (0.9, 0.91, 0.92), TASKS[0], settings={"hidden": 128})
     pooled = runs("pooled", (0.95,) * 3, more={"pooled_silos": True})
     found = images(*runs("factored", GOOD), *runs("mono", POOR), *ablation, *pooled)
-    assert found["factored"].mean == pytest.approx((sum(GOOD) / 3 - 0.025) / 0.975)
+    assert found["factored"].mean == pytest.approx(mean_share(sum(GOOD) / 3))
     assert (found["pooled"].state, found["pooled"].rank) == ("reference", None)
 
 
@@ -147,10 +153,12 @@ def test_presets_are_never_mixed() -> None:
 
 def test_the_share_of_a_better_score_is_never_lower() -> None:
     values = [0.5 * step for step in range(20)]
-    for scale in (Scale(2.2, 0.066), Scale(0.025, 0.99)):
+    for scale in (Scale(2.2, 0.066, log=True), Scale(0.025, 0.99)):
         shares = [scale.share(value) for value in values]
-        assert shares == sorted(shares, reverse=scale.real < scale.chance)
-        assert (scale.share(scale.chance), scale.share(scale.real)) == (0.0, 1.0)
+        assert shares == sorted(shares, reverse=scale.log)
+        assert (scale.share(scale.zero), scale.share(scale.real)) == (0.0, 1.0)
+    assert Scale(2.0, 0.5, log=True).share(4.0) == pytest.approx(-0.5)  # twice the constant's distance, and not cut
+    assert Scale(2.0, 0.5, log=True).share(1.0) == pytest.approx(0.5)  # half of the ratio's logarithm
 
 
 def test_rows_of_other_seeds_and_sizes_have_the_same_scale() -> None:
@@ -160,7 +168,8 @@ def test_rows_of_other_seeds_and_sizes_have_the_same_scale() -> None:
 
     made = [distance("factored", 1.199, 0, 2000, 0.069), distance("naive-sde", 1.240, 2, 5000, 0.179)]
     board = aggregate(made)
-    scale = scale_of(board.rows)
+    scale = scale_of_rows(board.rows)
+    assert scale is not None
     shares = {row.method: scale.share(row.scores["heldout_sw2"].mean) for row in board.rows}
     assert shares["factored"] > shares["naive-sde"] > 0
 
@@ -189,7 +198,7 @@ def test_tasks_of_a_family_stand_in_the_order_of_their_files() -> None:
 def test_the_stored_scale_of_a_distance_is_what_a_few_draws_give() -> None:
     chance, real = board_scales.distance_scale(Registry().load("tasks", "gmm-id"), draws=2)
     stored = scales()["gmm-id"]
-    assert (chance, real) == (pytest.approx(stored["chance"], rel=0.1), pytest.approx(stored["real"], rel=0.7))
+    assert (chance, real) == (pytest.approx(stored["zero"], rel=0.1), pytest.approx(stored["real"], rel=0.7))
 
 
 def test_the_csv_has_a_line_for_each_method_and_family_that_it_ran() -> None:

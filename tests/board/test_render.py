@@ -12,11 +12,12 @@ from store.test_profiles import made as profile
 from support.sample_boards import whole
 from support.sample_records import png, record, score
 
-from compbench.board.aggregate import BoardRow, rows
+from compbench.board.aggregate import rows
 from compbench.board.notation import clean, columns, count, duration, number, spread
 from compbench.board.render_csv import ROWS, SCORES, rows_csv, scores_csv
 from compbench.board.render_html import Picture, embedded, to_html
 from compbench.board.render_markdown import escape, to_markdown
+from compbench.board.row import BoardRow
 from compbench.board.timing import timing
 from compbench.store.profiles import Measure, by_cost_key
 

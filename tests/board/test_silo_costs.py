@@ -11,11 +11,12 @@ from support.sample_boards import whole
 from support.sample_records import record
 
 from compbench.api.schemas import Profile, Record, SiloProfile
-from compbench.board.aggregate import BoardRow, rows
+from compbench.board.aggregate import rows
 from compbench.board.notation import notes
 from compbench.board.render_csv import rows_csv
 from compbench.board.render_html import to_html
 from compbench.board.render_markdown import to_markdown
+from compbench.board.row import BoardRow
 
 
 def silo(name: str, out: int, seconds: float) -> SiloProfile:

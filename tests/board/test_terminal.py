@@ -35,8 +35,8 @@ def test_it_prints_the_ranking_and_one_address(folder: Path) -> None:
     text = printed("--records", str(folder), "--output", str(folder.parent / "board"))
     lines = text.splitlines()
     assert [line.split() for line in lines if line.startswith(("factored", "mono"))] == [
-        ["factored", "0.81", "(1)"],
-        ["mono", "0.40", "(2)"],
+        ["factored", "0.80", "(1)"],
+        ["mono", "0.37", "(2)"],
     ]
     assert lines[-1].startswith("file://")
     assert lines[-1].endswith("board/index.html")

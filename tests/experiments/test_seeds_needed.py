@@ -39,4 +39,4 @@ def test_the_methods_of_a_family_stand_in_the_boards_order_with_their_common_see
     names, found = shares(family)
     assert names == ["factored", "mono", "coind"]
     assert found.shape == (3, 2)
-    assert numpy.allclose(found[0], [(0.82 - 0.025) / 0.975, (0.8 - 0.025) / 0.975])
+    assert numpy.allclose(found[0], [(0.82 - 0.1) / 0.9, (0.8 - 0.1) / 0.9])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compbench.board.aggregate import Board, BoardRow
+from compbench.board.row import Board, BoardRow
 
 
 def whole(rows: Iterable[BoardRow]) -> Board:

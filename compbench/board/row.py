@@ -1,0 +1,126 @@
+"""A row of a board, and the board: what was found about a method under one protocol.
+
+`aggregate` makes rows from records, `competition` ranks them and says which may be best, `verdict` sums up a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from compbench.board.cells import Cell
+from compbench.board.decomposition import Parts
+from compbench.board.discriminability import Discriminability
+from compbench.board.fits import Fits
+from compbench.board.groups import Group, Section
+from compbench.board.ranking import Rank
+from compbench.board.timing import Timing
+from compbench.board.verdict import Verdict
+
+Kind = Literal["run", "ablation", "reference"]
+"""`run` competes; `ablation` is a method under other settings, in another precision or of an older version than that row."""
+
+
+class Failure(NamedTuple):
+    status: str
+    reason: str
+    seeds: tuple[int, ...]
+
+
+class BoardRow(NamedTuple):
+    """A method under one protocol.
+
+    Attributes:
+        variant: what sets the row apart from others of its method: differing settings, version, precision.
+        device: of its successful runs, as in "cpu" or "NVIDIA H200 and cpu": the device with the most runs comes first.
+        kind: see `Kind`; "reference" for oracles, pooled silos, other training data and samples of
+            which no training was seen: they do not compete.
+        seeds: of the successful runs.
+        statuses: how many runs ended how.
+        scores: by column: the score's name, or name@vN for a metric version that the section has outgrown.
+        unavailable: reasons, by column.
+        primary: the section's primary column.
+        codes: how many versions of the code the runs came from; what only GPUs run makes no other version.
+        older: parts of the code that differ from those of newer records (`code_age`).
+        other_judge: seeds whose distances are in the features of another judge than that of most runs: they compare in floors
+            (`Cell.relative`), and their kernel distance is left out.
+        threads: numbers of CPU threads that the runs had.
+        setbacks: loss spikes of its runs that did not come back, one phrase each.
+        beyond: what its runs took beyond their budget, or beyond what the method declares, a phrase each.
+        untrained: kinds of conditions that its samples ask for and its fits hardly saw, a phrase each.
+        records: names of the records that count.
+        parts: inference-time and estimation error, where the method also ran on exact scores.
+        level: how far its successful runs are vouched for.
+        training: what they were trained on, as declared.
+        group: all settings, budget and task settings.
+        pooled: whether it had the data of all silos in one place: the centralised reference.
+        pooled_steps: how many times the steps of one silo it then took; 0 where that is not known.
+        rank: by Holm's procedure over all pairs of the rows that compete; for the CSV.  `may_be_best` is the answer to show.
+        may_be_best: False where another row is significantly better (`ranking.may_be_best`); None for a row that is not
+            eligible, and in a section that does not rank.
+        recall: mean over its seeds of the recall on the primary score's split, divided by real data's recall with the same
+            judge in the same run; None where the task scores none.
+        draws_means: whether that is under `competition.RECALL` (one half) on a task with more than one picture a condition.
+            The row then has no rank and is not eligible for first.
+        worse_than_constant: whether its mean is worse than the best constant answer's: worse than ignoring the request.
+        fits: the value of every seed, their median and the worst, and how many fits failed; None without a successful run.
+    """
+
+    section: Section
+    method: str
+    method_version: int
+    variant: str
+    device: str
+    precision: str
+    kind: Kind
+    seeds: tuple[int, ...]
+    statuses: dict[str, int]
+    scores: dict[str, Cell]
+    unavailable: dict[str, str]
+    primary: str
+    timing: Timing | None
+    parameters: int | None
+    evaluations: int | None
+    failures: tuple[Failure, ...]
+    codes: int
+    records: tuple[str, ...]
+    group: Group
+    rank: Rank | None = None
+    parts: Parts | None = None
+    level: str = "self-reported"
+    training: str = "undeclared"
+    pooled: bool = False
+    pooled_steps: float = 0.0
+    older: tuple[str, ...] = ()
+    other_judge: tuple[int, ...] = ()
+    threads: tuple[int, ...] = ()
+    setbacks: tuple[str, ...] = ()
+    beyond: tuple[str, ...] = ()
+    untrained: tuple[str, ...] = ()
+    may_be_best: bool | None = None
+    recall: float | None = None
+    draws_means: bool = False
+    worse_than_constant: bool = False
+    fits: Fits | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} ({self.variant})" if self.variant else self.method
+
+
+class Board(NamedTuple):
+    """All rows, by section, then those that may be best, then rank.
+
+    Attributes:
+        discriminability: how well each section tells its methods apart, where that is known.
+        verdicts: what is known of each section's question, in one word, where its score has a scale.
+    """
+
+    rows: tuple[BoardRow, ...]
+    discriminability: Mapping[Section, Discriminability]
+    verdicts: Mapping[Section, Verdict] = {}
+
+
+def failed_seeds(row: BoardRow) -> tuple[int, ...]:
+    """Seeds whose run failed, in its own time or memory too; what was stopped by hand or refused did not."""
+    return tuple(seed for entry in row.failures if entry.status not in ("killed", "refused") for seed in entry.seeds)
