@@ -157,7 +157,7 @@ def limits(name: str) -> str:
     """Chance and real data of each board, as the published tables have them."""
     with TASKS.open() as file:
         rows = [row for row in csv.DictReader(file) if row["task"] == name and not row["changed"]]
-    found = [(row["preset"], row["primary"], row["zero"] or "?", row["real"] or "?") for row in rows]
+    found = [(row["preset"], row["primary"], row.get("zero") or "?", row["real"] or "?") for row in rows]
     text = "*Chance* is a sampler that ignores its condition; *real* is real data in the place of samples."
     return text + "\n\n" + table(("preset", "score", "zero", "real"), found) if found else "No published records yet."
 

@@ -35,7 +35,7 @@ def test_the_page_of_a_task_says_what_it_asks_and_who_is_best() -> None:
     assert re.findall(r"<title>\w+, \w+: (seen|held out)</title>", drawn) == ["seen", "seen", "seen", "held out"]
     assert drawn.count('fill="none"') == 1
     page = task_page(task, registry.entry("tasks", task.name), board())
-    for part in ("## Best rows", "chance", "C_min", "## Budgets", "--task gauss2d-fact-id"):
+    for part in ("## Best rows", "zero", "C_min", "## Budgets", "--task gauss2d-fact-id"):
         assert part in page
 
 

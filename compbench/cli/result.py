@@ -53,12 +53,12 @@ def lines(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _value(score: Score, record: Record | None = None) -> str:
-    """`heldout_accuracy 0.53 (higher is better); chance 0.025, real data 1`."""
+    """`heldout_accuracy 0.53 (higher is better); best constant answer 0.033, real data 1`."""
     if score.value is None:
         return f"{score.name} has no value: {score.reason}"
     beside = []
-    if record is not None and (chance := _chance(score, record)) is not None:
-        beside.append(f"chance {chance:.4g}")
+    if record is not None and (zero := _zero(score, record)) is not None:
+        beside.append(f"best constant answer {zero:.4g}")
     if score.ceiling is not None:
         beside.append(f"real data {score.ceiling:.4g}")
     if score.floor is not None:
@@ -68,8 +68,8 @@ def _value(score: Score, record: Record | None = None) -> str:
     return f"{score.name} {score.value:.4g}{unit}{side}{'; ' if beside else ''}{', '.join(beside)}"
 
 
-def _chance(score: Score, record: Record) -> float | None:
-    """The score of a model that ignores what it is asked for, where it was measured for the task's own settings."""
+def _zero(score: Score, record: Record) -> float | None:
+    """The score of the best answer that ignores the request, where it was measured for the task's own settings."""
     from compbench.board.catalogue import catalogue
     from compbench.board.groups import section_of
     from compbench.board.scale import scales
@@ -80,7 +80,7 @@ def _chance(score: Score, record: Record) -> float | None:
         return None
     changed = section_of(record, catalogue([record.spec.task], Registry())).changed
     asked_otherwise = any(one.partition("=")[0] not in record.spec.budget_changed for one in changed)
-    return None if asked_otherwise else known["chance"]
+    return None if asked_otherwise else known["zero"]
 
 
 def _meaning(score: Score) -> str:

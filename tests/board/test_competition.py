@@ -6,9 +6,9 @@ import pytest
 from support.sample_records import record, score
 
 from compbench.api.schemas import Record
-from compbench.board.aggregate import Board, aggregate
+from compbench.board.aggregate import aggregate
 from compbench.board.fits import fits_of
-from compbench.board.row import BoardRow
+from compbench.board.row import Board, BoardRow
 from compbench.board.scale import Scale
 from compbench.board.verdict import Candidate, word_of
 

@@ -34,10 +34,10 @@ def many_scores() -> tuple:
     return (ranked, seen, *others, *gone)
 
 
-def test_the_ranked_score_stands_with_chance_ceiling_and_its_meaning(shown) -> None:
+def test_the_ranked_score_stands_with_the_best_constant_answer_ceiling_and_its_meaning(shown) -> None:
     lines = shown(record(*many_scores()))
     text = " ".join(" ".join(lines).split())
-    assert "result heldout_accuracy 0.5303 (higher is better); chance 0.025, real data 1" in text
+    assert "result heldout_accuracy 0.5303 (higher is better); best constant answer 0.03333, real data 1" in text
     assert "share of samples whose asked factors the judge finds in them; of 330 samples of combinations never trained on" in text
     assert "seen seen_accuracy 0.9875; real data 0.9937" in text
     assert "missing heldout_fid, seen_fid: no Inception weights" in text
@@ -46,11 +46,11 @@ def test_the_ranked_score_stands_with_chance_ceiling_and_its_meaning(shown) -> N
     assert not any("accuracy_of_" in line for line in lines)
 
 
-def test_the_chance_of_a_task_is_not_that_of_the_task_under_other_settings() -> None:
+def test_the_zero_of_a_task_is_not_that_of_the_task_under_other_settings() -> None:
     one = record(*many_scores())
     spec = one.spec.model_copy(update={"task_settings": {"coverage": 0.5}})
-    assert result._chance(one.scores[0], one) == 0.025
-    assert result._chance(one.scores[0], one.model_copy(update={"spec": spec})) is None
+    assert result._zero(one.scores[0], one) == 0.03333
+    assert result._zero(one.scores[0], one.model_copy(update={"spec": spec})) is None
 
 
 def test_a_zero_is_printed_as_0_and_not_as_unknown() -> None:

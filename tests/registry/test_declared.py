@@ -72,7 +72,7 @@ def test_what_is_read_is_what_the_loaded_task_says(install) -> None:
 
 def test_a_strangers_task_is_ranked_in_its_family(install, monkeypatch: pytest.MonkeyPatch) -> None:
     install('"tiles"', "tiles_of_ranks")
-    known = {"score": "heldout_accuracy", "metric_version": None, "chance": 0.025, "real": None}
+    known = {"score": "heldout_accuracy", "metric_version": None, "zero": 0.025, "real": None, "many_pictures": False}
     monkeypatch.setattr(scale, "scales", lambda: {"tiles-two": known})
     made = [
         record(score(value=value + seed / 100, ceiling=1.0), method=method, task="tiles-two", seed=seed)
