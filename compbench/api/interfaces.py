@@ -197,7 +197,8 @@ class SamplePair(NamedTuple):
     Attributes:
         real, generated: uint8 images (N, C, H, W) or float vectors (N, D).
         floor: a second, independent real sample, for the noise floor.
-        features: features(extractor, which) -> float array (N, D), cached; `which` is "real", "generated" or "floor".
+        features: features(extractor, which) -> float array (N, D), cached; `which` is "real", "generated" or "floor", and
+            the extractors are those of the task ("judge", "inception", "imagenet").
     """
 
     real: Tensor
@@ -220,6 +221,7 @@ class Metric:
     Attributes:
         compute: (pair, generator) -> Value, or raises `MetricUnavailable(reason)`; None for what a task computes (accuracies).
         margin: the smallest difference that matters, for the regression gate.
+        by_name: whether only tasks that name it in `Task.metrics` score by it; else all tasks of its kinds that name none do.
     """
 
     name: str
@@ -230,6 +232,7 @@ class Metric:
     margin: float = 0.0
     kinds: tuple[EventKind, ...] = ("image",)
     compute: Callable[..., Value] | None = None
+    by_name: bool = False
 
     def score(self, split: str, value: float | None, *, n: int, suffix: str = "", **known: object) -> Score:
         """The record's line of this metric, called `<split>_<name><suffix>`; `known` has ceiling, floor, primary or reason."""

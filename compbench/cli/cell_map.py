@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 WIDEST = 24
 """Largest number of columns of a lattice that is drawn."""
 
+TALLEST = 40
+"""Largest number of rows of a lattice that is drawn."""
+
 
 Names = Sequence[tuple[str, Sequence[str]]]
 """(name, names of its values) of each factor of the lattice; empty where they are not known."""
@@ -38,7 +41,7 @@ def lines(scores: Sequence[Score], names: Names = ()) -> Iterator[str]:
 
 
 def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount], names: Names = ()) -> Iterator[str]:
-    """One line per value of the first factor: percent correct, seen cells in brackets; needs two factors and enough width."""
+    """One line per value of the first factor: percent correct, seen cells in brackets; needs two factors and enough room."""
     cells: Mapping[tuple[int, ...], str] = {
         **{count.cell: f"({round(100 * count.right / count.n)})" for count in seen if count.n},
         **{count.cell: f"{round(100 * count.right / count.n)} " for count in heldout if count.n},
@@ -46,7 +49,7 @@ def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount], names: Names 
     if not cells or any(len(cell) != 2 for cell in cells):
         return
     rows, columns = (max(cell[k] for cell in cells) + 1 for k in (0, 1))
-    if columns > WIDEST:
+    if columns > WIDEST or rows > TALLEST:
         return
     yield "percent right of each cell; seen cells in brackets"
     (first, down), (second, across) = names if len(names) == 2 else (("factor 1", ()), ("factor 2", ()))

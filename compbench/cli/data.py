@@ -69,7 +69,7 @@ def data_verify(name: str) -> None:
     from compbench.data.sources import INSTALLED
 
     if name in INSTALLED:
-        from compbench.data.emoji import drawings, located
+        from compbench.data.emoji_drawings import drawings, located
 
         path = located(home_of_user().data)
         found = drawings(path)

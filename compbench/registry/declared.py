@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from compbench.registry.registry import Entry, task_calls
 from compbench.system.fonts import ENDINGS, find_font
 
-FAMILIES = ("images", "plane", "rooms", "bumps", "silos", "radiographs", "planning")
+FAMILIES = ("images", "drawings", "plane", "rooms", "bumps", "silos", "radiographs", "planning")
 """The families of our own tasks, in the order in which they are shown; a stranger's follow in alphabetical order."""
 OTHERS = "others"
 """Where tasks without a family are listed."""

@@ -85,7 +85,11 @@ def metrics_of(task: Task, registry: Registry) -> dict[str, Metric]:
     """The metrics that a task scores by: those that it names, else all of its event's kind; what does not load is left out."""
     named = [entry for entry in registry.entries("metrics") if task.metrics is None or entry.name in task.metrics]
     loaded = [attempt.value for attempt in map(registry.attempt, named) if attempt.state == "ok"]
-    return {metric.name: metric for metric in loaded if task.metrics is not None or task.event.kind in metric.kinds}
+    return {
+        metric.name: metric
+        for metric in loaded
+        if task.metrics is not None or (task.event.kind in metric.kinds and not metric.by_name)
+    }
 
 
 def task_context(

@@ -16,7 +16,7 @@ from fontTools.ttLib.tables.sbixGlyph import Glyph
 from fontTools.ttLib.tables.sbixStrike import Strike as SbixStrike
 from PIL import Image
 
-from compbench.data.emoji import PERSONS, ROLES, TONES, sequence
+from compbench.data.emoji_drawings import PERSONS, ROLES, TONES, sequence
 
 Pictures = Mapping[tuple[int, ...], numpy.ndarray]
 """Code points to a picture, uint8 (H, W, 4)."""

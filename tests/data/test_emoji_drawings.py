@@ -9,7 +9,7 @@ from support.small_fonts import people, write_font
 
 from compbench.cli.main import main
 from compbench.data.colour_font import ColourFont
-from compbench.data.emoji import FONT, ROLES, SIZES, choose, drawings, located, reduced, sequence
+from compbench.data.emoji_drawings import FONT, ROLES, SIZES, choose, drawings, located, reduced, sequence
 from compbench.system.errors import CompbenchError
 
 ASTRONAUT = (0x1F469, 0x1F3FF, 0x200D, 0x1F680)
@@ -62,7 +62,7 @@ def test_the_lattice_has_each_combination_in_order_on_white(font: Path) -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """A lattice of one role, which makes small fonts smaller."""
-    monkeypatch.setattr("compbench.data.emoji.ROLES", ("astronaut",))
+    monkeypatch.setattr("compbench.data.emoji_drawings.ROLES", ("astronaut",))
     return ("astronaut",)
 
 

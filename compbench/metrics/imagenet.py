@@ -1,0 +1,109 @@
+"""Distances of pictures in the features of a network that no run trains: comparable between machines, devices and papers.
+
+fd_imagenet         Frechet distance in EfficientNet-Lite0's features
+kid_imagenet        kernel distance in EfficientNet-Lite0's features
+precision_imagenet  share of generated samples near real ones, in EfficientNet-Lite0's features
+recall_imagenet     share of real samples near generated ones, in EfficientNet-Lite0's features
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Metric, SamplePair, Value
+
+if TYPE_CHECKING:
+    import numpy
+
+    from compbench.metrics.manifold import PrecisionRecall
+
+EXTRACTOR = "imagenet"
+"""What these metrics ask `SamplePair.features` for."""
+KID_SUBSETS, KID_SIZE = 20, 1000
+
+
+def fd_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """Frechet distance of pooled features; not FID, which is Inception's.  Heusel et al. 2017, Tan & Le 2019."""
+    from compbench.metrics.frechet import frechet_distance, gaussian_statistics
+
+    real, generated, floor = (gaussian_statistics(pair.features(EXTRACTOR, which)) for which in ("real", "generated", "floor"))
+    return Value(frechet_distance(real, generated), frechet_distance(real, floor))
+
+
+def kid_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """Unbiased kernel distance of features scaled to unit mean square of the real ones.  Binkowski et al. 2018."""
+    from compbench.metrics.kernel import kid
+
+    real = pair.features(EXTRACTOR, "real")
+    scale = float((real**2).mean()) ** 0.5
+    return Value(
+        *(
+            kid(
+                real / scale,
+                pair.features(EXTRACTOR, which) / scale,
+                num_subsets=KID_SUBSETS,
+                subset_size=KID_SIZE,
+                generator=generator,
+            ).mean
+            for which in ("generated", "floor")
+        )
+    )
+
+
+def precision_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """Improved precision, k = 3; its floor is a real sample's.  Kynkaanniemi et al. 2019."""
+    return Value(*(_near(pair, which).precision for which in ("generated", "floor")))
+
+
+def recall_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+    """Improved recall, k = 3; its floor is a real sample's.  Kynkaanniemi et al. 2019."""
+    return Value(*(_near(pair, which).recall for which in ("generated", "floor")))
+
+
+def _near(pair: SamplePair, which: str) -> PrecisionRecall:
+    from compbench.metrics.manifold import precision_recall
+
+    return precision_recall(pair.features(EXTRACTOR, "real"), pair.features(EXTRACTOR, which))
+
+
+@hookimpl
+def compbench_metrics() -> tuple[Metric, ...]:
+    return (
+        Metric(
+            "fd_imagenet",
+            "Frechet distance in EfficientNet-Lite0's features",
+            "",
+            "lower",
+            margin=1.0,
+            by_name=True,
+            compute=fd_imagenet,
+        ),
+        Metric(
+            "kid_imagenet",
+            "kernel distance in EfficientNet-Lite0's features",
+            "",
+            "lower",
+            margin=0.01,
+            by_name=True,
+            compute=kid_imagenet,
+        ),
+        Metric(
+            "precision_imagenet",
+            "share of generated samples near real ones",
+            "",
+            "higher",
+            margin=0.03,
+            by_name=True,
+            compute=precision_imagenet,
+        ),
+        Metric(
+            "recall_imagenet",
+            "share of real samples near generated ones",
+            "",
+            "higher",
+            margin=0.03,
+            by_name=True,
+            compute=recall_imagenet,
+        ),
+    )

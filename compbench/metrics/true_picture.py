@@ -1,0 +1,56 @@
+"""How close samples come to the one true picture of their combination, against all pictures of the lattice."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+COPIED = 1 / 3
+"""A copied picture is nearer than this share of the distance to the next trained one (Yoon et al. 2023)."""
+
+
+class TruthScores(NamedTuple):
+    """Scores of samples against the truth.
+
+    Attributes:
+        psnr: mean of 10 log10(255^2 / MSE) over samples, in dB; an exact one counts as MSE 1/4, which rounding may make.
+        r2: 1 - sum |x - y|^2 / sum |y - mean y|^2; 0 is the mean picture of what was asked for, 1 is the truth.
+        rank: mean place of the true picture among all pictures by distance to the sample; 1 is the nearest.
+        first: share of samples to which the true picture is the nearest.
+        copied: share of samples that are a copy of a trained picture of another combination, and nearer to it than to the truth.
+    """
+
+    psnr: float
+    r2: float
+    rank: float
+    first: float
+    copied: float
+
+
+def truth_scores(samples: Tensor, true: Tensor, pictures: Tensor, trained: Tensor) -> TruthScores:
+    """Compare samples with a lattice of pictures.
+
+    Args:
+        samples: uint8 (N, C, H, W).
+        true: of each sample the row of its true picture, (N,) long.
+        pictures: all pictures, uint8 (M, C, H, W).
+        trained: which of them were trained on, bool (M,); at least two.
+    """
+    x, y = samples.flatten(1).double(), pictures.flatten(1).double()  # sums of whole numbers: exact
+    squared = x.square().sum(1, keepdim=True) + y.square().sum(1) - 2 * x @ y.T  # (N, M)
+    own = squared.gather(1, true[:, None])[:, 0]
+    rank = 1 + (squared < own[:, None]).sum(1)
+    wanted = y[true]
+    spread = (wanted - wanted.mean(0)).square().sum()
+    known = squared[:, trained]
+    (first, second), places = known.topk(2, largest=False).values.T, known.argmin(1)
+    elsewhere = trained.nonzero()[:, 0][places] != true
+    error = (own / x.shape[1]).clamp(min=0.25)
+    return TruthScores(
+        psnr=(10 * (255**2 / error).log10()).mean().item(),
+        r2=(1 - own.sum() / spread).item() if spread > 0 else 0.0,
+        rank=rank.double().mean().item(),
+        first=(rank == 1).float().mean().item(),
+        copied=(elsewhere & (first < own) & (first < COPIED**2 * second)).float().mean().item(),
+    )

@@ -1,0 +1,246 @@
+"""How drawings are judged: a judge that no run trains, the true picture of a combination, distances in fixed features.
+
+A judge is stored with compbench for the data that a task knows; for other data (another font) the referee trains the same
+network once and keeps it with its references.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+import torch
+from torch import Generator, Tensor
+
+from compbench.api.interfaces import Evaluation, Metric, SamplePair, Sampler, Score, TaskContext
+from compbench.flow.transfer import send
+from compbench.metrics.small_judge import STORED, SmallJudge, load_small_judge, save_small_judge, train_small_judge
+from compbench.metrics.true_picture import truth_scores
+from compbench.metrics.unavailable import MetricUnavailable
+from compbench.registry.meaning import of_definitions
+from compbench.system.files import held
+from compbench.tasks.by_cell import count_cells
+from compbench.tasks.image_evaluation import grid, to_uint8
+
+if TYPE_CHECKING:
+    from compbench.api.factors import FactorSpace
+    from compbench.data.lattices import Images
+    from compbench.metrics.efficientnet import ImageNetFeatures
+    from compbench.tasks.lattice_images import Lattices
+
+BLOCK = 512
+"""Pictures made at once."""
+
+
+class Referee(NamedTuple):
+    """How a task's drawings are judged.
+
+    Attributes:
+        stored: fingerprint of the data -> the stored judge's name.
+        judge_steps: training steps of a judge for other data.
+        per_split: samples asked of each split, spread evenly over its cells.
+        added: the factor that an extension adds, whose accuracy then ranks; "" is none.
+    """
+
+    stored: Mapping[str, str]
+    judge_steps: int
+    per_split: int
+    added: str = ""
+
+
+class DrawnEvaluation:
+    """Judge and scores of one task.
+
+    Args:
+        images: fine combinations (B, F') -> uint8 pictures (B, C, H, W).
+        lattices: of pictures and of conditions.
+        referee: how samples are judged.
+        ctx: of the run.
+    """
+
+    def __init__(self, images: Images, lattices: Lattices, referee: Referee, ctx: TaskContext) -> None:
+        self.images, self.lattices, self.referee, self.ctx = images, lattices, referee, ctx
+
+    @property
+    def space(self) -> FactorSpace:
+        return self.lattices.space
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        """Scores of every split, and the sample grid."""
+        holdout, scores, pictures = self.lattices.holdout, list[Score](), {}
+        for split in ("heldout", "seen") if holdout.cells else ("all",):
+            asked = self._asked(split)
+            generated = to_uint8(sampler(asked, stream=split)).to(self.ctx.device)
+            real = self._real(asked, f"ceiling {split}")
+            scores += self._accuracies(split, asked, generated, real)
+            if self.lattices.deterministic:
+                scores += self._against_truth(split, asked, generated)
+            scores += self._distances(split, generated)
+            if split != "seen":
+                pictures["samples"] = grid(real.expand(-1, 3, -1, -1), generated.expand(-1, 3, -1, -1))
+        return Evaluation(tuple(scores), pictures)
+
+    def _asked(self, split: str) -> Tensor:
+        """What is asked for: the same number for each cell of the split (at least one), other factors at random, (N, F)."""
+        generator, holdout = self.ctx.generator(f"asked {split}"), self.lattices.holdout
+        if split == "all":
+            return self.space.uniform(self.referee.per_split, generator)
+        cells = torch.tensor(holdout.cells if split == "heldout" else holdout.seen_cells)
+        per_cell = max(1, round(self.referee.per_split / len(cells)))
+        asked = self.space.uniform(per_cell * len(cells), generator)
+        asked[:, list(holdout.factors)] = cells.repeat(per_cell, 1)
+        return asked
+
+    def _real(self, condition: Tensor, purpose: str) -> Tensor:
+        """A random real picture of each condition, uint8 (N, C, H, W) on the device."""
+        return self._pictures(self.lattices.refined(condition, self.ctx.generator(purpose)))
+
+    def _pictures(self, fine: Tensor) -> Tensor:
+        return send(torch.cat([self.images(block) for block in fine.split(BLOCK)]), self.ctx.device)
+
+    def _accuracies(self, split: str, asked: Tensor, generated: Tensor, real: Tensor) -> list[Score]:
+        """The joint accuracy over the holdout's factors (all factors if none), and each factor's own."""
+        with torch.autocast(self.ctx.device.type, enabled=False):
+            right, ceiling = (self.judge.predict(block).cpu() == asked for block in (generated, real))
+        positions, added = list(self.lattices.holdout.factors) or list(range(len(self.space))), self.referee.added
+        name, n = f"{split}_accuracy", len(asked)
+        joint = right[:, positions].all(1)
+        values: list[tuple[str, Tensor, Tensor, bool]] = [
+            (name, joint, ceiling[:, positions].all(1), split != "seen" and not added),
+            *((f"{name}_{own}", right[:, k], ceiling[:, k], own == added) for k, own in enumerate(self.space.names)),
+        ]
+        metric = self.ctx.metrics.get("accuracy")
+        scores = [
+            Score(
+                name=which,
+                metric="accuracy",
+                metric_version=metric.version if metric else 1,
+                split=split,
+                value=share.float().mean().item(),
+                n=n,
+                direction="higher",
+                ceiling=best.float().mean().item(),
+                primary=primary,
+            )
+            for which, share, best, primary in values
+        ]
+        if self.lattices.holdout.factors:
+            scores[0] = scores[0].model_copy(update={"by_cell": count_cells(asked[:, positions], joint)})
+        return scores
+
+    def _against_truth(self, split: str, asked: Tensor, generated: Tensor) -> list[Score]:
+        space, holdout = self.space, self.lattices.holdout
+        every = torch.cartesian_prod(*(torch.arange(size) for size in space.sizes))  # (M, F), the last factor fastest
+        places = torch.tensor([int(numpy.prod(space.sizes[k + 1 :])) for k in range(len(space))])
+        found = truth_scores(
+            generated,
+            (asked.cpu() * places).sum(1).to(generated.device),
+            self._every,
+            (~holdout.contains(every)).to(generated.device),
+        )
+        return [
+            _score(f"{split}_{name}", name, split, value, len(asked), **known)
+            for name, value, known in (
+                ("psnr", found.psnr, {"direction": "higher", "unit": "dB"}),
+                ("r2", found.r2, {"direction": "higher", "ceiling": 1.0}),
+                ("true_rank", found.rank, {"direction": "lower", "floor": 1.0}),
+                ("true_first", found.first, {"direction": "higher", "ceiling": 1.0}),
+                ("copied", found.copied, {"direction": "lower", "floor": 0.0}),
+            )
+        ]
+
+    @cached_property
+    def _every(self) -> Tensor:
+        """All pictures of a lattice with one for each combination, uint8 (M, C, H, W) on the device."""
+        every = torch.cartesian_prod(*(torch.arange(size) for size in self.space.sizes))
+        return self._real(every, "every")
+
+    def _distances(self, split: str, generated: Tensor) -> list[Score]:
+        """The metrics that the task names, against real pictures of the split, with noise floors."""
+        holdout = self.lattices.holdout
+        real, floor = (
+            self._real(
+                holdout.draw(len(generated), self.ctx.generator(f"{which} {split}"), heldout=split == "heldout"),
+                f"{which} {split}",
+            )
+            for which in ("real", "floor")
+        )
+        pair = SamplePair(real, generated, floor, _Features({"real": real, "generated": generated, "floor": floor}))
+        return [self._distance(metric, split, pair) for metric in self.ctx.metrics.values() if metric.compute is not None]
+
+    def _distance(self, metric: Metric, split: str, pair: SamplePair) -> Score:
+        assert metric.compute is not None
+        try:
+            found = metric.compute(pair, numpy.random.default_rng(self.ctx.seed))
+        except MetricUnavailable as error:
+            return metric.score(split, None, n=len(pair.generated), reason=str(error)[:500])
+        return metric.score(split, found.value, n=len(pair.generated), floor=found.floor)
+
+    @cached_property
+    def judge(self) -> SmallJudge:
+        """The stored judge of this data, or one from the cache or trained now; runs that want the same one train it once."""
+        name = self.referee.stored.get(self.ctx.source.fingerprint)
+        if name:
+            return load_small_judge(STORED / f"{name}.safetensors", self.ctx.device)
+        facts = [self.ctx.source.fingerprint, self.space.sizes, self.referee.judge_steps]
+        facts.append(of_definitions(SmallJudge, train_small_judge))
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+        folder = self.ctx.cache / f"small-judge-{digest}"
+        with held(folder.with_suffix(".judge")):
+            known = sorted(folder.glob("*.safetensors"))
+            if known:
+                return load_small_judge(known[0], self.ctx.device)
+            judge = self.trained_judge(self.referee.judge_steps)
+            folder.mkdir(parents=True, exist_ok=True)
+            save_small_judge(judge, folder)
+            return judge
+
+    def trained_judge(self, num_steps: int) -> SmallJudge:
+        """A judge of all pictures, trained now."""
+        channels = self._pictures(self.lattices.fine.uniform(1, Generator().manual_seed(0))).shape[1]
+
+        def batches(size: int, generator: Generator) -> tuple[Tensor, Tensor]:
+            fine = self.lattices.draw(size, generator, seen_only=False)
+            return self._pictures(fine), send(self.lattices.condition(fine), self.ctx.device)
+
+        return train_small_judge(
+            batches,
+            self.space.sizes,
+            num_steps=num_steps,
+            channels=channels,
+            device=self.ctx.device,
+            progress=lambda done, total: self.ctx.progress("judge", done, total),
+        )
+
+
+class _Features:
+    """features("imagenet", which), computed once each, and once for pictures that are alike."""
+
+    _network: ImageNetFeatures | None = None
+
+    def __init__(self, images: Mapping[str, Tensor]) -> None:
+        self._images = images
+        self._known: dict[str, numpy.ndarray] = {}
+
+    def __call__(self, extractor: str, which: str) -> numpy.ndarray:
+        if extractor != "imagenet":
+            raise MetricUnavailable(f"drawings have no features '{extractor}', only 'imagenet'")
+        if which not in self._known:
+            self._known[which] = self._embedded(self._images[which])
+        return self._known[which]
+
+    def _embedded(self, images: Tensor) -> numpy.ndarray:
+        from compbench.metrics.efficientnet import ImageNetFeatures
+
+        if self._network is None:
+            self._network = ImageNetFeatures(images.device)
+        unique, inverse = images.flatten(1).unique(dim=0, return_inverse=True)
+        return self._network(unique.view(-1, *images.shape[1:]))[inverse].cpu().numpy()
+
+
+def _score(name: str, metric: str, split: str, value: float, n: int, **known: object) -> Score:
+    return Score.model_validate({"name": name, "metric": metric, "split": split, "value": value, "n": n, **known})
