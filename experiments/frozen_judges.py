@@ -1,7 +1,7 @@
 """Train the judges that come with compbench, so that no run trains its own, and say what each is right on.
 
     python experiments/frozen_judges.py emoji            trains, measures, and says whether the stored judge is as good
-    python experiments/frozen_judges.py emoji --write    also puts it into leaderboards/judges, and prints the task's entry
+    python experiments/frozen_judges.py glyph --write    also puts it into leaderboards/judges, and prints the task's entry
 
 A judge is measured on every combination's real picture, as it is and corrupted as in training, and on nothing generated.
 """
@@ -21,7 +21,7 @@ from compbench.metrics.small_judge import STORED, SmallJudge, corrupted, save_sm
 from compbench.registry.registry import Registry
 from compbench.tasks.drawn_evaluation import DrawnEvaluation
 
-TASKS = {"emoji": "emoji-medium"}
+TASKS = {"emoji": "emoji-medium", "glyph": "glyph-light"}
 """A task of each data set; all tasks of one have one judge."""
 REPEATS = 4
 

@@ -1,0 +1,86 @@
+"""Letters of four typefaces that matplotlib ships, in two weights and two slants, at several places and sizes: grey, 32 x 32.
+
+DejaVu Sans, DejaVu Serif, DejaVu Sans Mono (Bitstream Vera's licence) and STIX General (SIL Open Font License 1.1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from string import ascii_lowercase
+from typing import TYPE_CHECKING
+
+from compbench.api.interfaces import Source
+from compbench.system.errors import CompbenchError
+
+if TYPE_CHECKING:
+    import numpy
+
+INSTALL = "pip install 'compbench[glyphs]'"
+SIDE = 32
+MARGIN = 4
+"""Pixels around a picture that shifted ones are cut from."""
+SHIFTS = 5
+"""Places along each axis: two pixels to either side of the middle."""
+EMS = (19, 22, 25)
+"""Font sizes in pixels."""
+BASELINE = 23
+"""Row of the baseline in an unshifted picture."""
+LETTERS = tuple(ascii_lowercase)
+FILES = {
+    "sans": ("DejaVuSans", "DejaVuSans-Oblique", "DejaVuSans-Bold", "DejaVuSans-BoldOblique"),
+    "serif": ("DejaVuSerif", "DejaVuSerif-Italic", "DejaVuSerif-Bold", "DejaVuSerif-BoldItalic"),
+    "mono": ("DejaVuSansMono", "DejaVuSansMono-Oblique", "DejaVuSansMono-Bold", "DejaVuSansMono-BoldOblique"),
+    "stix": ("STIXGeneral", "STIXGeneralItalic", "STIXGeneralBol", "STIXGeneralBolIta"),
+}
+"""Files of each typeface: regular upright, regular slanted, bold upright, bold slanted."""
+WEIGHTS, SLANTS = ("regular", "bold"), ("upright", "slanted")
+VERSION = 1
+"""Goes up when a picture changes that is made of the same fonts."""
+
+
+def folder() -> Path:
+    """The folder of matplotlib's fonts.  Raises CompbenchError if matplotlib is not installed."""
+    spec = find_spec("matplotlib")
+    if spec is None or not spec.submodule_search_locations:
+        raise CompbenchError(f"glyph tasks draw letters of fonts that matplotlib ships, and it is not installed: {INSTALL}")
+    return Path(spec.submodule_search_locations[0]) / "mpl-data" / "fonts" / "ttf"
+
+
+def choose(data: Path, asked: str) -> Source:
+    """The fonts in the installed matplotlib; their fingerprint is a hash of their files.
+
+    Raises:
+        CompbenchError: official data is asked for, of which there is none, or matplotlib or one of its fonts is missing.
+    """
+    if asked == "official":
+        raise CompbenchError("glyph tasks have no official data: their letters are drawn; use --source auto.")
+    digest = hashlib.sha256(f"glyphs {VERSION}".encode())
+    for name in (name for names in FILES.values() for name in names):
+        try:
+            digest.update(hashlib.sha256((folder() / f"{name}.ttf").read_bytes()).digest())
+        except OSError as error:
+            raise CompbenchError(f"{folder()} has no {name}.ttf: {INSTALL} --force-reinstall") from error
+    return Source("embedded", "letters of matplotlib's fonts", digest.hexdigest()[:32])
+
+
+@lru_cache(maxsize=1)
+def drawn() -> numpy.ndarray:
+    """All letters, white on black, uint8 (letters, typefaces, weights, slants, sizes, 40, 40): pictures with their margin."""
+    import numpy
+    from PIL import Image, ImageDraw, ImageFont
+
+    whole = SIDE + 2 * MARGIN
+    shape = (len(LETTERS), len(FILES), len(WEIGHTS), len(SLANTS), len(EMS), whole, whole)
+    made = numpy.zeros(shape, numpy.uint8)
+    for (face, names), (size, em) in product(enumerate(FILES.values()), enumerate(EMS)):
+        for style, name in enumerate(names):
+            font = ImageFont.truetype(str(folder() / f"{name}.ttf"), em, layout_engine=ImageFont.Layout.BASIC)
+            for letter, text in enumerate(LETTERS):
+                picture = Image.new("L", (whole, whole))
+                ImageDraw.Draw(picture).text((whole // 2, MARGIN + BASELINE), text, fill=255, font=font, anchor="ms")
+                made[letter, face, style // 2, style % 2, size] = numpy.asarray(picture)
+    return made

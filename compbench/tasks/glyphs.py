@@ -1,0 +1,167 @@
+"""Letters x typefaces x weights x slants (32x32, grey): content and style held out together.
+
+glyph-light  25 % of the (letter, typeface) pairs held out, other ones with each seed
+glyph-heavy  75 % of the (letter, typeface, weight, slant) combinations held out, other ones with each seed
+
+Where a letter stands and how large it is are not asked for.  Data: fonts that matplotlib ships (`compbench.data.letters`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.federation import Federation
+from compbench.api.hookspecs import hookimpl
+from compbench.api.interfaces import Budget, Evaluation, Event, Problem, Sampler, Task, TaskContext
+from compbench.data.letters import EMS, FILES, LETTERS, MARGIN, SHIFTS, SIDE, SLANTS, WEIGHTS, choose
+from compbench.tasks.coverage import CoverageSettings, holdout_of, said
+from compbench.tasks.image_holdout import budgets
+from compbench.tasks.lattice_images import Lattices, RenderedSilo
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from compbench.tasks.drawn_evaluation import DrawnEvaluation
+
+ASKED = (
+    Factor("letter", len(LETTERS), LETTERS),
+    Factor("typeface", len(FILES), tuple(FILES)),
+    Factor("weight", len(WEIGHTS), WEIGHTS),
+    Factor("slant", len(SLANTS), SLANTS),
+)
+SPACE = FactorSpace(ASKED)
+FINE = FactorSpace([*ASKED, Factor("size", len(EMS)), Factor("x", SHIFTS), Factor("y", SHIFTS)])
+EVENT = Event("image", (1, SIDE, SIDE))
+METRICS = ("accuracy", "fwd", "fd_imagenet", "kid_imagenet", "precision_imagenet", "recall_imagenet")
+GUIDANCE = 2.0
+PER_SPLIT = {"smoke": 40, "quick": 240, "standard": 480, "paper": 2000}
+JUDGE_STEPS = 2000
+JUDGES: dict[str, str] = {}
+"""Fingerprint of the fonts -> the stored judge (`experiments/frozen_judges.py glyph --write`)."""
+BUDGETS = {
+    preset: own.model_copy(update={"patch": min(own.patch, 2)}) for preset, own in budgets("shapes3d", extend=False).items()
+}
+"""Those of Shapes3D; patches of 2 pixels give a network as large as patches of 4 on 64 x 64 pixels do."""
+HELD_OUT = {
+    "light": "a quarter of letter x typeface held out",
+    "heavy": "three quarters of letter x typeface x weight x slant held out",
+}
+FACTORS = {"light": ("letter", "typeface"), "heavy": ("letter", "typeface", "weight", "slant")}
+
+
+def turned(pattern: str, seed: int) -> Holdout:
+    """The held-out combinations of a seed: one pattern, whose letters are shuffled by the seed.
+
+    light: the letter at place p lacks typeface p mod 4.  heavy: it is seen in each typeface t once, in the weight and slant
+    number (t + p) mod 4, so each letter has four of sixteen styles and no value of any factor is missing.
+    """
+    order = sorted(range(len(LETTERS)), key=lambda letter: hashlib.sha256(f"glyphs {seed} {letter}".encode()).digest())
+    places = {letter: place for place, letter in enumerate(order)}
+
+    def light(letter: int, typeface: int) -> bool:
+        return (typeface - places[letter]) % len(FILES) == 0
+
+    def heavy(letter: int, typeface: int, weight: int, slant: int) -> bool:
+        return (typeface + places[letter] - 2 * weight - slant) % 4 != 0
+
+    return Holdout.by_rule(SPACE, FACTORS[pattern], light if pattern == "light" else heavy)
+
+
+def pattern_of(pattern: str, settings: CoverageSettings, seed: int) -> Holdout:
+    """The held-out combinations of a run's seed; those of a coverage do not depend on it."""
+    if settings.coverage:
+        return holdout_of(SPACE, FACTORS[pattern], settings, lambda *cell: False)
+    return turned(pattern, seed)
+
+
+def make_task(pattern: str, settings: CoverageSettings | None = None) -> Task:
+    """A task of the family; `pattern` is light or heavy.  Raises CompbenchError for a coverage that no design has."""
+    settings = settings or CoverageSettings()
+    return Task(
+        name=f"glyph-{pattern}",
+        family="drawings",
+        core=False,
+        extra="glyphs",
+        summary=f"letters in typefaces, {said(settings, HELD_OUT[pattern])}",
+        space=SPACE,
+        holdout=pattern_of(pattern, settings, 0),
+        event=EVENT,
+        budgets=BUDGETS,
+        source=choose,
+        open=partial(OpenGlyphs, pattern, settings),
+        primary="heldout_accuracy",
+        metrics=METRICS,
+        guidance_weights=dict.fromkeys(BUDGETS, GUIDANCE),
+        settings=settings,
+        configure=lambda changed: make_task(pattern, changed),
+        citation="DejaVu fonts 2.37 and STIX fonts, as matplotlib ships them",
+        notes=[
+            "each seed holds out other combinations, in equal number: an interval over seeds is one over patterns",
+            "place and size vary and are not asked for; the judge comes with compbench for known versions of the fonts",
+        ],
+        paper_notes=[
+            "chosen: all of it; no paper has this lattice.  Network, rates, steps and averages are those of the Shapes3D tasks "
+            "at their paper preset",
+        ],
+    )
+
+
+class OpenGlyphs:
+    """A task with its letters drawn."""
+
+    def __init__(self, pattern: str, settings: CoverageSettings, ctx: TaskContext) -> None:
+        import torch
+
+        from compbench.data.letters import drawn
+
+        self.ctx, self.lattices = ctx, Lattices(FINE, SPACE, pattern_of(pattern, settings, ctx.seed))
+        self._table = torch.from_numpy(drawn()).to(ctx.device)
+
+    def images(self, fine: Tensor) -> Tensor:
+        """Fine combinations (B, 7) -> uint8 pictures (B, 1, 32, 32)."""
+        import torch
+
+        from compbench.flow.transfer import send
+
+        fine = send(fine, self._table.device)
+        own = torch.arange(SIDE, device=fine.device)
+        last = MARGIN + SHIFTS // 2  # a letter stands further right and lower the earlier its picture is cut out
+        rows = (last - fine[:, 6, None] + own)[:, :, None]  # (B, 32, 1)
+        columns = (last - fine[:, 5, None] + own)[:, None, :]
+        at = [fine[:, k, None, None] for k in range(5)]
+        return self._table[at[0], at[1], at[2], at[3], at[4], rows, columns][:, None]
+
+    def problem(self, budget: Budget) -> Problem:
+        """Letters of the seen combinations, at all places and sizes."""
+        lattices = self.lattices
+        return Problem(
+            space=SPACE,
+            event=EVENT,
+            federation=Federation([RenderedSilo(self.images, lattices, self.ctx)]),
+            budget=budget,
+            holdout=lattices.holdout,
+            composed=lattices.holdout.factors,
+            guidance_weight=GUIDANCE,
+        )
+
+    def prepare(self) -> None:
+        self.evaluation.judge  # noqa: B018 - found or trained before any fit
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        return self.evaluation.evaluate(sampler)
+
+    @cached_property
+    def evaluation(self) -> DrawnEvaluation:
+        """Judge and scores; made when first asked for, which a contestant never does."""
+        from compbench.tasks.drawn_evaluation import DrawnEvaluation, Referee
+
+        steps = 60 if self.ctx.preset == "smoke" else JUDGE_STEPS
+        return DrawnEvaluation(self.images, self.lattices, Referee(JUDGES, steps, PER_SPLIT[self.ctx.preset]), self.ctx)
+
+
+@hookimpl
+def compbench_tasks() -> tuple[Task, ...]:
+    return tuple(make_task(pattern) for pattern in FACTORS)

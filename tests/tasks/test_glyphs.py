@@ -1,0 +1,71 @@
+"""Glyph tasks: what is drawn, and patterns that turn with the seed."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from compbench.api.factors import identifiability
+from compbench.api.interfaces import TaskContext
+from compbench.data.letters import EMS, LETTERS, choose, drawn
+from compbench.system.errors import CompbenchError
+from compbench.tasks.glyphs import FINE, JUDGES, SPACE, OpenGlyphs, make_task, turned
+
+CPU, NOWHERE = torch.device("cpu"), Path("/nonexistent")
+
+
+def opened(pattern: str, seed: int = 0) -> OpenGlyphs:
+    task = make_task(pattern)
+    found = task.open(TaskContext(CPU, "fp32", seed, NOWHERE, NOWHERE, task.source(NOWHERE, "auto"), "smoke"))
+    assert isinstance(found, OpenGlyphs)
+    return found
+
+
+def test_no_two_styles_of_a_letter_are_drawn_alike_and_none_touches_its_margin() -> None:
+    styles = torch.from_numpy(drawn())[:, :, :, :, len(EMS) // 2].flatten(1, 3)  # (26, 16, 40, 40)
+    assert all(len(letter.flatten(1).unique(dim=0)) == 16 for letter in styles)
+    whole = torch.from_numpy(drawn())
+    assert int(whole[..., [0, -1], :].max()) == int(whole[..., :, [0, -1]].max()) == 0
+
+
+def test_a_shift_moves_a_letter_by_whole_pixels_and_keeps_all_of_it() -> None:
+    made = opened("light")
+    letter = torch.tensor([[LETTERS.index("w"), 2, 1, 0, 2, x, y] for x, y in ((2, 2), (4, 1), (0, 4))])
+    middle, moved, other = made.images(letter)[:, 0].int()
+    assert torch.equal(middle.roll((-1, 2), (0, 1)), moved)
+    assert torch.equal(middle.roll((2, -2), (0, 1)), other)
+
+
+@pytest.mark.parametrize(("pattern", "share"), [("light", 0.25), ("heavy", 0.75)])
+def test_every_seed_holds_out_as_many_other_cells_from_which_additive_models_can_be_learnt(pattern: str, share: float) -> None:
+    patterns = [turned(pattern, seed) for seed in range(3)]
+    assert len({one.cells for one in patterns}) == 3
+    for one in patterns:
+        found = identifiability(one.pattern_space.sizes, one.seen_cells)
+        assert 1 - found.coverage == pytest.approx(share, abs=0.011)
+        assert found.feasible
+
+
+@pytest.mark.parametrize("pattern", ["light", "heavy"])
+def test_training_letters_are_never_held_out(pattern: str) -> None:
+    problem = opened(pattern, seed=5).problem(make_task(pattern).budgets["smoke"])
+    batch = problem.federation.pooled().batch(200, torch.Generator().manual_seed(0))
+    assert batch.x1.shape == (200, 1, 32, 32)
+    assert not turned(pattern, 5).contains(batch.condition).any()
+    assert not problem.deterministic
+
+
+def test_official_letters_and_a_missing_matplotlib_are_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CompbenchError, match="no official data"):
+        choose(NOWHERE, "official")
+    monkeypatch.setattr("compbench.data.letters.find_spec", lambda name: None)
+    with pytest.raises(CompbenchError, match=r"pip install 'compbench\[glyphs\]'"):
+        choose(NOWHERE, "auto")
+
+
+def test_the_stored_judge_knows_the_letters() -> None:
+    if choose(NOWHERE, "auto").fingerprint not in JUDGES:
+        pytest.skip("another version of the fonts")
+    made, fine = opened("light"), FINE.uniform(400, torch.Generator().manual_seed(0))
+    right = made.evaluation.judge.predict(made.images(fine)) == fine[:, : len(SPACE)]
+    assert right.float().mean(0).min() > 0.95
