@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 SPLITS = {"heldout": "combinations never trained on", "seen": "combinations trained on", "all": "all combinations"}
 
 
-def show_result(record: Record, path: Path, *, reused: bool, verbose: bool = False) -> None:
+def show_result(record: Record, path: Path, *, reused: bool, verbose: bool = False, plugins: Sequence[Path] = ()) -> None:
     """Print a run's result in a screenful; a run that failed, and `verbose`, print the whole record (`show`)."""
     if verbose or record.status != "ok":
-        show.show_record(record, path, reused=reused, verbose=verbose)
+        show.show_record(record, path, reused=reused, verbose=verbose, plugins=plugins)
         return
     console = output.console()
     show.print_head(console, record, reused=reused)
-    show.print_named(console, lines(record))
+    show.print_named(console, lines(record, plugins))
     for line in lattice.lines(record.scores, lattice.names_of(record)):
         console.print(line, soft_wrap=True, highlight=False)
     show.print_files(console, record, path)
@@ -32,7 +32,7 @@ def show_result(record: Record, path: Path, *, reused: bool, verbose: bool = Fal
     )
 
 
-def lines(record: Record) -> Iterator[tuple[str, str]]:
+def lines(record: Record, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
     """(name, text) of each line: the ranked score and its meaning, the seen one, warnings, and cost."""
     primary = next((score for score in record.scores if score.primary), None)
     if primary is not None:
@@ -47,7 +47,11 @@ def lines(record: Record) -> Iterator[tuple[str, str]]:
     if missing:
         reasons = dict.fromkeys(score.reason for score in record.scores if score.value is None and score.reason)
         yield "missing", f"{', '.join(missing)}: {'; '.join(reasons)}"
-    yield from (line for line in show.circumstances(record) if line[0] in ("changed", "budget", "resumed", "doubted", "scored"))
+    yield from (
+        line
+        for line in show.circumstances(record, plugins=plugins)
+        if line[0] in ("changed", "budget", "resumed", "doubted", "scored")
+    )
     yield from (line for line in show.counts(record, verbose=False) if line[0] in ("unstable", "asked"))
     yield "cost", cost(record)
 

@@ -108,7 +108,7 @@ def run(
         if as_json:
             click.echo(json.dumps(outcome.record.model_dump(mode="json"), sort_keys=True))
         else:
-            show_result(outcome.record, outcome.path, reused=outcome.reused, verbose=verbose)
+            show_result(outcome.record, outcome.path, reused=outcome.reused, verbose=verbose, plugins=options["plugins"])
         worst = max(worst, {"ok": 0, "killed": 130, "refused": 2}.get(outcome.record.status, 1))
         if outcome.record.status == "killed":
             break

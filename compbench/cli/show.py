@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from compbench.api.interfaces import Score
     from compbench.api.schemas import Record
+    from compbench.registry.registry import Registry
     from compbench.store.records import Store
 
 MOST_MATCHES = 10
@@ -36,7 +37,15 @@ MOST_MATCHES = 10
 @click.argument("record", required=False, shell_complete=records())
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
 @click.option("--verbose", is_flag=True, help="Also show every count and every loss curve.")
-def show(record: str | None, as_json: bool, verbose: bool) -> None:
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.py",
+    help="File of the record's method, if that is not installed.",
+)
+def show(record: str | None, as_json: bool, verbose: bool, plugins: tuple[Path, ...]) -> None:
     """Show a record by path, part of its name, or identity; without one, list the records.
 
     \b
@@ -61,7 +70,7 @@ def show(record: str | None, as_json: bool, verbose: bool) -> None:
     if as_json:
         click.echo(json.dumps(found.model_dump(mode="json"), sort_keys=True))
     else:
-        show_record(found, path, reused=False, verbose=verbose)
+        show_record(found, path, reused=False, verbose=verbose, plugins=plugins)
 
 
 def _found(store: Store, text: str) -> Path:
@@ -74,11 +83,11 @@ def _found(store: Store, text: str) -> Path:
     raise CompbenchError(f"{len(matching)} records match '{text}'; name one:{listed}{more}")
 
 
-def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = False) -> None:
+def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = False, plugins: Sequence[Path] = ()) -> None:
     """Print a record for people: scores next to their ceilings and floors, cost, and where everything is."""
     console = output.console()
     print_head(console, record, reused=reused)
-    print_named(console, circumstances(record, path))
+    print_named(console, circumstances(record, path, plugins))
     if record.scores:
         console.print(_score_table(record.scores))
         print_named(console, _on_scores(record.scores))
@@ -209,18 +218,18 @@ def counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "noted", f"by the method: {', '.join(own)}"
 
 
-def circumstances(record: Record, path: Path | None = None) -> Iterator[tuple[str, str]]:
+def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
     """What a reader must know besides the scores: what was changed, versions, code, level, date and machine.
 
     Without the record's path, its versions and its level, which are slow to find, are left out.
     """
     spec, where = record.spec, record.environment
     yield "settings", ", ".join(f"{name}={value}" for name, value in sorted(spec.settings.items())) or "none"
-    yield "changed", ", ".join(_changed(record)) or "nothing: default settings, the preset's budget"
+    yield "changed", _changed_in_words(record, plugins)
     if path is not None:
         yield (
             "versions",
-            f"method {spec.method_version}, task {spec.task_version}, compbench {where.compbench}; {_code_age(record)}",
+            f"method {spec.method_version}, task {spec.task_version}, compbench {where.compbench}; {_code_age(record, plugins)}",
         )
     if over := beyond_budget(record):
         yield "budget", f"the run went beyond its budget: {'; '.join(over)}"
@@ -240,18 +249,29 @@ def circumstances(record: Record, path: Path | None = None) -> Iterator[tuple[st
         yield "doubted", f"speeds: {record.profile.distrust}"
 
 
-def _changed(record: Record) -> Iterator[str]:
+def _changed_in_words(record: Record, plugins: Sequence[Path]) -> str:
+    """What differs from the defaults; of a method that is not here its defaults, and so what was changed, are not known."""
+    from compbench.registry.registry import Registry
+
+    registry = Registry(tuple(plugins))
+    if record.spec.method not in registry.names("methods") and not record.samples_only:
+        file = f"; name its file with --plugin {record.plugin.module}" if record.plugin.version == "file" else ""
+        return f"not known: the method's defaults are not here{file}"
+    return ", ".join(_changed(record, registry)) or "nothing: default settings, the preset's budget"
+
+
+def _changed(record: Record, registry: Registry) -> Iterator[str]:
     """NAME=VALUE of all that differs from the defaults of the installed method, its task and the preset's budget."""
     from compbench.board.catalogue import catalogue
     from compbench.board.groups import section_of
     from compbench.registry.defaults import literal_defaults
-    from compbench.registry.registry import Registry
 
-    registry, spec = Registry(), record.spec
+    spec = record.spec
     known = registry.names("methods")
     file = registry.entry("methods", spec.method).file if spec.method in known else None
     defaults = literal_defaults(file) if file else {}
-    for name, value in spec.settings.items():
+    settings = {} if record.samples_only else spec.settings  # those of samples are their hash
+    for name, value in settings.items():
         if name not in defaults or value not in defaults[name]:
             yield f"{name}={value}"
     section = section_of(record, catalogue([spec.task], registry))
@@ -260,12 +280,12 @@ def _changed(record: Record) -> Iterator[str]:
     yield from (f"budget.{one}" for one in sorted(budget))
 
 
-def _code_age(record: Record) -> str:
+def _code_age(record: Record, plugins: Sequence[Path]) -> str:
     from compbench.registry.meaning import differing, said
     from compbench.registry.registry import Registry
 
     try:
-        return said(differing(record, Registry())).replace("the code", "today's code", 1)
+        return said(differing(record, Registry(tuple(plugins)))).replace("the code", "today's code", 1)
     except CompbenchError:
         return "its method or task is not installed here"
 

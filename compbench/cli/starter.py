@@ -52,6 +52,7 @@ def render(name: str, kind: StarterKind = "method") -> dict[str, bytes]:
     places = {
         "shared/pyproject.toml": "pyproject.toml",
         "shared/README.md": "README.md",
+        "shared/AGENTS.md": "AGENTS.md",
         "shared/gitignore": ".gitignore",
         "shared/test.yml": ".github/workflows/test.yml",
         "shared/__init__.py": f"{package}/__init__.py",

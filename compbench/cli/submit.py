@@ -72,8 +72,16 @@ def matching(store: Store, text: str) -> list[Path]:
 @click.option(
     "--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes as many as the record's run had."
 )
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.py",
+    help="File of the record's method, if that is not installed.",
+)
 @click.option("--quiet", is_flag=True, help="Show no progress bars.")
-def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
+def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, ...], quiet: bool) -> None:
     """Run the spec of RECORD again, compare the scores, and raise its level to `reproduced` if they agree.
 
     \b
@@ -93,7 +101,7 @@ def reproduce(record: str, tolerance: float, threads: int, quiet: bool) -> None:
     home = home_of_user()
     path = Store(home.records).find(record)
     with output.listener(quiet=quiet, title=f"reproduce {path.stem}") as listener:
-        found = reproduce_one(path, home, tolerance=tolerance, threads=threads, listener=listener)
+        found = reproduce_one(path, home, tolerance=tolerance, threads=threads, plugins=plugins, listener=listener)
     for entry in found.compared:
         verdict = "agrees" if entry.agrees else "DIFFERS"
         click.echo(f"{verdict:8} {entry.name}: {entry.submitted:.6g}, now {entry.found:.6g} (within {entry.tolerance:.3g})")

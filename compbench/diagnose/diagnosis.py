@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -109,8 +110,7 @@ def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
         error=None if truth is None else (outputs - truth).flatten(2).square().mean(-1),
         explained=torch.nn.functional.cosine_similarity(flat, superposition(flat, heldout), dim=-1),
         scores={
-            name: OutputScores(superposition_score(point, heldout), kernel_alignments(point, heldout))
-            for name, point in points.items()
+            name: OutputScores(superposition_score(point, heldout), _alignments(point, heldout)) for name, point in points.items()
         },
         kernel=cosine_kernel(ordered, ordered),
         factorised=binary_factorised_kernel(cells, cells),
@@ -124,12 +124,17 @@ def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
     )
 
 
+def _alignments(point: Tensor, heldout: Tensor) -> KernelAlignments:
+    """Kernel alignments; NaN where one cell is held out: a centred kernel of one row is zero."""
+    return kernel_alignments(point, heldout) if int(heldout.sum()) > 1 else KernelAlignments(math.nan, math.nan, math.nan)
+
+
 def _layer(name: str, metric: Metric, activations: Tensor, heldout: Tensor) -> Layer:
     held = heldout.flatten()
     log = volume(metric).clamp(min=SMALLEST_VOLUME).log10()
     values = heldout.new_ones(heldout.shape).nonzero()  # (X * Y, 2)
     probes = [probe_r2(activations.detach(), values[:, k], ~held) for k in range(2)]
-    spread = log[held].std().item() if int(held.sum()) > 1 else 0.0
+    spread = log[held].std().item() if int(held.sum()) > 1 else math.nan
     return Layer(name, factorisation(metric), log[~held].mean().item(), log[held].mean().item(), spread, (probes[0], probes[1]))
 
 

@@ -50,7 +50,8 @@ with (same {{ factors[0] }} + same {{ factors[1] }}) / 2, and with the product.
 {% if found.derivative == "jvp" %}forward-mode differentiation{% else %}differences between neighbouring cells (the model takes
 integer conditions only; of unordered values they depend on the order){% endif %}.
 Factorisation is 1 if the factors move a layer in orthogonal directions, 1/2 (normalised: 0) if in the same one.
-Probes are fitted on seen cells.</p>
+Probes are fitted on seen cells. A dash is a number that is undefined: with one held-out cell, or with one
+value of a factor among the held-out cells, there is no spread to explain and no kernel to centre.</p>
 {% endif %}
 {% if found.effective_rank %}<p>Mean effective rank of the rendered maps:
 {% for name, ranks in found.effective_rank.items() %}{{ name }} {{ (ranks|sum / ranks|length)|number }}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ def probe_r2(features: Tensor, target: Tensor, fitted: Tensor, *, ridge: float =
         ridge: lambda over the mean eigenvalue.
 
     Returns:
-        R^2 on the fitted cells, and on the others; 1 is perfect, 0 is their mean, below is worse.
+        R^2 on the fitted cells, and on the others; 1 is perfect, 0 is their mean, below is worse, NaN is undefined.
     """
     a, y = features.flatten(1).double(), target.double()
     own, mean = a[fitted] - a[fitted].mean(0), y[fitted].mean()
@@ -35,6 +37,6 @@ def probe_r2(features: Tensor, target: Tensor, fitted: Tensor, *, ridge: float =
 
 
 def r2(predicted: Tensor, target: Tensor) -> float:
-    """1 - sum (y - p)^2 / sum (y - mean y)^2."""
-    spread = (target - target.mean()).square().sum().clamp(min=1e-300)
-    return (1 - (target - predicted).square().sum() / spread).item()
+    """1 - sum (y - p)^2 / sum (y - mean y)^2; NaN where the targets are all the same, as in a single cell."""
+    spread = (target - target.mean()).square().sum()
+    return (1 - (target - predicted).square().sum() / spread).item() if float(spread) > 0 else math.nan

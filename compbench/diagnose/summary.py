@@ -15,8 +15,8 @@ Number = Annotated[float | None, BeforeValidator(lambda value: value if value is
 
 
 def shown(value: float | None) -> str:
-    """A number with three decimals."""
-    return "none" if value is None else f"{value:.3f}"
+    """A number with three decimals; "-" where it is undefined."""
+    return "-" if value is None else f"{value:.3f}"
 
 
 class Explained(Frozen):

@@ -11,6 +11,7 @@ from compbench.api.context import Context, NoCheckpoints
 from compbench.api.interfaces import Method, MethodSettings, Problem, Request, Task
 from compbench.api.schemas import Record, RunRequest
 from compbench.notebook.task_view import as_conditions
+from compbench.registry.checkout import registry_of
 from compbench.registry.registry import Defined, Registry
 from compbench.registry.resolve import settings_of, task_context, task_of
 from compbench.store.records import Store, read_record
@@ -80,10 +81,12 @@ def load(record: Record | Path | str, *, method: Method | None = None, plugins: 
     home = Home.of_user()
     found = record if isinstance(record, Record) else read_record(Store(home.records).find(str(record)))
     defined = (Defined(method, Path(__file__)),) if method else ()
+    files = tuple(map(Path, plugins))
+    registry = Registry(files, defined) if defined else registry_of(found, files)
     folder = home.runs / found.identity
     if (folder / WEIGHTS).is_file():
         home.share_data(folder / "cache")
-    return rebuild(found, folder, home=home.root, registry=Registry(tuple(map(Path, plugins)), defined))
+    return rebuild(found, folder, home=home.root, registry=registry)
 
 
 def rebuild(record: Record, folder: Path, *, home: Path, registry: Registry) -> StoredModel:

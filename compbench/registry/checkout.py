@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 import compbench
-from compbench.api.schemas import Checkout, Code, Plugin, RunRequest
+from compbench.api.schemas import Checkout, Code, Plugin, Record, RunRequest
 from compbench.registry.meaning import CPU, code_of, meaning
-from compbench.registry.registry import Registry
+from compbench.registry.registry import NOTEBOOK, Registry
 from compbench.system.errors import CompbenchError
 
 SECONDS = 30.0
@@ -68,6 +68,21 @@ def plugin_of(request: RunRequest, registry: Registry) -> Plugin:
         )
     except (ValidationError, OSError) as error:
         raise CompbenchError(f"the plugin of '{request.method}' cannot be read: {str(error)[:300]}.") from error
+
+
+def registry_of(record: Record, plugins: Sequence[Path] = ()) -> Registry:
+    """The registry with the plugin that a record was made with: what is installed, and the files of `plugins`.
+
+    Raises:
+        CompbenchError: the record's method came from a file or a notebook, and is neither installed nor among the files.
+    """
+    registry, method, plugin = Registry(tuple(plugins)), record.spec.method, record.plugin
+    if plugin.version == "file" and method not in registry.names("methods"):
+        origin = "a notebook; save it as a file and" if plugin.distribution == NOTEBOOK else f"the file {plugin.module};"
+        raise CompbenchError(
+            f"method '{method}' of {record.name} is not installed; it came from {origin} name the file with --plugin."
+        )
+    return registry
 
 
 def scope_of(request: RunRequest, registry: Registry, device_class: str) -> str:

@@ -155,6 +155,8 @@ class Attempt:
         record = None if self.force else self.store.finished(self.spec, equal_code().identities(self.spec))
         if record is None or (self.request.curve and not record.curve):
             return None
+        if record.plugin.version == "file" != self.plugin.version:
+            return None  # only a record of the installed method can be submitted
         return Outcome(record, self.store.path_of(record), reused=True)
 
     def _course(self) -> Ending:

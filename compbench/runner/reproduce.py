@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from compbench.api.interfaces import Score
 from compbench.api.schemas import Record, RunRequest, RunSpec
+from compbench.registry.checkout import registry_of
 from compbench.registry.meaning import Code, differing_from
 from compbench.registry.registry import Registry
 from compbench.runner.audit import Listener
@@ -55,12 +56,18 @@ class Reproduction(NamedTuple):
 
 
 def reproduce(
-    path: Path, home: Home, *, tolerance: float = RELATIVE, threads: int = 0, listener: Listener = lambda *facts: None
+    path: Path,
+    home: Home,
+    *,
+    tolerance: float = RELATIVE,
+    threads: int = 0,
+    plugins: Sequence[Path] = (),
+    listener: Listener = lambda *facts: None,
 ) -> Reproduction:
     """Run the spec of a record file with today's code in fresh processes and an empty home, and compare.
 
     The official data of `home` is used; judges, references and fitted models are made again.  Without `threads`, the run takes as
-    many as the record had, if this machine has them.
+    many as the record had, if this machine has them.  `plugins` are files of methods that are not installed.
 
     Raises:
         CompbenchError: not a record of a successful run, or its spec is not what would be run here, and why.
@@ -69,12 +76,13 @@ def reproduce(
     record = read_result(path)
     if record.samples_only:
         raise CompbenchError(f"{path.name} holds samples only: compbench saw no training, so there is nothing to run again.")
-    registry = Registry()
+    registry, files = registry_of(record, plugins), tuple(str(file.resolve()) for file in plugins)
     with scratch_folder(home.root) as empty:
         if home.data.is_dir():
             (empty / "data").symlink_to(home.data.resolve(), target_is_directory=True)
         threads = threads or min(record.environment.threads, num_cores())
-        again = run(request_of(record.spec, empty, threads), expected=record.spec, listener=listener).record
+        request = request_of(record.spec, empty, threads).model_copy(update={"plugins": files})
+        again = run(request, expected=record.spec, listener=listener).record
     return compare(record, again, margin=lambda metric: margin_of(registry, metric), tolerance=tolerance)
 
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, cast
 from safetensors import SafetensorError, safe_open
 
 from compbench.api.schemas import Plugin, Record, RunRequest, RunSpec
-from compbench.registry.checkout import task_origin
+from compbench.registry.checkout import registry_of, task_origin
 from compbench.registry.meaning import UNKNOWN, differing_from, said
 from compbench.registry.meaning import Code as Meaning
-from compbench.registry.registry import NOTEBOOK, Registry
+from compbench.registry.registry import Registry
 from compbench.registry.resolve import check_same
 from compbench.runner.attempt import Attempt, Ending, Outcome, Pair
 from compbench.runner.audit import Listener, Watch
@@ -76,7 +76,7 @@ def rescore(path: Path, home: Home, *, plugins: tuple[Path, ...] = (), listener:
     source = read_result(path)
     if source.samples_only:
         raise CompbenchError(f"{path.name} holds samples from elsewhere; use `compbench score` to score them again.")
-    _check_named(source, plugins)
+    registry_of(source, plugins)
     kept = kept_of(source, home)
     files = tuple(str(file.resolve()) for file in plugins)
     request = request_of(source.spec, home.root, source.environment.threads).model_copy(update={"plugins": files})
@@ -87,16 +87,6 @@ def rescore(path: Path, home: Home, *, plugins: tuple[Path, ...] = (), listener:
     with processes_of(home) as processes:
         pair = ProcessPair(request, processes, listener, lambda: None)
         return _Again(request, home, pair, source=source, kept=kept).run()
-
-
-def _check_named(record: Record, plugins: tuple[Path, ...]) -> None:
-    """Raise CompbenchError if a record's method came from a file, and is neither installed nor among `plugins`."""
-    method, plugin = record.spec.method, record.plugin
-    if plugin.version == "file" and method not in Registry(plugins).names("methods"):
-        origin = "a notebook; save it as a file and" if plugin.distribution == NOTEBOOK else f"the file {plugin.module};"
-        raise CompbenchError(
-            f"method '{method}' of {record.name} is not installed; it came from {origin} name the file with --plugin."
-        )
 
 
 def kept_of(record: Record, home: Home) -> Path:

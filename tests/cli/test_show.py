@@ -12,12 +12,14 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 from support.sample_records import record
 
-from compbench.api.schemas import LossCurve
+from compbench.api.schemas import LossCurve, Plugin
 from compbench.cli.curves import lines, sparkline
 from compbench.cli.main import main
+from compbench.registry.checkout import registry_of
 from compbench.registry.defaults import literal_defaults
 from compbench.registry.registry import Registry
 from compbench.store.records import Store
+from compbench.system.errors import CompbenchError
 
 
 @pytest.fixture
@@ -205,3 +207,23 @@ def test_the_command_line_completes_names_and_settings(words: str, expected: str
     *before, last = words.split()[1:]
     found = [item.value for item in ShellComplete(main, {}, "compbench", "").get_completions(before, last)]
     assert expected.replace("RECORD", name) in found
+
+
+def test_of_a_method_from_a_file_is_known_what_was_changed_where_the_file_is(show, tmp_path: Path) -> None:
+    file = tmp_path / "tiny_idea.py"
+    file.write_text("class Settings:\n    hidden: int = 64\n")
+    plugin = Plugin(distribution="tiny_idea.py", version="file", module="tiny_idea.py")
+    one = record(method="tiny-idea", settings={"hidden": 64}, more={"plugin": plugin})
+    Store(tmp_path / "records").write(one)
+    assert "changed  not known: the method's defaults are not here" in show(one.identity[:12]).output
+    assert "--plugin tiny_idea.py" in " ".join(show(one.identity[:12]).output.split())
+    assert "changed  nothing: default settings" in show(one.identity[:12], "--plugin", str(file)).output
+
+
+def test_the_plugin_of_a_record_is_named_where_it_is_missing(tmp_path: Path) -> None:
+    file = tmp_path / "tiny_idea.py"
+    file.write_text("")
+    one = record(method="tiny-idea", more={"plugin": Plugin(distribution="tiny_idea.py", version="file", module="tiny_idea.py")})
+    with pytest.raises(CompbenchError, match=r"it came from the file tiny_idea.py; name the file with --plugin"):
+        registry_of(one)
+    assert "tiny-idea" in registry_of(one, [file]).names("methods")

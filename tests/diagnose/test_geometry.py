@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from reference.geometry import metrics_by_loop
@@ -13,6 +15,7 @@ from compbench.diagnose.geometry import (
     volume,
 )
 from compbench.diagnose.probes import probe_r2
+from compbench.diagnose.summary import shown
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.decoders import CNNDecoder, ConditionDecoder, MLPDecoder, PixelDecoder, TransformerDecoder
 
@@ -112,3 +115,12 @@ def test_a_probe_reads_a_linear_code_everywhere_and_nothing_off_noise() -> None:
     within, held_out = probe_r2(noise, value, fitted)
     assert within > 0.99
     assert held_out < 0.5
+
+
+def test_a_probe_of_one_held_out_cell_is_undefined_and_shown_as_a_dash() -> None:
+    value, fitted = PLACES[:, 0].double(), torch.ones(36, dtype=torch.bool)
+    fitted[-1] = False
+    within, held_out = probe_r2(torch.stack([value, value.flip(0)], 1), value, fitted)
+    assert within == pytest.approx(1, abs=1e-2)
+    assert math.isnan(held_out)
+    assert (shown(None), shown(0.0)) == ("-", "0.000")
