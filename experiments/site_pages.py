@@ -96,7 +96,7 @@ def task_page(task: Task, entry: Entry, rows: Sequence[Row]) -> str:
         "## What it asks",
         table(("", ""), [(name, say(value)) for name, value in listed.items() if not name.startswith("--")]),
         f"![samples of the training data](../samples/{task.name}.real.png)\n\n*Samples of the training data.*"
-        if task.event.kind == "image"
+        if task.event.kind == "image" and not sample_grid(task.name)
         else "",
         picture(task.name),
         "## What its scores can be",
@@ -325,13 +325,33 @@ def on_files(files: Any, config: Any) -> Any:
     os.environ.setdefault(WAITS, "PASSIVE")  # before a task loads torch, whose threads would spin beside other work
     for place, text in pages():
         files.append(File.generated(config, place, content=text))
+    files.append(File.generated(config, "llms.txt", content=llms(config["nav"])))
     registry = Registry()
     for entry in usable(registry, "tasks"):
         if found := sample_grid(entry.name):
             files.append(File.generated(config, f"samples/{entry.name}.png", abs_src_path=str(found)))
-        if real := real_samples(registry.load("tasks", entry.name)):
+        elif real := real_samples(registry.load("tasks", entry.name)):  # a record's grid has real samples already
             files.append(File.generated(config, f"samples/{entry.name}.real.png", content=real))
     return files
+
+
+def llms(nav: Sequence[Any]) -> str:
+    """The site in one page for language models: what compbench is, and each page with its first sentence (llmstxt.org)."""
+
+    def places(entries: Sequence[Any]) -> Iterator[str]:
+        for entry in entries:
+            for one in entry.values() if isinstance(entry, dict) else (entry,):
+                yield from (one,) if isinstance(one, str) else places(one)
+
+    lines = ["# compbench", "", "> Methods for compositional generation, compared under one protocol.", "", "## Pages", ""]
+    for place in places(nav):
+        title, _, text = (ROOT / "docs" / place).read_text().removeprefix("# ").partition("\n")
+        first = next((part for part in text.split("\n\n") if part.strip() and part.lstrip()[0] not in "<!#|-"), "")
+        lines.append(f"- [{title}]({place.replace('.md', '.html')}): {' '.join(first.split()).split('. ')[0].rstrip('.')}.")
+    entries = [entry for kind in ("tasks", "methods") for entry in usable(Registry(), kind)]
+    lines += ["", "## Tasks and methods", ""]
+    lines += [f"- [{one.name}]({one.kind}/{one.name}.html): {' '.join(one.summary.split())}" for one in entries]
+    return "\n".join(lines) + "\n"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -331,7 +331,7 @@ class Record(Frozen):
     )
     resumed: bool = Field(False, description="whether the fit went on from a checkpoint")
     rescored: str = Field("", max_length=300, description="name of the record whose kept samples or weights were scored again")
-    tuning: Tuning | None = Field(None, description="where its settings come from, `run --settings`; none if nobody tuned them")
+    tuning: Tuning | None = Field(None, description="where its settings come from, `run --settings`; none if they were not tuned")
     samples_only: bool = Field(False, description="whether samples or weights from elsewhere were scored: no training was seen")
     started: str = Field("", max_length=40, description="UTC, ISO 8601")
     seconds: float = Field(0.0, ge=0, le=LARGEST, description="whole attempt, wall clock")

@@ -26,7 +26,7 @@ class Took(NamedTuple):
 
 
 def seconds_taken(listing: Listing, presets: Iterable[str], *, on_gpu: bool) -> Iterator[Took]:
-    """What runs at some presets took on a CPU or on GPUs: of each task and method up to `MOST_RUNS` runs that began anew."""
+    """What runs at presets took on a CPU or on GPUs: of each task and method up to `MOST_RUNS` runs that were not resumed."""
     wanted = frozenset(presets)
     paths: dict[tuple[str, str, str], list[Path]] = defaultdict(list)
     for run, own in listing.runs():

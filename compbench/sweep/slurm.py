@@ -272,7 +272,7 @@ class _Array:
         LOG.info("job %s, %s; logs in %s", self.facts.job, members_of, self._folder)
 
     def promised(self) -> list[RunResult]:
-        """One result for each request of an array that nobody waits for."""
+        """One result for each request of an array that no process waits for."""
         return [
             left(request, f"queued as member {index % len(self.facts.shares)} of job {self.facts.job}")._replace(status="queued")
             for index, request in enumerate(self._requests)

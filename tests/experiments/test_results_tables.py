@@ -78,7 +78,7 @@ def test_the_documents_tables_are_fresh_and_the_readme_has_their_figures() -> No
         assert between(text, f"{NAME} {name}") == results_tables.written(own, records), name
     shown = between(text, f"{NAME} shapes3d")
     readme = (results_tables.ROOT / "README.md").read_text("utf-8")
-    said = re.findall(r"`([a-z-]+)` (\d\.\d\d), (\d\.\d\d), (\d\.\d\d)", readme)
+    said = re.findall(r"\| `([a-z-]+)` \| (\d\.\d\d) \| (\d\.\d\d) \| (\d\.\d\d) \|", readme)
     assert len(said) == 3
     for method, *figures in said:
         [line] = [line for line in shown.splitlines() if line.startswith(f"| `{method}`")]
