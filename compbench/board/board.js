@@ -1,6 +1,6 @@
 // The page: filters and search, the matrix of methods by families, a panel a task, a panel a method.  The address keeps the state.
 const data = JSON.parse($("data").textContent), boards = data.boards, contests = data.contests;
-const EMPTY = {preset: "", family: "", source: "", task: "", method: "", q: ""};
+const EMPTY = {tab: "", preset: "", family: "", source: "", task: "", method: "", q: ""};
 let chosen = {...EMPTY};
 const opened = new Set(), closed = new Set(), unfolded = new Set(), sorts = new Map(), picked = new Map();
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`, label = row => row.variant ? `${row.method} (${row.variant})` : row.method;
@@ -11,18 +11,18 @@ const contest = () => chosen.preset ? contests.find(c => c.preset === chosen.pre
 function filters() {
   const order = ["smoke", "quick", "standard", "paper"], known = key => [...new Set(boards.map(b => b[key]).filter(Boolean))];
   const values = {preset: known("preset").sort((a, b) => order.indexOf(a) - order.indexOf(b)), family: known("family"), source: known("source"), task: known("task"), method: data.methods.map(m => m.method)};
-  const search = make("input", {type: "search", placeholder: "search", "aria-label": "search tasks and methods", value: chosen.q});
-  search.addEventListener("input", () => { chosen.q = search.value; show(); });
+  const search = make("input", {type: "search", placeholder: "search", "aria-label": "search methods, tasks, scores, data sets and papers", value: chosen.q});
+  search.addEventListener("input", () => { chosen.q = search.value; show(); reveal(); });
   const nodes = [make("label", {}, search)];
   for (const [key, list] of Object.entries(values)) {
     const select = make("select", {"aria-label": `filter by ${key}`, id: `filter-${key}`});
     select.append(new Option(`all ${key === "family" ? "families" : `${key}s`}`, ""), ...list.map(value => new Option(value, value)));
     select.value = list.includes(chosen[key]) ? chosen[key] : "";
-    select.addEventListener("change", () => { chosen[key] = select.value; show(); });
-    nodes.push(make("label", {}, make("span", {}, key), select));
+    select.addEventListener("change", () => { chosen[key] = select.value; show(); reveal(); });
+    nodes.push(make("label", {}, select));
   }
   const clear = make("button", {type: "button", class: "more"}, "clear");
-  clear.addEventListener("click", () => { chosen = {...EMPTY}; filters(); show(); });
+  clear.addEventListener("click", () => { chosen = {...EMPTY, tab: chosen.tab}; filters(); show(); reveal(); });
   $("filters").replaceChildren(...nodes, clear, make("span", {class: "count", id: "count", role: "status"}));
 }
 
@@ -43,52 +43,14 @@ function ordered(rows, state, valueOf) {
   });
 }
 
-const isWhole = (cell, family) => cell.ran === family.tasks.length;
-function matrixCell(cell, family) {
-  if (!cell) return make("td", {}, make("span", {class: "unit", "aria-label": "not run"}, ""));
-  const state = ["reference", "one seed"].includes(cell.state) ? cell.state : "", part = isWhole(cell, family) ? "" : `${cell.ran} of ${family.tasks.length}`;
-  const note = [state, part].filter(Boolean).join(", ");
-  const span = cell.rank !== null && cell.low !== null ? `${cell.low.toFixed(2)} to ${cell.high.toFixed(2)}` : "";
-  return make("td", {class: cell.group ? `g${cell.group}` : "", title: cell.why.join("; ")}, make(cell.best ? "b" : "span", {}, cell.text), ...(cell.rank === null ? [] : [" ", make("span", {class: "rank", role: "img", "aria-label": `rank ${cell.open}`}, cell.open)]),
-    make("small", {}, span || (note ? state === "reference" ? note : `${note}, unranked` : "")), make("small", {}, cell.cost));
-}
-function matrix(found, families, methods) {
-  const state = `matrix ${found.preset}`, position = name => found.families.findIndex(f => f.name === name), own = m => families.map(f => m.cells[position(f.name)]);
-  const head = make("tr", {}, sortable("method", "method", state, "by name", true), ...families.map(f =>
-    sortable(f.name, f.name, state, `${f.tasks.join(", ")}${f.official.length ? `; official data: ${f.official.join(", ")}` : ""}`, false)));
-  [...head.children].slice(1).forEach((cell, i) => cell.append(make("small", {}, plural(families[i].tasks.length, "task"))));
-  // A mean over a part of a family's tasks is no match for one over all: those stand last.
-  const value = (m, key) => { const cell = m.cells[position(key)]; return key === "method" ? m.method : cell && isWhole(cell, found.families[position(key)]) ? cell.mean : null; };
-  if (chosen.family && !sorts.has(state)) methods = [...methods].sort((a, b) => (own(a)[0].rank ?? Infinity) - (own(b)[0].rank ?? Infinity) || own(b)[0].mean - own(a)[0].mean);
-  const rows = ordered(methods, state, value), ranked = m => own(m).some(c => c && c.rank !== null), aside = m => own(m).every(c => !c || c.state === "reference");
-  const line = m => make("tr", {class: ranked(m) ? "" : "unranked"}, make("th", {scope: "row"}, make("a", {href: hash({method: m.method})}, m.method), m.origin && found.methods.some(o => o !== m && o.method === m.method) ? make("small", {}, ` ${m.origin}`) : ""), ...own(m).map((cell, i) => matrixCell(cell, families[i])));
-  const bodies = [ranked, m => !ranked(m) && !aside(m), aside].map((kind, i) => make("tbody", {class: i ? "aside" : ""}, ...rows.filter(kind).map(line))).filter(body => body.children.length);
-  return make("div", {class: "scroll card matrix", tabindex: "0", role: "region", "aria-label": "methods by families"}, make("table", {}, make("caption", {}, `Share attained of what real data attain, its 95 % interval, training FLOPs; one colour is not told apart. Preset ${found.preset}.`), make("thead", {}, head), ...bodies));
-}
-function overview(shownMethod) {
-  const found = contest(), node = $("overview"), families = found ? found.families.filter(f => !chosen.family || f.name === chosen.family) : [];
-  const methods = found ? found.methods.filter(m => shownMethod(m.method) && families.some(f => m.cells[found.families.indexOf(f)])) : [];
-  if (!methods.length) return node.replaceChildren();
-  const costly = f => methods.filter(m => m.cells[found.families.indexOf(f)]?.flops > 0), family = [...families].sort((a, b) => costly(b).length - costly(a).length)[0];
-  const index = found.families.indexOf(family), points = costly(family).map(m => ({method: m.method, whole: isWhole(m.cells[index], family), ...m.cells[index]}));
-  const side = make("div", {class: "card"}, found.findings.length && !words().length ? make("ol", {class: "findings", "aria-label": "what we found"}, ...found.findings.map(text => make("li", {}, text))) : "");
-  if (points.length) {
-    const choose = make("select", {"aria-label": "family of the chart", id: "chart-family"}, ...found.families.map(f => new Option(f.name, f.name, false, f === family)));
-    choose.addEventListener("change", () => { chosen.family = choose.value; filters(); show(); });
-    side.append(make("p", {class: "note"}, "Quality against training cost: ", choose), paretoChart(family.name, points));
-  }
-  const left = found.aside.map(([task, why]) => `${task}: ${why}`).join("; ");
-  node.replaceChildren(make("h2", {}, `Which method for which unseen combination? ${found.preset} preset`), make("div", {class: "first"}, make("div", {}, matrix(found, families, methods), left ? make("p", {class: "note"}, `Not counted: ${left}.`) : ""), make("div", {class: "side"}, side)));
-}
+// What was asked for is in sight after a choice, wherever the reader was.
+function reveal() { if (scrollY > $("main").offsetTop) scrollTo({top: $("main").offsetTop - 60}); }
 
 function coverage(shownMethod, fits) {
   const found = data.ladders.filter(l => fits(l) && l.lines.some(line => shownMethod(line.method)));
   const card = l => make("div", {class: "card"}, make("p", {class: "note"}, `${l.task}, ${[l.preset, ...l.changed].join(", ")}, ${l.source} data`), coverageChart(l, shownMethod));
   const nodes = found.length ? [make("h2", {}, "How much of the lattice must be seen?"), make("p", {class: "lead"}, "Share attained on held-out cells, of the way from a random cell to what the judge finds on real data, against the share of cells seen."), make("div", {class: "ladders"}, ...found.map(card))] : [];
-  // Beside the matrix where there is one, else on its own.
-  const beside = document.querySelector("#overview .side");
-  $("coverage").replaceChildren(...(beside ? [] : nodes));
-  if (beside) beside.append(...nodes);
+  $("coverage").replaceChildren(...nodes);
 }
 
 const silos = row => row.timing && row.timing.silos;
@@ -111,6 +73,9 @@ function columnsOf(board) {
   const primary = all.find(c => c.primary), twin = primary && all.find(c => c.key === primary.key.replace(/^(heldout|all)_/, "seen_") && c !== primary);
   const timed = board.rows.some(row => row.timing?.samples[0] != null);
   const usual = new Set([primary?.key, twin?.key, "trainFlops", timed ? "samples" : "sampleFlops", "parameters"].filter(Boolean));
+  // The papers' own figures are often of a score of their own: it stands beside ours.
+  const papers = board.papers || [], filled = c => c.position !== undefined && papers.some(p => p.cells[c.position]);
+  if (papers.length && !all.some(c => usual.has(c.key) && filled(c))) usual.add(all.find(filled)?.key);
   return {all, shown: all.filter(c => picked.get(c.key) ?? usual.has(c.key)), usual};
 }
 const valueOf = (row, key, all) => {
@@ -135,7 +100,7 @@ function costCell(column, row) {
   return make("td", {title: how}, cell && cell[1] !== "" && cell[1] !== null ? `${bound ? "≥ " : ""}${cell[1]}` : column.unknown && row.timing ? "?" : "");
 }
 function rowHead(board, row, folds, key) {
-  const node = make("th", {scope: "row"}, make("a", {href: hash({method: row.method})}, make("bdi", {}, row.method)), row.tag ? make("span", {class: "tag", title: row.notes[0]}, row.tag) : "", row.beyond ? make("span", {class: "tag over", title: row.beyond}, "beyond its budget") : "");
+  const node = make("th", {scope: "row"}, methodLink(row.method), row.tag ? make("span", {class: "tag", title: row.notes[0]}, row.tag) : "", row.beyond ? make("span", {class: "tag over", title: row.beyond}, "beyond its budget") : "");
   if (folds) {
     const button = make("button", {type: "button", class: "more", "aria-expanded": String(unfolded.has(key))}, unfolded.has(key) ? "fold" : `+ ${plural(folds, "ablation")}`);
     button.addEventListener("click", () => { unfolded.has(key) ? unfolded.delete(key) : unfolded.add(key); show(); document.querySelector(`[data-board="${CSS.escape(board.id)}"] [aria-expanded]`)?.focus(); });
@@ -143,7 +108,7 @@ function rowHead(board, row, folds, key) {
   }
   if (row.variant) node.append(make("span", {class: "sub"}, make("bdi", {}, row.variant)));
   const marks = [row.device === "cpu" ? "" : row.device, row.level === "self-reported" ? "" : row.level, row.training === "external" ? "other training data too" : "", ...row.notes.slice(row.tag ? 1 : 0)].filter(Boolean);
-  for (const text of marks) node.append(make("span", {class: "sub"}, make("bdi", {}, text)));
+  if (marks.length) node.append(make("details", {class: "mark"}, make("summary", {title: marks.join("; "), "aria-label": plural(marks.length, "note")}, "ⓘ"), ...marks.map(text => make("span", {class: "sub"}, make("bdi", {}, text)))));
   if (row.seeds) for (const text of row.failures) node.append(make("span", {class: "fail"}, make("bdi", {}, text)));
   return node;
 }
@@ -153,8 +118,8 @@ function seedsCell(row) {
   return make("td", {class: "inline", title: Object.entries(row.statuses).map(([s, n]) => `${n} ${s}`).join(", ")}, text, links.length ? make("small", {}, " records ", ...links.flatMap((a, i) => i ? [" ", a] : [a])) : "");
 }
 function bodyRow(board, row, columns, axis, folds) {
-  const key = `${board.id} ${row.method}`, primary = board.columns.findIndex(c => c.primary), tr = make("tr", {class: row.kind === "ablation" ? "fold" : ""}, rowHead(board, row, folds, key));
-  tr.append(make("td", {class: row.group ? `g${row.group}` : ""}, row.rank ?? "", row.rank !== null && row.range !== String(row.rank) ? make("small", {}, row.range) : ""));
+  const key = `${board.id} ${row.method}`, primary = board.columns.findIndex(c => c.primary), tr = make("tr", {class: row.kind === "ablation" ? "fold" : row.state}, rowHead(board, row, folds, key));
+  tr.append(make("td", {class: row.state === "best" ? "best" : "", title: row.state === "best" ? "may be best" : row.state === "worse" ? "shown to be worse than another" : ""}, row.rank ?? "", row.rank !== null && row.range !== String(row.rank) ? make("small", {}, row.range) : ""));
   if (!row.seeds) { tr.append(make("td", {class: "broken", colspan: columns.length + 2}, ...row.failures.map(text => make("div", {}, make("bdi", {}, text))))); return tr; }
   const cell = row.cells[primary], drawn = axis && cell && cell.length > 1;
   const [first, rest] = leading(columns);
@@ -205,12 +170,23 @@ function lattices(board, facts, rows) {
   choose.addEventListener("change", () => { picked.set(state, choose.value); show(); });
   return make("div", {class: "heat"}, choose, lattice(facts, row));
 }
+const cited = facts => !facts.citation ? [] : facts.paper?.[2] ? [make("a", {href: facts.paper[2], rel: "noreferrer"}, facts.citation), "."] : [`${facts.citation}.`];
+// Two methods' samples side by side: the reader looks before he reads.
+function pair(board, shown) {
+  const state = side => `pair ${side} ${board.id}`, rank = p => board.rows.findIndex(r => r.method === p.method), sorted = [...shown].sort((a, b) => rank(a) - rank(b));
+  const sides = ["left", "right"].map((side, i) => {
+    const own = sorted.find(p => p.method === picked.get(state(side))) || sorted[Math.min(i, sorted.length - 1)], choose = make("select", {"aria-label": `${side} method's samples`}, ...sorted.map(p => new Option(p.method, p.method, false, p === own)));
+    choose.addEventListener("change", () => { picked.set(state(side), choose.value); show(); });
+    return make("div", {}, choose, grids([own]));
+  });
+  return make("div", {class: "pair"}, ...sides);
+}
 function taskBody(board, rows) {
-  const facts = board.facts, top = make("div", {class: "top"}, make("div", {}, facts ? make("p", {class: "lead"}, `${facts.summary}.${facts.citation ? ` ${facts.citation}.` : ""}`) : "", make("p", {class: board.ranks === false ? "lead verdict" : "lead"}, board.told), picker(board)), facts && facts.factors.length ? lattices(board, facts, rows) : "");
+  const facts = board.facts, top = make("div", {class: "top"}, make("div", {}, facts ? make("p", {class: "lead"}, `${facts.summary}. `, ...cited(facts)) : "", make("p", {class: board.ranks === false ? "lead verdict" : "lead"}, board.told), picker(board)), facts && facts.factors.length ? lattices(board, facts, rows) : "");
   const missing = new Map();
   for (const [name, reason] of board.missing) missing.set(reason, [...(missing.get(reason) || []), name]);
   const note = missing.size ? make("p", {class: "note"}, "Not available: ", [...missing].map(([reason, names]) => `${names.join("; ")} (${reason})`).join(". ")) : "", shown = picturesOf(board).filter(p => rows.some(r => r.method === p.method));
-  return make("div", {class: "body"}, top, table(board, rows), note, shown.length ? make("h3", {}, pictured(board.task)) : "", shown.length ? grids(shown) : "");
+  return make("div", {class: "body"}, top, table(board, rows), note, shown.length ? make("h3", {}, pictured(board.task)) : "", shown.length > 1 ? pair(board, shown) : "", shown.length === 1 ? grids(shown) : shown.length > 2 ? make("details", {class: "columns"}, make("summary", {}, `all ${shown.length} methods`), grids(shown)) : "");
 }
 function panel(key, summary, body, open) {
   const isOpen = opened.has(key) || (open && !closed.has(key)), node = make("details", {class: "panel card", open: isOpen ? "open" : null, "data-panel": key}, make("summary", {}, ...summary));
@@ -221,9 +197,9 @@ function panel(key, summary, body, open) {
 // What the head of a task's panel says: where the chosen method stands, or which is best, whatever else is filtered.
 function standing(board) {
   const scored = row => `${row.method} ${row.cells[board.columns.findIndex(c => c.primary)]?.[1] ?? ""}`.trim();
-  const own = chosen.method && board.rows.find(row => row.method === chosen.method && row.kind !== "ablation"), first = board.rows.filter(row => row.group === 1);
+  const own = chosen.method && board.rows.find(row => row.method === chosen.method && row.kind !== "ablation"), first = board.rows.filter(row => row.state === "best");
   if (own && own.seeds) return `${scored(own)}, ${own.rank !== null ? `rank ${own.range}` : own.kind === "reference" ? "reference" : "unranked"}`;
-  if (first.length) return `${scored(first[0])}${first.length > 1 ? `, ${first.length - 1} not told apart from it` : ""}`;
+  if (first.length) return `${scored(first[0])}${first.length > 1 ? `, ${first.length - 1} more may be best` : ""}`;
   return board.ranks === false ? "does not rank at this preset" : "unranked";
 }
 function taskPanels(matches) {
@@ -235,13 +211,18 @@ function taskPanels(matches) {
   const first = found.filter((_, i) => all || own[i]), rest = found.filter((_, i) => !all && !own[i]);
   $("tasks").replaceChildren(make("h2", {}, "Tasks"), ...first, rest.length ? panel("other boards", [make("b", {}, "Other presets and settings"), make("span", {}, plural(rest.length, "board"))], () => make("div", {class: "body"}, ...rest), false) : "");
 }
+// A paper's figure, with ours of the same score where it is not the one that ranks.
+function beside(board, row, figure) {
+  const place = board.columns.findIndex(c => c.key === figure.score), cell = place >= 0 ? row.cells[place] : null, name = figure.score.replace(/^(heldout|seen|all)_/, (_, split) => `${split === "heldout" ? "held-out" : split} `).replaceAll("_", " ");
+  return make("div", {title: figure.paper}, figure.text, make("small", {}, `${name}${cell && cell.length > 1 && !board.columns[place].primary ? `; ours ${cell[1]}` : ""}; ${figure.paper}`));
+}
 function methodBody(method) {
   const own = boards.map(b => [b, b.rows.find(r => r.method === method.method && r.kind !== "ablation") || b.rows.find(r => r.method === method.method)]).filter(([, row]) => row), papers = method.papers;
   const standings = contests.flatMap(c => { const m = c.methods.find(o => o.method === method.method); return m ? c.families.map((f, i) => m.cells[i] && `${c.preset}, ${f.name}: ${m.cells[i].words}${m.cells[i].open ? `, rank ${m.cells[i].open}` : `, ${m.cells[i].state}`}`).filter(Boolean) : []; });
-  const lines = own.map(([board, row]) => { const primary = board.columns.findIndex(c => c.primary), cell = row.cells[primary], ours = cell && cell.length > 1 ? cell[1] : row.seeds ? "n/a" : row.failures.join("; "), theirs = papers.filter(p => p.task === board.task && primary >= 0 && p.score === board.columns[primary].key);
-    return make("tr", {}, make("th", {scope: "row"}, make("a", {href: hash({task: board.task})}, board.title), make("span", {class: "sub"}, `${board.protocol}, ${board.source} data${row.kind === "ablation" && row.variant ? `; ${row.variant}` : ""}`)), make("td", {}, row.range || (row.kind === "reference" ? "reference" : "")), make("td", {}, ours, make("small", {}, row.span || "")), make("td", {}, ...theirs.map(p => make("span", {title: p.paper}, p.text, make("small", {}, p.paper)))), make("td", {}, row.timing && row.timing.trainFlops[1] || "?")); });
+  const lines = own.map(([board, row]) => { const primary = board.columns.findIndex(c => c.primary), cell = row.cells[primary], ours = cell && cell.length > 1 ? cell[1] : row.seeds ? "n/a" : row.failures.join("; "), theirs = papers.filter(p => p.task === board.task);
+    return make("tr", {}, make("th", {scope: "row"}, make("a", {href: hash({task: board.task})}, board.title), make("span", {class: "sub"}, `${board.protocol}, ${board.source} data${row.kind === "ablation" && row.variant ? `; ${row.variant}` : ""}`)), make("td", {}, row.range || (row.kind === "reference" ? "reference" : "")), make("td", {}, ours, make("small", {}, row.span || "")), make("td", {}, ...theirs.map(p => beside(board, row, p))), make("td", {}, row.timing && row.timing.trainFlops[1] || "?")); });
   const shown = boards.flatMap(board => picturesOf(board).filter(p => p.method === method.method));
-  return make("div", {class: "body"}, method.address ? make("p", {class: "lead"}, make("a", {href: method.address}, "source code")) : "", standings.length ? make("p", {class: "lead"}, standings.join("; "), ".") : "",
+  return make("div", {class: "body"}, make("p", {class: "lead"}, method.summary, " ", ...(method.address ? [make("a", {href: method.address}, "source code")] : []), ...(method.docs ? [" · ", make("a", {href: method.docs}, "documentation")] : [])), standings.length ? make("p", {class: "lead"}, standings.join("; "), ".") : "",
     make("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `scores of ${method.method}`}, make("table", {}, make("caption", {}, `${method.method} on every task: primary score with its 95 % interval; the paper’s figure is of official data and its own protocol.`), make("thead", {}, make("tr", {}, ...["task", "rank", "ours", "paper", "training FLOPs"].map(t => make("th", {scope: "col"}, t)))), make("tbody", {}, ...lines))), shown.length ? make("h3", {}, "Samples") : "", shown.length ? grids(shown) : "");
 }
 function methodPanels(methods) {
@@ -249,19 +230,22 @@ function methodPanels(methods) {
   $("methods").replaceChildren(...(methods.length ? [make("h2", {}, "Methods")] : []), ...methods.map(m => panel(`method ${m.method}`, [make("b", {}, m.method), make("span", {}, m.summary)], () => methodBody(m), one)));
 }
 
+// What a search finds a board by: task, protocol, data set, scores, and the paper that it comes from.
+const told_of = b => [b.title, b.protocol, b.source, b.family, b.facts?.summary, b.facts?.citation, b.facts?.paper?.[0], ...(b.facts?.files || []), ...b.columns.map(c => `${c.title} ${c.key}`), ...b.papers.map(p => p.paper)].filter(Boolean).join(" ");
+
 function show() {
   const all = words(), hits = text => new Set(data.methods.filter(m => has(text(m), all)).map(m => m.method)), named = hits(m => m.method), told = hits(m => `${m.method} ${m.summary}`);
   const fits = b => ["preset", "family", "source", "task"].every(key => !chosen[key] || b[key] === chosen[key]);
   const matches = boards.filter(fits).map(b => {
     const rows = b.rows.filter(r => !chosen.method || r.method === chosen.method);
-    if (!all.length || has(`${b.title} ${b.protocol} ${b.source} ${b.family} ${b.facts ? b.facts.summary : ""}`, all)) return [b, rows];
+    if (!all.length || has(told_of(b), all)) return [b, rows];
     return [b, rows.filter(r => has(`${label(r)} ${b.title}`, all))];
   }).filter(([, rows]) => rows.length);
   const inRows = new Set(matches.flatMap(([, rows]) => rows.map(r => r.method)));
   // Words find methods by name, else by what they do, else those of the rows that are found.
   const byMethod = name => (!chosen.method || name === chosen.method) && (!all.length || [named, told, inRows].find(found => found.size)?.has(name));
   const methods = data.methods.filter(m => chosen.method ? byMethod(m.method) : (all.length && told.size ? told : inRows).has(m.method));
-  if (chosen.task) $("overview").replaceChildren(); else overview(byMethod);
+  overview(byMethod, new Set(matches.map(([b]) => b.id)));
   coverage(name => byMethod(name.split(" (")[0]), fits);
   taskPanels(matches);
   methodPanels(methods);
@@ -278,6 +262,6 @@ function fromAddress() {
   show();
   if (anchor) $(anchor).scrollIntoView();
 }
-addEventListener("hashchange", () => { fromAddress(); if (chosen.method && !chosen.task) $("methods").scrollIntoView(); else if (chosen.task) $("tasks").scrollIntoView(); });
+addEventListener("hashchange", () => { fromAddress(); if (chosen.method && !chosen.task) $("methods").scrollIntoView(); else if (chosen.task) $("tasks").scrollIntoView(); else if (chosen.family || chosen.preset) reveal(); });
 $("zoom").addEventListener("click", () => $("zoom").close());
 fromAddress();

@@ -12,8 +12,9 @@ from compbench.board.aggregate import aggregate
 from compbench.board.catalogue import Catalogue, Lattice
 from compbench.board.coverage_ladder import ladders
 from compbench.board.families import Contest, Families, contests, family_of, installed_families
+from compbench.board.forest_figures import write_figures
 from compbench.board.groups import Section
-from compbench.board.page_families import MethodFacts
+from compbench.board.page_families import MethodFacts, default_contest
 from compbench.board.papers import read
 from compbench.board.render_csv import rows_csv, scores_csv
 from compbench.board.render_families import families_csv, families_markdown, tasks_csv
@@ -21,9 +22,11 @@ from compbench.board.render_html import Picture, Surroundings, to_html
 from compbench.board.render_markdown import to_markdown
 from compbench.board.render_svg import to_svg
 from compbench.board.row import Board, BoardRow
+from compbench.board.view import View, views
 from compbench.store.profiles import CostProfile
 from compbench.store.records import collector_paused
 from compbench.store.verification import Verification
+from compbench.system.errors import CompbenchError
 from compbench.system.files import write_atomically
 
 CHART = "decomposition.svg"
@@ -48,6 +51,7 @@ class Material(NamedTuple):
         way: address of the folder of records, as seen from the page; "" and nothing links to it.
         lattices: of tasks that were run under a coverage, by `lattice_key`.
         families: the tasks over which each family is ranked; None takes those of the installed tasks.
+        links: what the page's head leads to: words and address.
     """
 
     records: Sequence[Record]
@@ -61,6 +65,7 @@ class Material(NamedTuple):
     way: str = ""
     lattices: Mapping[tuple[str, str], Lattice] = {}
     families: Families | None = None
+    links: tuple[tuple[str, str], ...] = ()
 
 
 def build(material: Material, destination: Path) -> tuple[Path, ...]:
@@ -88,12 +93,37 @@ def tables(material: Material) -> tuple[Board, tuple[Contest, ...]]:
     return board, contests(board, material.reasons, material.families)
 
 
+def answers(material: Material) -> tuple[Board, tuple[Contest, ...], tuple[View, ...]]:
+    """All rows, the matrix of methods by families, and the questions with their answers, at each preset."""
+    families = installed_families() if material.families is None else material.families
+    board, found = tables(material._replace(families=families))
+    return board, found, views(board, found, families, material.catalogue)
+
+
+def opened_on(found: Sequence[Contest], made: Sequence[View]) -> View | None:
+    """The view that the page opens on."""
+    return made[default_contest(found)] if made else None
+
+
+def draw(material: Material, folder: Path) -> tuple[Path, ...]:
+    """Write the page's forest plots into a folder, those of the preset that the page opens on.
+
+    Raises:
+        CompbenchError: there is nothing to draw, or matplotlib is not installed.
+    """
+    _, found, made = answers(material)
+    view = opened_on(found, made)
+    if view is None or not view.questions:
+        raise CompbenchError("no core task was run under its own protocol, so there is no figure to draw.")
+    return write_figures(view, folder)
+
+
 def contents(material: Material) -> Mapping[str, bytes]:
     """The bytes of the board's files, by name: tables, the page, and the chart if it shows something."""
     figures = read(material.papers)
     with collector_paused():
         families = installed_families() if material.families is None else material.families
-        board, found = tables(material._replace(families=families))
+        board, found, asked = answers(material._replace(families=families))
         chart = to_svg(board.rows)
         grids = sample_grids(board.rows, material.records, material.pictures)
         files = {
@@ -101,12 +131,20 @@ def contents(material: Material) -> Mapping[str, bytes]:
             "rows.csv": rows_csv(board.rows),
             "families.csv": families_csv(found),
             "tasks.csv": tasks_csv(board),
-            "board.md": to_markdown(board, figures, overall=families_markdown(found), chart=CHART if chart else ""),
+            "board.md": to_markdown(board, figures, views=asked, overall=families_markdown(found), chart=CHART if chart else ""),
             **({CHART: chart} if chart else {}),
         }
         curves = ladders(board.rows, material.lattices)
         beside = Surroundings(
-            found, material.catalogue, material.methods, material.way, tuple(files), curves, family_of(families)
+            contests=found,
+            views=asked,
+            catalogue=material.catalogue,
+            methods=material.methods,
+            records=material.way,
+            files=tuple(files),
+            ladders=curves,
+            family_of=family_of(families),
+            links=material.links,
         )
         files["index.html"] = to_html(board, figures, grids, beside)
         return {name: content.encode() for name, content in files.items()}

@@ -23,6 +23,7 @@ class TaskFacts(NamedTuple):
         cells: held-out cells of those factors.
         silos: number of silos; 1 is centralised.
         citation: the paper that it comes from.
+        files: names of its official data's files.
     """
 
     summary: str
@@ -31,6 +32,7 @@ class TaskFacts(NamedTuple):
     cells: tuple[tuple[int, ...], ...] = ()
     silos: int = 1
     citation: str = ""
+    files: tuple[str, ...] = ()
 
 
 Catalogue = Mapping[str, TaskFacts]
@@ -54,6 +56,7 @@ def catalogue(names: Iterable[str], registry: Registry | None = None) -> dict[st
                 cells=tuple(task.holdout.cells),
                 silos=task.silos,
                 citation=task.citation,
+                files=tuple(task.files),
             )
     return found
 

@@ -160,7 +160,7 @@ def _contest(
     reasons: Reasons,
     families: Families,
 ) -> Contest:
-    newest = {task: min(sections.items(), key=_seniority) for task, sections in tasks.items()}
+    newest = {task: min(sections.items(), key=seniority) for task, sections in tasks.items()}
     unrun = dict.fromkeys(NEED_A_GPU, "needs a GPU") if preset == "standard" else {}
     made = [
         _family(name, {task: unrun.get(task, NOT_RUN) for task in names}, newest, board, reasons)
@@ -171,7 +171,7 @@ def _contest(
     return Contest(preset, shown, tuple(sorted(methods, key=lambda method: _place(method, shown))))
 
 
-def _seniority(item: tuple[Section, list[BoardRow]]) -> tuple[object, ...]:
+def seniority(item: tuple[Section, list[BoardRow]]) -> tuple[object, ...]:
     """Of a task's sections the newest version first, then that with most methods, then official data."""
     section, rows = item
     many = len({row.method for row in rows if row.kind == "run"})

@@ -6,19 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from compbench.board.families import NEARLY, NOT_LEARNT, NOT_RUN, Contest, Family, Standing
-from compbench.board.notation import count
-from compbench.board.statistics import mean
+from compbench.board.view import family_cost, flop_words
 
 WORTH_SAYING = 1.5
-"""Smallest ratio of training FLOPs that is reported as a saving."""
+"""Smallest ratio of costs that is reported as a saving."""
 MOST_NAMED = 4
 """Largest number of methods that a sentence names; the table next to it lists all."""
-
-
-def train_flops(found: Standing) -> float | None:
-    """Mean training FLOPs over the tasks of a family that a method ran; None where one of them is not known."""
-    known = [row.timing.train_flops if row.timing else None for row in found.rows]
-    return mean([flops for flops in known if flops is not None]) if known and None not in known else None
 
 
 def findings(contest: Contest) -> tuple[str, ...]:
@@ -69,7 +62,7 @@ def _savings(contest: Contest) -> str:
     """The largest saving: of the methods that attain nearly as much as a family's best, the cheapest to train and the dearest."""
     best: tuple[float, str] | None = None
     for family in contest.families:
-        ranked = [(method, found, flops) for method, found in _ranked(family) if (flops := train_flops(found))]
+        ranked = [(method, found, flops) for method, found in _ranked(family) if (flops := family_cost(found))]
         top = max((found.mean for _, found, _ in ranked), default=0.0)
         near = [(flops, found.mean, method) for method, found, flops in ranked if found.mean >= NEARLY * top > 0]
         if not near:
@@ -78,8 +71,8 @@ def _savings(contest: Contest) -> str:
         most, other, dear = max(near)
         if most >= WORTH_SAYING * least and (best is None or most / least > best[0]):
             said = f"{share / other:.0%}".replace("%", " %")
-            cost = f"{count(least)}FLOP instead of {count(most)}FLOP"
-            best = most / least, f"On {family.name} {cheap} attains {said} of {dear}'s share with {cost} of training."
+            cost = f"{flop_words(least)} instead of {flop_words(most)}"
+            best = most / least, f"On {family.name} {cheap} attains {said} of {dear}'s share with {cost}, samples included."
     return best[1] if best else ""
 
 

@@ -1,4 +1,4 @@
-"""The first screen of the page, as JSON: the matrix of methods by families, its findings, and what is known of each method."""
+"""The first screen of the page, as JSON: the matrix of methods by families, and what is known of each method."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from urllib.parse import quote
 
 from compbench.api.context import PRESETS
 from compbench.board.families import Contest, Family
-from compbench.board.findings import findings, train_flops
+from compbench.board.findings import findings
 from compbench.board.method_defaults import default_settings_of, version_of
-from compbench.board.notation import count, open_ranks, standing_words
+from compbench.board.notation import open_ranks, standing_words
 from compbench.board.papers import PaperFigure
 from compbench.board.row import BoardRow
+from compbench.board.view import family_cost, flop_words
 from compbench.store.text import clean
 from compbench.system.files import Json
 
@@ -60,6 +61,7 @@ def _family(family: Family) -> dict[str, Json]:
     return {
         "name": family.name,
         "tasks": [section.task for section, _ in family.sections],
+        "depends": family.depends_on_rule,
         "official": [section.task for section, _ in family.sections if section.source == "official"],
     }
 
@@ -68,7 +70,7 @@ def _cell(family: Family, method: tuple[str, str]) -> dict[str, Json] | None:
     found = family.standings.get(method)
     if found is None:
         return None
-    flops = train_flops(found)
+    flops = family_cost(found)
     low, high = found.interval or (None, None)
     return {
         "state": found.state,
@@ -79,12 +81,12 @@ def _cell(family: Family, method: tuple[str, str]) -> dict[str, Json] | None:
         "high": None if high is None else round(high, 4),
         "rank": found.rank.rank if found.rank else None,
         "open": open_ranks(found.rank),
-        "group": found.rank.group if found.rank else None,
         "best": found.best,
+        "meanRank": None if found.mean_rank is None else round(found.mean_rank, 1),
         "ran": found.num_tasks,
         "why": [clean(reason) for reason in found.left_out],
         "flops": None if flops is None else float(f"{flops:.4g}"),
-        "cost": f"{count(flops)}FLOP" if flops else "no training" if flops == 0 else "",
+        "cost": flop_words(flops),
     }
 
 

@@ -10,6 +10,35 @@ from typing import NamedTuple
 
 from compbench.system.errors import CompbenchError
 
+
+class Paper(NamedTuple):
+    """A paper that a task or a figure comes from: its name in `papers.csv`, a short name, its title, and an address or ""."""
+
+    key: str
+    short: str
+    title: str
+    address: str
+
+
+LITERATURE = (
+    Paper("factored-velocity-fields", "FVF", "Compositional Flow Matching with Factored Velocity Fields", ""),
+    Paper("decentralized-compositional-flow-matching", "DCFM", "Decentralized Compositional Flow Matching", ""),
+    Paper(
+        "catastrophic-composition",
+        "FKC",
+        "Catastrophic Compositional Generation: Why Vanilla Diffusion Models Fail to Extrapolate",
+        "https://arxiv.org/abs/2606.23920",
+    ),
+    Paper(
+        "forced-rendering",
+        "forced rendering",
+        "Compositional Generalization via Forced Rendering of Disentangled Latents",
+        "https://arxiv.org/abs/2501.18797",
+    ),
+    Paper("coind", "CoInD", "CoInD: Enabling Logical Compositions in Diffusion Models", "https://arxiv.org/abs/2503.01145"),
+)
+"""The papers that tasks and figures come from; those of the first two have no public address that is known here."""
+
 COLUMNS = ("paper", "table", "task", "method", "metric", "score", "mean", "std", "note")
 
 
@@ -65,6 +94,11 @@ def _number(text: str, where: str) -> float:
     if not math.isfinite(value):
         raise CompbenchError(f"{where}: '{text}' is not a number.")
     return value
+
+
+def paper_of(citation: str) -> Paper | None:
+    """The paper that a task's citation begins with, or that a figure's key names."""
+    return next((paper for paper in LITERATURE if citation.startswith((paper.title, paper.key))), None)
 
 
 def rows_of(figures: tuple[PaperFigure, ...], task: str) -> dict[tuple[str, str], dict[str, PaperFigure]]:

@@ -36,14 +36,17 @@ from compbench.board.notation import (
     spread,
 )
 from compbench.board.page_families import MethodFacts, contest_data, default_contest, method_data
-from compbench.board.papers import PaperFigure, rows_of
+from compbench.board.page_questions import view_data
+from compbench.board.papers import PaperFigure, paper_of, rows_of
 from compbench.board.row import Board, BoardRow
 from compbench.board.timing import SiloCosts, Timing
+from compbench.board.view import View, state
 from compbench.store.text import clean
 from compbench.system.files import Json
 
 HERE = Path(__file__).parent
-TEMPLATE, STYLE, CHARTS, SCRIPT = (HERE / name for name in ("board.html.jinja", "board.css", "charts.js", "board.js"))
+FILES = ("board.html.jinja", "board.css", "charts.js", "questions.js", "board.js")
+TEMPLATE, STYLE, CHARTS, QUESTIONS, SCRIPT = (HERE / name for name in FILES)
 PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_SIDE = 8192
 MOST_CELLS = 2000
@@ -80,21 +83,25 @@ class Surroundings(NamedTuple):
 
     Attributes:
         contests: the matrix of methods by families, at each preset.
+        views: the questions and their answers, of each contest.
         catalogue: what is known of tasks.
         methods: what is known of methods, by name.
         records: address of the folder of records; "" and nothing links to it.
         files: those that lie next to the page.
         ladders: share attained against coverage.
         family_of: the family that counts a task, by the task's name.
+        links: what the page's head leads to: words and address.
     """
 
     contests: tuple[Contest, ...] = ()
+    views: tuple[View, ...] = ()
     catalogue: Catalogue = {}
     methods: Mapping[str, MethodFacts] = {}
     records: str = ""
     files: tuple[str, ...] = ()
     ladders: tuple[Ladder, ...] = ()
     family_of: Mapping[str, str] = {}
+    links: tuple[tuple[str, str], ...] = ()
 
 
 ALONE = Surroundings()
@@ -124,8 +131,10 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
             "ranks": discriminability.ranks if discriminability else None,
         }
         boards.append(made | {"facts": _facts(surroundings.catalogue.get(section.task), section.changed)})
+    places = {section: (str(index), tuple(own)) for index, (section, own) in enumerate(sections.items())}
     data = {
         "boards": boards,
+        "views": [view_data(view, places) for view in surroundings.views],
         "contests": [contest_data(contest) for contest in surroundings.contests],
         "first": default_contest(surroundings.contests),
         "methods": method_data(board.rows, figures, surroundings.methods),
@@ -134,15 +143,17 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
     }
     environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    style, charts, script = (markupsafe.Markup(path.read_text(encoding="utf-8")) for path in (STYLE, CHARTS, SCRIPT))
+    style, *scripts = (markupsafe.Markup(path.read_text(encoding="utf-8")) for path in (STYLE, CHARTS, QUESTIONS, SCRIPT))
     return template.render(
         data=embedded(data),
         style=style,
-        charts=charts,
-        script=script,
+        scripts=scripts,
+        links=surroundings.links,
         linked=any(picture.address for picture in pictures.values()),
         downloads=surroundings.files,
         num_boards=len(boards),
+        num_tasks=len({section.task for section in sections}),
+        num_methods=len({row.method for row in board.rows}),
         num_rows=len(board.rows),
         num_runs=sum(sum(row.statuses.values()) for row in board.rows),
     )
@@ -156,6 +167,8 @@ def _facts(known: TaskFacts | None, changed: Sequence[str]) -> dict[str, Json] |
     return {
         "summary": f"by default: {known.summary}" if other else known.summary,
         "citation": known.citation,
+        "paper": [paper.short, paper.title, paper.address] if (paper := paper_of(known.citation)) else None,
+        "files": list(known.files),
         "factors": [] if other else [[name, size] for name, size in known.factors],
         "cells": [list(cell) for cell in known.cells] if len(known.cells) <= MOST_CELLS else [],
     }
@@ -237,7 +250,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
         "seeds": len(row.seeds),
         "runs": sum(row.statuses.values()),
         "cells": [_cell(row.scores.get(c.key), row.unavailable.get(c.key)) for c in shown],
-        "group": row.rank.group if row.rank else None,
+        "state": state(row) if row.kind != "ablation" else "ablation",
         "interval": [_short(span.low), _short(span.high)] if span else None,
         "span": f"{number(span.low)} to {number(span.high)}" if span else "",
         "records": list(row.records),

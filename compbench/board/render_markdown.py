@@ -1,175 +1,128 @@
-"""Write the board as Markdown for code hosts: one table per section, with the scores that matter as columns."""
+"""Write the board as Markdown for code hosts: families, then one short table a task, and links for the rest."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from urllib.parse import quote
 
+from compbench.board.cells import Cell
 from compbench.board.groups import Section
-from compbench.board.notation import (
-    MARK,
-    SPLIT_TITLES,
-    Column,
-    by_section,
-    columns,
-    count,
-    discriminability_words,
-    duration,
-    failure,
-    heading,
-    notes,
-    number,
-    open_ranks,
-    spread,
-)
-from compbench.board.papers import PaperFigure, rows_of
+from compbench.board.notation import MARK, SPLIT_TITLES, by_section, columns, discriminability_words, heading, number, spread
+from compbench.board.papers import PaperFigure, paper_of, rows_of
 from compbench.board.row import Board, BoardRow
-from compbench.board.timing import Timing
+from compbench.board.view import STATE_WORDS, Entry, View, answer_of, verdict
 from compbench.store.text import clean
 
 MARKS = re.compile(r"([\\`*_\[\]{}|~#!])")
-SPEEDS = {"samples/s": "sample_samples_per_second", "steps/s": "train_steps_per_second"}
-"""Columns that a table has if `compbench profile` measured one of its rows."""
-SILOS = ("sent/silo", "received/silo", "compute/silo")
 LONGEST = 200
 """Largest number of characters of a note in Markdown; the page and the CSV contain the whole note."""
 
 PREAMBLE = """# Board
 
-Made by `compbench board` from records; do not edit. `board.csv` has every score, `rows.csv` what each row costs, `families.csv`
-the first tables, `tasks.csv` how well each task tells methods apart, `index.html` sorts, filters and plots.
+Made by `compbench board` from records; do not edit. `index.html` draws, sorts and filters all of it; `board.csv` has every score,
+`rows.csv` what each row costs, `families.csv` the families, `tasks.csv` how well each task tells methods apart.
 
-Scores are means over seeds ± sample standard deviation. After a slash stands the ceiling: the same judge on *real*
-images. Distances have their noise floor in brackets. A judge that was trained on another type of processor is another network:
-distances in its features are left out where most runs of a task have a common one. A rank such as 1 (1-3) is the rank of the
-mean, and the ranks that paired comparisons leave open. Speeds stand in tables of which `compbench profile` measured some: `≥`
-marks one measured while others shared the machine, `?` what was not measured. Rows marked *paper* are the papers' own figures:
-official data, their protocol, their judge; they are not ranked. *Ablations* are methods under other than their default
-settings. Beside **(!)** stands in the notes what runs took beyond their budget. The level says who vouches for a row:
-*self-reported* is its author alone, *reproduced* someone who ran the same specs again and found the same scores.
+A method *may be best* unless another is shown to be better, over the whole table at 5 %. Scores are means over seeds ± sample
+standard deviation; after a slash stands the same judge on *real* data, and in brackets a distance's noise floor. The cost is that
+of the training and of 10,000 samples. *Reference* rows do not compete; *paper* rows are the papers' own figures: official data,
+their protocol, their judge.
 """
 
 
-def to_markdown(board: Board, figures: Sequence[PaperFigure], *, overall: str = "", chart: str = "") -> str:
-    """The whole board: the primary score's split in full, other splits by the primary's metric alone.
+def to_markdown(
+    board: Board, figures: Sequence[PaperFigure], *, views: Sequence[View] = (), overall: str = "", chart: str = ""
+) -> str:
+    """The whole board: of each task the protocol that a reader looks for first, and links to its others.
 
     Args:
         board: as `aggregate` gives it.
         figures: the papers'.
+        views: the questions, which name tasks.
         overall: the tables over all families, as Markdown; they come first.
         chart: file of the decomposition chart; "" for none.
     """
+    tasks: dict[str, list[Section]] = defaultdict(list)
     sections = by_section(board.rows)
+    for section in sections:
+        tasks[section.task].append(section)
+    asked = {answer.section.task: (question.asked, answer.label) for view in views for question, answer in view.answers()}
     parts = [PREAMBLE] + [overall] * bool(overall)
     if not sections:
         parts.append("There are no records yet.\n")
-    for section, own in sections.items():
-        parts.append(f"## {escape(heading(section, list(sections)))}\n")
+    for task in sorted(tasks, key=lambda task: (list(asked).index(task) if task in asked else len(asked), task)):
+        section, *others = tasks[task]
+        title = "" if task not in asked else ": " + ", ".join(filter(None, (asked[task][0].title, asked[task][1])))
+        parts.append(f"## {escape(heading(section, list(sections)) + title)}\n")
+        word = verdict(board, section)
+        about = asked[task][0].about if task in asked else ""
+        parts.append(" ".join(filter(None, (f"**{word}.**" if word else "", about))))
         parts.append(f"{discriminability_words(board.discriminability.get(section))}\n")
-        parts.append(_table(section, own, tuple(figures)))
+        parts.append(_table(section, sections[section], tuple(figures)))
+        if others:
+            parts.append(f"Also: {', '.join(_links(others, list(sections)))}.\n")
     if chart:
         parts.append(
             f"## Inference-time and estimation error\n\n![error with exact scores, and what estimating them adds]({chart})\n"
         )
-    return "\n".join(parts)
+    return "\n".join(part for part in parts if part)
+
+
+def _links(others: Sequence[Section], among: Sequence[Section]) -> list[str]:
+    """Links to the page's boards of a task's other protocols; several of one preset share a link."""
+    presets: dict[str, list[Section]] = defaultdict(list)
+    for section in others:
+        presets[section.preset].append(section)
+    return [
+        f"[{escape(heading(own[0], among).partition(', ')[2] if len(own) == 1 else f'{len(own)} boards of {preset}')}]"
+        f"(index.html#preset={quote(preset)}&task={quote(own[0].task)})"
+        for preset, own in presets.items()
+    ]
 
 
 def _table(section: Section, rows: Sequence[BoardRow], figures: tuple[PaperFigure, ...]) -> str:
-    papers = rows_of(figures, section.task)
-    known = [column for column in columns(rows, [f for f in figures if f.task == section.task]) if not column.detail]
-    shown = _shown([column for column in known if not column.reason])
-    silos = SILOS if any(row.timing and row.timing.silos for row in rows) else ()
-    speeds = SPEEDS if any(row.timing and row.timing.hardware for row in rows) else {}
-    header = [
-        "rank",
-        "method",
-        "seeds",
-        *map(_header, shown),
-        *speeds,
-        "training FLOPs",
-        "FLOPs/sample",
-        *silos,
-        "parameters",
-        "level",
-        "notes",
-    ]
-    lines = [line(header), line(["---"] * len(header))]
-    lines += [line(_row(row, shown, speeds.values(), with_silos=bool(silos))) for row in rows]
-    for (paper, method), own in papers.items():
-        cells = [_paper(own.get(column.key)) for column in shown]
-        if any(cells):
-            lines.append(
-                line(["*paper*", escape(method), "", *cells, *("" for _ in (*speeds, *silos)), "", "", "", "", escape(paper)])
-            )
-    missing = [f"{column.split}: {column.title} ({column.reason})" for column in known if column.reason]
+    known = columns(rows, [figure for figure in figures if figure.task == section.task])
+    primary = next((column for column in known if column.primary), None)
+    arrow = {"higher": " ↑", "lower": " ↓"}.get(primary.direction if primary else "", "")
+    split = SPLIT_TITLES[primary.split].split(" ")[0] if primary else ""
+    score = f"{split} {escape(primary.title)}".strip() + arrow if primary else "score"
+    lines = [line(["method", "may be best", f"**{score}**", "cost", "notes"]), line(["---"] * 5)]
+    lines += [line(_row(entry)) for entry in answer_of(section, rows).entries]
+    for (paper, method), own in rows_of(figures, section.task).items():
+        cited = paper_of(paper)
+        for figure in (figure for score, figure in own.items() if primary and score.startswith(primary.key)):
+            beside = "" if figure.std is None else f" ± {spread(figure.std, figure.mean)}"
+            where = f"{cited.short if cited else paper}, table {figure.table}: {figure.metric}"
+            lines.append(line([escape(method), "*paper*", f"*{number(figure.mean)}{beside}*", "", escape(where)]))
+    missing = [f"{column.split}: {column.title} ({column.reason})" for column in known if column.reason and not column.detail]
     if missing:
         lines += ["", f"Not available: {escape(_shortened('; '.join(missing)))}"]
     return "\n".join([*lines, ""])
 
 
-def _shown(known: Sequence[Column]) -> list[Column]:
-    first = known[0] if known else None
-    return [column for column in known if first is None or column.split == first.split or column.title == first.title]
-
-
-def _header(column: Column) -> str:
-    arrow = {"higher": " ↑", "lower": " ↓"}.get(column.direction, "")
-    split = SPLIT_TITLES[column.split].split(" ")[0]
-    name = f"{split} {escape(column.title)}".strip() + arrow
-    return f"**{name}**" if column.primary else name
-
-
-def _row(row: BoardRow, shown: Sequence[Column], speeds: Iterable[str], *, with_silos: bool) -> list[str]:
-    rank = "" if row.rank is None else f"{row.rank.rank} ({open_ranks(row.rank)})"
-    seeds = f"{len(row.seeds)}/{sum(row.statuses.values())}"
-    remarks = [*notes(row), *map(failure, row.failures)]
+def _row(entry: Entry) -> list[str]:
+    row = entry.row
+    device = "" if row.device == "cpu" else f" on {escape(row.device)}"
+    best = {"best": "**yes**", "worse": "no"}.get(entry.state, f"*{STATE_WORDS[entry.state]}*")
+    seeds = "" if len(row.seeds) == sum(row.statuses.values()) else f"{len(row.seeds)} of {sum(row.statuses.values())} runs"
+    level = "" if row.level == "self-reported" else row.level
+    remarks = [remark for remark in (seeds, level, *entry.notes) if remark]
     return [
-        {"reference": "*ref*", "ablation": "*ablation*"}.get(row.kind, rank),
-        escape(row.label)
-        + ("" if row.device == "cpu" else f" on {escape(row.device)}")
-        + (f" **{escape(MARK)}**" if row.beyond else ""),
-        seeds,
-        *(_score(row, column) for column in shown),
-        *(_speed(row.timing, name) for name in speeds),
-        count(row.timing and row.timing.train_flops) or "?",
-        count(row.timing and row.timing.sample_flops) or "?",
-        *(_silos(row.timing) if with_silos else ()),
-        count(row.parameters),
-        row.level,
+        escape(row.label) + device + (f" **{escape(MARK)}**" if row.beyond else ""),
+        best,
+        _score(entry.cell),
+        entry.cost_words,
         escape(_shortened("; ".join(remarks))),
     ]
 
 
-def _score(row: BoardRow, column: Column) -> str:
-    cell = row.scores.get(column.key)
+def _score(cell: Cell | None) -> str:
     if cell is None:
-        return "n/a" if column.key in row.unavailable else ""
-    value = number(cell.mean) + (f" ± {spread(cell.std, cell.mean)}" if cell.num_seeds > 1 else "")
-    value = f"**{value}**" if column.primary else value
-    ceiling = f" / {number(cell.ceiling)}" if cell.ceiling is not None else ""
-    return value + ceiling + (f" ({number(cell.floor)})" if cell.floor is not None else "")
-
-
-def _speed(timing: Timing | None, name: str) -> str:
-    value = getattr(timing, name) if timing else None
-    if timing is None or value is None:
-        return "?" if timing else ""
-    return ("" if timing.clean else "≥ ") + number(value)
-
-
-def _silos(timing: Timing | None) -> tuple[str, str, str]:
-    """Sent, received and computed, a silo; nothing where the data were in one place."""
-    if timing is None or timing.silos is None:
-        return "", "", ""
-    sent, received = (f"{count(value)}B" for value in (timing.silos.bytes_out, timing.silos.bytes_in))
-    return sent, received, duration(timing.silos.seconds)
-
-
-def _paper(figure: PaperFigure | None) -> str:
-    if figure is None:
         return ""
-    beside = "" if figure.std is None else f" ± {spread(figure.std, figure.mean)}"
-    return f"*{number(figure.mean)}{beside}*"
+    value = number(cell.mean) + (f" ± {spread(cell.std, cell.mean)}" if cell.num_seeds > 1 else "")
+    ceiling = f" / {number(cell.ceiling)}" if cell.ceiling is not None else ""
+    return f"**{value}**{ceiling}" + (f" ({number(cell.floor)})" if cell.floor is not None else "")
 
 
 def line(cells: Iterable[str]) -> str:

@@ -82,8 +82,37 @@ def read(records: Path, output: Path, *, link: bool = False) -> tuple[Material, 
     methods = method_facts(modules, output, records.resolve().parent.parent)
     papers = papers_beside(records)
     reasons, wrong = matrix_beside(records)
-    material = Material(found, papers, picture, standings, tasks, by_cost_key(costs), methods, reasons, way, lattices(found))
+    material = Material(
+        records=found,
+        papers=papers,
+        pictures=picture,
+        standings=standings,
+        catalogue=tasks,
+        profiles=by_cost_key(costs),
+        methods=methods,
+        reasons=reasons,
+        way=way,
+        lattices=lattices(found),
+        links=links(output, records.resolve().parent.parent),
+    )
     return material, [*problems, *more, *bad, *wrong]
+
+
+PAGES = (
+    ("how it is judged", "docs/boards.md"),
+    ("papers", "docs/papers.md"),
+    ("methods", "docs/methods.md"),
+    ("code", "README.md"),
+)
+"""What the page's head leads to, in the repository that holds the records."""
+
+
+def links(output: Path, root: Path) -> tuple[tuple[str, str], ...]:
+    """Words and address of those of `PAGES` that are in the repository, as seen from the page."""
+    found = ((words, root / name) for words, name in PAGES)
+    return tuple(
+        (words, quote(os.path.relpath(path, output.resolve()).replace(os.sep, "/"))) for words, path in found if path.is_file()
+    )
 
 
 def papers_beside(records: Path) -> Path | None:

@@ -1,51 +1,58 @@
-"""The board in a terminal: the matrix of methods by families, or one task, as plain text."""
+"""The board in a terminal: an answer a question, or one task, as plain text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compbench.board.families import Contest, Family, Standing
+from compbench.board.families import Contest
 from compbench.board.findings import findings
 from compbench.board.groups import Section
-from compbench.board.notation import MARK, beyond, by_section, count, discriminability_words, heading, number, open_ranks
-from compbench.board.page_families import default_contest
+from compbench.board.notation import MARK, beyond, by_section, discriminability_words, heading, number, open_ranks
 from compbench.board.row import Board, BoardRow
+from compbench.board.view import STATE_WORDS, Answer, Entry, Question, View, answer_of, cost, flop_words
 from compbench.store.text import clean
 from compbench.system.errors import suggest
 
-NAME, LABEL = 24, 100
-"""Largest number of characters of a method's name, and of a column's label."""
+NAME, LABEL, NAMED = 24, 100, 3
+"""Largest number of characters of a method's name, and of a column's label, and of methods that a line names."""
 
 
-def overview(contests: Sequence[Contest]) -> str:
-    """The matrix of the contest that says most: share attained and open ranks; "" without one."""
-    contest = contests[default_contest(contests)] if contests else None
-    families = [family for family in contest.families if family.sections] if contest else []
-    if contest is None or not families:
+def overview(view: View, contest: Contest | None = None) -> str:
+    """A line a task: what may be best, the first's score, the cheapest, one word; then findings; "" without a task."""
+    if not view.questions:
         return ""
-    spent = _spent(families)
-    lines = [["method", *(f"{family.name} ({len(family.sections)})" for family in families)]]
-    for method in contest.methods:
-        cells = [_cell(family.standings.get(method), len(family.sections)) for family in families]
-        if any(cells):
-            lines.append([_marked(clean(method[0])[:NAME], spent.get(method, [])), *cells])
-    left = [f"not counted: {task}: {why}" for family in contest.families for task, why in family.aside]
-    title = (
-        f"Share attained by family of tasks, preset {contest.preset}; in brackets the ranks left open, - unranked, * reference"
+    lines = [["question", "may be best", "score of the first", "cheapest of them", "verdict"]]
+    for question, answer in view.answers():
+        lines.append([_title(question, answer), _best(answer), _first(answer), _cheapest(answer), answer.verdict])
+    title = f"Methods that may be best, preset {view.preset}: no other is shown to be better. Cost: training and 10,000 samples."
+    over = dict.fromkeys(
+        _over(entry.row, f"{entry.row.label} on {answer.section.task}")
+        for _, answer in view.answers()
+        for entry in answer.entries
+        if entry.row.beyond
     )
-    over = [line for own in spent.values() for line in own]
-    return "\n".join([title, "", *aligned(lines), "", *over, *left, *findings(contest)])
+    said = [*over, *(findings(contest) if contest else ())]
+    return "\n".join([title, "", *aligned(lines), *([""] if said else []), *said])
 
 
-def _spent(families: Sequence[Family]) -> dict[tuple[str, str], list[str]]:
-    """Of each method: what its runs took beyond their budgets, a line a task."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for family in families:
-        for method, standing in family.standings.items():
-            for row in standing.rows:
-                if row.beyond:
-                    found.setdefault(method, []).append(_over(row, f"{row.label} on {row.section.task}"))
-    return found
+def _title(question: Question, answer: Answer) -> str:
+    return f"{question.asked.title}, {answer.label}" if answer.label else question.asked.title
+
+
+def _best(answer: Answer) -> str:
+    names = [_marked(clean(entry.row.method)[:NAME], entry.row.beyond) for entry in answer.best]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more} of {len(answer.competing)}" if names else "not ranked yet"
+
+
+def _first(answer: Answer) -> str:
+    first = next(iter(answer.best or answer.entries), None)
+    return "" if first is None else f"{first.score}, real {answer.real or '?'}"
+
+
+def _cheapest(answer: Answer) -> str:
+    found = answer.cheapest
+    return "?" if found is None else f"{clean(found.row.method)[:NAME]}, {found.cost_words}"
 
 
 def _over(row: BoardRow, who: str) -> str:
@@ -54,13 +61,6 @@ def _over(row: BoardRow, who: str) -> str:
 
 def _marked(name: str, over: Sequence[object]) -> str:
     return f"{name} {MARK}" if over else name
-
-
-def _cell(found: Standing | None, num_tasks: int) -> str:
-    if found is None:
-        return ""
-    mark = f"({open_ranks(found.rank)})" if found.rank else "(*)" if found.state == "reference" else "(-)"
-    return f"{found.mean:.2f} {mark}" + (f" {found.num_tasks}/{num_tasks}" if found.num_tasks < num_tasks else "")
 
 
 def task_board(board: Board, task: str) -> str:
@@ -78,24 +78,25 @@ def task_board(board: Board, task: str) -> str:
 
 def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section], board: Board) -> str:
     primary = rows[0].primary.replace("_", " ")
-    lines = [["rank", "method", primary, "95 % interval", "training", "seeds"]]
-    lines += [_row(row) for row in rows]
+    lines = [["rank", "method", primary, "95 % interval", "cost", "may be best", "seeds"]]
+    entries = {id(entry.row): entry for entry in answer_of(section, rows).entries}
+    lines += [_row(row, entries.get(id(row))) for row in rows]
     words = discriminability_words(board.discriminability.get(section))
     over = [_over(row, row.label) for row in rows if row.beyond]
     return "\n".join([clean(heading(section, among)), words, "", *aligned(lines), *(["", *over] if over else [])])
 
 
-def _row(row: BoardRow) -> list[str]:
+def _row(row: BoardRow, entry: Entry | None) -> list[str]:
     cell = row.scores.get(row.primary)
     rank = open_ranks(row.rank) or {"run": "-", "ablation": "ablation", "reference": "reference"}[row.kind]
     span = f"{number(cell.interval.low)} to {number(cell.interval.high)}" if cell and cell.interval else ""
     value = "; ".join(row.statuses) if cell is None else number(cell.mean)
     value += f" of {number(cell.ceiling)}" if cell and cell.ceiling is not None else ""
-    flops = row.timing.train_flops if row.timing else None
     seeds = f"{len(row.seeds)}/{sum(row.statuses.values())}"
     label = clean(row.label)
     name = _marked(label if len(label) <= LABEL else f"{label[: LABEL - 1]}…", row.beyond)
-    return [rank, name, value, span, "?" if flops is None else f"{count(flops)}FLOP", seeds]
+    best = {"best": "yes", "worse": "no"}.get(entry.state, STATE_WORDS[entry.state]) if entry else ""
+    return [rank, name, value, span, flop_words(cost(row)), best, seeds]
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:

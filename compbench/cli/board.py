@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 @click.option(
     "--link", is_flag=True, help="Link to the pictures in the folder of records, for a page that is published with them."
 )
+@click.option("--figures", type=click.Path(path_type=Path), help="Also write the forest plots into this folder, as PDF and SVG.")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if the board is stale.")
-def board(task: str, records: Path | None, output: Path | None, link: bool, check: bool) -> None:
+def board(task: str, records: Path | None, output: Path | None, link: bool, figures: Path | None, check: bool) -> None:
     """Rebuild the board from records and print its ranking, or the ranking of one TASK.
 
     \b
     compbench board
     compbench board shapes3d-heavy
+    compbench board --figures figures
 
     The board is an HTML page, CSV files and a Markdown file.  The same records always give the same bytes.
     """
@@ -47,6 +49,11 @@ def board(task: str, records: Path | None, output: Path | None, link: bool, chec
     for problem in problems:
         click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
     _print(material, task)
+    if figures is not None:
+        from compbench.board.build import draw
+
+        for path in draw(material, figures):
+            click.echo(path)
     if not task:
         from compbench.board.build import build
 
@@ -55,10 +62,12 @@ def board(task: str, records: Path | None, output: Path | None, link: bool, chec
 
 
 def _print(material: Material, task: str) -> None:
-    """The ranking of one task, or of all families."""
-    from compbench.board.build import tables
+    """The ranking of one task, or the answers to all questions."""
+    from compbench.board.build import answers
+    from compbench.board.page_families import default_contest
     from compbench.board.terminal import overview, task_board
 
-    found, contests = tables(material)
-    text = task_board(found, task) if task else overview(contests)
+    found, contests, views = answers(material)
+    first = default_contest(contests)
+    text = task_board(found, task) if task else overview(views[first], contests[first]) if views else ""
     click.echo(text or "No core task was run under its own protocol; `compbench board TASK` shows one task.")

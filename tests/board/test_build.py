@@ -107,7 +107,8 @@ def test_a_linked_page_refers_to_the_records_pictures_and_holds_none(tmp_path: P
     for link, uri in ((False, "data:image/png;base64,"), (True, f"../../some%20records/{name}")):
         rebuild(store.folder, tmp_path / "site" / "board", link=link)
         page = (tmp_path / "site" / "board" / "index.html").read_text()
-        assert (f'"uri":"{uri}' in page, "img-src data: 'self' file:;" in page, ";base64," in page) == (True, link, not link)
+        held = '"uri":"data:' in page
+        assert (f'"uri":"{uri}' in page, "img-src data: 'self' file:;" in page, held) == (True, link, not link)
         assert not site_is_stale(store.folder, tmp_path / "site" / "board", link=link)
         assert site_is_stale(store.folder, tmp_path / "site" / "board", link=not link)
 
@@ -124,4 +125,4 @@ def test_profiles_beside_the_records_are_the_cost_columns(tmp_path: Path) -> Non
     Store(tmp_path / "records").write(found)
     write_profile(tmp_path / "profiles", measured(found))
     rebuild(tmp_path / "records", tmp_path / "board")
-    assert "| 64.0 | 50.0 |" in (tmp_path / "board" / "board.md").read_text()
+    assert ",64,50," in (tmp_path / "board" / "rows.csv").read_text()

@@ -88,30 +88,103 @@ def search(page: Browser, words: str) -> None:
     )
 
 
-def test_the_first_screen_ranks_methods_by_families_in_words_too(page: Browser) -> None:
-    assert names(page, ".matrix") == ["factored", "mono", "slice-cfg", "broken", "part", "oracle"]
-    cells = texts(page, ".matrix tbody td")
-    assert cells[0].split("\n")[0].split() == ["0.81", "1"]
-    assert "to" in cells[0]
-    assert ["1 of 3, unranked" in cell for cell in cells[3:5]] == [True, True]
-    assert "reference" in cells[5]
-    assert texts(page, ".findings li")[0].startswith("On images factored is best")
+def test_the_first_screen_answers_each_question_with_a_picture(page: Browser) -> None:
+    assert texts(page, ".question h3") == ["Shapes: ¼ of pairs unseen", "Shapes: ½ unseen", "Shapes: ¾ unseen"]
+    assert texts(page, ".question:first-child tbody th") == ["factored"]
+    assert texts(page, ".question:first-child tbody td:last-child") == ["81 %"]
+    assert "1 of " in texts(page, ".question:first-child caption")[0]
+    drawn = "return [...document.querySelectorAll('.question img')].map(i => i.naturalWidth > 0 && i.alt.includes('never seen'))"
+    assert page.run(drawn) == [True] * 3
+    dots = "return document.querySelectorAll('.question:first-child tbody tr:first-child circle').length"
+    assert page.run(dots) == 3  # a dot a seed
 
 
-@pytest.mark.parametrize("width", [1400, 400])
+def test_a_cell_is_filled_where_the_method_may_be_best_and_grey_where_it_is_shown_to_be_worse(page: Browser) -> None:
+    assert names(page, ".matrix")[:4] == ["factored", "mono", "part", "slice-cfg"]
+    assert names(page, ".matrix")[-1] == "oracle"
+    row = "return [...document.querySelectorAll('.matrix tbody tr')].map(r => r.children[1].className)"
+    assert page.run(row)[:3] == ["best", "worse", "worse"]
+    assert page.run(row)[-1] == "reference"
+
+
+def test_a_name_says_what_it_is_where_the_pointer_rests_and_in_the_legend(page: Browser) -> None:
+    titles = page.run("return [...document.querySelectorAll('.question th a')].map(a => a.title)")
+    assert all(re.match(r"factored: .{20,}", title) for title in titles)
+    page.run("document.querySelector('#names').open = true")
+    legend = dict(zip(texts(page, "#names dt"), texts(page, "#names dd"), strict=True))
+    assert f"factored: {legend['factored']}" == titles[0]
+
+
+@pytest.mark.parametrize("width", [1400, 800, 390])
 def test_nothing_of_the_first_screen_scrolls_sideways(page: Browser, width: int) -> None:
     page.resize(width, 860)
     wide = (
-        "const m = document.querySelector('.matrix');"
-        "return [document.documentElement.scrollWidth - innerWidth, m.scrollWidth - m.clientWidth]"
+        "const cards = [...document.querySelectorAll('.question, .forests')];"
+        "return [document.documentElement.scrollWidth - innerWidth, ...cards.map(c => c.scrollWidth - c.clientWidth)]"
     )
-    assert page.run(wide) == [0, 0]
+    assert set(page.run(wide)) == {0}
+
+
+@pytest.fixture(scope="module")
+def tabbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A board of one task at one site and one in ten silos."""
+    root = tmp_path_factory.mktemp("tabs")
+    store = Store(root / "records")
+    for task in ("shapes3d-light", "cmnist-noniid"):
+        known = Registry().load("tasks", task).settings.model_dump(mode="json")
+        for method, share in SHARES.items():
+            for seed in range(3):
+                own = score(value=round(share + 0.01 * seed, 3), ceiling=0.99)
+                store.write(record(own, task=task, method=method, seed=seed, task_settings=known))
+    rebuild(store.folder, root / "site", link=True)
+    return root / "site" / "index.html"
+
+
+def test_one_site_and_silos_are_two_tabs_that_the_address_keeps(tabbed: Path, chromium: Browser) -> None:
+    chromium.open(Path("/dev/null"))
+    chromium.open(tabbed)
+    assert texts(chromium, "[role=tab]") == ["One site", "Data in silos"]
+    assert texts(chromium, ".question h3") == ["Shapes: ¼ of pairs unseen"]
+    chromium.run("document.getElementById('tab-silos').click()")
+    assert texts(chromium, ".question h3") == ["Digits in ten silos"]
+    assert texts(chromium, "[aria-selected=true]") == ["Data in silos"]
+    assert chromium.run("return location.hash") == "#tab=silos"
+    chromium.open(tabbed, "#tab=silos")
+    assert texts(chromium, ".question h3") == ["Digits in ten silos"]
+    choose(chromium, "task", "shapes3d-light")  # a filter for the other tab leads there
+    assert texts(chromium, ".question h3") == ["Shapes: ¼ of pairs unseen"]
+
+
+def test_a_filter_brings_its_result_into_sight(page: Browser) -> None:
+    page.run("scrollTo(0, document.documentElement.scrollHeight)")
+    assert page.run("return scrollY") > 500
+    choose(page, "method", "mono")
+    assert page.run(
+        "const r = document.getElementById('overview').getBoundingClientRect(); return r.top >= 0 && r.top < innerHeight"
+    )
+    assert set(texts(page, ".question tbody th")) == {"mono"}
+
+
+def test_two_methods_samples_stand_side_by_side(page: Browser) -> None:
+    choose(page, "task", "shapes3d-heavy")
+    shown = "return [...document.querySelectorAll('.pair img')].map(i => i.alt.split(' ')[2])"
+    assert page.run(shown) == ["factored", "mono"]
+    page.run(
+        "const s = document.querySelectorAll('.pair select')[1]; s.value = 'slice-cfg'; s.dispatchEvent(new Event('change'))"
+    )
+    assert page.run(shown) == ["factored", "slice-cfg"]
+
+
+def test_a_search_finds_data_sets_papers_and_scores(page: Browser) -> None:
+    for found in ("3dshapes", "FVF", "seen accuracy"):
+        search(page, found)
+        assert len(texts(page, "#tasks > details > summary b")) == 3, found
 
 
 def test_a_filter_leaves_what_it_asks_for_and_nothing_else(page: Browser) -> None:
     choose(page, "task", "shapes3d-heavy")
     assert texts(page, "#tasks summary b") == ["shapes3d-heavy"]
-    assert texts(page, ".matrix, figure.plot, .findings") == []
+    assert texts(page, ".question h3") == ["Shapes: ¾ unseen"]
     assert page.run("return location.hash") == "#task=shapes3d-heavy"
     choose(page, "preset", "quick")
     choose(page, "method", "mono")
@@ -175,9 +248,9 @@ def test_every_table_sorts_by_every_score_and_keeps_the_focus(page: Browser) -> 
     sort = (
         "[...document.querySelectorAll(arguments[0] + ' thead button')].find(b => b.textContent.startsWith(arguments[1])).click()"
     )
-    page.run(sort, ".matrix", "images")
-    page.run(sort, ".matrix", "images")
-    assert names(page, ".matrix")[:3] == ["slice-cfg", "mono", "factored"]
+    page.run(sort, ".matrix", "shapes3d-light")
+    page.run(sort, ".matrix", "shapes3d-light")
+    assert names(page, ".matrix")[:4] == ["slice-cfg", "part", "mono", "factored"]
     choose(page, "task", "shapes3d-light")
     page.run(sort, "#tasks", "held-out accuracy")
     assert names(page, "#tasks")[:4] == ["factored", "mono", "part", "slice-cfg"]
@@ -218,7 +291,7 @@ def test_columns_can_be_picked_and_five_are_shown_at_first(page: Browser) -> Non
 
 def test_links_lead_to_records_files_and_methods_that_are_there(page: Browser, site: Path) -> None:
     choose(page, "task", "shapes3d-heavy")
-    found = page.run("return [...document.querySelectorAll('header a, #tasks td a')].map(a => a.getAttribute('href'))")
+    found = page.run("return [...document.querySelectorAll('footer a, #tasks td a')].map(a => a.getAttribute('href'))")
     assert len(found) > 10
     assert [link for link in found if not (site.parent / link).is_file()] == []
     page.run("[...document.querySelectorAll('#tasks th a')].find(a => a.innerText === 'mono').click()")
@@ -249,22 +322,20 @@ def test_the_head_of_a_task_says_where_the_chosen_method_stands_and_else_which_i
     assert texts(page, heads) == ["mono 0.610, rank 2"] * 3
 
 
-def test_a_family_or_preset_without_a_matrix_has_no_first_screen(page: Browser) -> None:
-    page.run("chosen = {...EMPTY, family: 'bumps'}; overview(() => true)")
-    assert texts(page, "#overview *") == []
-    page.run("chosen = {...EMPTY, preset: 'paper'}; overview(() => true)")
-    assert texts(page, "#overview *") == []
+def test_a_preset_without_a_question_says_so(tmp_path: Path, chromium: Browser) -> None:
+    store = Store(tmp_path / "records")
+    for preset, settings in (("quick", {"axis_bins": 10, "judge": "plain"}), ("paper", {"axis_bins": 10, "judge": "pooled"})):
+        store.write(record(score(value=0.5), preset=preset, task_settings=settings))
+    rebuild(store.folder, tmp_path / "site", link=True)
+    chromium.open(tmp_path / "site" / "index.html")
+    choose(chromium, "preset", "paper")
+    assert texts(chromium, "#overview *") == ["No question was run at preset paper; its boards stand below."]
 
 
 def test_words_for_a_task_leave_the_methods_of_its_rows(page: Browser) -> None:
     search(page, "shapes3d-medium")
     assert "part" not in names(page, ".matrix")
     assert texts(page, "#count") == ["1 board, 4 methods"]
-
-
-def test_a_reference_that_ran_a_part_of_a_family_says_so(page: Browser) -> None:
-    cell = "{state: 'reference', ran: 1, why: [], text: '1.00', rank: null, low: null, cost: ''}"
-    assert page.run(f"return matrixCell({cell}, {{tasks: ['one', 'two']}}).textContent") == "1.00reference, 1 of 2"
 
 
 def test_an_interval_beyond_the_axis_ends_in_an_arrow_and_so_does_a_row(page: Browser) -> None:
@@ -327,7 +398,8 @@ const light = name => {
 const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + .05) / (y + .05); };
 const inks = ['--ink', '--soft', '--accent', '--bad', '--warm'], grounds = ['--page', '--card', '--raised'];
 const pairs = inks.flatMap(ink => grounds.map(ground => [ink, ground, ratio(ink, ground)]));
-return [...pairs, ...['--g1', '--g2', '--g3', '--g4', '--g5', '--g6'].map(ground => ['--ink', ground, ratio('--ink', ground)])];
+const grey = ['--page', '--card'].map(ground => ['--pale', ground, ratio('--pale', ground)]);
+return [...pairs, ...grey, ['--ink', '--best', ratio('--ink', '--best')]];
 """
 
 
@@ -376,5 +448,4 @@ def test_the_front_page_draws_share_against_coverage_and_follows_the_filters(tmp
     store.write(record(score(value=0.5, ceiling=0.99), task_settings={"axis_bins": 10, "judge": "plain"}))
     rebuild(store.folder, tmp_path / "beside", link=True)
     chromium.open(tmp_path / "beside" / "index.html")
-    assert len(texts(chromium, "#overview .side polyline")) == 3
-    assert texts(chromium, "#coverage svg") == []
+    assert len(texts(chromium, "#coverage polyline")) == 3

@@ -55,7 +55,7 @@ def test_hostile_text_stays_text_on_the_page(evil: str) -> None:
 def test_hostile_text_stays_in_its_markdown_cell(evil: str) -> None:
     lines = to_markdown(whole(failed(evil)), []).splitlines()
     (line,) = [line for line in lines if "failed (seed 0)" in line]
-    head = next(line for line in lines if line.startswith("| rank"))
+    head = next(line for line in lines if line.startswith("| method"))
     assert re.sub(r"\\\\|\\\|", "", line).count("|") == head.count("|")
     assert not re.search(r"<|>|://|(?<!\\)[`\[\]]", line)
 
@@ -128,15 +128,13 @@ def measured(*others: float) -> tuple[BoardRow, ...]:
 
 def test_speeds_of_a_shared_machine_are_marked_as_bounds() -> None:
     board = measured(0.0, 0.0, 1.0, 0.0, 0.0)
-    assert "≥ 64.0 | ≥ 50.0" in to_markdown(whole(board), [])
     assert page_data(to_html(whole(board), [], {}))[0]["rows"][0]["timing"]["clean"] is False
+    assert ",64,50," in rows_csv(board)
     assert "shared machine: lower bound" in rows_csv(board)
-    assert "| 64.0 | 50.0 |" in to_markdown(whole(measured(*[0.0] * 5)), [])
 
 
 def test_speeds_that_were_not_measured_are_unknown_whatever_a_run_says() -> None:
     board = rows([record(speed=1e9)])
-    assert "| ? | ? |" in to_markdown(whole(board), [])
     assert ",not measured," in rows_csv(board)
     assert page_data(to_html(whole(board), [], {}))[0]["rows"][0]["timing"]["samples"] == [None, ""]
 

@@ -15,7 +15,6 @@ from compbench.board.aggregate import rows
 from compbench.board.notation import notes
 from compbench.board.render_csv import rows_csv
 from compbench.board.render_html import to_html
-from compbench.board.render_markdown import to_markdown
 from compbench.board.row import BoardRow
 
 
@@ -63,15 +62,6 @@ def test_a_centralised_reference_says_how_long_it_was_trained(times: int, said: 
     found = found.model_copy(update={"profile": found.profile.model_copy(update={"train_steps": steps})})
     (row,) = rows([found])
     assert notes(row)[0] == f"centralised reference: had the data of all silos in one place, and {said}; does not compete"
-
-
-def test_the_markdown_has_the_columns_where_a_row_has_silos_and_nowhere_else() -> None:
-    header, _, own, pooled = [line for line in to_markdown(whole(both()), []).splitlines() if line.startswith("|")]
-    assert "| sent/silo | received/silo | compute/silo |" in header
-    assert "| 2.00 kB | 1.00 kB | 4.0 s |" in own
-    assert "|  |  |  |" in pooled
-    assert "centralised reference" in pooled
-    assert "sent/silo" not in to_markdown(whole(rows([record()])), [])
 
 
 @pytest.mark.parametrize("part", ["words", "sent", "received", "compute"])

@@ -113,5 +113,5 @@ def test_a_later_attempt_does_not_replace_what_was_reproduced() -> None:
 def test_every_board_shows_the_level() -> None:
     board = rows([record()], {record().name: Verification("reproduced", "seen")})
     assert ",reproduced,seen," in rows_csv(board)
-    assert "| reproduced |" in to_markdown(whole(board), ())
+    assert "| reproduced; " in to_markdown(whole(board), ())
     assert '"level":"reproduced","training":"seen"' in to_html(whole(board), (), {})

@@ -1,0 +1,73 @@
+"""The page's first screen, as JSON: the view's questions, each method's entry at a task, and the questions' pictures."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+
+from compbench.board.groups import Section
+from compbench.board.question_table import PICTURES
+from compbench.board.row import BoardRow
+from compbench.board.view import Answer, Entry, Question, View
+from compbench.system.files import Json
+
+Places = Mapping[Section, tuple[str, tuple[BoardRow, ...]]]
+"""The page's board of a section, and its rows in the order of the page."""
+
+
+def view_data(view: View, places: Places) -> dict[str, Json]:
+    """A view; an entry names its row by its place on the page's board, so no row is said twice."""
+    return {"preset": view.preset, "questions": [_question(question, places) for question in view.questions]}
+
+
+def _question(question: Question, places: Places) -> dict[str, Json]:
+    return {
+        "title": question.asked.title,
+        "about": question.asked.about,
+        "picture": picture(question.asked.picture),
+        "family": question.family,
+        "silos": question.silos,
+        "everywhere": list(question.best_everywhere),
+        "answers": [_answer(answer, places) for answer in question.answers],
+    }
+
+
+def picture(name: str) -> str:
+    """A question's picture as an address that holds its bytes; "" without one."""
+    path = PICTURES / f"{name}.png"
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode() if name and path.is_file() else ""
+
+
+def _answer(answer: Answer, places: Places) -> dict[str, Json]:
+    board, rows = places[answer.section]
+    index = {id(row): place for place, row in enumerate(rows)}
+    cheapest = answer.cheapest
+    return {
+        "task": answer.section.task,
+        "label": answer.label,
+        "board": board,
+        "verdict": answer.verdict,
+        "real": answer.real,
+        "ranked": len(answer.competing),
+        "cheapest": None if cheapest is None else index[id(cheapest.row)],
+        "entries": [_entry(entry, index[id(entry.row)]) for entry in answer.entries],
+    }
+
+
+def _entry(entry: Entry, place: int) -> dict[str, Json]:
+    return {
+        "row": place,
+        "state": entry.state,
+        "shares": [round(share, 3) for share in entry.shares],
+        "share": _short(entry.share),
+        "low": _short(entry.low),
+        "high": _short(entry.high),
+        "seen": _short(entry.seen),
+        "score": entry.score,
+        "cost": entry.cost_words,
+        "flops": None if entry.cost is None else float(f"{entry.cost:.4g}"),
+    }
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -1,0 +1,85 @@
+"""The questions that the board's first screen answers: each is one task, or a few that ask one thing.
+
+A task of the suite that no question names has a question of its own, so a stranger's task is answered too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+PICTURES = Path(__file__).with_name("questions")
+"""Folder of the questions' pictures; `experiments/question_pictures.py` draws them."""
+
+
+class Asked(NamedTuple):
+    """A question.
+
+    Attributes:
+        title: a few words.
+        about: what was seen, and what is asked for.
+        tasks: name and a few words of each; of one task alone no words.
+        picture: stem of its picture's file; "" without one.
+    """
+
+    title: str
+    about: str
+    tasks: tuple[tuple[str, str], ...]
+    picture: str = ""
+
+
+QUESTIONS = (
+    Asked(
+        "Shapes: ¼ of pairs unseen",
+        "Draw a shape in a hue that it never had; a quarter of the 40 pairs is held out.",
+        (("shapes3d-light", ""),),
+        "shapes-quarter",
+    ),
+    Asked(
+        "Shapes: ½ unseen",
+        "Draw a shape in a hue that it never had; half of the 40 pairs is held out.",
+        (("shapes3d-medium", ""),),
+        "shapes-half",
+    ),
+    Asked(
+        "Shapes: ¾ unseen",
+        "Draw a shape in a hue that it never had; three quarters of the 40 pairs are held out.",
+        (("shapes3d-heavy", ""),),
+        "shapes-three-quarters",
+    ),
+    Asked("Sprites", "Draw a shape turned as it never was.", (("dsprites-light", ""),), "sprites"),
+    Asked(
+        "Plane: target near",
+        "Combine two shifts of a cloud of points; the result lies among the training points.",
+        (("gauss2d-fact-id", "independent"), ("gauss2d-nonfact-id", "interacting"), ("gmm-id", "six clusters")),
+        "plane-near",
+    ),
+    Asked(
+        "Plane: target far",
+        "Combine two shifts of a cloud of points; the result lies outside of the training points.",
+        (("gauss2d-fact-ood", "independent"), ("gauss2d-nonfact-ood", "interacting"), ("gmm-ood", "four clusters")),
+        "plane-far",
+    ),
+    Asked(
+        "Moving bump",
+        "Draw a bump at places where none was seen, though each row and column was.",
+        (("bump-center", "centre unseen"), ("bump-corner", "corner unseen")),
+        "bump",
+    ),
+    Asked(
+        "Digits in ten silos",
+        "Ten sites keep their images; draw a digit in a colour that no site has it in.",
+        (("cmnist-noniid", ""),),
+        "digits",
+    ),
+    Asked(
+        "Points in two silos", "Two sites keep their points; draw the corner that no site has.", (("blobs-noniid", ""),), "blobs"
+    ),
+    Asked(
+        "Plans in two silos",
+        "Two sites keep their robot data; plan a diagonal move that no site has.",
+        (("planning-noniid", ""),),
+        "plans",
+    ),
+)
+"""In the order of the page."""

@@ -1,0 +1,130 @@
+// The first screen: a card a question, a forest plot a task, the matrix of methods by tasks.  All values come from the records' view.
+const BEST = "may be best", SHOWN = 6, TASK_SHOWN = 2, FOREST_SHOWN = 6;
+const STATES = {best: BEST, worse: "shown to be worse", means: "draws means, so it is not eligible for first", unranked: "not ranked", reference: "reference"};
+const VERDICTS = {
+  solved: "a method is as good as real data, within its seeds", open: "what may be best is far from real data", unsolved: "no method beats a constant answer by much",
+  "not learnt": "no method masters what it has seen", "draws means": "the best score is of averaged pictures",
+};
+const summaryOf = name => data.methods.find(m => m.method === name)?.summary || "";
+const viewNow = () => chosen.preset ? data.views.find(v => v.preset === chosen.preset) : data.views[data.first];
+const rowOf = (answer, entry) => boards[answer.board].rows[entry.row];
+const methodLink = name => make("a", {href: hash({...keptState(), method: name}), title: `${name}: ${summaryOf(name)}`}, make("bdi", {}, name));
+const taskLink = (task, text) => make("a", {href: hash({...keptState(), task}), title: `${task}: ${boards.find(b => b.task === task)?.facts?.summary || ""}`}, text);
+const keptState = () => ({preset: chosen.preset, tab: chosen.tab});
+const isWhole = (cell, family) => cell.ran === family.tasks.length;
+const brief = entry => entry.score.replace(/ (right|reached)$/, "").replace(/^distance /, "");
+const costOf = entry => entry.cost === "?" ? "cost not known" : entry.cost;
+
+// Seeds as dots between the best constant answer (tick) and real data (dashed); the bar is the interval; hollow is shown to be worse.
+function strip(answer, entry, width, low, height = 14) {
+  const high = 1.08, middle = height / 2, X = v => 3 + (Math.min(high, Math.max(low, v)) - low) / (high - low) * (width - 6), kind = entry.state === "best" ? "mark" : "aside";
+  const seeds = entry.shares.map(v => v.toFixed(2)).join(", ");
+  const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${rowOf(answer, entry).method}: ${entry.score}; seeds ${seeds} of the way from a constant answer to real data`});
+  svg.append(draw("line", {x1: 1, x2: width - 1, y1: middle, y2: middle, class: "rule"}), draw("line", {x1: X(0), x2: X(0), y1: 2, y2: height - 2, class: "zero"}), draw("line", {x1: X(1), x2: X(1), y1: 0, y2: height, class: "ceiling"}));
+  if (entry.low !== null) svg.append(draw("line", {x1: X(entry.low), x2: X(entry.high), y1: middle, y2: middle, class: kind, "stroke-width": 2.5, opacity: .45}));
+  for (const v of entry.shares) svg.append(draw("circle", {cx: X(v), cy: middle, r: 2.6, class: entry.state === "best" ? "mark" : "part aside"}));
+  if (entry.shares.some(v => v < low)) svg.append(draw("polygon", {points: `0,${middle} 6,${middle - 4} 6,${middle + 4}`, class: `${kind} arrow`}));
+  if (entry.seen !== null && width > 100) svg.append(draw("polygon", {points: `${X(entry.seen)},5 ${X(entry.seen) - 3},0 ${X(entry.seen) + 3},0`, class: "warm"}, draw("title", {}, "score of seen combinations")));
+  svg.append(draw("title", {}, `${entry.score}; seeds at ${seeds}`));
+  return svg;
+}
+const lowest = entries => Math.max(-.4, Math.min(0, ...entries.flatMap(e => e.shares))) - .05;
+
+function verdictTag(answer) {
+  return answer.verdict ? make("span", {class: `verdict v-${answer.verdict.replaceAll(" ", "-")}`, title: VERDICTS[answer.verdict] || ""}, answer.verdict) : "";
+}
+function answerBlock(answer, shown, one) {
+  const filtered = answer.entries.filter(e => shown(rowOf(answer, e).method)), narrowed = filtered.length < answer.entries.length;
+  const best = answer.entries.filter(e => e.state === "best"), listed = narrowed ? filtered : best, most = one ? SHOWN : TASK_SHOWN, low = lowest(listed);
+  const lines = listed.slice(0, most).map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 36, low)), make("td", {title: `${e.score}; real data ${answer.real}; ${STATES[e.state]}`}, brief(e))));
+  const rest = listed.slice(most), cheap = answer.cheapest === null ? null : answer.entries.find(e => e.row === answer.cheapest);
+  const label = answer.label || BEST, distance = /^distance/.test(answer.entries[0]?.score || "");
+  const head = make("caption", {}, answer.label ? taskLink(answer.task, answer.label) : narrowed ? "the chosen methods" : `${best.length} of ${answer.ranked} may be best`, make("span", {class: "real", title: "what real data score"}, `${distance ? "distance, " : ""}real ${answer.real || "?"}`));
+  const node = make("div", {class: "answer", "data-task": answer.task});
+  if (answer.label && verdictTag(answer)) node.append(verdictTag(answer));
+  node.append(lines.length ? make("table", {"aria-label": `${answer.task}: ${label}`}, head, make("tbody", {}, ...lines)) : make("p", {class: "note"}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet."));
+  const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
+  if (cheap && !narrowed) node.append(make("p", {class: "cheap"}, more, more ? " " : "", best.length > 1 ? "cheapest: " : "cost: ", best.length > 1 ? methodLink(rowOf(answer, cheap).method) : "", ` ${costOf(cheap)}`, best.length > 1 && cheap !== best[0] && best[0].cost !== "?" ? make("span", {class: "unit"}, ` (${rowOf(answer, best[0]).method}: ${costOf(best[0])})`) : ""));
+  else if (more) node.append(make("p", {class: "cheap"}, more));
+  return node;
+}
+function card(question, shown) {
+  const answers = question.answers, one = answers.length === 1 && !answers[0].label;
+  const head = make("h3", {title: question.about}, one ? taskLink(answers[0].task, question.title) : question.title);
+  const tiles = question.picture ? make("figure", {class: "tiles"}, make("img", {src: question.picture, width: 202, height: 64, alt: `${question.title}: two seen combinations, then one that is never seen`}), make("figcaption", {}, make("span", {}, "seen"), make("span", {}, "never seen"))) : make("p", {class: "note"}, question.about);
+  const all = !one && answers.length > 1 ? make("p", {class: "cheap"}, question.everywhere.length ? ["at all: ", ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2}` : ""] : "no method at all of them") : "";
+  return make("article", {class: "card question"}, head, one ? verdictTag(answers[0]) : "", tiles, ...answers.map(a => answerBlock(a, shown, one)), all);
+}
+
+function forestTable(question, answer, shown) {
+  const entries = answer.entries.filter(e => shown(rowOf(answer, e).method)), key = `forest ${answer.task}`, open = unfolded.has(key) || Boolean(chosen.task) || entries.length < answer.entries.length;
+  const competing = entries.filter(e => e.state !== "reference"), listed = open ? entries : competing.slice(0, FOREST_SHOWN), low = lowest(listed);
+  const rows = listed.map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 150, low, 16)), make("td", {title: `${e.score}; ${STATES[e.state]}; ${costOf(e)}`}, brief(e))));
+  const title = answer.label ? `${question.title}, ${answer.label}` : question.title, left = entries.length - listed.length;
+  const node = make("div", {class: "card forests"}, make("table", {}, make("caption", {}, taskLink(answer.task, title), " ", verdictTag(answer)), make("tbody", {}, ...rows)));
+  if (left > 0) {
+    const button = make("button", {type: "button", class: "more"}, `+${left} more`);
+    button.addEventListener("click", () => { unfolded.add(key); show(); });
+    node.append(button);
+  }
+  return node;
+}
+
+function taskMatrix(questions, found, shown) {
+  const answers = questions.flatMap(q => q.answers.map(a => ({question: q, answer: a, by: new Map(a.entries.map(e => [rowOf(a, e).method, e]))})));
+  const names = [...new Set(answers.flatMap(c => [...c.by.keys()]))].filter(shown), state = `matrix ${chosen.tab}`;
+  const families = found ? found.families.map((f, i) => ({...f, place: i})).filter(f => questions.some(q => q.family === f.name) && f.tasks.length > 1) : [];
+  const cellsOf = new Map((found ? found.methods : []).map(m => [m.method, m.cells]));
+  const standing = name => { const own = answers.map(c => c.by.get(name)).filter(Boolean), competes = own.some(e => e.state !== "reference"); return [competes ? 0 : 1, -own.filter(e => e.state === "best").length, -own.reduce((sum, e) => sum + (e.share ?? 0), 0) / own.length]; };
+  const places = new Map(names.map(name => [name, standing(name)]));
+  const natural = names.sort((a, b) => { const x = places.get(a), y = places.get(b); return x[0] - y[0] || x[1] - y[1] || x[2] - y[2] || (a < b ? -1 : 1); });
+  const value = (name, key) => key === "method" ? name : key.startsWith("family ") ? cellsOf.get(name)?.[found.families.findIndex(f => `family ${f.name}` === key)]?.mean : answers.find(c => c.answer.task === key)?.by.get(name)?.share;
+  const rows = ordered(natural, state, value);
+  const top = make("tr", {}, make("td", {}), ...questions.map(q => make("th", {scope: "colgroup", colspan: q.answers.length}, q.title)), families.length ? make("th", {scope: "colgroup", colspan: families.length, title: "mean over a family's tasks, of the way from a constant answer to real data; small: mean rank"}, "mean share, rank") : "");
+  const head = make("tr", {}, sortable("method", "method", state, "by name", true), ...answers.map(c => sortable(c.answer.task, c.answer.label || c.answer.task, state, `${c.answer.task}; real data ${c.answer.real}`, false)), ...families.map(f => sortable(`family ${f.name}`, f.depends ? `${f.name} *` : f.name, state, `${f.tasks.join(", ")}${f.depends ? "; which method is first depends on the rule" : ""}`, false)));
+  const cell = (c, name) => { const e = c.by.get(name); return e ? make("td", {class: e.state, title: `${name} on ${c.answer.task}: ${e.score} (real data ${c.answer.real}), ${STATES[e.state]}, ${costOf(e)}`}, brief(e)) : make("td", {}, make("span", {"aria-label": "not run"}, "")); };
+  const mean = (f, name) => { const own = cellsOf.get(name)?.[f.place]; return make("td", {class: own ? `mean ${own.best ? "best" : own.rank === null ? own.state === "reference" ? "reference" : "unranked" : "worse"}` : "", title: own ? `${own.words}${own.meanRank === null ? "" : `; mean rank ${own.meanRank}`}` : ""}, own ? own.text : "", own && own.meanRank !== null ? make("small", {}, ` ${own.meanRank}`) : ""); };
+  const body = make("tbody", {}, ...rows.map(name => make("tr", {}, make("th", {scope: "row"}, methodLink(name)), ...answers.map(c => cell(c, name)), ...families.map(f => mean(f, name)))));
+  return make("div", {class: "scroll card matrix", tabindex: "0", role: "region", "aria-label": "methods by tasks"}, make("table", {}, make("caption", {}, "Filled: may be best. Grey: shown to be worse. ", make("i", {}, "Italic: reference or not ranked."), " Percent right, or distance.", families.some(f => f.depends) ? " *: which is first depends on the rule, mean share or mean rank." : ""), make("thead", {}, top, head), body));
+}
+function names(listed) {
+  return make("details", {class: "panel card", id: "names"}, make("summary", {}, make("b", {}, "What the names mean"), make("span", {}, plural(listed.length, "method"))), make("dl", {class: "how body"}, ...listed.flatMap(m => [make("dt", {}, methodLink(m.method)), make("dd", {}, m.summary)])));
+}
+
+function tabs(questions, silos) {
+  const both = [false, true].filter(kind => questions.some(q => q.silos === kind));
+  $("tabs").replaceChildren(...(both.length < 2 ? [] : both.map(kind => {
+    const button = make("button", {type: "button", role: "tab", id: `tab-${kind ? "silos" : "site"}`, "aria-selected": String(kind === silos), "aria-controls": "overview", tabindex: kind === silos ? "0" : "-1"}, kind ? "Data in silos" : "One site");
+    button.addEventListener("click", () => { chosen.tab = kind ? "silos" : ""; chosen.family = ""; chosen.task = ""; filters(); show(); $(button.id).focus(); });
+    button.addEventListener("keydown", event => { if (["ArrowLeft", "ArrowRight"].includes(event.key)) $(kind ? "tab-site" : "tab-silos").click(); });
+    return button;
+  })));
+}
+// Everything that is seen before the panels: of the boards that match, and of the methods that are shown.
+function overview(shown, matched) {
+  const node = $("overview"), view = viewNow(), questions = (view ? view.questions : []), found = contest();
+  const fitting = questions.map(q => ({...q, answers: q.answers.filter(a => matched.has(a.board) && a.entries.some(e => shown(rowOf(a, e).method)))})).filter(q => q.answers.length);
+  const asked = chosen.tab === "silos", silos = fitting.some(q => q.silos === asked) ? asked : !asked, own = fitting.filter(q => q.silos === silos);
+  tabs(questions, silos);
+  if (!own.length) return node.replaceChildren(chosen.preset && !questions.length ? make("p", {class: "note"}, `No question was run at preset ${chosen.preset}; its boards stand below.`) : "");
+  const listed = data.methods.filter(m => shown(m.method) && own.some(q => q.answers.some(a => a.entries.some(e => rowOf(a, e).method === m.method))));
+  const key = make("p", {class: "lead key"}, "Listed: methods that may be best, as no other is shown to be better. Dots: seeds, from the best constant answer (tick) to real data (dashed). Cost: training and 10,000 samples.");
+  const plots = own.flatMap(q => q.answers.map(a => forestTable(q, a, shown)));
+  const mine = found ? found.findings.filter(text => !/ (may be|is) best[;:]/.test(text) && own.some(q => text.includes(` ${q.family} `) || q.answers.some(a => text.includes(a.task)))) : [];
+  const said = mine.length && !chosen.method && !words().length ? make("ul", {class: "findings", "aria-label": "what we found"}, ...mine.map(text => make("li", {}, text))) : "";
+  node.replaceChildren(key, make("div", {class: "questions"}, ...own.map(q => card(q, shown))),
+    make("h2", {}, "How sure is that?"), make("p", {class: "lead"}, "Dots are seeds, bars 95 % intervals; hollow is shown to be worse; ▾ marks the score of seen combinations."), make("div", {class: "plots"}, ...plots),
+    ...(own.flatMap(q => q.answers).length > 1 ? [make("h2", {}, "All methods"), said, taskMatrix(own, found, shown)] : []), names(listed), costs(found, shown, own));
+}
+// Quality against cost of one family, chosen by the reader.
+function costs(found, shown, questions) {
+  const families = found ? found.families.filter(f => questions.some(q => q.family === f.name)) : [], side = make("div", {class: "side"});
+  if (!families.length) return side;
+  const family = families.find(f => f.name === picked.get("chart")) || families[0], index = found.families.indexOf(family);
+  const points = found.methods.filter(m => shown(m.method) && m.cells[index]?.flops > 0).map(m => ({method: m.method, whole: isWhole(m.cells[index], family), ...m.cells[index]}));
+  if (!points.length) return side;
+  const choose = make("select", {"aria-label": "family of the chart", id: "chart-family"}, ...families.map(f => new Option(f.name, f.name, false, f === family)));
+  choose.addEventListener("change", () => { picked.set("chart", choose.value); show(); $("chart-family")?.focus(); });
+  side.append(make("div", {class: "card"}, make("p", {class: "note"}, "Quality against cost: ", choose), paretoChart(family.name, points)));
+  return side;
+}

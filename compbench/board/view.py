@@ -1,0 +1,252 @@
+"""What the board answers, as one object: questions, their tasks, and each method's entry at a task, with text.
+
+The page, the Markdown file, the terminal and the figures draw this object; none of them chooses or computes anything.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from compbench.board.catalogue import Catalogue
+from compbench.board.cells import Cell
+from compbench.board.competition import scale_of_rows
+from compbench.board.families import Contest, Families, Standing, seniority
+from compbench.board.groups import Section
+from compbench.board.notation import count, failure, notes, number
+from compbench.board.question_table import QUESTIONS, Asked
+from compbench.board.row import Board, BoardRow
+from compbench.board.scale import Scale
+from compbench.board.statistics import mean
+
+SAMPLES = 10_000
+"""A cost is that of the training and of so many samples."""
+
+State = Literal["best", "worse", "means", "unranked", "reference", "failed"]
+STATE_WORDS: dict[State, str] = {
+    "best": "may be best",
+    "worse": "shown to be worse",
+    "means": "draws means",
+    "unranked": "not ranked",
+    "reference": "reference",
+    "failed": "failed",
+}
+
+
+class Entry(NamedTuple):
+    """A method at a task.
+
+    Attributes:
+        state: `best` may be the best; `worse` is shown to be worse than another; `means` draws means and is not eligible for
+            first; `unranked` has too few seeds; `reference` does not compete; `failed` has no score.
+        shares: of the way from the best constant answer (0) to real data (1), by seed.
+        share: their mean; None where the task has no scale.
+        low, high: ends of the 95 % interval of the score, as shares.
+        seen: the same share of seen combinations; None where it is not known.
+        score: the score in words.
+        cost: FLOPs of the training and of `SAMPLES` samples; None where they are not known.
+        notes: what a reader must know besides.
+    """
+
+    row: BoardRow
+    state: State
+    shares: tuple[float, ...]
+    share: float | None
+    low: float | None
+    high: float | None
+    seen: float | None
+    score: str
+    cost: float | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def cell(self) -> Cell | None:
+        """The primary score."""
+        return self.row.scores.get(self.row.primary)
+
+    @property
+    def cost_words(self) -> str:
+        return flop_words(self.cost)
+
+
+class Answer(NamedTuple):
+    """A task's entries, best first; `verdict` is one word, `real` the score of real data in words."""
+
+    section: Section
+    label: str
+    entries: tuple[Entry, ...]
+    verdict: str
+    real: str
+
+    @property
+    def best(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.state == "best")
+
+    @property
+    def cheapest(self) -> Entry | None:
+        """Of those that may be best, the one that costs least, where all costs are known."""
+        known = [entry for entry in self.best if entry.cost is not None]
+        return min(known, key=lambda entry: (entry.cost or 0.0, entry.row.method)) if known else None
+
+    @property
+    def competing(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.state in ("best", "worse"))
+
+
+class Question(NamedTuple):
+    """A question with the answer of each of its tasks; `silos` says whether the data lie in several places."""
+
+    asked: Asked
+    family: str
+    silos: bool
+    answers: tuple[Answer, ...]
+
+    @property
+    def best_everywhere(self) -> tuple[str, ...]:
+        """Methods that may be best at all tasks, best mean share first."""
+        sets = [{entry.row.method for entry in answer.best} for answer in self.answers]
+        common = set.intersection(*sets) if sets else set()
+        return tuple(dict.fromkeys(entry.row.method for entry in self.answers[0].best if entry.row.method in common))
+
+
+class View(NamedTuple):
+    """All questions that some method ran at a preset."""
+
+    preset: str
+    questions: tuple[Question, ...]
+
+    def tab(self, *, silos: bool) -> tuple[Question, ...]:
+        return tuple(question for question in self.questions if question.silos == silos)
+
+    def answers(self) -> Iterator[tuple[Question, Answer]]:
+        for question in self.questions:
+            for answer in question.answers:
+                yield question, answer
+
+
+def views(board: Board, contests: Sequence[Contest], families: Families, catalogue: Catalogue) -> tuple[View, ...]:
+    """One view for each contest, in their order."""
+    return tuple(_view(board, contest.preset, families, catalogue) for contest in contests)
+
+
+def _view(board: Board, preset: str, families: Families, catalogue: Catalogue) -> View:
+    found: dict[str, dict[Section, list[BoardRow]]] = defaultdict(lambda: defaultdict(list))
+    for row in board.rows:
+        if row.section.preset == preset and not row.section.changed:
+            found[row.section.task][row.section].append(row)
+    newest = {task: min(sections.items(), key=seniority) for task, sections in found.items()}
+    family_of = {task: family for family, tasks in families.items() for task in tasks}
+    named = {task for asked in QUESTIONS for task, _ in asked.tasks}
+    others = [Asked(task, "", ((task, ""),)) for task in family_of if task not in named]
+    made = []
+    for asked in (*QUESTIONS, *others):
+        answers = tuple(
+            answer_of(*newest[task], label, verdict(board, newest[task][0]))
+            for task, label in asked.tasks
+            if task in newest and any(row.seeds for row in newest[task][1])
+        )
+        if answers:
+            task = answers[0].section.task
+            silos = task in catalogue and catalogue[task].silos > 1
+            made.append(Question(asked, family_of.get(task, ""), silos, answers))
+    return View(preset, tuple(made))
+
+
+def answer_of(section: Section, rows: Sequence[BoardRow], label: str = "", word: str = "") -> Answer:
+    """The entries of a section's rows but its ablations, those that may be best first.
+
+    Args:
+        label: a few words that tell the task from others of its question.
+        word: the verdict.
+    """
+    scale = scale_of_rows(rows)
+    entries = [_entry(row, scale) for row in rows if row.kind != "ablation"]
+    order = list(STATE_WORDS)
+
+    def place(entry: Entry) -> tuple[object, ...]:
+        cell = entry.cell
+        merit = 0.0 if cell is None else cell.mean if cell.direction == "lower" else -cell.mean
+        return order.index(entry.state), merit, entry.row.method, entry.row.variant
+
+    cells = [row.scores[row.primary] for row in rows if row.primary in row.scores]
+    return Answer(section, label, tuple(sorted(entries, key=place)), word, real_words(cells))
+
+
+def _entry(row: BoardRow, scale: Scale | None) -> Entry:
+    cell, said = row.scores.get(row.primary), (*notes(row), *map(failure, row.failures))
+    if cell is None:
+        return Entry(row, "failed", (), None, None, None, None, ", ".join(sorted(row.statuses)), cost(row), said)
+    twin = row.scores.get(row.primary.replace("heldout", "seen"))
+    shares = tuple(share for _, share in row.fits.shares) if row.fits else ()
+    ends = sorted(scale.share(end) for end in cell.interval) if scale and cell.interval else [None, None]
+    return Entry(
+        row=row,
+        state=state(row),
+        shares=shares,
+        share=mean(shares) if shares else None,
+        low=ends[0],
+        high=ends[1],
+        seen=scale.share(twin.mean) if scale and twin and twin is not cell and cell.direction == "higher" else None,
+        score=value_words(cell, cell.mean),
+        cost=cost(row),
+        notes=said,
+    )
+
+
+def state(row: BoardRow) -> State:
+    """Whether a row may be the best of its task."""
+    if row.kind == "reference":
+        return "reference"
+    if row.draws_means:
+        return "means"
+    if row.may_be_best is None:
+        return "unranked"
+    return "best" if row.may_be_best else "worse"
+
+
+def verdict(board: Board, section: Section) -> str:
+    """What is known of a section's question, in one word; "" where its score has no scale."""
+    found = board.verdicts.get(section)
+    return found.word if found else ""
+
+
+def cost(row: BoardRow) -> float | None:
+    """FLOPs of a method's training and of `SAMPLES` samples; None where either is not known."""
+    timing = row.timing
+    if timing is None or timing.train_flops is None or timing.sample_flops is None:
+        return None
+    return timing.train_flops + SAMPLES * timing.sample_flops
+
+
+def family_cost(found: Standing) -> float | None:
+    """Mean cost over the tasks of a family that a method ran; None where one of them is not known."""
+    costs = [cost(row) for row in found.rows]
+    known = [one for one in costs if one is not None]
+    return mean(known) if known and len(known) == len(costs) else None
+
+
+def flop_words(cost: float | None) -> str:
+    """FLOPs to two digits: 2.1 TFLOP, 130 TFLOP; ? where they are not known."""
+    if cost is None:
+        return "?"
+    size, _, letter = count(float(f"{cost:.2g}")).partition(" ")
+    return f"{float(size):g} {letter}FLOP"
+
+
+def value_words(cell: Cell, value: float) -> str:
+    """A value of a primary score in words: 68 % right, or distance 0.130."""
+    if cell.direction == "lower":
+        return f"distance {number(value)}"
+    whole = cell.whole
+    if "success" in cell.name:
+        return f"{100 * value / whole:.0f} % reached"
+    return f"{100 * value / whole:.0f} % right" if "accuracy" in cell.name else number(value)
+
+
+def real_words(cells: Sequence[Cell]) -> str:
+    """The score of real data in words; "" where it is not known."""
+    if not cells:
+        return ""
+    known = [end for cell in cells if (end := cell.floor if cell.direction == "lower" else cell.ceiling) is not None]
+    return value_words(cells[0], sum(known) / len(known)).removeprefix("distance ") if known else ""

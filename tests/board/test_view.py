@@ -1,0 +1,98 @@
+"""The questions of the board, and what the page, the Markdown file, the terminal and the figures say of them alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.sample_records import record, score
+
+from compbench.api.schemas import Profile, Record
+from compbench.board.build import Material, answers, draw
+from compbench.board.question_table import PICTURES, QUESTIONS
+from compbench.board.render_markdown import to_markdown
+from compbench.board.terminal import overview
+from compbench.board.view import View, flop_words, value_words
+from compbench.registry.registry import Registry
+from compbench.system.errors import CompbenchError
+
+
+def runs(method: str, value: float, *, task: str = "shapes3d-heavy", flops: float = 1e9, sample: float = 0.0) -> list[Record]:
+    profile = Profile(flops_per_train_step=flops, train_steps=1, flops_per_sample=sample)
+    return [
+        record(
+            score(value=value + 0.01 * seed, ceiling=1.0),
+            method=method,
+            task=task,
+            seed=seed,
+            more={"profile": profile},
+        )
+        for seed in range(3)
+    ]
+
+
+def view_of(*records: Record) -> View:
+    *_, (view,) = answers(Material(records))
+    return view
+
+
+def test_the_cheapest_counts_its_samples_as_well_as_its_training() -> None:
+    """1e12 + 10,000 x 1e9 is more than 5e12 + 10,000 x 1e8."""
+    cheap_to_train = runs("first", 0.8, flops=1e12, sample=1e9)
+    cheap_to_sample = runs("second", 0.79, flops=5e12, sample=1e8)
+    (question,) = view_of(*cheap_to_train, *cheap_to_sample, *runs("far", 0.1)).questions
+    (answer,) = question.answers
+    assert [entry.cost for entry in answer.best] == [1.1e13, 6e12]
+    assert answer.cheapest is not None
+    assert answer.cheapest.row.method == "second"
+
+
+def test_every_writer_names_the_same_methods() -> None:
+    records = [*runs("leads", 0.8), *runs("near", 0.79), *runs("far", 0.1)]
+    board, _, views = answers(Material(records))
+    (answer,) = views[0].questions[0].answers
+    assert [entry.row.method for entry in answer.best] == ["leads", "near"]
+    assert "leads, near of 3" in overview(views[0])
+    lines = to_markdown(board, [], views=views).splitlines()
+    cells = [line.split(" | ") for line in lines if line.startswith(("| leads", "| near", "| far"))]
+    assert [own[1] for own in cells if len(own) == 5] == ["**yes**", "**yes**", "no"]
+
+
+def test_a_task_of_a_stranger_has_a_question_of_its_own() -> None:
+    records = runs("leads", 0.8, task="not-ours")
+    *_, (view,) = answers(Material(records, families={"theirs": ("not-ours",)}))
+    assert [(question.asked.title, question.family) for question in view.questions] == [("not-ours", "theirs")]
+
+
+def test_each_question_is_about_installed_tasks_and_has_a_picture() -> None:
+    installed = {entry.name for entry in Registry().entries("tasks")}
+    assert {task for question in QUESTIONS for task, _ in question.tasks} <= installed
+    assert {f"{question.picture}.png" for question in QUESTIONS} == {path.name for path in PICTURES.glob("*.png")}
+    assert sum(path.stat().st_size for path in PICTURES.glob("*.png")) < 50_000  # they are embedded in the page
+
+
+@pytest.mark.parametrize(("flops", "words"), [(128.46e12, "130 TFLOP"), (2.14e12, "2.1 TFLOP"), (9.99e8, "1 GFLOP"), (None, "?")])
+def test_a_cost_is_said_to_two_digits(flops: float | None, words: str) -> None:
+    assert flop_words(flops) == words
+
+
+def test_a_score_is_said_in_words() -> None:
+    entry = view_of(*runs("leads", 0.8)).questions[0].answers[0].entries[0]
+    assert entry.score == "81 % right"
+    assert entry.cell is not None
+    assert value_words(entry.cell._replace(direction="lower"), 0.126) == "distance 0.126"
+
+
+def test_figures_are_the_same_bytes_each_time_and_come_with_an_entry_to_cite(tmp_path: Path) -> None:
+    material = Material([*runs("leads", 0.8), *runs("far", 0.1)])
+    first, again = draw(material, tmp_path / "one"), draw(material, tmp_path / "two")
+    stem = "shapes-three-quarters"
+    assert [path.name for path in first] == [f"{stem}.pdf", f"{stem}.svg", "compbench.bib"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    assert "@software{compbench," in first[-1].read_text()
+    assert first[1].read_text().count("leads") == 1
+
+
+def test_figures_of_nothing_are_an_error_that_says_why(tmp_path: Path) -> None:
+    with pytest.raises(CompbenchError, match="no figure to draw"):
+        draw(Material([]), tmp_path)
