@@ -108,7 +108,7 @@ function rowHead(board, row, folds, key) {
   }
   if (row.variant) node.append(make("span", {class: "sub"}, make("bdi", {}, row.variant)));
   const marks = [row.device === "cpu" ? "" : row.device, row.level === "self-reported" ? "" : row.level, row.training === "external" ? "other training data too" : "", ...row.notes.slice(row.tag ? 1 : 0)].filter(Boolean);
-  if (marks.length) node.append(make("details", {class: "mark"}, make("summary", {title: marks.join("; "), "aria-label": plural(marks.length, "note")}, "ⓘ"), ...marks.map(text => make("span", {class: "sub"}, make("bdi", {}, text)))));
+  if (marks.length) node.append(make("details", {class: "mark"}, make("summary", {title: marks.join("; "), "aria-label": plural(marks.length, "note")}, "i"), ...marks.map(text => make("span", {class: "sub"}, make("bdi", {}, text)))));
   if (row.seeds) for (const text of row.failures) node.append(make("span", {class: "fail"}, make("bdi", {}, text)));
   return node;
 }

@@ -22,12 +22,12 @@ function paretoChart(family, points) {
   const logs = points.map(p => Math.log10(p.flops)), pad = Math.max(.15, .12 * (Math.max(...logs) - Math.min(...logs)));
   const left = Math.min(...logs) - pad, right = Math.max(...logs) + 1.6 * pad;
   const X = v => L + (Math.log10(v) - left) / (right - left) * (W - L - R), Y = v => H - B - v * (H - T - B);
-  const svg = draw("svg", {viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${family}: share attained against training FLOPs: ${points.map(p => `${p.method} ${p.text} at ${p.cost}`).join("; ")}`});
+  const svg = draw("svg", {viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${family}: share attained against cost: ${points.map(p => `${p.method} ${p.text} at ${p.cost}`).join("; ")}`});
   for (const v of [0, .25, .5, .75, 1]) svg.append(draw("line", {x1: L, x2: W - R, y1: Y(v), y2: Y(v), class: "rule"}), draw("text", {x: L - 6, y: Y(v) + 4, "text-anchor": "end"}, v));
   const steps = right - left < 1.5 ? [1, 2, 5] : [1], ticks = [];
   for (let e = Math.floor(left); e <= right; e++) ticks.push(...steps.map(m => m * 10 ** e).filter(v => Math.log10(v) >= left && Math.log10(v) <= right));
   for (const v of ticks) svg.append(draw("line", {x1: X(v), x2: X(v), y1: T, y2: H - B, class: "rule"}), draw("text", {x: X(v), y: H - B + 17, "text-anchor": "middle"}, engineering(v)));
-  svg.append(draw("text", {x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle"}, "training FLOPs, mean over the tasks that it ran (log) →"));
+  svg.append(draw("text", {x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle"}, "FLOPs of training and 10,000 samples, mean over its tasks (log) →"));
   const competing = points.filter(p => p.state !== "reference" && p.whole).sort((a, b) => a.flops - b.flops || b.mean - a.mean);
   let best = -1;
   const front = competing.filter(p => p.mean > best && (best = p.mean, true));
@@ -118,5 +118,5 @@ function lattice(facts, row) {
     rect.append(draw("title", {}, `${cell.replace(",", ", ")} ${held.has(cell) ? "held out" : "seen"}: ${Math.round(100 * share)} % right`));
   });
   const words = second ? `${first[0].replaceAll("_", " ")} ↓ ${second[0].replaceAll("_", " ")} →` : `${first[0].replaceAll("_", " ")} →`;
-  return make("figure", {}, svg, make("figcaption", {}, heat.size ? `${words}: the fuller a cell, the more of its samples are right; two colours, seen and held out` : `${words}: grey seen, dark held out`));
+  return make("figure", {}, svg, make("figcaption", {}, heat.size ? `${words}: the fuller a cell, the more of its samples are right; grey is seen, brown is held out` : `${words}: grey seen, dark held out`));
 }

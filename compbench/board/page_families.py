@@ -75,7 +75,7 @@ def _cell(family: Family, method: tuple[str, str]) -> dict[str, Json] | None:
     return {
         "state": found.state,
         "mean": round(found.mean, 4),
-        "text": f"{found.mean:.2f}",
+        "text": f"{round(found.mean, 2) + 0.0:.2f}",
         "words": standing_words(found, len(family.sections)),
         "low": None if low is None else round(low, 4),
         "high": None if high is None else round(high, 4),

@@ -51,13 +51,13 @@ QUESTIONS = (
     Asked(
         "Plane: target near",
         "Combine two shifts of a cloud of points; the result lies among the training points.",
-        (("gauss2d-fact-id", "independent"), ("gauss2d-nonfact-id", "interacting"), ("gmm-id", "six clusters")),
+        (("gauss2d-fact-id", "independent"), ("gauss2d-nonfact-id", "interacting"), ("gmm-id", "clusters")),
         "plane-near",
     ),
     Asked(
         "Plane: target far",
         "Combine two shifts of a cloud of points; the result lies outside of the training points.",
-        (("gauss2d-fact-ood", "independent"), ("gauss2d-nonfact-ood", "interacting"), ("gmm-ood", "four clusters")),
+        (("gauss2d-fact-ood", "independent"), ("gauss2d-nonfact-ood", "interacting"), ("gmm-ood", "clusters")),
         "plane-far",
     ),
     Asked(

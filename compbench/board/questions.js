@@ -1,9 +1,10 @@
 // The first screen: a card a question, a forest plot a task, the matrix of methods by tasks.  All values come from the records' view.
-const BEST = "may be best", SHOWN = 6, TASK_SHOWN = 2, FOREST_SHOWN = 6;
+const BEST = "may be best", SHOWN = 6, TASK_SHOWN = 2, FOREST_SHOWN = 8;
 const STATES = {best: BEST, worse: "shown to be worse", means: "draws means, so it is not eligible for first", unranked: "not ranked", reference: "reference"};
 const VERDICTS = {
-  solved: "a method is as good as real data, within its seeds", open: "what may be best is far from real data", unsolved: "no method beats a constant answer by much",
-  "not learnt": "no method masters what it has seen", "draws means": "the best score is of averaged pictures",
+  solved: "a method that may be best goes nine tenths of the way from a constant answer to real data, and none of its fits failed",
+  open: "a method that may be best goes at least half of the way from a constant answer to real data", unsolved: "no method goes half of the way from a constant answer to real data",
+  "not learnt": "no method has nine tenths of the seen combinations right", "draws means": "only methods that draw averages reach the best score",
 };
 const summaryOf = name => data.methods.find(m => m.method === name)?.summary || "";
 const viewNow = () => chosen.preset ? data.views.find(v => v.preset === chosen.preset) : data.views[data.first];
@@ -44,7 +45,7 @@ function answerBlock(answer, shown, one) {
   if (answer.label && verdictTag(answer)) node.append(verdictTag(answer));
   node.append(lines.length ? make("table", {"aria-label": `${answer.task}: ${label}`}, head, make("tbody", {}, ...lines)) : make("p", {class: "note"}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet."));
   const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
-  if (cheap && !narrowed) node.append(make("p", {class: "cheap"}, more, more ? " " : "", best.length > 1 ? "cheapest: " : "cost: ", best.length > 1 ? methodLink(rowOf(answer, cheap).method) : "", ` ${costOf(cheap)}`, best.length > 1 && cheap !== best[0] && best[0].cost !== "?" ? make("span", {class: "unit"}, ` (${rowOf(answer, best[0]).method}: ${costOf(best[0])})`) : ""));
+  if (cheap && !narrowed) node.append(make("p", {class: "cheap"}, more, more ? " " : "", best.length > 1 ? "cheapest: " : "cost: ", best.length > 1 ? methodLink(rowOf(answer, cheap).method) : "", ` ${costOf(cheap)}`, one && best.length > 1 && cheap !== best[0] && best[0].cost !== "?" ? make("span", {class: "unit"}, ` (${rowOf(answer, best[0]).method}: ${costOf(best[0])})`) : ""));
   else if (more) node.append(make("p", {class: "cheap"}, more));
   return node;
 }
