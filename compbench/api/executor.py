@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,12 +37,26 @@ class SweepOptions(NamedTuple):
         force, resume: as for a single run.
         chain: runs of one method follow each other in the same two processes, so that start-up is paid once; otherwise each
             run has processes of its own.  Scores are the same; records of chained runs say so beside their speeds.
+        max_failures: the sweep stops once this many runs have failed; 0 means no limit.
+        retries: how often a run is tried again, from its checkpoint, that ended for want of memory or of a disk.
     """
 
     slots: int = 0
     force: bool = False
     resume: bool = False
     chain: bool = False
+    max_failures: int = 0
+    retries: int = 0
+
+
+FAILURES = ("failed", "oom", "timeout", "usage")
+"""States of runs that count for `max_failures`."""
+
+
+def too_many_failures(results: Iterable[RunResult], how: SweepOptions) -> str:
+    """Why a sweep has to stop after these results; "" if it may go on."""
+    count = sum(result.status in FAILURES for result in results)
+    return f"{count} runs failed (--max-failures {how.max_failures})" if 0 < how.max_failures <= count else ""
 
 
 SweepListener = Callable[[int, RunRequest, str, int, int], None]

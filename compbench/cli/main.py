@@ -22,7 +22,7 @@ from compbench.cli import (
     show,
     store,
     submit,
-    sweep,
+    sweeps,
     tune,
 )
 from compbench.cli import list as listing
@@ -63,7 +63,7 @@ def main() -> None:
 
 for verb in (
     run.run,
-    sweep.sweep,
+    sweeps.sweep,
     tune.tune,
     listing.list_,
     info.info,

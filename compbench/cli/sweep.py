@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from compbench.sweep.matrix import Matrix
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @list_option(
     "--method",
     "methods",
@@ -43,6 +43,18 @@ if TYPE_CHECKING:
     "--slots", default=0, type=click.IntRange(0), help="Number of runs at the same time; 0 means one per GPU, or one on a CPU."
 )
 @click.option(
+    "--max-failures",
+    default=0,
+    type=click.IntRange(0),
+    help="Stop the sweep once this many runs have failed; 0 means no limit.",
+)
+@click.option(
+    "--retries",
+    default=0,
+    type=click.IntRange(0, 100),
+    help="Number of times to try a run again that ended for want of memory or of a disk, or with a lost node.",
+)
+@click.option(
     "--executor", default="local", show_default=True, metavar="NAME", help="Executor: local, slurm, ray or one from a plugin."
 )
 @click.option(
@@ -58,12 +70,16 @@ if TYPE_CHECKING:
     help="Only say how many runs of each task exist, how many are missing, and how long those may take.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON; with --dry-run, print each run.")
+@click.pass_context
 def sweep(
+    context: click.Context,
     methods: str,
     tasks: str,
     file: str,
     chain: bool,
     slots: int,
+    max_failures: int,
+    retries: int,
     executor: str,
     executor_words: tuple[str, ...],
     dry_run: bool,
@@ -77,11 +93,14 @@ def sweep(
     compbench sweep --file core --dry-run                        list what the published board lacks
     compbench sweep --file core --method mono --task 'bump-*'    run a part of it, with the board's settings
     compbench sweep --file weighted-table1 --preset paper        run a table of a paper; --seed and --set still apply
+    compbench sweep status                                       show what is under way in this COMPBENCH_HOME
 
     A setting with several values makes the grid larger: --set hidden=64,256.  On a CPU, --slots 2 gives each run half of the
     cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray takes the runs past this machine
     (docs/executors.md).
     """
+    if context.invoked_subcommand:
+        return
     from compbench.api.executor import SweepOptions
     from compbench.cli import output
     from compbench.registry.registry import Registry
@@ -122,7 +141,7 @@ def sweep(
     if missing:
         quiet = options["quiet"]
         with output.notices(quiet=quiet), output.sweep_listener(len(missing), quiet=quiet or as_json) as listener:
-            how = SweepOptions(slots, options["force"], options["resume"], chain)
+            how = SweepOptions(slots, options["force"], options["resume"], chain, max_failures, retries)
             done = chosen.work(settings, [asked[place].request for place in missing], how, listener)
         pages = rebuild_board(Path(asked[0].request.home))
     by_place = there | dict(zip(missing, done, strict=True))

@@ -28,6 +28,11 @@ class Stopping(threading.Event):
         super().__init__()
         self.words, self.why = words, words[signal.SIGINT]
 
+    @property
+    def by_signal(self) -> bool:
+        """Whether a signal stopped it, and not what a sweep found out."""
+        return self.why in self.words.values()
+
     def stop(self, why: str) -> None:
         """Set the event; the first reason stays."""
         if not self.is_set():

@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
@@ -37,6 +38,13 @@ class Busy(CompbenchError):
     def __init__(self, path: Path, holder: str, message: str = "") -> None:
         super().__init__(message or f"{path} is held by another process ({holder}).")
         self.path, self.holder = path, holder
+
+
+class Holder(NamedTuple):
+    """The process that holds a lease."""
+
+    host: str
+    pid: int
 
 
 class Lost(Busy):
@@ -99,6 +107,16 @@ def take(
 def wait(path: Path, *, alarm: Callable[[], object]) -> None:
     """Wait until no living process holds a lease.  `alarm` is called meanwhile; it may raise to give up."""
     Lease(path, lambda: bool(alarm()), beat=BEAT_SECONDS, dead=DEAD_SECONDS).release()
+
+
+def holders(folder: Path) -> list[Holder]:
+    """The holder of each lease in a folder; whether it lives is not known."""
+    found = []
+    for path in sorted(folder.glob("*.lease")):
+        facts = _facts(path)
+        if facts.get("pid", "").isdecimal() and "host" in facts:
+            found.append(Holder(facts["host"], int(facts["pid"])))
+    return found
 
 
 def _without_empty(path: Path, cancel: Callable[[], bool]) -> Callable[[], bool]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import queue
 import re
@@ -10,13 +12,13 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from compbench.api.executor import RunResult, SweepListener, SweepOptions
-from compbench.api.schemas import CARD, Card, RunRequest
+from compbench.api.executor import RunResult, SweepListener, SweepOptions, too_many_failures
+from compbench.api.schemas import CARD, Card, Record, RunRequest
 from compbench.runner.attempt import Outcome
 from compbench.runner.one_run import processes_of, run
 from compbench.runner.processes import Processes
@@ -29,6 +31,12 @@ from compbench.system.home import Home
 JOIN_SECONDS = 90.0
 """Longest wait for slots that were asked to stop: longer than the grace period of a child."""
 
+
+DISK_SECONDS = 10.0
+"""Wait before a run is tried again that could not write, with `retries`."""
+LOST_ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EROFS, errno.ENOLCK, errno.EREMOTEIO, errno.ETIMEDOUT)
+"""Errors of a disk that is full, slow or gone; a run's reason quotes them as "[Errno 28]"."""
+LOG = logging.getLogger("compbench.sweep")
 
 STOPPED = "stopped before it began"
 
@@ -88,6 +96,7 @@ class _Pool:
         self._elsewhere: queue.SimpleQueue[tuple[int, Path]] = queue.SimpleQueue()
         self._results: dict[int, RunResult] = {}
         self._reason = STOPPED
+        self._tries: Counter[int] = Counter()
         self.bug: BaseException | None = None
         count = range(len(requests))
         methods = list(dict.fromkeys(request.method for request in requests))
@@ -117,6 +126,8 @@ class _Pool:
         self._finished(index, result)
         if result.status != "killed":
             self.listener(slot, self.requests[index], ended(result), 1, 1)
+        if why := too_many_failures(list(self._results.values()), self.how):
+            self._give_up(why)
 
     def _next(self) -> int | None:
         """The next request: one that no one works on, else one that another sweep had and has let go of."""
@@ -138,19 +149,34 @@ class _Pool:
             self.listener(slot, request, stage, done, total)
 
         how = self.how
+        resume = how.resume or self._tries[index] > 0
         try:
-            outcome = run(request, force=how.force, resume=how.resume, processes=processes, listener=report, alarm=self._alarm)
+            outcome = run(request, force=how.force, resume=resume, processes=processes, listener=report, alarm=self._alarm)
+            if is_lost(outcome.record) and self._tries_again(index, outcome.record.reason):
+                return
             self._keep(index, result_of(request, outcome), slot)
         except Busy as busy:
             self._elsewhere.put((index, busy.path))
         except KeyboardInterrupt:
             return  # `results` says that it is left
         except Unwritable as error:
-            self._give_up(str(error))
+            if not self._tries_again(index, str(error), after=DISK_SECONDS):
+                self._give_up(str(error))
         except CompbenchError as error:
             self._keep(index, left(request, str(error))._replace(status="usage"), slot)
         except Exception as error:  # a bug of ours in one run is that run's failure, not the sweep's
             self._keep(index, left(request, _bug(error))._replace(status="failed"), slot)
+
+    def _tries_again(self, index: int, why: str, *, after: float = 0.0) -> bool:
+        """Put a run that the machine lost behind all others, if it may be tried again; `after` so many seconds."""
+        if self._tries[index] >= self.how.retries or self.stopping.wait(after):
+            return False
+        self._tries[index] += 1
+        request = self.requests[index]
+        named = f"{request.method} {request.task} seed {request.seed}"
+        LOG.info("%s is tried again (%d of %d): %s", named, self._tries[index], self.how.retries, why)
+        self._waiting.append(index)
+        return True
 
     def _alarm(self) -> None:
         if self.stopping.is_set():
@@ -179,6 +205,13 @@ def result_of(request: RunRequest, outcome: Outcome) -> RunResult:
 def _bug(error: Exception) -> str:
     traceback.print_exception(error, file=sys.stderr)
     return f"compbench itself failed: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+
+
+def is_lost(record: Record) -> bool:
+    """Whether a run ended for want of memory or of a disk, so that the same code may do it another time."""
+    found = re.search(r"\[Errno (\d+)\]|died of (SIGBUS)", record.reason)
+    lost_disk = found is not None and (found[2] is not None or int(found[1]) in LOST_ERRORS)
+    return record.status == "oom" or (record.status == "failed" and lost_disk)
 
 
 def ended(result: RunResult) -> str:

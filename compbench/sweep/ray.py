@@ -7,17 +7,27 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from compbench.api.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions, not_installed
+from compbench.api.executor import (
+    Executor,
+    ExecutorSettings,
+    RunResult,
+    SweepListener,
+    SweepOptions,
+    not_installed,
+    too_many_failures,
+)
 from compbench.api.hookspecs import hookimpl
 from compbench.api.schemas import RunRequest
 from compbench.runner.signals import Stopping, stopped_by_signals
 from compbench.sweep.pool import STOPPED, ended, left, work_through
 from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
+from compbench.system.home import scratch_folder
 
 CANCEL_SECONDS = 90.0
 """Longest wait for tasks that were asked to stop: longer than the grace period of a child."""
@@ -40,16 +50,23 @@ def work(settings: RaySettings, requests: Sequence[RunRequest], how: SweepOption
     Raises:
         CompbenchError: Ray is not installed, or there is no such cluster.
     """
-    ray = _ray()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray of ours tells no one about the user
-    stopping = Stopping()
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if settings.address not in ("", "auto", "local") and token.is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a cluster that was started by hand asks for it once the file exists
+    ray, stopping = _ray(), Stopping()
     try:
         ray.init(address=settings.address or "local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise CompbenchError(f"no Ray cluster at '{settings.address}': {' '.join(str(error).split())[:200]}") from error
+        hint = f" (if the cluster asks for a token, it must be the one in {token})" if settings.address else ""
+        raise CompbenchError(f"no Ray cluster at '{settings.address}': {' '.join(str(error).split())[:200]}{hint}") from error
     try:
-        with stopped_by_signals(stopping), contextlib.redirect_stdout(sys.stderr):  # Ray's own words are no part of the result
-            return _Tasks(ray, settings, requests, how, listener).see_through(stopping)
+        with (
+            stopped_by_signals(stopping),
+            contextlib.redirect_stdout(sys.stderr),  # Ray's own words are no part of the result
+            scratch_folder(Path(requests[0].home)) as begun,
+        ):
+            return _Tasks(ray, settings, requests, how, listener, begun).see_through(stopping)
     finally:
         ray.shutdown()
 
@@ -58,20 +75,31 @@ class _Tasks:
     """The tasks of a sweep and what came of them."""
 
     def __init__(
-        self, ray: Any, settings: RaySettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener
+        self,
+        ray: Any,
+        settings: RaySettings,
+        requests: Sequence[RunRequest],
+        how: SweepOptions,
+        listener: SweepListener,
+        begun: Path,
     ) -> None:
-        self._ray, self._requests, self._listener = ray, requests, listener
+        self._ray, self._requests, self._how, self._listener = ray, requests, how, listener
         self._results: dict[int, RunResult] = {}
         at_once, a_node = _capacity(ray, settings)
         if not at_once:
             asked = f"{settings.cpus} cores and {settings.gpus:g} GPUs"
             raise CompbenchError(f"no node of the Ray cluster has {asked}, which one run needs; see --executor-set.")
+        self._at_once = at_once
         own = {"threads": settings.cpus, "slots": min(a_node, len(requests))}
         placed = [request.model_copy(update=own).model_dump(mode="json") for request in requests]
         everything = list(range(len(requests)))
         shares = [everything[start::at_once] for start in range(at_once)] if how.chain else [[index] for index in everything]
         task = ray.remote(num_cpus=settings.cpus, num_gpus=settings.gpus, max_retries=settings.retries)(work_on)
-        self._shares = {task.remote([placed[index] for index in share], tuple(how)): share for share in shares if share}
+        self._shares = {
+            task.remote([placed[index] for index in share], tuple(how), str(begun / str(number))): share
+            for number, share in enumerate(shares)
+            if share
+        }
 
     def see_through(self, stopping: Stopping) -> list[RunResult]:
         """Wait for all of them, or, once `stopping` is set, end them and wait until they have."""
@@ -80,14 +108,18 @@ class _Tasks:
             done, waiting = self._ray.wait(waiting, timeout=0.5)
             for reference in done:
                 self._take(reference)
+            if why := too_many_failures(self._results.values(), self._how):
+                stopping.stop(why)
             if stopping.is_set() and end == float("inf"):
                 end = time.monotonic() + CANCEL_SECONDS
                 for reference in waiting:
                     self._ray.cancel(reference, force=False)
-        return [self._results.get(index) or left(request, STOPPED) for index, request in enumerate(self._requests)]
+        why = STOPPED if stopping.by_signal else stopping.why
+        return [self._results.get(index) or left(request, why) for index, request in enumerate(self._requests)]
 
     def _take(self, reference: object) -> None:
         share = self._shares[reference]
+        slot = list(self._shares).index(reference) % self._at_once
         try:
             found = [RunResult(*row) for row in self._ray.get(reference)]
         except self._ray.exceptions.TaskCancelledError:
@@ -98,13 +130,23 @@ class _Tasks:
         for index, result in zip(share, found, strict=True):
             self._results[index] = result
             if result.status not in ("killed", "left"):
-                self._listener(0, self._requests[index], ended(result), 1, 1)
+                self._listener(slot, self._requests[index], ended(result), 1, 1)
 
 
-def work_on(requests: list[dict[str, Json]], how: tuple[int, bool, bool, bool]) -> list[tuple[object, ...]]:
-    """A task: one slot's work on some node, in plain types."""
+def work_on(requests: list[dict[str, Json]], how: tuple[Any, ...], begun: str) -> list[tuple[object, ...]]:
+    """A task: one slot's work on some node, in plain types.
+
+    Ray starts it again when its node or process was lost; it then goes on from the checkpoints.  That it began before is told by
+    the file `begun`, which its first life leaves.
+    """
     asked = [RunRequest.model_validate(request) for request in requests]
-    return [tuple(result) for result in work_through(asked, SweepOptions(*how)._replace(slots=1))]
+    options, again = SweepOptions(*how)._replace(slots=1), Path(begun).exists()
+    if again:
+        results = work_through(asked, options._replace(resume=True))
+        return [tuple(one._replace(reason=one.reason or "started again after its node or process was lost")) for one in results]
+    with contextlib.suppress(OSError):
+        Path(begun).touch()
+    return [tuple(result) for result in work_through(asked, options)]
 
 
 def _capacity(ray: Any, settings: RaySettings) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -26,7 +27,15 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from compbench.api.executor import Executor, ExecutorSettings, RunResult, SweepListener, SweepOptions, not_installed
+from compbench.api.executor import (
+    Executor,
+    ExecutorSettings,
+    RunResult,
+    SweepListener,
+    SweepOptions,
+    not_installed,
+    too_many_failures,
+)
 from compbench.api.hookspecs import hookimpl
 from compbench.api.schemas import RunRequest
 from compbench.runner.processes import last_line, log_tail
@@ -46,6 +55,9 @@ SURE_SECONDS = 2.0
 """A member counts as ended once it was missing in the queue twice, this long apart."""
 OUT_OF_TIME = "SLURM's time limit for the member is near"
 ENDED_BY_SLURM = "SLURM ended the member (a cancel, a preemption or its time limit)"
+LEFT = ("left", "killed")
+LOST = re.compile(r"member \S+ ended as (NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY|PREEMPTED)\b")
+"""Ends of a member that are the cluster's doing: `retries` submits its runs again."""
 LOG = logging.getLogger("compbench.sweep")
 """What a sweep says while it waits; the command line shows it."""
 
@@ -167,15 +179,33 @@ def work(settings: SlurmSettings, requests: Sequence[RunRequest], how: SweepOpti
         array.submit()
         if not settings.wait:
             return array.promised()
-        while not array.all_done():
-            array.read(listener)
-            if stopping.wait(1.0):
-                array.cancel()
+        results = _seen_through(array, how, listener, stopping)
+        for _ in range(how.retries):
+            again = [index for index, result in enumerate(results) if LOST.search(result.reason) and result.status in LEFT]
+            if stopping.is_set() or not again:
                 break
-        array.read(listener)
-    results = array.results(stopping)
+            LOG.info("job %s lost %d runs with their members; they are submitted again", array.facts.job, len(again))
+            array = _Array(
+                settings, [requests[index] for index in again], how._replace(resume=True), place / secrets.token_hex(4)
+            )
+            array.submit()
+            for index, result in zip(again, _seen_through(array, how, listener, stopping), strict=True):
+                results[index] = result
     remove_finished(place)
     return results
+
+
+def _seen_through(array: _Array, how: SweepOptions, listener: SweepListener, stopping: Stopping) -> list[RunResult]:
+    """Wait until the array has ended, or end it: on a signal, or when too many of its runs failed."""
+    while not array.all_done():
+        array.read(listener)
+        if why := array.too_many_failures(how):
+            stopping.stop(why)
+        if stopping.wait(1.0):
+            array.cancel()
+            break
+    array.read(listener)
+    return array.results(stopping)
 
 
 def remove_finished(place: Path) -> None:
@@ -295,6 +325,10 @@ class _Array:
                 if result.status != "killed":
                     listener(index % len(self.facts.shares), self._requests[index], ended(result), 1, 1)
 
+    def too_many_failures(self, how: SweepOptions) -> str:
+        """Why the array has to end; "" if it may go on."""
+        return too_many_failures(self._results.values(), how)
+
     def cancel(self) -> None:
         """End the members, and wait until they have left the queue."""
         try:
@@ -323,7 +357,9 @@ class _Array:
             if result is not None and result.status != "killed":
                 found.append(result)
             elif stopping.is_set():
-                why = f"{stopping.why}; job {self.facts.job} may still run it" if self._could_not_cancel else STOPPED
+                why = STOPPED if stopping.by_signal else stopping.why
+                if self._could_not_cancel:
+                    why = f"{stopping.why}; job {self.facts.job} may still run it"
                 stopped = result and result._replace(reason=f"{stopping.why}; continue with --resume")
                 found.append(stopped or left(request, why))
             else:

@@ -122,6 +122,8 @@ def scancel(*words: str) -> None:
     """End members, or signal them: every process of the step gets it.  A cancelled member is COMPLETING until it is gone."""
     number = signal.Signals[words[words.index("--signal") + 1]] if "--signal" in words else signal.SIGTERM
     for path in members(next(word for word in words if word[0].isdigit())):
+        if path.read_text().split()[0] not in QUEUED:
+            continue
         if "--signal" not in words:
             end(path, "CANCELLED")
         signal_step(path.with_suffix(".step"), number)

@@ -170,3 +170,20 @@ def test_processes_of_another_card_are_started_again(home: Path, monkeypatch: py
     first = processes.take(one)
     assert processes.take(one) is first
     assert processes.take(other) is not first
+
+
+def test_a_sweep_stops_once_too_many_runs_have_failed(home: Path, plugin) -> None:
+    asked = requests(home, plugin(fit="raise ValueError('no luck')"))
+    failing = [asked[2].model_copy(update={"seed": seed}) for seed in range(4)]
+    results = work_through(failing, SweepOptions(slots=1, max_failures=2))
+    assert [result.status for result in results] == ["failed", "failed", "left", "left"]
+    assert {result.reason for result in results[2:]} == {"2 runs failed (--max-failures 2)"}
+
+
+@pytest.mark.parametrize(("error", "attempts"), [("OSError(28, 'No space left on device')", 2), ("ValueError('no luck')", 1)])
+def test_a_run_that_a_disk_lost_is_tried_again_and_wrong_code_is_not(home: Path, plugin, error: str, attempts: int) -> None:
+    asked = requests(home, plugin(fit=f"raise {error}"))[2:]
+    before = len(Store(home / "records").read()[0])
+    (result,) = work_through(asked, SweepOptions(slots=1, retries=1))
+    assert result.status == "failed"
+    assert len(Store(home / "records").read()[0]) == before + attempts

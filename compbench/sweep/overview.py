@@ -1,0 +1,105 @@
+"""What is under way in a home, seen from any shell: job arrays by their ledgers and SLURM's queue, other runs by their leases."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+from compbench.store.lease import Holder, holders
+from compbench.sweep import scheduler
+from compbench.sweep.ledger import ArrayFacts, arrays, reported
+from compbench.sweep.scheduler import Silent
+from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
+
+
+class ArrayView(NamedTuple):
+    """A job array.
+
+    Attributes:
+        facts: as it was submitted.
+        folder: its logs and ledgers.
+        counts: its runs by status; `left` are those that no member has reported.
+        members: its members by state, in SLURM's words; "" if none is in the queue.
+    """
+
+    facts: ArrayFacts
+    folder: Path
+    counts: dict[str, int]
+    members: str
+
+
+class WorkerView(NamedTuple):
+    """A process that has runs under way.
+
+    Attributes:
+        holder: process and host.
+        runs: number of its runs that are under way.
+        here: it is on this machine, where it can be signalled.
+    """
+
+    holder: Holder
+    runs: int
+    here: bool
+
+
+def array_views(home: Home) -> list[ArrayView]:
+    """The arrays that were submitted from a home and have files there, oldest first."""
+    found = []
+    for folder, facts in arrays(home.root / "slurm"):
+        counts: dict[str, int] = defaultdict(int)
+        for result in reported(folder, facts.shares).values():
+            counts[result.status] += 1
+        if left := facts.num_runs - sum(counts.values()):
+            counts["left"] = left
+        try:
+            members = scheduler.summary(scheduler.queued(facts.job).values())
+        except Silent as error:
+            members = f"unknown ({error})"
+        found.append(ArrayView(facts, folder, dict(counts), members))
+    return found
+
+
+def worker_views(home: Home) -> list[WorkerView]:
+    """The processes that hold leases, also those of arrays' members and of other machines; a dead one's leases are left out."""
+    counts: dict[Holder, int] = defaultdict(int)
+    for holder in holders(home.leases):
+        counts[holder] += 1
+    here = socket.gethostname()
+    return [
+        WorkerView(holder, runs, holder.host == here)
+        for holder, runs in sorted(counts.items())
+        if holder.host != here or _is_alive(holder.pid)
+    ]
+
+
+def cancel_array(view: ArrayView) -> None:
+    """End an array.  Raises CompbenchError where SLURM does not take the order, with what to type."""
+    try:
+        scheduler.cancel(view.facts.job)
+    except Silent as error:
+        raise CompbenchError(f"job {view.facts.job} could not be cancelled ({error}); type: scancel {view.facts.job}") from error
+
+
+def stop_worker(view: WorkerView) -> None:
+    """Ask a process on this machine to stop: its runs leave checkpoints.  Raises CompbenchError where that cannot be."""
+    if not view.here:
+        raise CompbenchError(f"process {view.holder.pid} is on {view.holder.host}; type there: kill {view.holder.pid}")
+    with contextlib.suppress(ProcessLookupError):
+        try:
+            os.kill(view.holder.pid, signal.SIGTERM)
+        except PermissionError as error:
+            raise CompbenchError(f"process {view.holder.pid} is another user's: {error}.") from error
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process of this machine is there and runs Python: a number may have been given to another program."""
+    try:
+        return b"python" in Path(f"/proc/{pid}/cmdline").read_bytes() or b"compbench" in Path(f"/proc/{pid}/comm").read_bytes()
+    except OSError:
+        return False
