@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from compbench.system.files import Json
+from compbench.system.files import Json, lock
 from compbench.system.home import Home
 
 LEAST_DISK = 5 << 30
@@ -173,11 +173,12 @@ def _sandbox(found: dict[str, Json]) -> Finding:
 def _caches(home: Home) -> Finding:
     try:
         home.cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=home.cache):
-            pass
+        with tempfile.NamedTemporaryFile(dir=home.cache) as file:
+            locks = lock(file.fileno(), wait=False)
     except OSError as error:
         return Finding("caches", f"{home.root}: {error.strerror}", "set COMPBENCH_HOME to a folder that you may write to")
-    return Finding("caches", str(home.root))
+    without = "" if locks else "; this file system has no locks, so two runs at the same time may both make what they could share"
+    return Finding("caches", f"{home.root}{without}")
 
 
 def _disk(home: Home) -> Finding:

@@ -151,7 +151,7 @@ def rebuild_board(home: Path) -> tuple[Path, ...]:
 
     try:
         pages, _ = rebuild(Home(home).records, Home(home).board)
-    except CompbenchError as error:
+    except (CompbenchError, OSError) as error:
         click.echo(f"compbench: the board was not updated: {error}", err=True)
         return ()
     return pages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -42,9 +43,24 @@ OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
     help="Number of requested samples, as a preset sets it.",
 )
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1), help="Seed of the requested conditions.")
+@click.option(
+    "--range",
+    "value_range",
+    default="",
+    metavar="LOW,HIGH",
+    help="Values of black and white in images: 0,1 or 0,255.  Default: -1,1 for floating point, 0,255 for uint8.",
+)
 @click.option("--quiet", is_flag=True, help="Show no progress bars.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
-def score(samples: Path | None, requests: Path | None, weights: Path | None, quiet: bool, as_json: bool, **options: Any) -> None:
+def score(
+    samples: Path | None,
+    requests: Path | None,
+    weights: Path | None,
+    value_range: str,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Score SAMPLES from any source on a task, or --weights.  Samples need no plugin, and nothing is trained.
 
     \b
@@ -65,14 +81,17 @@ def score(samples: Path | None, requests: Path | None, weights: Path | None, qui
         raise CompbenchError("score takes exactly one of SAMPLES, --weights FILE and --requests FILE.")
     if (weights is None) != (not options["method"]):
         raise CompbenchError("--weights and --method go together: name the method of the weights.")
+    if value_range and samples is None:
+        raise CompbenchError("--range goes with SAMPLES: it says how to read their values.")
+    bounds = _range(value_range)
     request = _request(samples, options)
-    with output.listener(quiet=quiet, title=f"score on {request.task}") as listener:
+    with output.notices(quiet=quiet), output.listener(quiet=quiet, title=f"score on {request.task}") as listener:
         if requests is not None:
             count = scoring.write_requests(request, requests, listener=listener)
             click.echo(f"{count} requests in {requests}: add `samples`, a row each, and score the file")
             return
         if samples is not None:
-            outcome = scoring.score_samples(request, samples, listener=listener)
+            outcome = scoring.score_samples(request, samples, value_range=bounds, listener=listener)
         else:
             assert weights is not None
             outcome = scoring.score_weights(request, weights, listener=listener)
@@ -117,6 +136,19 @@ def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], quiet: bool) ->
         click.echo(f"{path.stem}: {_what_is_new(path, outcome)}")
     rebuild_board(home.root)
     sys.exit(1 if failed else 0)
+
+
+def _range(text: str) -> tuple[float, float] | None:
+    """LOW,HIGH as numbers; None where nothing is given."""
+    if not text:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError as error:
+        raise CompbenchError(f"--range {text}: use two numbers, those of black and of white: --range 0,1.") from error
+    if not (-math.inf < low < high < math.inf):
+        raise CompbenchError(f"--range {text}: the first number, of black, is the smaller one.")
+    return low, high
 
 
 def _what_is_new(path: Path, outcome: Outcome) -> str:

@@ -15,7 +15,11 @@ from compbench.system.errors import CompbenchError
 @sweep.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> None:
-    """Show what is under way in this COMPBENCH_HOME: job arrays of SLURM, and processes with runs, here and elsewhere."""
+    """Show what is under way in this COMPBENCH_HOME: job arrays of SLURM, and processes with runs, here and elsewhere.
+
+    \b
+    compbench sweep status
+    """
     from compbench.sweep.overview import array_views, worker_views
 
     home = home_of_user()
@@ -41,7 +45,12 @@ def status(as_json: bool) -> None:
 @click.argument("names", nargs=-1, metavar="[JOB|PROCESS]...")
 @click.option("--all", "everything", is_flag=True, help="Cancel all that `sweep status` shows.")
 def cancel(names: tuple[str, ...], everything: bool) -> None:
-    """End job arrays and processes that `sweep status` shows.  Their runs leave checkpoints; `sweep --resume` goes on."""
+    """End job arrays and processes that `sweep status` shows.  Their runs leave checkpoints; `sweep --resume` goes on.
+
+    \b
+    compbench sweep cancel 4711
+    compbench sweep cancel --all
+    """
     from compbench.sweep.overview import array_views, cancel_array, stop_worker, worker_views
 
     if bool(names) == everything:

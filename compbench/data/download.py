@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import http.client
 import os
 import shutil
@@ -17,6 +16,7 @@ from typing import Literal, NamedTuple
 
 from compbench.data.sources import DataSource, SourceFile, file_hash, note_sha256, noted_sha256
 from compbench.system.errors import CompbenchError
+from compbench.system.files import lock
 
 BLOCK = 2**20
 TIMEOUT_SECONDS = 60.0
@@ -102,12 +102,12 @@ def _fetch_one(file: SourceFile, folder: Path, source: str, offline: bool, progr
 def _lock(folder: Path, name: str) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / f"{name}.lock").open("a")
+        file = (folder / f"{name}.lock").open("a")
     except OSError as error:
         raise CompbenchError(f"cannot write in {folder} ({error.strerror}); set COMPBENCH_HOME to a folder of yours.") from error
-    with lock:
+    with file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file, wait=False)
         except BlockingIOError as error:
             raise CompbenchError(f"{name} is being fetched by another process; wait for it.") from error
         yield

@@ -7,7 +7,6 @@ and the cores that other processes take meanwhile are measured too: the file hol
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import resource
 import tempfile
@@ -27,6 +26,7 @@ from compbench.registry.registry import Registry
 from compbench.store.profiles import CostProfile, Measure
 from compbench.system.devices import core_ticks, cores_busy, cpu_name, num_cores
 from compbench.system.errors import CompbenchError
+from compbench.system.files import lock
 
 MACHINE = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
 """This folder is shared by all users of a machine, whatever their TMPDIR is."""
@@ -42,18 +42,18 @@ def alone(folder: Path = MACHINE) -> Iterator[None]:
     """
     path = folder / LOCK
     try:
-        lock = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        held = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except PermissionError:  # another user's, in a folder where only the owner may name O_CREAT
-        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(held, wait=False)
     except OSError as error:
-        os.close(lock)
+        os.close(held)
         raise CompbenchError("another `compbench profile` is measuring on this machine; wait until it is done.") from error
     try:
         yield
     finally:
-        os.close(lock)
+        os.close(held)
 
 
 def measure(

@@ -9,6 +9,7 @@ the same today, and every score of an unchanged version must stay the same; othe
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,7 @@ WEIGHTS_FILE = "model.safetensors"
 MAY_DIFFER = frozenset({"metrics", "task"})
 """These parts of the code score and may differ; a task whose training data changes gets another version and is then refused."""
 ASKED = ("conditions", "stream", "x0", "known")
+LOG = logging.getLogger("compbench.score")
 
 
 def rescore(path: Path, home: Home, *, plugins: tuple[Path, ...] = (), listener: Listener = lambda *facts: None) -> Outcome:
@@ -100,19 +102,29 @@ def kept_of(record: Record, home: Home) -> Path:
     )
 
 
-def score_samples(request: RunRequest, samples: Path, *, listener: Listener = lambda *facts: None) -> Outcome:
+def score_samples(
+    request: RunRequest,
+    samples: Path,
+    *,
+    value_range: tuple[float, float] | None = None,
+    listener: Listener = lambda *facts: None,
+) -> Outcome:
     """Score samples from elsewhere; the record has level `samples only`.
 
     Args:
         request: task, preset and seed; its method is the name of the samples.
-        samples: see `samples.pool`.
+        samples, value_range: as for `store.samples.read_pool`.
 
     Raises:
         CompbenchError: what is wrong with the samples.
     """
     home = Home(Path(request.home))
     with scratch_folder(home.root) as folder:
-        return _Samples(request, home, ReplayPair(request, folder, samples, None, listener)).run()
+        pair = ReplayPair(request, folder, samples, None, listener, value_range=value_range)
+        outcome = _Samples(request, home, pair).run()
+        if pair.num_unused and not outcome.reused:
+            LOG.warning("%d of the samples were not asked for and not used", pair.num_unused)
+        return outcome
 
 
 def score_weights(request: RunRequest, weights: Path, *, listener: Listener = lambda *facts: None) -> Outcome:
@@ -261,19 +273,35 @@ class ReplayPair:
 
     predecessors, deadline = 0, float("inf")
 
-    def __init__(self, request: RunRequest, folder: Path, samples: Path, source: Record | None, listener: Listener) -> None:
+    def __init__(
+        self,
+        request: RunRequest,
+        folder: Path,
+        samples: Path,
+        source: Record | None,
+        listener: Listener,
+        *,
+        value_range: tuple[float, float] | None = None,
+    ) -> None:
         from compbench.runner.referee import Referee
 
         self.alarm: Callable[[], None] = lambda: None
         self.watch = Watch(listener)
         self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
         self._request, self._samples, self._source = request, samples, source
+        self._range = value_range
         self._referee = Referee(request, self.referee_folder, progress=listener)
+
+    @property
+    def num_unused(self) -> int:
+        """The number of samples that the evaluation did not ask for."""
+        return self._pool.num_unused
 
     def describe(self) -> tuple[ContestantDescribed, RefereeDescribed]:
         found = self._referee.describe()
         task = self._referee.task
-        self._pool = read_pool(self._samples, task.space, task.event, negates=task.negates)
+        as_kept = (-1.0, 1.0) if self._source is not None and task.event.kind == "image" else None  # a run's own
+        self._pool = read_pool(self._samples, task.space, task.event, negates=task.negates, value_range=self._range or as_kept)
         own: dict[str, Json] = {"settings": {"samples_sha256": self._pool.sha256}, "method_version": 1, "file_sha256": ""}
         if self._source is not None:
             spec = self._source.spec

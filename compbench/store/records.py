@@ -16,7 +16,7 @@ from compbench.api.schemas import Artifact, Record, RunSpec, name_of
 from compbench.store.format import MAX_RECORD_BYTES, dump, parse
 from compbench.store.text import clean
 from compbench.store.validate import check_known, check_place, check_scores
-from compbench.system.errors import CompbenchError, Unwritable
+from compbench.system.errors import CompbenchError, Unreadable, Unwritable
 from compbench.system.files import read_limited, write_atomically
 
 SAMPLES = "samples.png"
@@ -131,7 +131,12 @@ class Store:
 
     def names(self) -> list[str]:
         """Names of record files, sorted; files that start with a dot are being written and are passed over."""
-        names = os.listdir(self.folder) if self.folder.is_dir() else []
+        try:
+            names = os.listdir(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            names = []
+        except OSError as error:
+            raise Unreadable.of(self.folder, error) from error
         return sorted(name for name in names if name.endswith(".json") and not name.startswith("."))
 
     def paths(self) -> list[Path]:

@@ -4,11 +4,13 @@
     folder/conditions.csv          a header with the factors' names, a row a sample; and
     folder/samples.npy             (N, *D); or a column `file` in the table that names a picture a row
 
-Pictures may be uint8, and have their channels last; else an image's values lie in [-1, 1].
+Pictures may be uint8, and have their channels last; else an image's values lie in [-1, 1], or in the range that is given.
+The files are the user's own: links, and tables as spreadsheets and pandas write them, are taken.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import io
@@ -22,10 +24,11 @@ from typing import TYPE_CHECKING, Any, cast
 from compbench.api.factors import NULL, FactorSpace, excluding
 from compbench.api.interfaces import Event, Request
 from compbench.system.errors import CompbenchError
-from compbench.system.files import read_limited, write_atomically
+from compbench.system.files import write_atomically
 
 if TYPE_CHECKING:
     import numpy
+    from PIL import Image
     from torch import Tensor
 
 SAMPLES, CONDITIONS, TABLE = "samples", "conditions", "conditions.csv"
@@ -60,6 +63,11 @@ class SamplePool:
     def __len__(self) -> int:
         return len(self._samples)
 
+    @property
+    def num_unused(self) -> int:
+        """The number of samples that have not been handed out."""
+        return sum(map(len, self._rows.values()))
+
     def answer(self, request: Request, stream: str) -> Tensor:
         """The next samples of the requested conditions, (B, *D).
 
@@ -81,20 +89,29 @@ class SamplePool:
         )
 
 
-def read_pool(path: Path, space: FactorSpace, event: Event, *, negates: bool = False) -> SamplePool:
+def read_pool(
+    path: Path,
+    space: FactorSpace,
+    event: Event,
+    *,
+    negates: bool = False,
+    value_range: tuple[float, float] | None = None,
+) -> SamplePool:
     """Samples from a file or a folder, checked.
 
     Args:
         path: an npz file, or a folder with conditions.csv.
         space, event: of the task.
         negates: whether the task's conditions exclude values, which a label then may, too.
+        value_range: values of black and of white in images; None where they are to be taken for [-1, 1], if that is plausible.
 
     Raises:
         CompbenchError: what is wrong with them, in one line.
     """
     try:
-        conditions, samples = _of_folder(path, space) if os.path.isdir(path) else _of_npz(path)
-        return SamplePool(_labels(conditions, space, negates=negates), _values(samples, event, len(conditions)), space)
+        conditions, samples = _of_folder(path, space, event) if os.path.isdir(path) else _of_npz(path)
+        labels = _labels(conditions, space, negates=negates)
+        return SamplePool(labels, _values(samples, event, len(conditions), value_range), space)
     except CompbenchError as error:
         raise CompbenchError(f"{path}: {error}") from error
 
@@ -126,50 +143,86 @@ def _an_array(found: Any) -> numpy.ndarray:
     return found
 
 
-def _of_folder(path: Path, space: FactorSpace) -> tuple[numpy.ndarray, numpy.ndarray]:
+def _of_folder(path: Path, space: FactorSpace, event: Event) -> tuple[numpy.ndarray, numpy.ndarray]:
     import numpy
 
-    table = path / TABLE
-    try:
-        content = read_limited(table, MOST_BYTES).decode("utf-8")
-    except (CompbenchError, UnicodeDecodeError) as error:
-        raise CompbenchError(f"{TABLE} {error}") from error
-    try:
-        rows = list(csv.DictReader(content.splitlines()))
-    except csv.Error as error:
-        raise CompbenchError(f"{TABLE} is not a table of comma-separated values ({error}).") from error
+    rows = _table(path / TABLE)
     if not rows:
         raise CompbenchError(f"{TABLE} has no rows.")
     missing = [name for name in space.names if name not in rows[0]]
     if missing:
-        raise CompbenchError(f"{TABLE} has no column '{missing[0]}'; its header names the factors: {', '.join(space.names)}.")
+        header = ", ".join(name or "''" for name in rows[0])[:300]
+        names = ", ".join(space.names)
+        raise CompbenchError(f"{TABLE} has no column '{missing[0]}'; its header is {header}, and the factors are {names}.")
     try:
-        conditions = numpy.array([[int(row[name]) for name in space.names] for row in rows])
+        conditions = numpy.array([[float(row[name]) for name in space.names] for row in rows])
     except (TypeError, ValueError) as error:
         raise CompbenchError(f"{TABLE}: conditions are whole numbers; {str(error)[:100]}.") from error
     if rows[0].get("file"):
-        return conditions, _pictures([path / str(row["file"]) for row in rows])
+        return conditions, _pictures([path / row["file"] for row in rows], grey=event.shape[0] == 1)
     try:
         return conditions, _an_array(numpy.load(path / "samples.npy", allow_pickle=False))
     except (*UNREADABLE, zipfile.BadZipFile) as error:
         raise CompbenchError(f"samples.npy cannot be read ({' '.join(str(error).split())[:100]}).") from error
 
 
-def _pictures(files: list[Path]) -> numpy.ndarray:
-    """Pictures of one size as uint8, (N, H, W, 3)."""
+def _table(path: Path) -> list[dict[str, str]]:
+    """Rows of a table in UTF-8 or UTF-16, separated by commas, semicolons or tabs, as spreadsheets write them."""
+    raw = _own_file(path, MOST_BYTES)
+    try:
+        text = raw.decode("utf-16" if raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig")
+        lines = text.splitlines()
+        header = lines[0] if lines else ""
+        found = csv.DictReader(lines, delimiter=max(",;\t", key=header.count), skipinitialspace=True)
+        found.fieldnames = [name.strip() for name in found.fieldnames or ()]
+        return [{name: str(value or "").strip() for name, value in row.items() if name is not None} for row in found]
+    except UnicodeDecodeError as error:
+        raise CompbenchError(f"{path.name} {error}") from error
+    except csv.Error as error:
+        raise CompbenchError(f"{path.name} is not a table of comma-separated values ({error}).") from error
+
+
+def _own_file(path: Path, limit: int) -> bytes:
+    """The bytes of a file of the user's own, which may be a link; a pipe or a device is refused."""
+    try:
+        if not path.is_file():
+            raise CompbenchError(f"{path.name} cannot be read: there is no such file.")
+        if (size := path.stat().st_size) > limit:
+            raise CompbenchError(f"{path.name} is {size} bytes long; at most {limit} are read.")
+        return path.read_bytes()
+    except OSError as error:
+        raise CompbenchError(f"{path.name} cannot be read: {error.strerror or error}.") from error
+
+
+def _pictures(files: list[Path], *, grey: bool) -> numpy.ndarray:
+    """Pictures of one size as uint8, (N, H, W, 3), or (N, H, W, 1) for an event of one channel."""
     import numpy
     from PIL import Image
 
     pictures = []
     for file in files:
+        content = _own_file(file, MOST_PICTURE_BYTES)
         try:
-            with Image.open(io.BytesIO(read_limited(file, MOST_PICTURE_BYTES))) as picture:
-                pictures.append(numpy.asarray(picture.convert("RGB")))
+            with Image.open(io.BytesIO(content)) as picture:
+                pictures.append(_pixels(picture, grey=grey))
         except (CompbenchError, OSError, ValueError, Image.DecompressionBombError) as error:
             raise CompbenchError(f"{file.name} cannot be read as a picture ({str(error)[:100]}).") from error
         if pictures[-1].shape != pictures[0].shape:
             raise CompbenchError(f"{file.name} is {pictures[-1].shape[:2]} pixels, {files[0].name} {pictures[0].shape[:2]}.")
     return numpy.stack(pictures)
+
+
+def _pixels(picture: Image.Image, *, grey: bool) -> numpy.ndarray:
+    """A picture as uint8 (H, W, C); Pillow's own conversion clips 16 bits at 255, here they are scaled."""
+    import numpy
+    from PIL import Image
+
+    if picture.mode == "F":
+        raise ValueError("32-bit floating point has no white; save it with 8 or 16 bits")
+    if picture.mode.startswith("I"):  # 16 bits of grey
+        picture = Image.fromarray(numpy.rint(numpy.asarray(picture, numpy.float64) / 257).clip(0, 255).astype(numpy.uint8))
+    pixels: numpy.ndarray = numpy.asarray(picture.convert("L" if grey else "RGB"))
+    return pixels[..., None] if grey else pixels
 
 
 def _labels(found: numpy.ndarray, space: FactorSpace, *, negates: bool) -> numpy.ndarray:
@@ -178,7 +231,7 @@ def _labels(found: numpy.ndarray, space: FactorSpace, *, negates: bool) -> numpy
 
     if found.ndim != 2 or found.shape[1] != len(space) or not len(found):
         raise CompbenchError(f"conditions must have shape (N, {len(space)}) for {', '.join(space.names)}, got {found.shape}.")
-    if found.dtype.kind not in "iu":
+    if found.dtype.kind not in "iuf" or not (numpy.isfinite(found).all() and (found == numpy.rint(found)).all()):
         raise CompbenchError(f"conditions are whole numbers, got {found.dtype}.")
     labels: numpy.ndarray = found.astype(numpy.int64)
     for place, (name, size) in enumerate(zip(space.names, space.sizes, strict=True)):
@@ -193,26 +246,50 @@ def _labels(found: numpy.ndarray, space: FactorSpace, *, negates: bool) -> numpy
     return labels
 
 
-def _values(found: numpy.ndarray, event: Event, count: int) -> numpy.ndarray:
+def _values(found: numpy.ndarray, event: Event, count: int, value_range: tuple[float, float] | None) -> numpy.ndarray:
     """Samples (N, *D) as float32, finite; images in [-1, 1]."""
     import numpy
 
-    shape = (count, *event.shape)
-    if event.kind == "image" and found.ndim == 4 and found.shape == (count, *event.shape[1:], event.shape[0]):
+    shape, image = (count, *event.shape), event.kind == "image"
+    if value_range is not None and not image:
+        raise CompbenchError("--range is for images; the values of other samples are taken as they are.")
+    if image and found.ndim == 4 and found.shape == (count, *event.shape[1:], event.shape[0]):
         found = numpy.moveaxis(found, -1, 1)  # channels last
     if found.shape != shape:
         raise CompbenchError(f"samples must have shape {shape}, one for each row of the conditions, got {found.shape}.")
-    if event.kind == "image" and found.dtype == numpy.uint8:
-        found = found.astype(numpy.float32) / 127.5 - 1
-    if found.dtype.kind != "f":
-        raise CompbenchError(f"samples must be floating point{', or uint8,' * (event.kind == 'image')} got {found.dtype}.")
+    if image and found.dtype == bool:
+        found, value_range = found.astype(numpy.float32), value_range or (0.0, 1.0)
+    if found.dtype.kind != "f" and not (image and (found.dtype == numpy.uint8 or (value_range and found.dtype.kind in "iu"))):
+        raise CompbenchError(f"samples must be floating point{', or uint8,' * image} got {found.dtype}.")
     values = numpy.ascontiguousarray(found, dtype=numpy.float32)
     finite = numpy.isfinite(values).reshape(count, -1).all(1)
     if not finite.all():
         raise CompbenchError(f"{int((~finite).sum())} of {count} samples hold NaN or infinity, row {int(finite.argmin())} first.")
-    if event.kind == "image" and (most := float(abs(values).max())) > 1 + RANGE_SLACK:
-        raise CompbenchError(f"images lie in [-1, 1], or are uint8; these reach {most:.4g}.")
-    return values
+    return _scaled(values, found.dtype == numpy.uint8, value_range) if image else values
+
+
+def _scaled(values: numpy.ndarray, bytes_: bool, value_range: tuple[float, float] | None) -> numpy.ndarray:
+    """Images with black at -1 and white at 1.
+
+    Raises:
+        CompbenchError: the values do not fit the range, or a range was not given and two are plausible: where nothing is below 0
+            and nothing above 1, white may be 1 with black at -1, or with black at 0 (for uint8: white may be 255, or 1).
+    """
+    least, most = float(values.min()), float(values.max())
+    given, usual = value_range is not None, (0.0, 255.0) if bytes_ else (-1.0, 1.0)
+    low, high = value_range or usual
+    if not given and least >= 0 and most <= 1:
+        other = "0,1"
+        raise CompbenchError(
+            f"the images' values lie in [{least:.3g}, {most:.3g}], which has two readings: say --range {other} if 0 is black and "
+            f"1 is white, or --range {usual[0]:g},{usual[1]:g} if {usual[0]:g} is black and {usual[1]:g} is white."
+        )
+    slack = RANGE_SLACK * (high - low) / 2
+    if least < low - slack or most > high + slack:
+        reach = most if most > high + slack else least
+        said = f"images lie in [{low:g}, {high:g}]" if given else "images lie in [-1, 1], or are uint8"
+        raise CompbenchError(f"{said}; these reach {reach:.4g}{'' if given else ' (--range LOW,HIGH names another range)'}.")
+    return values if (low, high) == (-1.0, 1.0) else (values - low) * (2 / (high - low)) - 1
 
 
 class Recorder:

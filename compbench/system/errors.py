@@ -27,6 +27,16 @@ class Unwritable(CompbenchError):
         return cls(f"could not write {path}: {error.strerror or error}; nothing was changed.")
 
 
+class Unreadable(CompbenchError):
+    """A folder could not be listed: another user's, or on a disk that does not answer."""
+
+    @classmethod
+    def of(cls, path: Path, error: OSError) -> Unreadable:
+        return cls(
+            f"could not list {path}: {error.strerror or error}; ask its owner for the right to read, or set COMPBENCH_HOME."
+        )
+
+
 class Refused(CompbenchError):
     """A pair of method and task that cannot work; found out before anything is trained."""
 

@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from compbench.system.errors import CompbenchError, Unwritable, first_of, suggest
 
@@ -32,6 +32,8 @@ Json = object
 """A value of JSON: null, a boolean, a number, a string, or a list or dictionary of such values.  A value is untrusted until a
 pydantic model has validated it."""
 BESIDE_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++')
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.EPROTONOSUPPORT)
+"""Errors of a file system that has no locks, as some network file systems are mounted."""
 LOCK_SECONDS = 0.1
 """A waiting process tries again to get a lock at this interval."""
 
@@ -135,12 +137,34 @@ def held(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[
     with path.with_suffix(".lock").open("w") as file:
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file, wait=False)
                 break
             except BlockingIOError:
                 waiting()
                 time.sleep(LOCK_SECONDS)
         yield
+
+
+def lock(file: IO[Any] | int, *, wait: bool) -> bool:
+    """Lock an open file until it is closed.  Such locks save work that two processes would do; no result depends on them.
+
+    Args:
+        file: the file, or its descriptor.
+        wait: wait for a process that holds the lock.
+
+    Returns:
+        whether the file is locked; False where its file system has no locks.
+
+    Raises:
+        BlockingIOError: another process holds the lock.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return False
+        raise
+    return True
 
 
 def file_sha256(path: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import glob
 import json
 import os
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compbench.system.errors import CompbenchError, Unwritable
-from compbench.system.files import publish, remove_tree, same_content
+from compbench.system.files import lock, publish, remove_tree, same_content
 from compbench.system.plugin_folder import PluginFolder
 
 CLOSED = "COMPBENCH_CLOSED"
@@ -141,9 +140,8 @@ def scratch_folder(root: Path) -> Iterator[Path]:
             if not _is_in_use(left):
                 remove_tree(left)
         hidden = Path(tempfile.mkdtemp(prefix=".compbench-", dir=root))  # without a name of ours until it is locked
-        lock = os.open(hidden / "in-use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        in_use = os.open(hidden / "in-use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        lock(in_use, wait=True)
         folder = hidden.rename(hidden.with_name(hidden.name.replace(".compbench-", ours)))
     except OSError as error:
         raise Unwritable.of(root, error) from error
@@ -151,19 +149,18 @@ def scratch_folder(root: Path) -> Iterator[Path]:
         yield folder
     finally:
         remove_tree(folder)
-        os.close(lock)
+        os.close(in_use)
 
 
 def _is_in_use(folder: Path) -> bool:
-    """Whether a process holds the folder's lock; the kernel lets go of it however the process ends."""
+    """Whether a process holds the folder's lock, or may: the kernel lets go of it however the process ends."""
     try:
-        lock = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
+        in_use = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return not lock(in_use, wait=False)
     except OSError:
         return True
     finally:
-        os.close(lock)
-    return False
+        os.close(in_use)

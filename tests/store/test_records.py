@@ -194,3 +194,12 @@ def test_a_field_more_or_less_needs_a_new_format() -> None:
     """If this fails: raise RECORD_FORMAT, write a migration, and store a record of the new format."""
     stored = (FORMATS / f"format-{RECORD_FORMAT}.json").read_bytes()
     assert dump(parse(stored)) == stored
+
+
+def test_a_folder_of_records_that_may_not_be_listed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(folder: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("compbench.store.records.os.listdir", refused)
+    with pytest.raises(CompbenchError, match=f"could not list {tmp_path}: Permission denied"):
+        Store(tmp_path).names()

@@ -61,6 +61,65 @@ def test_a_folder_of_pictures_has_its_conditions_in_a_table(tmp_path) -> None:
     assert pool.answer(asked((0, 0), (0, 0)), "seen")[:, 0, 0, 0].tolist() == [-1, 1]
 
 
+HALF = {"L": 128, "1": 1, "I;16": 257 * 128, "RGB": (128, 128, 128)}
+
+
+@pytest.mark.parametrize("mode", HALF)
+def test_a_folder_of_grey_pictures_is_read_whatever_its_depth(tmp_path, mode) -> None:
+    Image.new(mode, (4, 4), HALF[mode]).save(tmp_path / "a.png")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "b.png").symlink_to(tmp_path / "a.png")  # a user's own links
+    (tmp_path / "conditions.csv").write_text("file,hue,shape\na.png,0,0\nthere/b.png,2,1\n")
+    pool = read_pool(tmp_path, SPACE, Event("image", (1, 4, 4)))
+    expected = 1.0 if mode == "1" else 128 / 127.5 - 1
+    assert pool.answer(asked((2, 1)), "seen").unique().tolist() == pytest.approx([expected], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "\ufeffhue,shape\n0,0\n2,1\n0,0\n".encode(),
+        b"hue;shape\r\n0;0\r\n2;1\r\n0;0\r\n",
+        b",hue,shape\n0,0.0,0.0\n1,2.0,1.0\n2,0.0,0.0\n",
+        "hue\tshape\n0\t0\n2\t1\n0\t0\n".encode("utf-16"),
+        b'"hue", "shape"\n"0", "0"\n"2", "1"\n"0", "0"\n',
+    ],
+    ids=["byte order mark", "semicolons", "pandas", "tabs in UTF-16", "quotes and blanks"],
+)
+def test_tables_are_read_as_spreadsheets_and_pandas_write_them(tmp_path, table) -> None:
+    (tmp_path / "conditions.csv").write_bytes(table)
+    numpy.save(tmp_path / "samples.npy", VALUES)
+    assert read_pool(tmp_path, SPACE, VECTOR).answer(asked((2, 1)), "seen").tolist() == [[2, 3]]
+
+
+WHITE_TOP = numpy.concatenate([numpy.ones((3, 3, 2, 4)), numpy.zeros((3, 3, 2, 4))], axis=2)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "value_range"),
+    [
+        (WHITE_TOP, (0.0, 1.0)),
+        (WHITE_TOP.astype(bool), None),
+        (WHITE_TOP.astype(numpy.uint8), (0.0, 1.0)),
+        (WHITE_TOP * 255, (0.0, 255.0)),
+        (WHITE_TOP * 2 - 1, None),
+        ((WHITE_TOP * 255).astype(numpy.uint8), None),
+    ],
+)
+def test_black_and_white_are_what_the_range_says(tmp_path, pixels, value_range) -> None:
+    path = npz(tmp_path, conditions=CONDITIONS, samples=pixels)
+    made = read_pool(path, SPACE, IMAGE, value_range=value_range).answer(asked((2, 1)), "seen")
+    assert (made[:, :, :2] == 1).all()
+    assert (made[:, :, 2:] == -1).all()
+
+
+@pytest.mark.parametrize("kind", [numpy.float32, numpy.uint8])
+def test_images_with_two_readings_are_refused_and_both_are_named(tmp_path, kind) -> None:
+    usual = "0,255" if kind is numpy.uint8 else "-1,1"
+    with pytest.raises(CompbenchError, match=rf"two readings: say --range 0,1 .* or --range {usual}"):
+        read_pool(npz(tmp_path, conditions=CONDITIONS, samples=WHITE_TOP.astype(kind)), SPACE, IMAGE)
+
+
 def test_a_folder_of_an_array_has_its_conditions_in_a_table(tmp_path) -> None:
     (tmp_path / "conditions.csv").write_text("hue,shape\n0,0\n2,1\n0,0\n")
     numpy.save(tmp_path / "samples.npy", VALUES)
@@ -85,7 +144,7 @@ NAN[1, 0] = numpy.nan
             "label 3 of 'hue' in row 1 is out of range",
         ),
         ({"conditions": CONDITIONS - 1, "samples": VALUES}, VECTOR, "label -1 of 'hue' in row 0 is out of range"),
-        ({"conditions": CONDITIONS * 1.0, "samples": VALUES}, VECTOR, "whole numbers, got float64"),
+        ({"conditions": CONDITIONS * 1.5, "samples": VALUES}, VECTOR, "whole numbers, got float64"),
         ({"conditions": CONDITIONS, "samples": VALUES.astype(int)}, VECTOR, "floating point got int64"),
         ({"conditions": CONDITIONS, "samples": 200 * numpy.ones((3, 3, 4, 4))}, IMAGE, "these reach 200"),
         ({"samples": VALUES}, VECTOR, "has no array 'conditions'; it holds samples"),
@@ -167,7 +226,7 @@ def test_a_file_that_says_it_is_huge_is_not_unpacked(tmp_path, monkeypatch) -> N
         ("hue,shape\n0\n", "whole numbers"),
         ("hue,shape\n0," + "1" * 140_000 + "\n", "is not a table of comma-separated values \\(field larger"),
         ("hue,shape\n0,1\n", "samples.npy cannot be read"),
-        ("file,hue,shape\nnone.png,0,1\n", "none.png cannot be read as a picture"),
+        ("file,hue,shape\nnone.png,0,1\n", "none.png cannot be read: there is no such file"),
     ],
 )
 def test_what_is_wrong_with_a_folder_is_one_line(tmp_path, table, said) -> None:

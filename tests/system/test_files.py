@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from compbench.system.files import publish, remove_parts, write_atomically
+from compbench.system import files
+from compbench.system.files import held, lock, publish, remove_parts, write_atomically
 
 
 @pytest.mark.parametrize("write", [publish, lambda source, path: write_atomically(path, source.read_bytes())])
@@ -43,3 +45,23 @@ def test_parts_of_killed_writers_go_and_whole_files_stay(tmp_path: Path, monkeyp
     monkeypatch.undo()
     remove_parts(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", ".hidden"}
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_file_system_without_locks_costs_double_work_and_no_run(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(file: object, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files.fcntl, "flock", flock)
+    with held(tmp_path / "judge"), (tmp_path / "other").open("w") as file:
+        assert not lock(file, wait=True)
+
+
+def test_a_lock_that_another_process_holds_is_waited_for(tmp_path: Path) -> None:
+    def give_up() -> None:
+        raise TimeoutError
+
+    with held(tmp_path / "judge"), pytest.raises(TimeoutError), held(tmp_path / "judge", waiting=give_up):
+        raise AssertionError("two processes hold one lock")
