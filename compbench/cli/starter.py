@@ -59,6 +59,8 @@ def render(name: str, kind: StarterKind = "method") -> dict[str, bytes]:
         f"{kind}/plugin.py": f"{package}/{module}.py",
         f"{kind}/test.py": f"tests/test_{module}.py",
     }
+    if kind == "method":
+        places["shared/gate.yml"] = ".github/workflows/gate.yml"
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     files = {}
     for template, place in places.items():

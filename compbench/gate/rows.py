@@ -20,9 +20,11 @@ EXIT: dict[Verdict, int] = {"pass": 0, "regression": 1, "inconclusive": 3, "coul
 
 EXACT_COSTS = ("parameters", "evaluations", "flops_per_fit", "flops_per_sample")
 BYTES = ("training_bytes", "sampling_bytes")
-BYTES_SLACK = 0.01
-"""Allocations may grow by this share: one more scalar is not a regression."""
-LEAST_BYTES = 4096
+BYTES_SLACK, LEAST_BYTES = 0.01, 4096
+"""Allocations may grow by this share or number of bytes and pass: one more scalar is not worth a word."""
+BYTES_OF_PEAK, MOST_BYTES = 0.1, 2**20
+"""Growth is a regression only beyond this share of the larger of the two peaks, and beyond this number of bytes."""
+WORK = ("evaluations", "flops_per_fit", "flops_per_sample")
 HASH = "samples_sha256"
 TRAILER = re.compile(r"^Gate-accept:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE | re.IGNORECASE)
 
@@ -63,38 +65,61 @@ def answer(rows: Sequence[Row]) -> Verdict:
 
 
 def fact_rows(cell: str, against: str, base: Facts, head: Facts) -> list[Row]:
-    """Exact facts: more parameters, evaluations, FLOPs or bytes is a regression; other samples alone are a notice."""
+    """Exact facts: more parameters, evaluations, FLOPs or much more memory is a regression; other samples alone are a notice.
+
+    A path that does less work may hold more: two forwards made one hold both.  That is a notice.
+    """
     same_machine = base.machine == head.machine
+    peak = max((float(base.values.get(name) or 0) for name in BYTES), default=0.0)
+    less_work = _less_work(base, head)
     rows = []
     for name in (*EXACT_COSTS, *BYTES):
         before, after = base.values.get(name), head.values.get(name)
         if before is None and after is None:
             continue
-        verdict, note = _cost(name, before, after, same_machine=same_machine)
+        if name in BYTES:
+            verdict, note = _memory(before, after, peak, same_machine=same_machine, less_work=less_work)
+        else:
+            verdict, note = _cost(before, after)
         if verdict == "notice" and not same_machine and name in BYTES:
             note = f"measured elsewhere ({base.machine}; here {head.machine})"
         rows.append(Row(cell, "exact", name, against, before, after, _relative(before, after), verdict, note))
     return [*rows, _hash_row(cell, against, base, head)]
 
 
-def _cost(name: str, before: float | None, after: float | None, *, same_machine: bool) -> tuple[Verdict, str]:
+def _less_work(base: Facts, head: Facts) -> bool:
+    """Whether the head does less work by one count and more by none."""
+    pairs = [(base.values.get(name), head.values.get(name)) for name in WORK]
+    known = [(float(before), float(after)) for before, after in pairs if before is not None and after is not None]
+    return any(after < before for before, after in known) and all(after <= before for before, after in known)
+
+
+def _cost(before: float | None, after: float | None) -> tuple[Verdict, str]:
     if before is None or after is None:
         return "notice", "only one side has it"
-    if name not in BYTES:
-        return (
-            ("pass", "")
-            if after == before
-            else ("better", "")
-            if after < before
-            else ("regression", "exact: no increase is allowed")
-        )
+    if after > before:
+        return "regression", "exact: no increase is allowed"
+    return ("pass" if after == before else "better"), ""
+
+
+def _memory(
+    before: float | None, after: float | None, peak: float, *, same_machine: bool, less_work: bool
+) -> tuple[Verdict, str]:
+    """The verdict on bytes that one stage held, beside the larger peak of the base's stages."""
+    if before is None or after is None:
+        return "notice", "only one side has it"
     if not same_machine:
         return "notice", ""
-    if after <= before:
-        return ("pass" if after == before else "better"), ""
-    if after - before <= max(LEAST_BYTES, BYTES_SLACK * before):
+    grown = after - before
+    if grown <= 0:
+        return ("pass" if not grown else "better"), ""
+    if grown <= max(LEAST_BYTES, BYTES_SLACK * before):
         return "pass", f"within {BYTES_SLACK:.0%} or {LEAST_BYTES} bytes"
-    return "regression", f"more than {BYTES_SLACK:.0%} and {LEAST_BYTES} bytes"
+    if grown <= max(MOST_BYTES, BYTES_OF_PEAK * peak):
+        return "notice", f"more, but within {BYTES_OF_PEAK:.0%} of the peak or 1 MiB"
+    if less_work:
+        return "notice", "more memory for less work"
+    return "regression", f"more than {BYTES_OF_PEAK:.0%} of the peak and 1 MiB"
 
 
 def _hash_row(cell: str, against: str, base: Facts, head: Facts) -> Row:

@@ -64,7 +64,10 @@ def built(ref: str, folder: Path, data: Path, plugins: Sequence[Path]) -> Iterat
     """
     top = repository(Path.cwd())
     with checked_out(top, commit_of(top, ref)) as tree:
-        python = environment(tree, top, folder / "environment")
+        alone = bool(plugins) and not _projects(tree)  # files that need no installation
+        python = Path(sys.executable) if alone else environment(tree, top, folder / "environment")
+        if not alone:
+            _check_import(python, top)
         own = tuple(counterpart(path, top.resolve(), tree) for path in plugins)
         yield Side("base", python, home_of(folder / "base", data), own, own=False)
 
@@ -118,7 +121,10 @@ def counterpart(path: Path, top: Path, tree: Path) -> Path:
 
 
 def _inherited(top: Path) -> list[str]:
-    """Where the running interpreter finds packages, apart from the standard library and the head's repository."""
+    """Where the running interpreter finds packages, apart from the standard library and the head's repository.
+
+    A clone inside of the repository (compbench's own, say) and what git ignores there are not the head's: both sides see them.
+    """
     standard = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
     found = []
     for word in sys.path:
@@ -130,8 +136,33 @@ def _inherited(top: Path) -> list[str]:
 
 
 def _is_source(path: Path, top: Path) -> bool:
-    """Whether a folder is the head's source, and not an environment that lies inside of its repository."""
-    return path.is_relative_to(top.resolve()) and path.name not in ("site-packages", "dist-packages")
+    """Whether a folder is the head's source, and not an environment or another repository that lies inside of its own."""
+    top = top.resolve()
+    if not path.is_relative_to(top) or path.name in ("site-packages", "dist-packages"):
+        return False
+    inside = [place for place in (path, *path.parents) if place != top and place.is_relative_to(top)]
+    if any((place / ".git").exists() for place in inside):
+        return False
+    return not inside or _git(top, "check-ignore", "--quiet", str(path)) is None
+
+
+def _check_import(python: Path, top: Path) -> None:
+    """Raise CouldNotRun where the base's environment has no compbench, before anything is measured."""
+    try:
+        done = supervised(
+            [str(python), "-P", str(SUPERVISOR), "0", "compbench.system.errors"],
+            seconds=INSTALL_SECONDS,
+            env=os.environ,
+            cwd=top.parent,
+            stopping=threading.Event(),
+        )
+    except Unable as error:
+        raise CouldNotRun(f"the base cannot start: {error}") from error
+    if done.returncode:
+        raise CouldNotRun(
+            f"the base cannot import compbench ({last_line(done.stderr or done.stdout)}); if its source lies inside of this "
+            "repository, it must be a git clone of its own or be ignored by git."
+        )
 
 
 def _projects(tree: Path) -> list[Path]:

@@ -37,12 +37,29 @@ def test_the_same_facts_pass() -> None:
         ({"evaluations": 5}, "regression"),
         ({"flops_per_fit": 1e6 + 1}, "regression"),
         ({"training_bytes": 1_009_000}, "pass"),
-        ({"training_bytes": 1_020_000}, "regression"),
+        ({"training_bytes": 1_020_000}, "notice"),
+        ({"training_bytes": 2_200_000}, "regression"),
         ({"training_bytes": 900_000}, "better"),
     ],
 )
 def test_more_of_a_cost_is_a_regression(changed, verdict) -> None:
     assert verdicts(changed)[next(iter(changed))] == verdict
+
+
+def test_two_forwards_made_one_are_no_regression_over_the_memory_that_both_take() -> None:
+    base = {"evaluations": 2, "flops_per_sample": 1000.0, "training_bytes": 900_000, "sampling_bytes": 22_048}
+    head = {**base, "evaluations": 1, "flops_per_sample": 690.0, "sampling_bytes": 52_832}
+    rows = {row.what: row.verdict for row in fact_rows("a", "base", Facts(base, "x"), Facts(head, "x"))}
+    assert rows["sampling_bytes"] == "notice"
+    assert "regression" not in rows.values()
+    much = {**head, "sampling_bytes": 2**30}
+    rows = {row.what: row.verdict for row in fact_rows("a", "base", Facts(base, "x"), Facts(much, "x"))}
+    assert rows["sampling_bytes"] == "notice"  # it does less work
+    rows = {
+        row.what: row.verdict
+        for row in fact_rows("a", "base", Facts(base, "x"), Facts({**much, "evaluations": 2, "flops_per_sample": 1000.0}, "x"))
+    }
+    assert rows["sampling_bytes"] == "regression"
 
 
 def test_other_samples_alone_are_a_notice() -> None:
