@@ -332,7 +332,7 @@ def show_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
         print(json.dumps(facts))
         return
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", min_width=12, max_width=24)
+    table.add_column(style="bold", min_width=12, max_width=24, overflow="fold")
     table.add_column(overflow="fold")
     budgets = facts.get("budgets", {})
     for name, value in facts.items():
@@ -351,7 +351,7 @@ def _budget_table(budgets: dict[str, dict[str, Json]]) -> Table:
     """One line a budget entry in which presets differ, and one for all that they share."""
     table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left", caption_style="")
     for name in ("budget", *budgets):
-        table.add_column(name, justify="left" if name == "budget" else "right")
+        table.add_column(name, justify="left" if name == "budget" else "right", overflow="fold")
     same = []
     for name in next(iter(budgets.values())):
         values = [_plain(budget[name]) for budget in budgets.values()]

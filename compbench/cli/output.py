@@ -160,7 +160,7 @@ def show_sweep(results: Sequence[RunResult], pages: Sequence[Path]) -> None:
     terminal = console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("method", "task", "seed", "status", "seconds", "score"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for result in results:
         status = f"{result.status}{' (had been run)' if result.reused else ''}"
         note = result.primary or result.reason
@@ -189,9 +189,9 @@ def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds:
         tasks.setdefault(request.task, []).append((request, done, took))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("task", no_wrap=True)
-    table.add_column("preset")
+    table.add_column("preset", overflow="fold")
     for name in ("methods", "settings", "seeds", "there", "missing", "hours"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for task, runs in tasks.items():
         asked = [request for request, _, _ in runs]
         settings = {json.dumps(request.overrides, sort_keys=True) for request in asked}
@@ -227,7 +227,7 @@ def show_plugins(loaded: Sequence[LoadResult], *, as_json: bool) -> None:
     colours = {"ok": "green", "broken": "red", "incompatible": "yellow"}
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("kind", "name", "state", "from", "reason"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for row in rows:
         state = f"[{colours[row['state']]}]{row['state']}[/]"
         table.add_row(row["kind"], row["name"], state, escape(row["distribution"]), escape(row["reason"]))
@@ -241,7 +241,7 @@ def show_sources(folder: Path) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("source", "files here", "what", "licence"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for source in SOURCES.values():
         here = sum((folder / file.name).is_file() for file in source.files)
         table.add_row(source.name, f"{here} of {len(source.files)}", source.summary, source.licence)

@@ -143,9 +143,9 @@ def _source(record: Record) -> str:
 
 def _score_table(scores: Sequence[Score]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("score", min_width=max(len(score.name) for score in scores))
+    table.add_column("score", min_width=max(len(score.name) for score in scores), overflow="fold")
     for name in ("value", "ceiling", "floor", "n"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for score in scores:
         style = "bold green" if score.primary else ""
         value = "unavailable" if score.value is None else f"{score.value:.4g}"

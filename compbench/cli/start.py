@@ -6,6 +6,7 @@ If something is missing, it says so in one line with exit status 2; a missing st
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -30,6 +31,7 @@ def _status() -> int:
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         open_missing_streams()
+        spell_what_the_terminal_cannot_show()
         os.getcwd()
         try:
             from compbench.cli.main import main as verbs
@@ -67,6 +69,13 @@ def open_missing_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  as long as the process lives
+
+
+def spell_what_the_terminal_cannot_show() -> None:
+    """Write a character that the terminal's encoding lacks as its number: \\u03bb for a lambda in ASCII.  Nothing is lost."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _say_of_surroundings(error: OSError) -> int:

@@ -36,6 +36,19 @@ def test_closed_streams_end_no_verb(streams: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+POOR = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "60"}
+"""A terminal of 60 columns that shows neither colours nor more than ASCII."""
+
+
+@pytest.mark.parametrize("words", ["plugins", "info cfg", "info shapes3d-heavy", "data list"])
+def test_a_poor_terminal_gets_the_same_words_and_no_traceback(words: str, tmp_path: Path) -> None:
+    poor, rich = shell(f"compbench {words}", tmp_path, **POOR), shell(f"compbench {words}", tmp_path, COLUMNS="400")
+    assert (poor.returncode, poor.stderr) == (rich.returncode, rich.stderr)
+    assert "\x1b" not in poor.stdout
+    spelt = rich.stdout.encode("ascii", "backslashreplace").decode()
+    assert sorted("".join(poor.stdout.split())) == sorted("".join(spelt.split()))  # cells fold: letters stay, lines do not
+
+
 def test_a_run_with_closed_streams_leaves_its_record(tmp_path: Path) -> None:
     words = "--method naive-ode-oracle --task gauss2d-fact-id --preset smoke --device cpu --threads 1"
     command, path = " ".join(TEMPLATE.compbench("run")), os.environ.get("PYTHONPATH", "")

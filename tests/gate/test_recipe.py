@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,8 @@ def test_the_pages_lines_run_in_a_fresh_plugin_repository(tmp_path: Path) -> Non
     venv = tmp_path / "venv"
     assert run([sys.executable, "-m", "venv", str(venv)], tmp_path).returncode == 0
     (site,) = venv.glob("lib/*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # torch and the like are here already
+    here = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (site / "dependencies.pth").write_text("\n".join(here))  # torch and the like are here already
     given = parsed(page_job())["jobs"]["gate"]["with"]
     environment = {name.upper(): text for name, text in given.items()} | {"BASE": "HEAD~1"}
     environment |= {"PATH": f"{venv}/bin:{os.environ['PATH']}", "VIRTUAL_ENV": str(venv), "PIP_NO_INDEX": "1"}
