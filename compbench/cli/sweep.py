@@ -245,7 +245,9 @@ def _say_what_is_left(results: Sequence[RunResult]) -> None:
 
 def _exit_status(results: Sequence[RunResult]) -> int:
     """0 if all went well, 2 if no request can be run, 130 if a signal to this command stopped the sweep, else 1."""
-    if any(result.reason.startswith("stopped by") and result.status in ("killed", "left") for result in results):
+    from compbench.sweep.pool import STOPPED
+
+    if any(result.reason.startswith(("stopped by", STOPPED)) and result.status in ("killed", "left") for result in results):
         return 130
     if all(result.status == "usage" for result in results):
         return 2
