@@ -38,6 +38,7 @@ def _status() -> int:
             from compbench.system.devices import WAITS
 
             os.environ.setdefault(WAITS, "PASSIVE")  # before a verb loads torch
+            os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")  # as the children of a run have it (runner/processes.py)
             verbs(prog_name="compbench")
         finally:
             sys.stdout.flush()

@@ -33,6 +33,9 @@ ASKING = (*STOPPING_SIGNALS, signal.SIGUSR2)
 """Signals by which a user or a scheduler asks a process to stop; a scheduler may send them to every process of a job."""
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
 """glibc keeps freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
+DEFAULTS = {"HDF5_USE_FILE_LOCKING": "FALSE"}
+"""Variables that a user's own replace.  Official files are only read, so it does not matter that a notebook has one open, or that
+its disk has no locks."""
 COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_HOME": "triton-home", "TRITON_CACHE_DIR": "triton"}
 COMPILED |= {"CUDA_CACHE_PATH": "cuda"}
 """Variables that name caches of compiled code, and the folder of each: the sandbox allows no writing to a home folder."""
@@ -251,7 +254,7 @@ def environment(threads: int, card: Card | None = None) -> dict[str, str]:
     own = dict.fromkeys(("PYTHONUNBUFFERED", "PYTHONNOUSERSITE", "PYTHONSAFEPATH"), "1")
     own["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)  # or a compiler has a process a core, in each slot
     seen = {} if card is None else {"CUDA_VISIBLE_DEVICES": card.entry}
-    return {**os.environ, **MALLOC, **thread_variables(threads), **own, **seen}
+    return {**DEFAULTS, **os.environ, **MALLOC, **thread_variables(threads), **own, **seen}
 
 
 def own_places(folder: Path) -> dict[str, str]:

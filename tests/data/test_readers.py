@@ -1,6 +1,8 @@
 import errno
 import fcntl
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import torch
 
 from compbench.data import readers
 from compbench.data.readers import MPI3DFile, Shapes3DFile, lattice_index, load, npz_problem
+from compbench.runner.processes import DEFAULTS, environment
 from compbench.system.errors import CompbenchError
 
 SIZES = (2, 3, 2)
@@ -132,6 +135,21 @@ def test_what_another_process_unpacks_is_waited_for(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(readers.fcntl, "flock", other_process)
     assert numpy.array_equal(MPI3DFile(path, SIZES).rows(0, COUNT), pictures()[::-1])
+
+
+OPEN_FOR_WRITING = "import h5py, sys; file = h5py.File(sys.argv[1], 'a'); print('open', flush=True); sys.stdin.read()"
+READ = "import h5py, sys; print(h5py.File(sys.argv[1], 'r')['images'].shape[0])"
+
+
+def test_a_child_reads_a_file_that_another_program_has_open_for_writing(tmp_path: Path) -> None:
+    words = str(write_h5(tmp_path / "a.h5"))
+    env = {name: value for name, value in environment(1).items() if name not in DEFAULTS} | DEFAULTS
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", OPEN_FOR_WRITING, words], **pipes) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        assert subprocess.check_output([sys.executable, "-c", READ, words], env=env, text=True) == f"{COUNT}\n"
+        other.communicate()
 
 
 def test_no_room_to_unpack_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
