@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from compbench.api.schemas import RunRequest
+from compbench.cli.sweep import _exit_status
 from compbench.runner.processes import Child, Processes
 from compbench.store.records import Store
 from compbench.sweep import pool
@@ -187,3 +188,17 @@ def test_a_run_that_a_disk_lost_is_tried_again_and_wrong_code_is_not(home: Path,
     (result,) = work_through(asked, SweepOptions(slots=1, retries=1))
     assert result.status == "failed"
     assert len(Store(home / "records").read()[0]) == before + attempts
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "code"),
+    [
+        ("left", pool.STOPPED, 130),
+        ("killed", "stopped by SIGTERM; continue with --resume", 130),
+        ("left", "2 runs failed (--max-failures 2)", 1),
+        ("killed", "member 7_0 ended as CANCELLED; continue with --resume", 1),
+        ("usage", "no such setting", 2),
+    ],
+)
+def test_the_exit_status_is_130_only_where_the_command_itself_was_stopped(status: str, reason: str, code: int) -> None:
+    assert _exit_status([pool.RunResult("mono", "gmm-id", 0, status, reason, 0.0, False, "", "")]) == code
