@@ -22,6 +22,7 @@ from compbench.cli import (
     show,
     store,
     submit,
+    sweep,
     sweeps,
     tune,
 )
@@ -63,7 +64,7 @@ def main() -> None:
 
 for verb in (
     run.run,
-    sweeps.sweep,
+    sweep.sweep,
     tune.tune,
     listing.list_,
     info.info,
@@ -87,6 +88,8 @@ for verb in (
     store.export,
 ):
     main.add_command(verb)
+for verb in (sweeps.status, sweeps.cancel):
+    sweep.sweep.add_command(verb)
 
 
 if __name__ == "__main__":

@@ -70,9 +70,7 @@ if TYPE_CHECKING:
     help="Only say how many runs of each task exist, how many are missing, and how long those may take.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON; with --dry-run, print each run.")
-@click.pass_context
 def sweep(
-    context: click.Context,
     methods: str,
     tasks: str,
     file: str,
@@ -99,7 +97,7 @@ def sweep(
     cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray takes the runs past this machine
     (docs/executors.md).
     """
-    if context.invoked_subcommand:
+    if click.get_current_context().invoked_subcommand:
         return
     from compbench.api.executor import SweepOptions
     from compbench.cli import output

@@ -8,11 +8,10 @@ import sys
 import click
 
 from compbench.cli.options import home_of_user
-from compbench.cli.sweep import sweep
 from compbench.system.errors import CompbenchError
 
 
-@sweep.command()
+@click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> None:
     """Show what is under way in this COMPBENCH_HOME: job arrays of SLURM, and processes with runs, here and elsewhere.
@@ -41,7 +40,7 @@ def status(as_json: bool) -> None:
         click.echo(f"process {worker.holder.pid} on {worker.holder.host}: {worker.runs} under way")
 
 
-@sweep.command()
+@click.command()
 @click.argument("names", nargs=-1, metavar="[JOB|PROCESS]...")
 @click.option("--all", "everything", is_flag=True, help="Cancel all that `sweep status` shows.")
 def cancel(names: tuple[str, ...], everything: bool) -> None:
