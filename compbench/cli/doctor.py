@@ -48,8 +48,9 @@ class Finding(NamedTuple):
 
 @click.command()
 @click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
+@click.option("--compile", "try_compiler", is_flag=True, help="Also try torch's compiler, which takes up to a minute.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def doctor(device: str, as_json: bool) -> None:
+def doctor(device: str, try_compiler: bool, as_json: bool) -> None:
     """Say in eleven lines what compbench finds on this machine, and how to fix each thing that is missing.
 
     \b
@@ -61,9 +62,9 @@ def doctor(device: str, as_json: bool) -> None:
     """
     from compbench.cli.options import home_of_user
 
-    if not as_json:
-        click.echo("trying the device; the first compilation takes up to a minute ...", err=True)
-    findings = list(examine(home_of_user(), device))
+    if try_compiler and not as_json:
+        click.echo("trying the compiler, which takes up to a minute ...", err=True)
+    findings = list(examine(home_of_user(), device, try_compiler=try_compiler))
     if as_json:
         click.echo(json.dumps([finding._asdict() for finding in findings]))
     for subject, state, advice in () if as_json else findings:
@@ -71,17 +72,20 @@ def doctor(device: str, as_json: bool) -> None:
     sys.exit(1 if any(finding.advice for finding in findings if finding.subject in NEEDED) else 0)
 
 
-def examine(home: Home, device: str, *, try_device: Callable[..., dict[str, Json]] | None = None) -> Iterator[Finding]:
+def examine(
+    home: Home, device: str, *, try_compiler: bool = False, try_device: Callable[..., dict[str, Json]] | None = None
+) -> Iterator[Finding]:
     """The findings, one after the other.
 
     Args:
         home: folder whose caches, disk and data are examined.
         device: as in `--device`.
+        try_compiler: also compile a function.
         try_device: (device=...) -> facts, if it is not `device_probe.probe`.
     """
     from compbench.diagnose.device_probe import probe
 
-    found = (try_device or probe)(device=device)
+    found = (try_device or probe)(device=device, **({"try_compiler": True} if try_compiler else {}))
     yield Finding("compbench", f"{metadata.version('compbench')}, Python {platform.python_version()}, {_torch(found)}")
     yield _device(found)
     yield _others()
@@ -90,7 +94,7 @@ def examine(home: Home, device: str, *, try_device: Callable[..., dict[str, Json
     yield _sandbox(found)
     yield _caches(home)
     yield _disk(home)
-    yield _extras()
+    yield _extras(gpu="total_bytes" in found)
     yield _data(home)
     yield _plugins()
 
@@ -151,11 +155,13 @@ def _compiler(found: dict[str, Json]) -> Finding:
         return Finding("compiler", "torch.compile works")
     if "error" in found:
         return Finding("compiler", "not tried: there is no device to try it on")
+    if "compiles" not in found and any(map(shutil.which, ("cc", "gcc", "clang"))):
+        return Finding("compiler", "have one; `compbench doctor --compile` tries it with torch")
     missing = [] if any(map(shutil.which, ("cc", "gcc", "clang"))) else ["a C++ compiler (apt install g++)"]
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
         missing.append("Python's headers (apt install python3-dev)")
     return Finding(
-        "compiler", "torch.compile does not work: fits run as written, slower", "install " + " and ".join(missing or ["g++"])
+        "compiler", "torch.compile cannot work: fits run as written, slower", "install " + " and ".join(missing or ["g++"])
     )
 
 
@@ -192,13 +198,14 @@ def _disk(home: Home) -> Finding:
     return Finding("disk", f"{free / (1 << 30):.0f} GiB free", advice)
 
 
-def _extras() -> Finding:
+def _extras(*, gpu: bool) -> Finding:
+    """Optional packages: which are here, and which of those that this machine can use are not."""
     from importlib.util import find_spec
 
     here = [name for name, module in EXTRAS.items() if find_spec(module)]
-    away = [name for name in EXTRAS if name not in here]
-    advice = f"to install them: pip install 'compbench[{','.join(away)}]'" if away else ""
-    return Finding("extras", ", ".join(here) or "none", advice)
+    away = [name for name in EXTRAS if name not in here and (gpu or name != "gpu")]
+    advice = f"pip install 'compbench[{','.join(away)}]'" if away else ""
+    return Finding("extras", f"have {', '.join(here) or 'none'}{'; lack ' + ', '.join(away) if away else ''}", advice)
 
 
 def _data(home: Home) -> Finding:
@@ -211,12 +218,11 @@ def _data(home: Home) -> Finding:
 
 
 def _plugins() -> Finding:
-    from compbench.cli.list import states
+    """Plugins whose source is found and parses; `compbench plugins` imports them, which takes seconds."""
+    from compbench.registry.registry import KINDS, Registry
 
-    found = states()
-    counts, broken = [], []
-    for kind in ("methods", "tasks"):
-        attempts = [state for state in found if state.entry.kind == kind]
-        broken += [attempt.entry.name for attempt in attempts if attempt.state == "broken"]
-        counts.append(f"{sum(attempt.state == 'ok' for attempt in attempts)} {kind}")
+    registry = Registry()
+    entries = [entry for kind in KINDS[:2] for entry in registry.entries(kind)]
+    broken = [entry.name for entry in entries if entry.problem]
+    counts = [f"{sum(e.kind == kind and not e.problem for e in entries)} {kind}" for kind in KINDS[:2]]
     return Finding("plugins", ", ".join(counts), f"broken: {', '.join(broken)}; see compbench plugins" if broken else "")

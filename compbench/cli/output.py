@@ -9,6 +9,7 @@ import logging
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TextIO, cast
@@ -30,20 +31,31 @@ MOST_BARS = 20
 
 
 @contextlib.contextmanager
-def listener(*, quiet: bool, title: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress listener for one run: a bar a stage with steps/s and time left, on standard error, if that is a terminal."""
+def listener(
+    *, quiet: bool, title: str, plan: str = "", seconds: float | None = None
+) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress listener for one run: its plan, a bar a stage with steps/s and time left, on standard error if it is a terminal.
+
+    With the `seconds` that the whole run is expected to take there is a bar for all stages, too.
+    """
     if quiet or not sys.stderr.isatty():
         yield lambda stage, done, total: None
         return
     with _progress() as progress:
         progress.console.print(f"[bold]{escape(title)}[/bold]")
+        if plan:
+            progress.console.print(f"plan  {escape(plan)}")
         bars: dict[str, TaskID] = {}
+        began = time.monotonic()
+        whole = progress.add_task("all stages, seconds", total=round(seconds)) if seconds else None
 
         def report(stage: str, done: int, total: int) -> None:
             if stage not in bars and len(bars) < MOST_BARS:
                 bars[stage] = progress.add_task(stage, total=total)
             if stage in bars:
                 progress.update(bars[stage], completed=done, total=total)
+            if whole is not None and seconds:
+                progress.update(whole, completed=min(round(time.monotonic() - began), round(0.99 * seconds)))
 
         yield report
 
@@ -124,7 +136,9 @@ def _progress() -> Progress:
         MofNCompleteColumn(),
         Speed(),
         TimeElapsedColumn(),
+        TextColumn("gone"),
         TimeRemainingColumn(),
+        TextColumn("left"),
         console=Console(stderr=True),
     )
 

@@ -66,11 +66,13 @@ def run(
     with --resume).
     """
     from compbench.cli import output
+    from compbench.cli.plan import plan_of
     from compbench.cli.result import show_result
     from compbench.runner.one_run import run as run_one
     from compbench.runner.signals import terminate_like_ctrl_c
     from compbench.store.lease import Busy
     from compbench.sweep.parse import parse_overrides
+    from compbench.system.home import Home
 
     terminate_like_ctrl_c()
     overrides, tuning = parse_overrides(options["overrides"]), None
@@ -95,7 +97,9 @@ def run(
     worst = 0
     for request in requests:
         try:
-            with output.listener(quiet=options["quiet"] or as_json, title=f"{request.method} on {request.task}") as listener:
+            plan, quiet = plan_of(request, Home(Path(request.home)).records), options["quiet"] or as_json
+            title = f"{request.method} on {request.task}"
+            with output.listener(quiet=quiet, title=title, plan=plan.words, seconds=plan.seconds) as listener:
                 outcome = run_one(
                     request, force=options["force"], resume=options["resume"], in_process=in_process, listener=listener
                 )

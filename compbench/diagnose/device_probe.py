@@ -10,7 +10,7 @@ from compbench.system.files import Json
 from compbench.system.home import Home
 
 
-def probe(*, device: str = "auto") -> dict[str, Json]:
+def probe(*, device: str = "auto", try_compiler: bool = False) -> dict[str, Json]:
     """Try the device in a child behind a contestant's border.
 
     Returns:
@@ -18,13 +18,13 @@ def probe(*, device: str = "auto") -> dict[str, Json]:
     """
     try:
         with scratch() as folder:
-            arguments, home = {"device": device}, Home.of_user()
+            arguments, home = {"device": device, "try_compiler": try_compiler}, Home.of_user()
             return answer_of("compbench.diagnose.device_probe:look", arguments, dict[str, Json], folder, home=home, device=device)
     except CompbenchError as error:
         return {"error": str(error)[:300]}
 
 
-def look(progress: object, *, device: str) -> Iterator[dict[str, Json]]:
+def look(progress: object, *, device: str, try_compiler: bool) -> Iterator[dict[str, Json]]:
     """What `probe` reports; for a process of its own."""
     import torch
 
@@ -43,7 +43,8 @@ def look(progress: object, *, device: str) -> Iterator[dict[str, Json]]:
             free, total = torch.cuda.mem_get_info(place)
             found |= {"free_bytes": free, "total_bytes": total, "count": torch.cuda.device_count()}
             found["bf16"] = devices.has_fast_bf16(place)
-        found["compiles"] = compiles(place.type)
+        if try_compiler:
+            found["compiles"] = compiles(place.type)
     except Exception as error:  # whatever it is, it is the answer
         found["error"] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
     yield found

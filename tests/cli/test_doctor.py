@@ -74,6 +74,28 @@ def test_a_driver_that_does_not_start_is_told_from_a_torch_without_cuda(tmp_path
     assert doctor._driver(WELL, tmp_path / "none").state == "no NVIDIA driver"
 
 
+def test_extras_say_what_is_here_and_what_lacks_and_none_is_for_a_gpu_that_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "ot" or None)
+    extras = doctor._extras(gpu=False)
+    assert extras.state.startswith("have transport; lack digits")
+    assert "gpu" not in extras.state + extras.advice
+    assert "gpu" in doctor._extras(gpu=True).advice
+
+
+def test_the_compiler_is_tried_on_demand_only(tmp_path: Path) -> None:
+    asked = []
+
+    def try_device(**options: Any) -> dict[str, Any]:
+        asked.append(options)
+        return {name: value for name, value in WELL.items() if name != "compiles" or "try_compiler" in options}
+
+    for try_compiler in (False, True):
+        list(doctor.examine(Home(tmp_path), "auto", try_compiler=try_compiler, try_device=try_device))
+    assert asked == [{"device": "auto"}, {"device": "auto", "try_compiler": True}]
+
+
 @pytest.mark.parametrize(("busy", "advice"), [(0.2, ""), (1.4, "--threads 3"), (4.0, "--threads 1")])
 def test_a_busy_machine_comes_with_how_many_threads_it_has_room_for(
     busy: float, advice: str, monkeypatch: pytest.MonkeyPatch

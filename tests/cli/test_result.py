@@ -8,10 +8,12 @@ import pytest
 from support.sample_records import record, score
 
 from compbench.api.interfaces import CellCount
-from compbench.api.schemas import Profile, Record
+from compbench.api.schemas import Profile, Record, RunRequest, Stage
 from compbench.cli import result
 from compbench.cli.cell_map import drawn, names_of
+from compbench.cli.plan import plan_of
 from compbench.cli.result import show_result
+from compbench.store.records import Store
 
 
 @pytest.fixture
@@ -73,3 +75,20 @@ def test_a_failed_run_prints_its_whole_record(shown) -> None:
     lines = shown(record(status="failed"))
     assert any(line.startswith("failed") for line in lines)
     assert any(line.startswith("where ") for line in lines)
+
+
+def test_the_plan_takes_the_seconds_of_earlier_runs_and_says_when_there_are_none(tmp_path: Path) -> None:
+    asked = RunRequest(task="shapes3d-heavy", method="factored", home=str(tmp_path))
+    first = plan_of(asked, tmp_path)
+    assert first.seconds is None
+    assert "minutes on two cores" in first.words
+    assert "are kept for later runs" in first.words
+    stages = (Stage(name="prepare", seconds=30.0), Stage(name="fit", seconds=60.0), Stage(name="sample", seconds=5.0))
+    more = {"profile": Profile(stages=stages), "seconds": 100.0}
+    Store(tmp_path).write(record(method="mono", more=more))
+    other = plan_of(asked, tmp_path)
+    assert other.seconds == 100.0
+    assert "judges and references 30.0 s, fit 1.0 min, samples 5.0 s" in other.words
+    assert "by 1 run of other methods here" in other.words
+    Store(tmp_path).write(record(more=more | {"seconds": 80.0}))
+    assert plan_of(asked, tmp_path).seconds == 80.0

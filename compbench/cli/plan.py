@@ -1,0 +1,70 @@
+"""The plan of a run, said before it begins: its stages, their seconds in earlier runs here, and what is kept for later runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from compbench.board.notation import duration
+from compbench.store.records import Store, read_records
+
+if TYPE_CHECKING:
+    from compbench.api.schemas import Record, RunRequest
+
+MOST_READ = 5
+"""At most this many records are read: the newest of the same method, or of other methods on the task."""
+STAGES = {
+    "start": ("imports", "setup", "data"),
+    "judges and references": ("prepare",),
+    "fit": ("fit", "extend"),
+    "samples": ("warm_up", "sample"),
+    "scores": ("score",),
+}
+"""What the plan calls the stages of a record's profile."""
+MEANT = {"smoke": "seconds", "quick": "minutes on two cores", "standard": "half an hour on two cores", "paper": "hours on a GPU"}
+
+
+class Plan(NamedTuple):
+    """What a run will do, in words, and how long it will take; None if nothing like it ran here before."""
+
+    words: str
+    seconds: float | None
+
+
+def plan_of(request: RunRequest, folder: Path) -> Plan:
+    """The plan of a run, from the records of a folder.
+
+    A stage takes the median of its seconds in the newest runs of the method on the task at the preset, or of other methods there.
+    Machine, settings and caches are not looked at, so it is a guide and no more.
+    """
+    found, same = _like(request, folder)
+    kept = "judges, references and rendered data are kept for later runs of this task"
+    if not found:
+        known = f"how long is not known before a first run; `{request.preset}` is meant to take {MEANT[request.preset]}"
+        return Plan(f"{', '.join(STAGES)}; {known}; {kept}", None)
+    took = {name: median(_seconds(record, of) for record in found) for name, of in STAGES.items()}
+    total = median(record.seconds for record in found)
+    parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in took.items())
+    by = f"{len(found)} run{'' if len(found) == 1 else 's'} of {'this method' if same else 'other methods'} here"
+    return Plan(f"{parts}; about {duration(total)} in all, by {by}", total)
+
+
+def _like(request: RunRequest, folder: Path) -> tuple[list[Record], bool]:
+    """The newest finished records of the same method, or else of other methods; whether they are of the same one."""
+    named = [path for path in Store(folder).paths() if path.name.split(".")[0] == request.task]
+    named = [path for path in named if f".{request.preset}.s" in path.name]
+    own = [path for path in named if path.name.startswith(f"{request.task}.{request.method}.")]
+    for paths in (own, named):
+        newest = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)[:MOST_READ]
+        records = [record for record in read_records(newest)[0] if record.status == "ok" and not record.resumed]
+        changed = Counter(record.spec.budget.train_steps for record in records).most_common(1)
+        records = [record for record in records if record.spec.budget.train_steps == changed[0][0]]
+        if records:
+            return records, paths is own
+    return [], False
+
+
+def _seconds(record: Record, stages: tuple[str, ...]) -> float:
+    return sum(record.profile.seconds(name) for name in stages)
