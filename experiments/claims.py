@@ -119,18 +119,21 @@ def examine(records: Sequence[Record], preset: str) -> list[Found]:
         left, right = (tuple(primary(rows[seed]) for seed in common) for rows in (better, worse))
         gain = sign * (mean(left) - mean(right))
         examples = examples_of(first.spec.budget)
-        found.append(Found(claim, left, right, gain, compared(on_task, better, worse), learnt(first), examples))
+        found.append(Found(claim, left, right, gain, compared(claim, on_task), learnt(first), examples))
     return found
 
 
-def compared(on_task: Sequence[Record], better: Mapping[int, Record], worse: Mapping[int, Record]) -> float | None:
-    """The p-value of two rows among all rows of their kind on the task: of oracles, of pooled silos, or of the others."""
-    kinds = {(record.oracle, record.pooled_silos) for record in (*better.values(), *worse.values())}
+def compared(claim: Claim, on_task: Sequence[Record]) -> float | None:
+    """The p-value of a claim's two rows among the rows that its paper compares on the task, of their kind, and among no others.
+
+    A few seeds borrow a variance from these rows.  What joined the board later changes nothing of a claim.
+    """
+    own = [one for one in claims() if (one.paper, one.task) == (claim.paper, claim.task)]
+    pair = [by_seed(on_task, side) for side in (claim.better, claim.worse)]
+    kinds = {(record.oracle, record.pooled_silos) for row in pair for record in row.values()}
     alike = [record for record in on_task if (record.oracle, record.pooled_silos) in kinds]
-    sides = [Side(method) for method in sorted({record.spec.method for record in alike})]
-    sides += [side for claim in claims() if claim.task == alike[0].spec.task for side in (claim.better, claim.worse)]
-    found = [better, worse, *(by_seed(alike, side) for side in sides)]
-    rows = list({tuple(sorted(record.identity for record in row.values())): row for row in found if row}.values())
+    found = [*pair, *(row for one in own for side in (one.better, one.worse) if (row := by_seed(alike, side)))]
+    rows = list({tuple(sorted(record.identity for record in row.values())): row for row in found}.values())
     scores = [primary_of(record) for row in rows for record in row.values()]
     whole = whole_of(scores[0].unit)
     values = [{seed: primary(record) / whole for seed, record in row.items()} for row in rows]
@@ -200,15 +203,17 @@ def shares_of_examples(found: Sequence[Found], registry: Registry) -> str:
 
 
 def verdicts(found: Sequence[Found]) -> list[str]:
-    """`holds`, `reversed` or `open` for each; Holm's correction goes over all that have two seeds or more."""
-    tested = [index for index, each in enumerate(found) if each.p is not None]
-    fallen = dict(zip(tested, holm([p for each in found if (p := each.p) is not None]), strict=True))
-    said = []
-    for index, each in enumerate(found):
-        verdict = ("**holds**" if each.gain > 0 else "**reversed**") if fallen.get(index) else "open"
-        if each.seen is not None and each.seen < LEARNT:
-            verdict += f"; not learnt: {each.seen:.2f} of the ceiling on seen"
-        said.append(verdict)
+    """`holds`, `reversed` or `open` for each; Holm's correction goes over the claims of one paper that have two seeds or more."""
+    said = [""] * len(found)
+    for paper in {each.claim.paper for each in found}:
+        own = [index for index, each in enumerate(found) if each.claim.paper == paper]
+        tested = [index for index in own if found[index].p is not None]
+        fallen = dict(zip(tested, holm([p for index in tested if (p := found[index].p) is not None]), strict=True))
+        for index in own:
+            each = found[index]
+            said[index] = ("**holds**" if each.gain > 0 else "**reversed**") if fallen.get(index) else "open"
+            if each.seen is not None and each.seen < LEARNT:
+                said[index] += f"; not learnt: {each.seen:.2f} of the ceiling on seen"
     return said
 
 

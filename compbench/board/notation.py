@@ -23,6 +23,9 @@ SPLIT_TITLES = {
     "none": "",
 }
 
+MARGINAL = frozenset({"fd_imagenet", "fd_judge", "fid", "fwd", "kid", "precision", "recall"})
+"""Metrics between sets of pictures, pooled over all combinations of a split: they hardly see which picture was asked for."""
+
 
 class Column(NamedTuple):
     """A score's column; `detail` columns are shown on demand, `reason` says why nothing is in it."""
@@ -69,7 +72,8 @@ def columns(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> tuple[C
 
 def _title(key: str, split: str) -> str:
     name, _, version = key.partition("@")
-    words = name.removeprefix(f"{split}_").replace("_", " ")
+    words = name.removeprefix(f"{split}_")
+    words = ("marginal " if words in MARGINAL else "") + words.replace("_", " ")
     return f"{words} ({version})" if version else words
 
 

@@ -16,14 +16,15 @@ from compbench.store.text import text
 ROW = ("kind", "task", "task_version", "preset", "source", "fingerprint", "changed", "method", "method_version", "variant",
        "device", "precision", "rank", "rank_best", "rank_worst", "group", "num_ok", "num_failed")  # fmt: skip
 SCORE = ("score", "split", "metric_version", "unit", "direction", "primary", "num_seeds", "mean", "std", "low", "high",
-         "ceiling", "floor")  # fmt: skip
+         "ceiling", "floor", "in_floors", "median", "worst")  # fmt: skip
 COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_memory_bytes", "timing", "hardware",
         "seconds", "shared_fit", "train_flops", "flops_per_sample", "parameters",
         "evaluations_per_sample", "threads", "level", "training_data")  # fmt: skip
+MARKS = ("may_be_best", "recall_of_real", "draws_means", "worse_than_constant", "num_failed_fits")
 SILOS = ("num_silos", "silo_rounds", "silo_bytes_out", "silo_bytes_in", "silo_seconds", "slowest_silo_seconds")
 SCORES = (*ROW, *SCORE, "note")
 """Columns of the file of scores."""
-ROWS = (*ROW, *COST, *SILOS, "note")
+ROWS = (*ROW, *MARKS, *COST, *SILOS, "note")
 """Columns of the file of rows."""
 EMPTY = ("",) * (len(SCORE) - 1)
 
@@ -69,13 +70,22 @@ def _row(row: BoardRow) -> tuple[str, ...]:
     threads = " ".join(map(str, row.threads))
     size = _whole(row.parameters), _whole(row.evaluations)
     note = text("; ".join((*notes(row), *map(failure, row.failures))))
-    return (*_head(row), *_timing(row.timing), *size, threads, row.level, row.training, *_silos(row.timing), note)
+    return (*_head(row), *_marks(row), *_timing(row.timing), *size, threads, row.level, row.training, *_silos(row.timing), note)
+
+
+def _marks(row: BoardRow) -> tuple[str, ...]:
+    """What a row is said to be; "" where nothing is known."""
+    best = "" if row.may_be_best is None else "yes" if row.may_be_best else "no"
+    marks = ("yes" if mark else "" for mark in (row.draws_means, row.worse_than_constant))
+    return (best, exact(row.recall), *marks, str(row.fits.num_failed) if row.fits else "")
 
 
 def _scores(row: BoardRow) -> Iterator[tuple[str, ...]]:
     head = _head(row)
     for column, cell in row.scores.items():
-        yield (*head, *_score(column, cell, primary=column == row.primary), "")
+        fits = row.fits if column == row.primary else None
+        beside = (fits.median, fits.worst) if fits else (None, None)
+        yield (*head, *_score(column, cell, primary=column == row.primary), *map(exact, beside), "")
     for column, reason in row.unavailable.items():
         yield (*head, column, *EMPTY, text(f"unavailable: {reason or 'no reason given'}"))
 
@@ -90,7 +100,7 @@ def _score(column: str, cell: Cell, *, primary: bool) -> tuple[str, ...]:
         cell.direction,
         "yes" if primary else "",
         str(cell.num_seeds),
-        *map(exact, (cell.mean, cell.std, low, high, cell.ceiling, cell.floor)),
+        *map(exact, (cell.mean, cell.std, low, high, cell.ceiling, cell.floor, cell.relative)),
     )
 
 

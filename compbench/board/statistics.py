@@ -15,7 +15,7 @@ from compbench.system.errors import CompbenchError
 CONFIDENCE = 0.95
 """Confidence level of each interval of a board, and of a whole table of comparisons (Holm)."""
 
-MOST_FAILED = 1 / 3
+MOST_FAILED = 0.4
 """Largest part of a method's fits that may fail, as intervals assume."""
 UNNOTICED = 0.1
 """Chance at which a part of failed fits is still allowed for although no fit failed."""
@@ -62,9 +62,9 @@ def interval(values: Sequence[float], trials: float = 0) -> Interval | None:
 
 
 def unseen(num_fits: int) -> float:
-    """The largest part of fits that may fail although none of `num_fits` did: min(1 / 3, 1 - 0.1^(1 / n)).
+    """The largest part of fits that may fail although none of `num_fits` did: min(0.4, 1 - 0.1^(1 / n)).
 
-    More than 1 - 0.1^(1 / n) would show a failed fit in nine of ten tries, and more than a third is not allowed for.
+    More than 1 - 0.1^(1 / n) would show a failed fit in nine of ten tries, and more than two fifths are not allowed for.
     """
     return min(MOST_FAILED, 1 - math.exp(math.log(UNNOTICED) / num_fits))
 
@@ -74,8 +74,8 @@ def reaching(found: Interval, centre: float, num_fits: int, failed: float) -> In
 
     Student's interval assumes that fits scatter evenly.  If a tenth to a third of them fail, three fits often show no failed one,
     and then it covers the mean in half to three quarters of cases.  This one holds (1 - q) mean + q failed too, q = `unseen`(n):
-    it assumes that at most a third of the fits fail and that a failed one is no worse than `failed`, and covers in at least 90 %
-    of such mixtures at three seeds and more (`experiments/interval_coverage.py`).
+    it assumes that at most a third of the fits fail, with a margin, and that a failed one is no worse than `failed`, and covers
+    in at least 90 % of such mixtures at three seeds and more (`experiments/best_set.py`).
 
     Args:
         found: by Student's t.

@@ -19,6 +19,7 @@ from compbench.board.render_html import Picture, embedded, to_html
 from compbench.board.render_markdown import escape, to_markdown
 from compbench.board.row import BoardRow
 from compbench.board.timing import timing
+from compbench.store import text as guard
 from compbench.store.profiles import Measure, by_cost_key
 
 HOSTILE = (
@@ -161,8 +162,8 @@ def test_the_primary_column_comes_first_and_single_factors_are_details() -> None
 
 def test_a_score_that_no_row_has_is_named_below_the_table() -> None:
     board = rows([record(score(), score("heldout_fid", None, reason="no weights"))])
-    assert "Not available: heldout: fid (no weights)" in to_markdown(whole(board), [])
-    assert page_data(to_html(whole(board), [], {}))[0]["missing"] == [["held-out combinations: fid", "no weights"]]
+    assert "Not available: heldout: marginal fid (no weights)" in to_markdown(whole(board), [])
+    assert page_data(to_html(whole(board), [], {}))[0]["missing"] == [["held-out combinations: marginal fid", "no weights"]]
 
 
 @pytest.mark.parametrize(
@@ -186,3 +187,7 @@ def test_counts_and_durations() -> None:
         "1.5 min",
         "2.0 h",
     )
+
+
+def test_a_unit_stays_a_unit_and_a_formula_becomes_text() -> None:
+    assert [guard.text(value) for value in ("%", "-", "%s", "=1+1", "ms")] == ["%", "-", "'%s", "'=1+1", "ms"]
