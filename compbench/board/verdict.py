@@ -6,7 +6,7 @@ where the task does not rank, every row that competes and does not draw means is
     not learnt    no row that competes has 0.9 of the ceiling on *seen* combinations: the table ranks learning, not composing,
                   and the task is no part of a family's order
     draws means   by the score alone, every row that may be best draws means: only they reach it
-    solved        some candidate attains 0.95 of the way from the best constant answer to real data, and none of its fits failed
+    solved        some candidate attains 0.9 of the way from the best constant answer to real data, and none of its fits failed
     unsolved      no candidate attains half of that way
     open          all else
 """
@@ -19,7 +19,7 @@ Word = Literal["solved", "open", "unsolved", "not learnt", "draws means"]
 
 LEARNT = 0.9
 """Part of the ceiling on seen combinations that some row must have, so that a task counts as learnt."""
-SOLVED = 0.95
+SOLVED = 0.9
 """Least mean share attained of a row that solves a task."""
 HALF = 0.5
 """Largest mean share attained by which a task is unsolved."""
