@@ -206,7 +206,7 @@ def test_a_store_that_cannot_be_written_is_refused_before_the_fit(tmp_path: Path
 def test_the_time_limit_holds_while_another_run_makes_the_fit(tmp_path: Path) -> None:
     one = attempt(tmp_path, lambda: None)
     one.pair.fit, one.pair.deadline = {"a": 1}, time.monotonic() + 0.3
-    other = SharedFit(one.home.cache, one.pair.fit, scope_of(one.request, one.registry, ours().spec.device_class), lambda: None)
+    other = SharedFit(one.home, one.pair.fit, scope_of(one.request, one.registry, ours().spec.device_class), lambda: None)
     with other.lock:
         found = one.run().record
     assert (found.status, found.reason) == ("timeout", "the run waited for another run's fit until its time limit")
