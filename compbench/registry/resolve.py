@@ -82,9 +82,16 @@ def why_not(method: Method, task: Task) -> str:
 
 
 def metrics_of(task: Task, registry: Registry) -> dict[str, Metric]:
-    """The metrics that a task scores by: those that it names, else all of its event's kind; what does not load is left out."""
-    named = [entry for entry in registry.entries("metrics") if task.metrics is None or entry.name in task.metrics]
-    loaded = [attempt.value for attempt in map(registry.attempt, named) if attempt.state == "ok"]
+    """The metrics that a task scores by: those that it names, else all of its event's kind.
+
+    Raises:
+        CompbenchError: a metric that the task names, or that its ranking score comes from, is missing or does not load.
+    """
+    known = [entry for entry in registry.entries("metrics") if task.metrics is None or entry.name in task.metrics]
+    ranking = [entry.name for entry in known if f"_{entry.name}_" in f"{task.primary}_"]
+    for name in ranking if task.metrics is None else task.metrics:
+        registry.load("metrics", name)
+    loaded = [attempt.value for attempt in map(registry.attempt, known) if attempt.state == "ok"]
     return {
         metric.name: metric
         for metric in loaded

@@ -46,6 +46,28 @@ def test_a_task_that_names_its_metrics_scores_by_these_alone() -> None:
     assert metrics_of(task("rotation"), Registry()) == {}
 
 
+class Broken(Registry):
+    """A registry in which a metric does not load, as one whose name two packages claim."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def attempt(self, entry: Entry) -> LoadResult:
+        bad = entry.kind == "metrics" and entry.name == self.name
+        return LoadResult(entry, "broken", f"the name '{entry.name}' is claimed by two") if bad else super().attempt(entry)
+
+
+def test_a_metric_that_ranks_or_is_named_and_does_not_load_ends_the_run_and_another_is_left_out() -> None:
+    plane, images = task("gauss2d-fact-id"), task("shapes3d-heavy")
+    whole = set(metrics_of(plane, Registry()))
+    for asked, name in ((plane, "sw2"), (images, "accuracy"), (replace(images, metrics=("kid", "fid")), "fid")):
+        with pytest.raises(CompbenchError, match=f"^metric '{name}' is broken: the name '{name}' is claimed by two"):
+            metrics_of(asked, Broken(name))
+    other = min(whole - {"sw2"})
+    assert set(metrics_of(plane, Broken(other))) == whole - {other}
+
+
 def test_two_long_texts_are_shown_from_where_they_differ() -> None:
     spec = record().spec
     here = spec.model_copy(update={"fingerprint": "a" * 300 + "today"[:5]})
