@@ -30,7 +30,7 @@ from compbench.runner.signals import WORDS, uninterrupted
 from compbench.store.lease import Busy, Lease, take
 from compbench.store.records import MAX_PICTURE_BYTES, Store
 from compbench.store.samples import SAMPLES_FILE
-from compbench.store.validate import check_scores
+from compbench.store.validate import check_scores, judged
 from compbench.system.errors import CompbenchError, Unwritable, first_of
 from compbench.system.files import Json, publish, read_limited, remove_parts, remove_tree
 from compbench.system.home import Home
@@ -108,6 +108,7 @@ class Attempt:
         self._published: dict[str, tuple[int, int]] = {}
         self._own = PluginFolder(pair.contestant_folder, "run")
         self._looked = 0.0
+        self._fitted = False
 
     def find(self, expected: RunSpec | None = None) -> Outcome | None:
         """Resolve the request into a spec; its finished record, unless forced to run again."""
@@ -169,7 +170,8 @@ class Attempt:
                 return self._killed(why)
             self.pair.stop(gracefully=end.status == "timeout")
             self._publish_checkpoints()
-            return Ending(end.status, end.reason, end.traceback or (self.pair.log() if end.status != "refused" else ""))
+            status = "failed" if end.status == "killed" or (end.status == "refused" and self._fitted) else end.status
+            return Ending(status, end.reason, end.traceback or (self.pair.log() if status != "refused" else ""))
         except KeyboardInterrupt as stop:
             return self._killed(str(stop))
         except (Busy, Unwritable):
@@ -211,6 +213,7 @@ class Attempt:
         stops = training_curve.stops(self.spec.budget.train_steps, self.request.curve)
         cost = self._fit(self._open(), stops)
         fit_seconds = time.monotonic() - start
+        self._fitted = True
         watch.worked()
         found = self._evaluate()
         watch.worked(sampling=True)
@@ -320,7 +323,7 @@ class Attempt:
         """Write the record; an impossible record becomes that of a failed run."""
         with uninterrupted():
             try:
-                record = self._written_down(ending)
+                record = judged(self._written_down(ending))
                 check_scores(record)
             except CompbenchError as error:
                 record = self._written_down(Ending("failed", f"the task returned an impossible score: it {error}"))

@@ -18,6 +18,9 @@ ROUNDING = 1e-3
 RATE_FACTOR, RATE_SECONDS = 4.0, 1.0
 """How far (steps) / (steps/s) may be from the fit's seconds.  The rate is a median over windows, the seconds hold all of them:
 of 640 honest records on a busy machine the ratio was between 0.32 and 1.45."""
+SPEEDS = ("train_steps_per_second", "train_samples_per_second", "sample_samples_per_second", "latency_p50_ms", "latency_p95_ms")
+SPEEDS += ("sample_batch", "latency_batch", "share_of_peak_training", "share_of_peak_sampling", "energy_joules")
+"""Fields of a profile that a record has only if nothing contradicts them."""
 SUM_SHARE, SUM_SECONDS = 1.02, 1.0
 """Stages follow each other, so together they take no longer than the whole, up to what two clocks differ by."""
 
@@ -48,11 +51,32 @@ def check_scores(record: Record) -> None:
 
 
 def check_costs(record: Record) -> None:
-    """Raise CompbenchError if the costs contradict each other."""
+    """Raise CompbenchError if the costs contradict each other, and the record does not say so."""
+    profile = record.profile
+    if not profile.distrust:
+        if doubt := doubt_of(record):
+            raise CompbenchError(f"{doubt}.")
+    elif any(getattr(profile, name) is not None for name in SPEEDS):
+        raise CompbenchError("has speeds, and says that they cannot be true.")
+
+
+def judged(record: Record) -> Record:
+    """The record as it is written: if its costs contradict each other, it says so and has no speeds.
+
+    `check_costs` asks the same, so what is written here is not refused later.
+    """
+    if record.profile.distrust or not (doubt := doubt_of(record)):
+        return record
+    profile = record.profile.model_copy(update={**dict.fromkeys(SPEEDS), "distrust": f"it {doubt}"})
+    return record.model_copy(update={"profile": profile})
+
+
+def doubt_of(record: Record) -> str:
+    """Which costs of a record contradict each other; "" if none do."""
     profile = record.profile
     for name in ("share_of_peak_training", "share_of_peak_sampling"):
         if (share := getattr(profile, name) or 0.0) > 1:
-            raise CompbenchError(f"has a {name.replace('_', ' ')} of {share:.3g}, but a share of the peak is at most 1.")
+            return f"has a {name.replace('_', ' ')} of {share:.3g}, but a share of the peak is at most 1"
     rate, seconds = profile.train_steps_per_second, profile.seconds("fit")
     if rate and seconds:
         counts: set[float] = {profile.train_steps or record.spec.budget.train_steps, sum(silo.steps for silo in profile.silos)}
@@ -61,11 +85,12 @@ def check_costs(record: Record) -> None:
             counts = {taken} if isinstance(taken, float) else set()
         counts -= {0}
         if counts and not any(_agree(count / rate, seconds, compiles=record.spec.device_class != "cpu") for count in counts):
-            raise CompbenchError(f"says {rate:.4g} training steps/s, and {max(counts):.0f} steps in a fit of {seconds:.4g} s.")
+            return f"says {rate:.4g} training steps/s, and {max(counts):.0f} steps in a fit of {seconds:.4g} s"
     shared = seconds if "fit shared" in record.notes else 0.0  # another run's seconds
     stages = sum(stage.seconds for stage in profile.stages) - shared
     if record.seconds and stages > SUM_SHARE * record.seconds + SUM_SECONDS:
-        raise CompbenchError(f"has stages of {stages:.4g} s in a run of {record.seconds:.4g} s.")
+        return f"has stages of {stages:.4g} s in a run of {record.seconds:.4g} s"
+    return ""
 
 
 def check_known(record: Record) -> None:
