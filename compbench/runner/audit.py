@@ -162,7 +162,7 @@ def _contradiction(
         return f"it reported {fitted:.3g} s for a fit that took {fit_seconds:.3g} s"
     parties = len(said.silos) + 1 if said.silos else num_silos
     most = STEPS_SLACK * min(parties, MOST_SILOS + 1) * budget.train_steps
-    done = max(watch.meter.done, 0 if shared else said.train_steps or 0)
+    done = max(watch.meter.done, (shared.train_steps if shared else said.train_steps) or 0)
     if done > most:
         return f"it reported {done} training steps where the budget allows {budget.train_steps} per silo"
     return ""

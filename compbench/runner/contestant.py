@@ -42,7 +42,7 @@ COMPILE_FROM = 1_000
 """Compiling a network on a GPU pays if the fit has at least this many steps; an uncached UNet takes a minute to compile."""
 
 PROBE_ROWS = 2
-"""Number of samples that are drawn under the FLOP counter."""
+"""Number of samples that are drawn under the FLOP counter where no request of the run can be asked again."""
 
 
 class Contestant:
@@ -75,6 +75,11 @@ class Contestant:
         self._asked: tuple[float, ...] = ()
         self._steps = 0
         self._stop: int | None = None
+        self._fitted = False
+        self._counting = contextlib.ExitStack()  # from the moment that the method gets the problem, to the run's end
+        self._at_fitted = counted.Tally()
+        self._rows = 0
+        self._smallest: Request | None = None
         self._compiled: CompiledSampling | None = None
         self.model: object = None
 
@@ -104,8 +109,26 @@ class Contestant:
             return self.open(order)
         from compbench.system.bf16 import arithmetic
 
-        with arithmetic(self.device, self.precision):
+        with self._no_way_out(), arithmetic(self.device, self.precision):
             return self.fit(order) if isinstance(order, Fit) else self.measure()
+
+    @contextlib.contextmanager
+    def _no_way_out(self) -> Iterator[None]:
+        """A method refuses a run before it sees an example, and stops when it is asked to; else the run has failed, which counts.
+
+        Raises CompbenchError in place of a Refused or Cancelled that came without that.
+        """
+        try:
+            yield
+        except Refused as error:
+            if self._fitted or self._tally.examples:
+                seen = f"{self._tally.examples:,} examples were drawn by then"
+                raise CompbenchError(f"{error} The method refused too late: {seen}.") from error
+            raise
+        except Cancelled as error:
+            if not self.cancelled():
+                raise CompbenchError("The method raised Cancelled, but nobody had asked the run to stop.") from error
+            raise
 
     def open(self, order: Open) -> Opened:
         """Open the task's data; return what a fit depends on, if others may share it."""
@@ -113,6 +136,8 @@ class Contestant:
             import torch
 
             self.device, self.precision = devices.resolve(order.device), order.precision
+            if self.budget.train_steps and not self.oracle:  # or the first optimiser imports torch's compiler within the fit
+                torch.optim.SGD([torch.zeros(1, requires_grad=True)])
         devices.set_up(self.device, self.precision)
         self._take_what_is_lent()
         self._tracer = profiling.Tracer(self.folder / "trace.json" if self.request.trace else None)
@@ -120,6 +145,7 @@ class Contestant:
         with self._stage("data"):
             problem = self.task.open(context).problem(self.budget)
         self._tally = counted.Tally()
+        self._counting.enter_context(self._tally.counting_steps())
         self.problem = counted.counted(problem if self.oracle else replace(problem, oracle=None), self._tally)
         self.final = self.problem.extension.problem if self.problem.extension else self.problem
         if self.device.type == "cuda":
@@ -151,7 +177,7 @@ class Contestant:
         shared = bool(order.shared) and self._taken_from(order)
         if not shared:
             early = self._tally.copy()
-            with self._tally.counting_steps(), condition_counts.counting() as regressed:
+            with condition_counts.counting() as regressed:
                 self._stop_at(order.stops)
                 self.model = self._fit("fit", self.problem, self.checkpoints)
             taken, parts = self._tally.since(early), 1 + len(order.stops)
@@ -168,10 +194,11 @@ class Contestant:
             ledger=self.problem.federation.ledger(),
             curves=self._losses.state(),
             regressed=self._regressed,
+            counts=dict(self._counts),
         )
         if self.problem.extension is not None:
             early = self._tally.copy()
-            with self._tally.counting_steps(), condition_counts.counting() as regressed:
+            with condition_counts.counting() as regressed:
                 self._extend(self.problem.extension)
             self._regressed = counted.regressed(regressed, self.final, self._tally.since(early))
         self._tracer.close()
@@ -207,6 +234,7 @@ class Contestant:
         return Fitted(shared=True)
 
     def _begin_sampling(self) -> None:
+        self._fitted, self._at_fitted = True, self._tally.copy()
         from compbench.flow.compiled_sampling import compiled_sampling
 
         self._compiled = compiled_sampling(self.model, self.device)
@@ -220,7 +248,7 @@ class Contestant:
             self.problem.federation.restore(cost.ledger)
         except (CompbenchError, RuntimeError):
             return False
-        self._steps = cost.train_steps
+        self._steps, self._counts = cost.train_steps, dict(cost.counts)
         self.stages.append(Stage(name="fit", seconds=cost.seconds, cpu_seconds=cost.cpu_seconds))
         self._losses.restore(cost.curves)
         self._regressed = cost.regressed
@@ -246,6 +274,9 @@ class Contestant:
             seconds, cpu_seconds = before.seconds + clock.wall[0], before.cpu_seconds + clock.cpu[0]
             self._sampling = Stage(name="sample", seconds=seconds, cpu_seconds=cpu_seconds)
             self._notes.add(stream, len(request.x0), context.notes)
+            if request.known is None and (self._smallest is None or len(request.x0) < len(self._smallest.x0)):
+                self._smallest = request
+        self._rows += len(request.x0)
         if not hasattr(samples, "detach"):
             raise CompbenchError(f"'{self.method.name}' returned a {type(samples).__name__} as samples, not a tensor.")
         return samples.detach().to("cpu")
@@ -253,11 +284,12 @@ class Contestant:
     def _answer(self, asked: Request, context: Context) -> Tensor:
         from compbench.system.bf16 import arithmetic
 
-        with arithmetic(self.device, self.precision):
+        with self._no_way_out(), arithmetic(self.device, self.precision):
             return self.method.sample(self.settings, self.model, asked, context)
 
     def measure(self) -> Measured:
         """Return the costs that only the contestant can count, and its environment for the record."""
+        self._counting.close()
         if self._compiled is not None:
             self._notes.add("sample", 1, self._compiled.note)
             self._compiled.undo()
@@ -394,14 +426,19 @@ class Contestant:
         import torch
 
         condition = torch.zeros(PROBE_ROWS, len(self.final.space), dtype=torch.long)
-        asked = _on(self.device, Request(condition, torch.zeros(PROBE_ROWS, *self.task.event.shape)))
+        asked = self._smallest or Request(condition, torch.zeros(PROBE_ROWS, *self.task.event.shape))
 
         def context() -> Context:
             found = self._context(self._generator("probe"))
             found.compile = False
             return found
 
-        found = probed(self.method, self.settings, self.model, self.problem, asked, context)
+        ended = self._tally.copy()  # the probe draws examples too
+        found = probed(self.method, self.settings, self.model, self.problem, _on(self.device, asked), context)
+        if self._counts:
+            self._counts["granted_backward_passes"] = counted.granted_passes(self._counts, found.step_passes)
+            rows, passes = self._rows, found.request_passes
+            self._counts |= counted.late(ended, fitted=self._at_fitted, rows=rows, passes=passes)
         if self._counts and not self.oracle and self.problem.extension is None and found.evaluations is not None:
             self._counts["evaluations"] = found.evaluations  # an extension's network is not that of the first stage
         self._asked = found.asked

@@ -27,13 +27,16 @@ class Probed(NamedTuple):
     """FLOPs of a sample, of a training step (0 if a fit takes none), and evaluations a sample (None if products do not tell).
 
     `asked` has a sample's evaluations at conditions that tell 0 ... F factors, in proportion to what a request of a few rows asks
-    for, pilots included; () where no network is asked for conditions.
+    for, pilots included; () where no network is asked for conditions.  Backward passes are those of a training step, and those of
+    the whole request.
     """
 
     per_sample: float
     per_train_step: float
     evaluations: float | None
     asked: tuple[float, ...] = ()
+    step_passes: float = 1.0
+    request_passes: int = 0
 
 
 def probed(
@@ -58,7 +61,8 @@ def probed(
         part = Request(asked.condition[:1].expand(rows, -1), asked.x0[:1].expand(rows, *asked.x0.shape[1:]))
         return method.sample(settings, model, part, sampling)
 
-    with watched(model) as conditions:
+    asking = counted.Tally()
+    with watched(model) as conditions, asking.counting_steps():
         per_sample = profiling.count_flops(lambda: method.sample(settings, model, asked, sampling)) / len(asked.x0)
     tally, fitting = counted.Tally(), context()
     federation = problem.federation
@@ -85,4 +89,5 @@ def probed(
     told = conditions.of(asked.condition.shape[1])
     scale = declared / sum(told) if declared and told else 1 / len(asked.x0)
     per_step = flops.total / max(steps, reported) if trains else 0.0
-    return Probed(per_sample, per_step, found, tuple(scale * count for count in told))
+    each = tally.backward_passes / max(1, tally.optimiser_steps, reported)
+    return Probed(per_sample, per_step, found, tuple(scale * count for count in told), each, asking.backward_passes)

@@ -1,4 +1,4 @@
-"""Count what a fit and its samples use: optimiser steps, drawn examples, and evaluations of the network.
+"""Count what a fit and its samples use: optimiser steps, backward passes, drawn examples, and evaluations of the network.
 
 A method says how many steps it reports and how many evaluations a sample costs.  These counts stand next to its report; they see
 torch's optimisers and products, so a network in numpy has no counts.
@@ -7,13 +7,14 @@ torch's optimisers and products, so a network in numpy has no counts.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple, dataclass, replace
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from compbench.api.federation import LentSilo
-from compbench.store.counts import FIT, evaluations_excess
+from compbench.store.counts import FIT, SLACK, evaluations_excess
 from compbench.system import profiling
 from compbench.system.condition_counts import ConditionCounts
 
@@ -26,34 +27,59 @@ if TYPE_CHECKING:
 FREE_EXAMPLES = 2**14
 """A fit may draw this many examples besides its steps: for a mean, a list of distinct conditions, a closed-form fit."""
 
+MOST_PASSES, MOST_PASSES_UNSEEN = 8, 2
+"""Largest number of backward passes of a training step: of several networks and penalties; and where no optimiser was seen."""
+
 
 @dataclass
 class Tally:
-    """Counts of optimiser steps and of examples drawn from all silos; draws of labels alone do not count."""
+    """Counts of optimiser steps, of examples drawn from all silos, and of backward passes; draws of labels alone do not count.
+
+    Backward passes are those of torch's engine, so an optimiser written by hand is seen by them.
+    """
 
     optimiser_steps: int = 0
     examples: int = 0
+    backward_passes: int = 0
 
     def since(self, before: Tally) -> Tally:
         """The counts that were added after `before` was copied."""
-        return Tally(self.optimiser_steps - before.optimiser_steps, self.examples - before.examples)
+        return Tally(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
     def copy(self) -> Tally:
         return replace(self)
 
     @contextlib.contextmanager
     def counting_steps(self) -> Iterator[None]:
-        """Count the steps of every torch optimiser while the block runs."""
+        """Count the steps of every torch optimiser, and the passes of torch's engine, while the block runs."""
+        from torch.autograd import Variable
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         def step(*_: object) -> None:
             self.optimiser_steps += 1
 
-        handle = register_optimizer_step_post_hook(step)
+        torchs: Any = Variable
+        handle, engine = register_optimizer_step_post_hook(step), torchs._execution_engine
+        torchs._execution_engine = CountedEngine(engine, self)
         try:
             yield
         finally:
             handle.remove()
+            torchs._execution_engine = engine
+
+
+class CountedEngine:
+    """Torch's engine of backward passes, which counts them; it passes all other calls on."""
+
+    def __init__(self, engine: Any, tally: Tally) -> None:
+        self._counted, self._tally = engine, tally
+
+    def run_backward(self, *given: Any, **named: Any) -> Any:
+        self._tally.backward_passes += 1
+        return self._counted.run_backward(*given, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._counted, name)
 
 
 class CountedSilo:
@@ -144,4 +170,29 @@ def counts(problem: Problem, tally: Tally, *, before: Tally, reported: int, part
     """
     granted = allowed_steps(problem), allowed_examples(problem, parts=parts)
     values = (tally.optimiser_steps, tally.examples, *granted, reported, before.optimiser_steps, before.examples)
-    return {name: float(value) for name, value in zip(FIT, values, strict=True)}
+    found = {name: float(value) for name, value in zip(FIT, values, strict=True)}
+    return found | {"backward_passes": float(tally.backward_passes)}
+
+
+def granted_passes(counts: Mapping[str, float], each: float) -> float:
+    """Backward passes that the budget grants to a fit, if a training step of a short fit takes `each`.
+
+    Few are granted to a step, and fewer where no optimiser was seen: every pass is a look at a batch, whatever is made of it.
+    """
+    most = MOST_PASSES if counts["optimiser_steps"] else MOST_PASSES_UNSEEN
+    return ceil(SLACK * min(max(1.0, each), most) * counts["granted_steps"])
+
+
+def late(tally: Tally, *, fitted: Tally, rows: int, passes: int) -> dict[str, float]:
+    """What was trained after the fit, where nothing is granted, as `compbench.store.counts` names it.
+
+    Args:
+        tally: what was counted until the run's end.
+        fitted: what of it came until the fit was done.
+        rows: samples that were asked for.
+        passes: backward passes of a request in the probe: guidance by a gradient takes some, at most so many a sample.
+    """
+    found = tally.since(fitted)
+    beyond = max(0, found.backward_passes - passes * rows)
+    values = {"late_steps": found.optimiser_steps, "late_examples": found.examples, "late_backward_passes": beyond}
+    return {name: float(value) for name, value in values.items()}

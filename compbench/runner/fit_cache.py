@@ -14,6 +14,7 @@ from collections.abc import Callable
 from compbench.api.interfaces import Budget, Task
 from compbench.api.schemas import Frozen, RunRequest
 from compbench.runner.messages import FitCost, Open
+from compbench.store.counts import FIT, fit_excess
 from compbench.system.errors import CompbenchError
 from compbench.system.files import Json, file_sha256, held, read_json, write_atomically
 from compbench.system.home import Home
@@ -46,15 +47,20 @@ class SharedFit:
         self.lock = held(home.leases / self.path.name, waiting=alarm)
 
     def cost(self) -> FitCost | None:
-        """The cost of the kept fit; None if there is none, or if its weights have changed."""
+        """The cost of the kept fit; None if there is none, if nothing was counted of it, or if its weights have changed."""
         try:
             kept = read_json(self.path.with_suffix(".json"), KeptFit, MAX_COST_BYTES, "fit")
-            return kept.cost if kept.sha256 == file_sha256(self.path) else None
+            return kept.cost if kept.cost.counts and kept.sha256 == file_sha256(self.path) else None
         except (CompbenchError, OSError):
             return None
 
     def keep(self, folder: PluginFolder, cost: FitCost) -> None:
-        """Publish the weights in a contestant's folder, and what they cost; nothing is kept if they are not a regular file."""
+        """Publish the weights in a contestant's folder, and what they cost.
+
+        Nothing is kept if they are not a regular file, or if their fit went beyond its budget.
+        """
+        if fit_excess({**dict.fromkeys(FIT, 0.0), **cost.counts}):
+            return
         try:
             folder.publish(FIT_FILE, self.path)
             kept = KeptFit(cost=cost, sha256=file_sha256(self.path))

@@ -72,7 +72,8 @@ class Open(Message):
 class FitCost(Frozen):
     """What a fit took, its `seconds` by the parent's clock, what it did with the silos, and its curves (`LossCurves.state`).
 
-    `regressed` counts its training conditions by how many factors they tell; () where that is not known.
+    `regressed` counts its training conditions by how many factors they tell; () where that is not known.  `counts` are those of
+    `compbench.store.counts`.
     """
 
     seconds: Seconds = 0.0
@@ -81,6 +82,7 @@ class FitCost(Frozen):
     ledger: dict[str, Json] = Field(default_factory=dict)
     curves: dict[str, Json] = Field(default_factory=dict)
     regressed: tuple[Count, ...] = Field((), max_length=100)
+    counts: dict[str, Figure] = Field(default_factory=dict)
 
 
 class Fit(Message):

@@ -4,6 +4,9 @@ counted optimiser_steps, counted examples                what the fit took
 counted granted_steps, counted granted_examples          what the budget grants
 counted reported_steps                                   what the method reported about its steps
 counted early_steps, counted early_examples              what was used before the fit began
+counted backward_passes, counted granted_backward_passes what the fit took, and the budget's steps at the passes of a probed step
+counted late_steps, counted late_examples                what was used after the fit, in `sample`, which is granted none
+counted late_backward_passes                             those beyond what the method takes for each sample in the probe
 counted extension_steps, counted granted_extension_steps the second stage's
 counted evaluations                                      of the network for one sample, where products tell
 counted beyond_budget                                    1 or 0
@@ -35,7 +38,20 @@ def fit_excess(counts: Mapping[str, float]) -> str:
         return f"{steps:.0f} optimiser steps, of which {counts['reported_steps']:.0f} were reported"
     if examples > counts["granted_examples"]:
         return f"{examples:.0f} examples drawn, of {counts['granted_examples']:.0f} that the budget grants"
+    passes = counts.get("backward_passes", 0.0)
+    if passes > counts.get("granted_backward_passes", passes):
+        return (
+            f"{passes:.0f} backward passes in {steps:.0f} optimiser steps, where the budget's steps take "
+            f"{counts['granted_backward_passes']:.0f} at most"
+        )
     return ""
+
+
+def late_excess(counts: Mapping[str, float]) -> str:
+    """What was trained after the fit, in the answers to requests; "" if nothing."""
+    names = {"late_steps": "optimiser steps", "late_examples": "examples drawn", "late_backward_passes": "backward passes"}
+    found = [f"{counts[name]:.0f} {what}" for name, what in names.items() if counts.get(name)]
+    return f"{', '.join(found)} after the fit, where no training is granted" if found else ""
 
 
 def extension_excess(counts: Mapping[str, float]) -> str:
@@ -58,7 +74,12 @@ def excess(counts: Mapping[str, float], declared: int | None) -> tuple[str, ...]
         counts: by the names above without their prefix.
         declared: the method's declared evaluations per sample.
     """
-    found = fit_excess(counts), extension_excess(counts), evaluations_excess(counts.get("evaluations"), declared)
+    found = (
+        fit_excess(counts),
+        late_excess(counts),
+        extension_excess(counts),
+        evaluations_excess(counts.get("evaluations"), declared),
+    )
     return tuple(filter(None, found))
 
 
@@ -85,6 +106,9 @@ def in_words(record: Record) -> tuple[str, ...]:
         if name in counts:
             budget = f" (budget {counts[granted]:,.0f})" if granted in counts else ""
             found.append(f"{counts[name]:,.0f} {what}{budget}")
+    if counts.get("reported_steps") and not counts.get("optimiser_steps"):
+        passes = counts.get("backward_passes", 0.0)
+        found.append(f"none of {counts['reported_steps']:,.0f} reported steps seen, {passes:,.0f} backward passes")
     if "evaluations" in counts:
         declared = record.profile.evaluations_per_sample
         of = "" if declared is None else f" ({declared:,} declared)"

@@ -18,8 +18,18 @@ ROUNDING = 1e-3
 RATE_FACTOR, RATE_SECONDS = 4.0, 1.0
 """How far (steps) / (steps/s) may be from the fit's seconds.  The rate is a median over windows, the seconds hold all of them:
 of 640 honest records on a busy machine the ratio was between 0.32 and 1.45."""
-SPEEDS = ("train_steps_per_second", "train_samples_per_second", "sample_samples_per_second", "latency_p50_ms", "latency_p95_ms")
-SPEEDS += ("sample_batch", "latency_batch", "share_of_peak_training", "share_of_peak_sampling", "energy_joules")
+SPEEDS = (
+    "train_steps_per_second",
+    "train_samples_per_second",
+    "sample_samples_per_second",
+    "sample_batch",
+    "latency_p50_ms",
+    "latency_p95_ms",
+    "latency_batch",
+    "share_of_peak_training",
+    "share_of_peak_sampling",
+    "energy_joules",
+)
 """Fields of a profile that a record has only if nothing contradicts them."""
 SUM_SHARE, SUM_SECONDS = 1.02, 1.0
 """Stages follow each other, so together they take no longer than the whole, up to what two clocks differ by."""

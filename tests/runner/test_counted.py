@@ -36,7 +36,7 @@ def fitted(tally: Tally, *, steps: int, size: int = 12):
 def test_steps_and_examples_are_counted_and_draws_are_the_silos_own() -> None:
     tally = Tally()
     problem = fitted(tally, steps=3)
-    assert tally == Tally(optimiser_steps=3, examples=36)
+    assert tally == Tally(optimiser_steps=3, examples=36, backward_passes=3)
     own, theirs = (
         silo.batch(5, Generator().manual_seed(1)) for silo in (problem.federation.pooled(), VECTOR(CPU).federation.pooled())
     )
@@ -102,3 +102,44 @@ def test_a_run_that_trains_and_samples_more_than_it_says_is_marked_in_its_record
         f"{2 * steps} optimiser steps, of {steps} that the budget grants",
         f"about {2 * evaluations} evaluations of the network for a sample, of which {evaluations} were declared",
     )
+
+
+BY_HAND = """
+def train(steps):
+    weight = torch.ones(2, requires_grad=True)
+    for _ in range(steps):
+        torch.autograd.grad(weight.square().sum(), weight)
+asked = []
+def guided(x):
+    x = x.detach().requires_grad_()
+    return (x - torch.autograd.grad(x.square().sum(), x)[0]).detach()
+"""
+LATE = "1200 backward passes after the fit, where no training is granted"
+BATCH = "federation.pooled().batch(8, torch.Generator())"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"fit": "train(30)"}, ()),
+        ({"fit": "train(1200)"}, ("1200 backward passes in 0 optimiser steps, where the budget's steps take 75 at most",)),
+        ({"sample": "asked or train(1200); asked.append(1); return request.x0"}, (LATE,)),
+        ({"sample": "return guided(guided(request.x0))"}, ()),
+        (
+            {"fit": "asked.append(problem)", "sample": f"asked and asked.pop().{BATCH}; return request.x0"},
+            ("8 examples drawn after the fit, where no training is granted",),
+        ),
+    ],
+    ids=[
+        "by hand within the budget",
+        "by hand beyond it",
+        "in the first answer",
+        "guidance by a gradient",
+        "a draw in an answer",
+    ],
+)
+def test_training_by_hand_or_after_the_fit_is_marked_and_guidance_is_not(home, plugin, body, said) -> None:
+    facts = {"task": "blobs-iid", "method": "naughty", "preset": "smoke", "device": "cpu", "threads": 1}
+    record = run(RunRequest(**facts, home=str(home), plugins=(str(plugin(head=BY_HAND, **body)),)), force=True).record
+    assert record.status == "ok", record.reason
+    assert beyond_budget(record) == said

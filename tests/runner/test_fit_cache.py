@@ -73,9 +73,12 @@ def test_what_a_fit_depends_on_leaves_out_sampling() -> None:
     assert facts[0]["budget"] != {**facts[0], "budget": other.model_dump()}["budget"]
 
 
+COUNTS = {"optimiser_steps": 30.0, "reported_steps": 30.0, "granted_steps": 30.0, "examples": 960.0, "granted_examples": 2e4}
+
+
 def kept(place: SharedFit, tmp_path: Path) -> FitCost:
     save_tensors(tmp_path / FIT_FILE, {"a": torch.zeros(2)}, {})
-    cost = FitCost(seconds=1.0, cpu_seconds=0.5, ledger={"pooled": True})
+    cost = FitCost(seconds=1.0, cpu_seconds=0.5, ledger={"pooled": True}, counts=COUNTS)
     place.keep(PluginFolder(tmp_path), cost)
     return cost
 
@@ -156,3 +159,20 @@ def test_the_lock_of_a_fit_lies_where_no_contestant_reaches_it(tmp_path: Path) -
         locks = [path.parent for path in tmp_path.rglob("*.lock")]
     assert locks == [home.leases]
     assert home.leases in home.closed
+
+
+@pytest.mark.parametrize("beyond", [{}, {"optimiser_steps": 1200.0}, {"examples": 3e4}, {"early_steps": 1.0}])
+def test_a_fit_beyond_its_budget_and_one_without_counts_are_not_shared(tmp_path: Path, beyond: dict[str, float]) -> None:
+    place = SharedFit(Home(tmp_path), {"a": 1}, "code", lambda: None)
+    save_tensors(tmp_path / FIT_FILE, {"a": torch.zeros(2)}, {})
+    place.keep(PluginFolder(tmp_path), FitCost(seconds=1.0, counts={**COUNTS, **beyond} if beyond else {}))
+    assert place.cost() is None
+    place.keep(PluginFolder(tmp_path), FitCost(seconds=1.0, counts=COUNTS))
+    assert place.cost() == FitCost(seconds=1.0, counts=COUNTS)
+
+
+def test_a_record_of_a_shared_fit_repeats_what_was_counted_of_it(tmp_path: Path) -> None:
+    made, loaded = in_silos(tmp_path, "fkc"), in_silos(tmp_path, "naive-sde")
+    assert loaded.notes["fit shared"] == 1
+    for name in ("optimiser_steps", "examples", "reported_steps", "backward_passes"):
+        assert loaded.notes[f"counted {name}"] == made.notes[f"counted {name}"] > 0

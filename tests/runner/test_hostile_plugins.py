@@ -187,3 +187,28 @@ def test_stages_of_chained_runs_count_their_own_cpu_time(home: Path, plugin) -> 
     assert min(first["fit"], second["fit"]) >= 0.5
     assert min(first["sample"], second["sample"]) >= 0.02
     assert "outside" not in second or second["outside"] < 0.5
+
+
+DRAW = "problem.federation.pooled().batch(8, ctx.generator)"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ({"fit": "raise Refused('not for me')"}, "refused", "not for me"),
+        ({"fit": f"{DRAW}; raise Refused('not for me')"}, "failed", "not for me The method refused too late: 8 examples"),
+        ({"sample": "raise Refused('this seed is not for me')"}, "failed", "this seed is not for me The method refused too late"),
+        ({"fit": "raise Cancelled('not me')"}, "failed", "nobody had asked the run to stop"),
+        ({"fit": "raise Stopping()"}, "failed", "half way"),
+    ],
+    ids=["before an example", "after examples", "in an answer", "a stop of its own", "a status of its own"],
+)
+def test_a_method_does_not_choose_which_of_its_seeds_count(
+    home: Path, plugin, body: dict[str, str], status: str, reason: str
+) -> None:
+    head = "from compbench.system.errors import Cancelled, Refused\nfrom compbench.runner import worker\n"
+    head += "class Stopping(worker.ContestantFailed):\n    def __init__(self):\n"
+    head += "        super().__init__(worker.Failed(status='killed', reason='half way'))\n"
+    record = attempt(home, plugin(head=head, **body), force=True)
+    assert record.status == status
+    assert reason in record.reason
