@@ -1,8 +1,9 @@
 """The contestant's sandbox, from the kernel (Linux, Landlock), closed before any code of a plugin runs.
 
 Inside it a process and all that it starts can write only to one folder, and cannot read data of the referee or of other
-runs, bind or connect TCP sockets the usual way, or signal a process outside.  It cannot be opened again.  What it does
-not cover is listed in docs/security.md.
+runs, bind or connect TCP sockets the usual way, or signal a process outside.  What the kernel would keep for it after its end
+(shared memory and its kin, keys, attributes of files) is closed too.  It cannot be opened again.  What it does not cover is
+listed in docs/security.md.
 
 A rule allows what lies beneath a path, and nothing can be taken back out of it; so reading is allowed next to each folder
 on the way to a forbidden one, and not along the way.  Listing folders is never restricted.
@@ -35,8 +36,21 @@ NO_NEW_PRIVILEGES = 38  # prctl
 
 OWN_THREADS = Path("/proc/self/task")
 """A process names its threads in this folder (`comm`).  CUDA's library does so when it starts, and fails if it may not."""
-DEVICES = ("null", "zero", "full", "random", "urandom", "shm", "nvidia*", "dri", "kfd")
+DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "dri", "kfd")
 """Entries of /dev that torch, CUDA and Python write to; none is a disk or another terminal."""
+SHARED_MEMORY, OWN_MEMORY = Path("/dev/shm"), "compbench-own"
+"""Folder of shared memory, and the source of its mount where a supervisor gave a child one that ends with it."""
+FILTER, SECCOMP, NOT_PERMITTED, PERMITTED = 2, 22, 0x00050001, 0x7FFF0000
+LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
+"""prctl's words for a filter of system calls, and instructions of such a filter."""
+KEEPING = {
+    "x86_64": (0xC000003E, (29, 64, 68, 240, 248, 249, 250, 188, 189, 190, 425, 463)),
+    "aarch64": (0xC00000B7, (194, 190, 186, 180, 217, 218, 219, 5, 6, 7, 425, 463)),
+}
+"""For each machine, its number, and its system calls that leave something behind: shmget, semget, msgget, mq_open, add_key,
+request_key, keyctl, setxattr, lsetxattr, fsetxattr, io_uring_setup (which could do the others) and setxattrat."""
+OTHER_CALLS = 0x40000000
+"""Numbers from here on are those of another table (x32)."""
 OFF = "COMPBENCH_SANDBOX"
 
 _kept: list[int] = []
@@ -80,7 +94,7 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
         for path in _beside(hidden):
             _allow(ruleset, path, READ_FILE)
         devices = (path for pattern in DEVICES for path in sorted(Path("/dev").glob(pattern)))
-        for path in (*devices, *writable):
+        for path in (*devices, *writable, *([SHARED_MEMORY] if has_own_memory() else [])):
             _allow(ruleset, Path(os.path.realpath(path)), (writes & ~NODES) | READ_FILE)
         if OWN_THREADS.is_dir():
             _kept.append(os.open(OWN_THREADS, os.O_PATH | os.O_CLOEXEC))
@@ -89,6 +103,30 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
         _call(RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
     finally:
         os.close(ruleset)
+    _keep_nothing()
+    if not has_own_memory():  # torch's compiler uses semaphores where it has several processes
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+
+
+def has_own_memory() -> bool:
+    """Whether /dev/shm is this process's own and ends with it (`compbench.runner.supervisor`)."""
+    try:
+        return any(line.split()[:2] == [OWN_MEMORY, str(SHARED_MEMORY)] for line in Path("/proc/self/mounts").open())
+    except OSError:
+        return False
+
+
+def _keep_nothing() -> None:
+    """Refuse the system calls with which a process could leave something behind; nothing where the kernel has no filters."""
+    machine, calls = KEEPING.get(os.uname().machine, (0, ()))
+    if not calls or struct.calcsize("P") != 8:
+        return
+    words = [(LOAD, 0, 0, 4), (EQUAL, 0, len(calls) + 3, machine), (LOAD, 0, 0, 0), (AT_LEAST, len(calls) + 1, 0, OTHER_CALLS)]
+    words += [(EQUAL, len(calls) - at, 0, number) for at, number in enumerate(calls)]
+    words += [(RETURN, 0, 0, PERMITTED), (RETURN, 0, 0, NOT_PERMITTED)]
+    text = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *word) for word in words))
+    program = struct.pack("@HP", len(words), ctypes.addressof(text))
+    _libc().prctl(SECCOMP, FILTER, program, 0, 0)
 
 
 def _beside(hidden: set[Path]) -> Iterator[Path]:

@@ -166,6 +166,21 @@ def test_weights_and_checkpoints_of_another_run_are_not_published_as_ones_own(ho
 
 
 @inside
+def test_no_shared_memory_of_a_run_is_there_after_it_or_in_the_next(home: Path, plugin) -> None:
+    """Weights in /dev/shm were an earlier run's training, which nothing counted."""
+    name = Path("/dev/shm") / f"compbench-test-{os.getpid()}"
+    head = "from pathlib import Path\nimport multiprocessing\n"
+    head += f"PLACE = Path({str(name)!r})\n"
+    head += "def left():\n    try:\n        found = PLACE.exists()\n        PLACE.write_text('weights')\n"
+    head += "        multiprocessing.Lock()\n        return 2 * found\n    except OSError:\n        return 1\n"
+    for _ in range(2):
+        record = attempt(home, plugin(head=head, fit="ctx.notes['left'] = left()"))
+        assert record.status == "ok", record.reason
+        assert record.notes["fit left"] in (0, 1)  # it has a place of its own, or none
+        assert not name.exists()
+
+
+@inside
 def test_what_is_lent_can_be_read_and_not_written(home: Path, plugin) -> None:
     killed = "ctx.checkpoints.save({'w': torch.ones(1)}, {}); time.sleep(2.5); raise ValueError('half way')"
     head = WRITES + "OWN = Path(os.environ['TMPDIR']).parent\nLENT = OWN.with_name(OWN.name + '-lent')\n"

@@ -18,13 +18,17 @@ from compbench.system import devices
 pytestmark = pytest.mark.skipif(sandbox.abi() == 0, reason="this kernel has no Landlock")
 
 HEAD = """
-import errno, os, resource, signal, socket, stat, sys, threading
+import ctypes, errno, os, resource, signal, socket, stat, sys, threading
 from pathlib import Path
 from compbench.system import devices
 from compbench.runner import sandbox, worker
 from compbench.api.schemas import RunRequest
 root = Path(sys.argv[1])
 names = []
+def kept(name, *given):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*given) < 0:
+        raise OSError(ctypes.get_errno(), name)
 def name_myself():
     own = Path(f"/proc/self/task/{threading.get_native_id()}/comm")
     own.write_text("cuda-EvtHandlr")
@@ -80,6 +84,13 @@ def inside(root: Path, body: str) -> str:
         "os.mknod(root / 'run' / 'disk', 0o600 | stat.S_IFBLK, os.makedev(7, 0))",
         "os.mknod(root / 'run' / 'line', 0o600 | stat.S_IFCHR, os.makedev(5, 0))",
         "os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY)",
+        "Path('/dev/shm/compbench-left').write_text('weights')",
+        "os.setxattr(root / 'run' / 'one.json', 'user.weights', b'x')",
+        "kept('shmget', 7, 4096, 0o1600)",
+        "kept('semget', 7, 1, 0o1600)",
+        "kept('msgget', 7, 0o1600)",
+        "kept('mq_open', b'/weights', 0o102, 0o600, None)",
+        "kept('syscall', sandbox.KEEPING[os.uname().machine][1][4], b'user', b'weights', b'x', 1, -4)",
     ],
 )
 def test_inside_the_sandbox_this_is_denied(root: Path, body: str) -> None:
