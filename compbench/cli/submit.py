@@ -88,7 +88,7 @@ def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, 
     compbench reproduce shapes3d-heavy.factored.quick.s0
 
     The run uses fresh processes and caches, and judges are trained again.  It uses today's code and prints which parts of
-    it differ from the record's.  Exit status: 0 reproduced, 1 not reproduced, 2 wrong usage.
+    it differ from the record's.  Exit status: 0 reproduced, 1 not reproduced, 2 wrong usage, 130 stopped.
     """
     from compbench.cli import output
     from compbench.registry.meaning import said
@@ -102,6 +102,9 @@ def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, 
     path = Store(home.records).find(record)
     with output.listener(quiet=quiet, title=f"reproduce {path.stem}") as listener:
         found = reproduce_one(path, home, tolerance=tolerance, threads=threads, plugins=plugins, listener=listener)
+    if found.again.status == "killed":  # which says nothing about the record
+        click.echo(f"stopped: nothing is known of {path.stem} yet; run the command again.", err=True)
+        sys.exit(130)
     for entry in found.compared:
         verdict = "agrees" if entry.agrees else "DIFFERS"
         click.echo(f"{verdict:8} {entry.name}: {entry.submitted:.6g}, now {entry.found:.6g} (within {entry.tolerance:.3g})")

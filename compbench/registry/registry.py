@@ -37,6 +37,8 @@ CLASSES: dict[Kind, str] = {
     "executors": "compbench.api.executor.Executor",
 }
 """Class that each hook returns.  It is given by name, so that looking at a plugin imports nothing."""
+FUNCTIONS = ("fit", "sample", "build", "extend", "evaluations", "shared_fit")
+"""Fields of a Method that are functions, or None where they may be absent."""
 State = Literal["ok", "broken", "incompatible"]
 TASK_MAKERS = frozenset({"Task", "replace"})
 """The calls that make a task; `replace` is that of `dataclasses`, which copies one."""
@@ -317,6 +319,9 @@ def _check_classes(group: object, kind: Kind) -> None:
     for value in group if isinstance(group, tuple | list) else ():
         if CLASSES[kind] not in {f"{one.__module__}.{one.__qualname__}" for one in type(value).__mro__}:
             found = f"a {type(group).__name__} with {type(value).__name__} in it"
+        for name in FUNCTIONS if kind == "methods" else ():
+            if not callable(given := getattr(value, name, None)) and given is not None:
+                raise CompbenchError(f"{name} of method '{value.name}' must be a function, got {given!r:.100}.")
     if found:
         wanted = CLASSES[kind].rpartition(".")[2]
         raise CompbenchError(f"compbench_{kind}() must return a tuple of {wanted}, got {found}.")

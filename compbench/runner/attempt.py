@@ -38,6 +38,8 @@ from compbench.system.plugin_folder import PluginFolder, lent_to
 
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,223}\.safetensors")
 """Pattern of a checkpoint's name, at most 245 characters: a file being written has ten more, and a file system allows 255."""
+MOST_BYTES = 2**33
+"""Largest file that a run may leave: weights, their average and an optimiser's two moments of 500 million parameters."""
 CHECKPOINT_SECONDS = 1.0
 """The parent looks for new checkpoints of the contestant at this interval."""
 
@@ -301,7 +303,7 @@ class Attempt:
         for name in ("model.safetensors", "trace.json"):
             if self._own.holds(name):
                 with _failing_this_run():
-                    self._own.publish(name, self.folder / name)
+                    self._own.publish(name, self.folder / name, limit=MOST_BYTES)
         for path in self._kept_checkpoints():
             path.unlink(missing_ok=True)
 
@@ -311,7 +313,7 @@ class Attempt:
             found = status.st_mtime_ns, status.st_ino
             if CHECKPOINT.fullmatch(name) and self._published.get(name) != found:
                 with contextlib.suppress(OSError, CompbenchError):
-                    self._own.publish(name, self.folder / name)
+                    self._own.publish(name, self.folder / name, limit=MOST_BYTES)
                     self._published[name] = found
         self._looked = time.monotonic()
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from compbench.registry.registry import CLASSES, Registry
+from compbench.api.interfaces import Method, MethodSettings
+from compbench.registry.registry import CLASSES, Registry, _check_classes
 from compbench.system.errors import CompbenchError
 
 
@@ -119,3 +120,10 @@ def test_the_hash_follows_the_file(plugin) -> None:
     one = registry_of(plugin()).entry("methods", "naughty").sha256
     two = registry_of(plugin(fit="return 1")).entry("methods", "naughty").sha256
     assert one != two
+
+
+@pytest.mark.parametrize("field", ["fit", "sample", "build", "extend", "evaluations", "shared_fit"])
+def test_a_field_of_a_method_that_is_no_function_is_one_line(field: str) -> None:
+    own = {"fit": print, "sample": print, field: 3}
+    with pytest.raises(CompbenchError, match=f"^{field} of method 'odd' must be a function, got 3.$"):
+        _check_classes((Method(name="odd", settings=MethodSettings, **own),), "methods")

@@ -86,3 +86,13 @@ def test_the_same_code_and_a_record_that_says_none() -> None:
     assert found == [(), ("unknown",)]
     assert said(found[0]) == "the code is the same"
     assert "not known" in said(found[1])
+
+
+def test_a_reproduction_that_was_stopped_says_so_and_nothing_of_the_record(again, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    path = Store(tmp_path / "records").write(made("a" * 64, **PARTS))
+    again[0] = record(status="killed", code="a" * 64)
+    done = CliRunner().invoke(main, ["reproduce", str(path), "--quiet"])
+    assert done.exit_code == 130, done.output
+    assert done.stderr == f"stopped: nothing is known of {path.stem} yet; run the command again.\n"
+    assert done.stdout == ""
