@@ -57,6 +57,7 @@ def give_own_memory() -> None:
         os._exit(1)
     if os.waitpid(trial, 0)[1] == 0:
         _own_memory()
+        _control(PARENT_DIED, signal.SIGKILL)  # new rights may have taken it away
 
 
 def _own_memory() -> bool:
