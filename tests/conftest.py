@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from support import template
+from support.browser import MISSING
 
 from compbench.data.lattices import SHAPES3D, Images
 from compbench.system.home import FROM_DATA
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     _keep_what_lives()
     atexit.register(gc.unfreeze)  # or libraries complain of what is left
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end that the page was not tested: a skipped test of many is easily missed."""
+    if any(MISSING in str(report.longrepr) for report in terminalreporter.getreports("skipped")):
+        terminalreporter.write_line(f"NOT RUN: the tests of the board's page, tests/board/test_page.py: {MISSING}", yellow=True)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,5 +1,5 @@
 // The first screen: a card a question, a forest plot a task, the matrix of methods by tasks.  All values come from the records' view.
-const BEST = "may be best", SHOWN = 6, TASK_SHOWN = 2, FOREST_SHOWN = 8;
+const BEST = "may be best", SHOWN = 5, TASK_SHOWN = 2, FOREST_SHOWN = 8;
 const STATES = {best: BEST, worse: "shown to be worse", means: "draws means, so it is not eligible for first", unranked: "not ranked", reference: "reference"};
 const VERDICTS = {
   solved: "a method that may be best goes nine tenths of the way from a constant answer to real data, and none of its fits failed",
