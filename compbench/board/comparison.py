@@ -124,9 +124,17 @@ def compare_records(a: Record, b: Record, profiles: Mapping[str, CostProfile]) -
             raise CompbenchError(f"{record.name} is of a run that ended as '{record.status}'; it has no scores.")
     if a.spec.task != b.spec.task:
         raise CompbenchError(f"{a.name} is of '{a.spec.task}', {b.name} of '{b.spec.task}': their scores mean different things.")
-    labels = (f"{a.spec.method} seed {a.spec.seed}", f"{b.spec.method} seed {b.spec.seed}")
+    labels = _label(a, b), _label(b, a)
     found = compare([a], [b], labels, a.spec.task, profiles)
     return found._replace(remarks=(*_differences(a, b), *found.remarks))
+
+
+def _label(own: Record, other: Record) -> str:
+    """Method and seed of a record, and of two records of one method the settings in which they differ."""
+    settings, theirs = own.spec.settings, other.spec.settings
+    differing = [f"{name}={value}" for name, value in sorted(settings.items()) if name in theirs and theirs[name] != value]
+    named = differing if own.spec.method == other.spec.method else []
+    return " ".join([own.spec.method, *named, f"seed {own.spec.seed}"])
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""completion: the shell's script that completes verbs and options."""
+"""completion: the shell's script that completes verbs, options, names of plugins and records, and settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_FILES = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/complet
 @click.option("--install", is_flag=True, help="Add the script, once, to the file that the shell reads when it starts.")
 @click.pass_context
 def completion(ctx: click.Context, shell: str, install: bool) -> None:
-    """Print the script that lets a shell complete verbs and options, or install it.
+    """Print the script that lets a shell complete verbs, options, names and settings, or install it.
 
     \b
     compbench completion bash --install      also zsh, fish

@@ -31,6 +31,13 @@ BESIDE = ("scores", "losses")
 """Fields of a record that do not become columns: scores become rows, and only the trackers get loss curves."""
 
 
+NARROW = (
+    *("record", "status", "spec.task", "spec.method", "spec.preset", "spec.seed", "spec.settings", "seconds"),
+    *("score.name", "score.value", "score.ceiling", "score.floor", "score.n", "score.primary"),
+)
+"""The columns of `records()`; the others are for who asks for all."""
+
+
 Reader = Callable[[BaseModel], object]
 """A reader returns the value of a column from a record or a score."""
 
@@ -51,23 +58,24 @@ def columns() -> tuple[tuple[Column, ...], tuple[Column, ...]]:
 
 
 def rows(records: Sequence[Record]) -> Iterator[list[object]]:
-    """One row per score, by record; a record without scores has one row, in which they are None."""
+    """One row per score, by record; a record without scores has one row, in which they are None and none is primary."""
     own, scored = columns()
     for record in sorted(records, key=lambda record: record.name):
         head = [column.of(record) for column in own]
         for score in record.scores:
             yield head + [column.of(score) for column in scored]
         if not record.scores:
-            yield head + [None] * len(scored)
+            yield head + [False if column.name == "score.primary" else None for column in scored]
 
 
-def records(store: Path | str | None = None) -> DataFrame:
-    """A folder of records as a tidy table: one row per score, with what was run (`spec.*`) and what it cost (`profile.*`).
+def records(store: Path | str | None = None, *, wide: bool = False) -> DataFrame:
+    """A folder of records as a tidy table: one row per score, with what was run.
 
         compbench.records().query("`score.name` == 'heldout_accuracy'").groupby("spec.method")["score.value"].mean()
 
     Args:
         store: a folder of records; none for those of COMPBENCH_HOME.
+        wide: every field of a record (`spec.*`, `profile.*`, `environment.*`, ...) and not only the columns of `NARROW`.
 
     Raises:
         CompbenchError: no such folder, or no pandas.
@@ -75,7 +83,8 @@ def records(store: Path | str | None = None) -> DataFrame:
     found, problems = read_store(Path(store) if store is not None else Home.of_user().records)
     for problem in problems:
         warnings.warn(problem, stacklevel=2)
-    return frame(found)
+    table = frame(found)
+    return table if wide else table[list(NARROW)]
 
 
 def read_store(folder: Path) -> tuple[list[Record], list[str]]:

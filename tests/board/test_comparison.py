@@ -146,3 +146,10 @@ def test_the_verb_compares_two_records(store) -> None:
 def test_what_cannot_be_compared_is_one_line_and_2(store, words, said) -> None:
     done = verb(store, *words)
     assert (done.exit_code, said in done.output, done.output.count("\n")) == (2, True, 1), done.output
+
+
+def test_two_records_of_one_method_are_called_by_the_settings_in_which_they_differ() -> None:
+    found = compare_records(record(settings={"hidden": 64, "rate": 0.1}), record(settings={"hidden": 32, "rate": 0.1}), {})
+    method = record().spec.method
+    assert (found.a, found.b) == (f"{method} hidden=64 seed 0", f"{method} hidden=32 seed 0")
+    assert compare_records(record(), record(method="mono", settings={"hidden": 8}), {}).b == "mono seed 0"

@@ -15,7 +15,7 @@ from support.sample_records import record, score
 from compbench.api.schemas import Profile, Record, SiloProfile
 from compbench.cli.main import main
 from compbench.store.records import Store
-from compbench.store.table import columns, export, frame, records
+from compbench.store.table import NARROW, columns, export, frame, records
 from compbench.system.errors import CompbenchError
 
 
@@ -63,7 +63,7 @@ def test_parquet_has_the_types_and_the_values(tmp_path: Path) -> None:
 def test_the_table_of_a_notebook_has_the_types_and_the_values(tmp_path: Path) -> None:
     for one in made():
         Store(tmp_path).write(one)
-    table = records(tmp_path).sort_values(["spec.seed", "score.name"])
+    table = records(tmp_path, wide=True).sort_values(["spec.seed", "score.name"])
     assert list(table["status"]) == ["ok", "ok", "failed"]
     assert table["score.value"].tolist()[0] == 1 / 3
     assert table["score.value"].isna().tolist() == [False, True, True]
@@ -100,3 +100,13 @@ def test_the_verb_exports_what_is_sound_and_names_what_is_not(tmp_path: Path) ->
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CompbenchError, match="no known ending"):
         export(made(), tmp_path / "all.xlsx")
+
+
+def test_a_table_has_a_dozen_columns_and_all_of_them_on_demand_and_a_boolean_masks_it(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    for one in made():
+        Store(tmp_path).write(one)
+    narrow, wide = records(tmp_path), records(tmp_path, wide=True)
+    assert list(narrow.columns) == list(NARROW)
+    assert set(narrow.columns) < set(wide.columns)
+    assert narrow[narrow["score.primary"]]["score.value"].tolist() == [1 / 3]  # a failed run has no missing boolean
