@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -49,13 +50,16 @@ def stale(records: Path, output: Path, *, link: bool = False) -> list[Path]:
     return build.stale(material, output)
 
 
-def read(records: Path, output: Path, *, link: bool = False) -> tuple[Material, list[Problem]]:
+def read(
+    records: Path, output: Path, *, link: bool = False, names: Sequence[str] | None = None
+) -> tuple[Material, list[Problem]]:
     """What a board is made of, and what was passed over.
 
     Args:
         records: folder of records, with their pictures next to them.
         output: folder of the page, from which its links are written.
         link: the page refers to the pictures instead of holding them.
+        names: files of the records to read; None reads all.
     """
     from compbench.board.build import Material
     from compbench.board.catalogue import catalogue, lattices
@@ -66,7 +70,7 @@ def read(records: Path, output: Path, *, link: bool = False) -> tuple[Material, 
     from compbench.store.records import read_published
 
     store = Store(records)
-    found, problems = read_published(records)
+    found, problems = read_published(records, names)
     standings, more = verification.read(verification.beside(records), found, records)
     way = quote(os.path.relpath(records.resolve(), output.resolve()).replace(os.sep, "/"))
 

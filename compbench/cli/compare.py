@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,14 +55,16 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
     folder = records or home_of_user().records
     if not folder.is_dir():
         raise CompbenchError(f"there are no records in {folder}; `compbench run` writes some.")
-    material, _ = site.read(folder, folder)
-    store = Store(folder)
-    methods = {record.spec.method for record in material.records}
     if a == b:
         raise CompbenchError(f"'{a}' is compared with itself; name two different methods or records.")
+    store = Store(folder)
+    runs = {name: name.split(".") for name in store.names()}
+    methods = {parts[1] for parts in runs.values() if len(parts) > 1}
     for name, other in ((a, b), (b, a)):
         if other in methods and name not in methods:
             raise suggest("method with records", name, sorted(methods))
+    names = [name for name, parts in runs.items() if a in methods and _fits(parts, (a, b), task, preset)]
+    material, _ = site.read(folder, folder, names=names)
     if a in methods:
         found = compare_methods(*_chosen(material, task, preset, (a, b)), a, b, material.profiles)
     else:
@@ -73,6 +76,11 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
         click.echo("\n\n".join("\n".join(_lines(one)) for one in found))
     if picture is not None:
         _draw(found, store, material, picture)
+
+
+def _fits(parts: Sequence[str], methods: Sequence[str], task: str, preset: str) -> bool:
+    """Whether a record's name, split at its dots, is of one of the methods, on the tasks and at the preset that are asked for."""
+    return len(parts) > 2 and parts[1] in methods and fnmatch.fnmatchcase(parts[0], task) and preset in ("", parts[2])
 
 
 def _record(store: Store, text: str) -> Record:
@@ -89,15 +97,11 @@ def _chosen(material: Material, task: str, preset: str, methods: tuple[str, str]
     """The board of the records that are asked for, and these.  Raises CompbenchError: one of the methods has none of them."""
     from compbench.board.build import tables
 
-    records = [
-        record
-        for record in material.records
-        if fnmatch.fnmatchcase(record.spec.task, task) and preset in ("", record.spec.preset)
-    ]
+    records = list(material.records)
     for method in methods:
         if method not in {record.spec.method for record in records}:
             raise CompbenchError(f"no record of '{method}' is of task '{task}'{f' at preset {preset}' if preset else ''}.")
-    return tables(material._replace(records=records))[0], records
+    return tables(material)[0], records
 
 
 def _lines(found: Comparison) -> list[str]:

@@ -144,12 +144,23 @@ def run_requests(
     ]
 
 
-def rebuild_board(home: Path) -> tuple[Path, ...]:
-    """Update the board after a run; a board that cannot be built must not lose the run."""
+MOST_RECORDS = 500
+"""A single run rebuilds the board of at most so many records, in half a CPU second; a thousand records take one."""
+
+
+def rebuild_board(home: Path, *, most: int | None = None) -> tuple[Path, ...]:
+    """Update the board after a run; a board that cannot be built must not lose the run.
+
+    If there are more than `most` records, one line says how to rebuild it.
+    """
     from compbench.board.site import rebuild
+    from compbench.store.records import Store
     from compbench.system.home import Home
 
     try:
+        if most is not None and (count := len(Store(Home(home).records).names())) > most:
+            click.echo(f"compbench: the board of {count} records was left as it was; `compbench board` rebuilds it.", err=True)
+            return ()
         pages, _ = rebuild(Home(home).records, Home(home).board)
     except (CompbenchError, OSError) as error:
         click.echo(f"compbench: the board was not updated: {error}", err=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compbench.cli.names import names
-from compbench.cli.options import rebuild_board, run_options, run_requests
+from compbench.cli.options import MOST_RECORDS, rebuild_board, run_options, run_requests
 from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def run(
         worst = max(worst, {"ok": 0, "killed": 130, "refused": 2}.get(outcome.record.status, 1))
         if outcome.record.status == "killed":
             break
-    pages = rebuild_board(Path(requests[0].home))
+    pages = rebuild_board(Path(requests[0].home), most=MOST_RECORDS)
     if not as_json:
         output.show_pages(pages)
     sys.exit(worst)

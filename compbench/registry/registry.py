@@ -95,11 +95,12 @@ class Registry:
     def __init__(self, files: tuple[Path, ...] = (), defined: tuple[Defined, ...] = ()) -> None:
         self._files, self._defined = files, defined
         self._entries: dict[Kind, tuple[Entry, ...]] = {}
+        self._loaded: dict[Entry, LoadResult] = {}
 
     def entries(self, kind: Kind) -> tuple[Entry, ...]:
         """Everything of a kind, sorted by name, without importing any of it."""
         if kind not in self._entries:
-            found = [_entry(kind, point) for point in entry_points(group=f"compbench.{kind}")]
+            found = list(_installed(kind, _state_of_path()))
             found += [_file_entry(kind, path) for path in self._files if kind == "methods"]
             found += [_defined_entry(one) for one in self._defined if kind == "methods"]
             self._entries[kind] = tuple(_without_duplicates(sorted(found, key=lambda entry: entry.name)))
@@ -139,7 +140,15 @@ class Registry:
         return loaded.value
 
     def attempt(self, entry: Entry) -> LoadResult:
-        """Load one plugin in its own guard; whatever it raises becomes its state."""
+        """Load one plugin in its own guard; whatever it raises becomes its state.  What is installed and sound is loaded once."""
+        if entry in self._loaded:
+            return self._loaded[entry]
+        found = self._attempt(entry)
+        if found.state == "ok" and entry.version != "file":
+            self._loaded[entry] = found
+        return found
+
+    def _attempt(self, entry: Entry) -> LoadResult:
         if entry.problem:
             return LoadResult(entry, "broken", entry.problem)
         if entry.distribution == NOTEBOOK:
@@ -156,6 +165,17 @@ class Registry:
             raise
         except BaseException as error:  # a plugin may even call sys.exit
             return LoadResult(entry, "broken", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+
+
+def _state_of_path() -> tuple[tuple[str, int], ...]:
+    """The folders that Python imports from, and when each last changed: to install or remove a distribution changes one."""
+    return tuple((folder, os.stat(folder).st_mtime_ns) for folder in sys.path if os.path.isdir(folder))
+
+
+@lru_cache(maxsize=16)
+def _installed(kind: Kind, state: tuple[tuple[str, int], ...]) -> tuple[Entry, ...]:
+    """What is installed of a kind, while no folder of `sys.path` changes: chained runs ask for it again and again."""
+    return tuple(_entry(kind, point) for point in entry_points(group=f"compbench.{kind}"))
 
 
 def _entry(kind: Kind, point: EntryPoint) -> Entry:

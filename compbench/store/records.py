@@ -89,15 +89,18 @@ def read_records(paths: Iterable[Path]) -> tuple[list[Record], list[Problem]]:
     return read_all(paths, read_record)
 
 
-def read_published(folder: Path) -> tuple[list[Record], list[Problem]]:
-    """The records of a folder that a board may show: they contradict nothing that is known about our tasks and metrics."""
+def read_published(folder: Path, names: Iterable[str] | None = None) -> tuple[list[Record], list[Problem]]:
+    """The records of a folder that a board may show: they contradict nothing that is known about our tasks and metrics.
+
+    With `names`, only these files are read.
+    """
 
     def read(path: Path) -> Record:
         record = read_record(path)
         check_known(record)
         return record
 
-    return read_all(Store(folder).paths(), read)
+    return read_all((folder / name for name in (Store(folder).names() if names is None else names)), read)
 
 
 def finished_among(paths: Iterable[Path], identities: Sequence[str]) -> Record | None:

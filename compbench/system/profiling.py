@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import statistics
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from time import perf_counter, process_time  # bound before a plugin is loaded: it may put another clock into `time`
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -111,7 +112,17 @@ PEAK_SHAPES = {"cpu": ((512, 512, 512), (1024, 1024, 1024), (2048, 512, 512)), "
 
 
 def measured_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of matrix products in `dtype`, the best of several shapes and repeats: what "share of peak" refers to."""
+    """FLOP/s of matrix products in `dtype`, the best of several shapes and repeats: what "share of peak" refers to.
+
+    A process measures each device, type and number of threads once: runs that follow each other share the figure.
+    """
+    import torch
+
+    return _measured_peak(device, dtype, torch.get_num_threads())
+
+
+@lru_cache(maxsize=32)
+def _measured_peak(device: torch.device, dtype: torch.dtype, num_threads: int) -> float:
     import torch
 
     best = 0.0

@@ -8,6 +8,7 @@ from support.sample_records import record
 from compbench.api.executor import RunResult
 from compbench.api.schemas import RunRequest
 from compbench.cli.main import main
+from compbench.cli.options import rebuild_board
 from compbench.cli.sweep import _exit_status
 from compbench.runner.attempt import Outcome
 from compbench.store.lease import Busy
@@ -331,3 +332,12 @@ def test_a_setting_of_several_types_is_refused_under_its_own_name() -> None:
     found = CliRunner().invoke(main, ["run", "--method", "fkc", "--task", "gmm-id", "--set", "g_clip=0", "--preset", "smoke"])
     assert found.exit_code == 2
     assert "--set g_clip=0: Input should be greater than 0" in found.output
+
+
+def test_a_run_leaves_a_board_of_many_records_as_it_is_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(tmp_path / "records")
+    for seed in range(3):
+        store.write(record(seed=seed))
+    assert rebuild_board(tmp_path, most=2) == ()
+    assert capsys.readouterr().err == "compbench: the board of 3 records was left as it was; `compbench board` rebuilds it.\n"
+    assert any(page.name == "index.html" for page in rebuild_board(tmp_path, most=3))

@@ -127,3 +127,27 @@ def test_a_field_of_a_method_that_is_no_function_is_one_line(field: str) -> None
     own = {"fit": print, "sample": print, field: 3}
     with pytest.raises(CompbenchError, match=f"^{field} of method 'odd' must be a function, got 3.$"):
         _check_classes((Method(name="odd", settings=MethodSettings, **own),), "methods")
+
+
+def test_a_plugin_that_is_installed_meanwhile_is_seen_and_others_are_not_located_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    before = Registry().names("tasks")
+    located = []
+    monkeypatch.setattr("compbench.registry.registry._locate", lambda module: located.append(module))
+    assert Registry().names("tasks") == before
+    assert located == []
+    described = tmp_path / "late-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: late\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text("[compbench.tasks]\ncomes-late = late\n")
+    assert set(Registry().names("tasks")) == {*before, "comes-late"}
+    assert "late" in located
+
+
+def test_a_registry_loads_a_sound_plugin_once_and_a_file_each_time(plugin) -> None:
+    registry = Registry((file := plugin(),))
+    assert registry.load("tasks", "gmm-id") is registry.load("tasks", "gmm-id")
+    name = file.stem.replace("_", "-")
+    assert registry.load("methods", name) is not registry.load("methods", name)

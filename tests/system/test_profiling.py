@@ -92,3 +92,16 @@ def test_processes_on_a_card_are_counted_by_nvml_and_none_where_it_is_missing(mo
     monkeypatch.setitem(sys.modules, "pynvml", NVML)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
     assert profiling.num_processes(torch.device("cuda")) == 3
+
+
+def test_a_process_measures_the_peak_once_for_each_type_and_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profiling, "PEAK_SHAPES", {"cpu": ((8, 8, 8),)})
+    profiling._measured_peak.cache_clear()
+    cpu = torch.device("cpu")
+    found = [profiling.measured_peak(cpu, kind) for kind in (torch.float32, torch.float32, torch.float64)]
+    assert found[0] == found[1]
+    assert min(found) > 0
+    assert profiling._measured_peak.cache_info()[:2] == (1, 2)
+    profiling._measured_peak.cache_clear()

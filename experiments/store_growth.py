@@ -1,0 +1,116 @@
+"""CPU seconds and memory of commands in stores of many records, next to those of another commit's code.
+
+    python experiments/store_growth.py --sizes 0,10000,50000 --before HEAD~20
+
+A store is filled with copies of the published records under other seeds: another identity each, written as compbench writes them.
+Both codes run the same commands in the same stores, in turn; a machine's other work moves both.  Figures are CPU seconds (user
+and system, of all processes) and the largest resident set of any process.  Stores lie in a temporary folder and go with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
+from pathlib import Path
+from typing import NamedTuple
+
+from compbench.api.schemas import Record
+from compbench.store.records import Store, collector_paused
+
+ROOT = Path(__file__).parent.parent
+FIRST_SEED = 1000
+"""Copies have seeds from here on, so that no published seed is written twice."""
+CHEAP = ("--method", "naive-ode-oracle", "--task", "gauss2d-fact-id", "--preset", "smoke", "--device", "cpu", "--quiet")
+GRID = ("sweep", *CHEAP, "--chain", "--seed", "0-19")
+COMMANDS = {
+    "dry-run of core": ("sweep", "--file", "core", "--preset", "standard", "--device", "cpu", "--dry-run"),
+    "compare two methods": ("compare", "mono", "coind"),
+    "a cheap run": ("run", *CHEAP, "--seed", "900"),
+    "20 chained runs": GRID,
+    "the same 20 again": GRID,
+}
+
+
+class Cost(NamedTuple):
+    """What a command took: CPU seconds, and the largest resident set in MiB."""
+
+    seconds: float
+    memory: float
+
+
+def copies(records: Sequence[Record], number: int) -> Iterator[Record]:
+    """So many copies of records: each of another run, by its seed."""
+
+    def all_of_them() -> Iterator[Record]:
+        for seed in count(FIRST_SEED):
+            for record in records:
+                spec = record.spec.model_copy(update={"seed": seed})
+                yield record.model_copy(update={"spec": spec, "identity": spec.identity, "attempt": 1, "artifacts": ()})
+
+    return islice(all_of_them(), number)
+
+
+def fill(folder: Path, records: Sequence[Record], number: int) -> None:
+    """Write copies until the store holds so many records."""
+    store = Store(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    distinct = {(one.spec.model_copy(update={"seed": 0}).identity): one for one in records}
+    with collector_paused():
+        for record in copies(list(distinct.values()), max(0, number - len(store.names()))):
+            store.write(record)
+
+
+def measured(words: Sequence[str], home: Path, code: Path | None) -> Cost:
+    """The cost of a command, by the code of this checkout or of another one."""
+    paths = [str(code), *map(str, sorted((code / "plugins").iterdir()))] if code else []
+    env = {**os.environ, "COMPBENCH_HOME": str(home), "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
+    with (home / "said.txt").open("wb") as said:
+        command = [sys.executable, "-m", "compbench.cli.main", *words]
+        process = subprocess.Popen(command, env=env, cwd=home, stdout=said, stderr=subprocess.STDOUT)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(words)} ended with {process.returncode}: {(home / 'said.txt').read_text()[-500:]}")
+    return Cost(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def checkout(commit: str, folder: Path) -> Path:
+    """The files of a commit, in a folder."""
+    folder.mkdir()
+    packed = subprocess.run(["git", "archive", commit, "compbench", "plugins", "leaderboards/equal_code.csv"], cwd=ROOT,
+                            check=True, capture_output=True).stdout  # fmt: skip
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed, check=True)
+    return folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="0,10000,50000", help="records in a store, separated by commas")
+    parser.add_argument("--before", default="", metavar="COMMIT", help="also run the commands by the code of this commit")
+    parser.add_argument("--only", default="", help="commands whose names hold this text")
+    asked = parser.parse_args()
+    records, _ = Store(ROOT / "leaderboards" / "records").read()
+    chosen = {name: words for name, words in COMMANDS.items() if asked.only in name}
+    with tempfile.TemporaryDirectory(prefix="compbench-growth-") as folder:
+        sides: dict[str, Path | None] = {"after": None}
+        if asked.before:
+            sides = {"before": checkout(asked.before, Path(folder, "before")), **sides}
+        print("records  command               " + "  ".join(f"{side:>16}" for side in sides), " before / after", flush=True)
+        for size in map(int, asked.sizes.split(",")):
+            homes = {side: Path(folder, f"{side}-{size}") for side in sides}
+            for home in homes.values():
+                fill(home / "records", records, size)
+            for name, words in chosen.items():
+                costs = {side: measured(words, homes[side], code) for side, code in sides.items()}
+                shown = "  ".join(f"{cost.seconds:6.1f} s {cost.memory:4.0f} MB" for cost in costs.values())
+                ratio = f"{costs['before'].seconds / costs['after'].seconds:15.1f}" if asked.before else ""
+                print(f"{size:7}  {name:20}  {shown}{ratio}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
