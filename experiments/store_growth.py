@@ -29,7 +29,7 @@ CHEAP = ("--method", "naive-ode-oracle", "--task", "gauss2d-fact-id", "--preset"
 GRID = ("sweep", *CHEAP, "--chain", "--seed", "0-19")
 COMMANDS = {
     "dry-run of core": ("sweep", "--file", "core", "--preset", "standard", "--device", "cpu", "--dry-run"),
-    "compare two methods": ("compare", "mono", "coind"),
+    "compare two methods": ("compare", "mono", "factored"),
     "a cheap run": ("run", *CHEAP, "--seed", "900"),
     "20 chained runs": GRID,
     "the same 20 again": GRID,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from compbench.board import site
+from compbench.board.build import Material, answers
+from compbench.board.page_families import default_contest
+from compbench.board.terminal import overview, task_board
 from compbench.cli.names import names
 from compbench.cli.options import home_of_user
 from compbench.system.errors import CompbenchError
-
-if TYPE_CHECKING:
-    from compbench.board.build import Material
 
 
 @click.command()
@@ -35,8 +35,6 @@ def board(task: str, records: Path | None, output: Path | None, link: bool, figu
 
     The board is an HTML page, CSV files and a Markdown file.  The same records always give the same bytes.
     """
-    from compbench.board import site
-
     records, output = records or home_of_user().records, output or home_of_user().board
     if not records.is_dir():
         raise CompbenchError(f"there are no records in {records}; `compbench run` writes some.")
@@ -63,10 +61,6 @@ def board(task: str, records: Path | None, output: Path | None, link: bool, figu
 
 def _print(material: Material, task: str) -> None:
     """The ranking of one task, or the answers to all questions."""
-    from compbench.board.build import answers
-    from compbench.board.page_families import default_contest
-    from compbench.board.terminal import overview, task_board
-
     found, contests, views = answers(material)
     first = default_contest(contests)
     text = task_board(found, task) if task else overview(views[first], contests[first]) if views else ""

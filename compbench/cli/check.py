@@ -8,7 +8,10 @@ import click
 
 from compbench.cli import names as completion
 from compbench.cli.options import Finite, list_option
+from compbench.registry.registry import Registry
+from compbench.sweep.parse import names as names_of
 from compbench.system.errors import CompbenchError
+from compbench.testing.outside import check_all
 
 
 @click.command()
@@ -55,10 +58,6 @@ def check(
     failed, 2 wrong usage.
     """
     import json
-
-    from compbench.registry.registry import Registry
-    from compbench.sweep.parse import names as names_of
-    from compbench.testing.outside import check_all
 
     files = tuple(file.resolve() for file in plugins)
     words = [*names, *(["*"] if every else [])]

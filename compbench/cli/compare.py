@@ -6,21 +6,22 @@ import fnmatch
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from compbench.api.schemas import Record
+from compbench.board import site
+from compbench.board.build import Material, tables
+from compbench.board.comparison import Comparison, ScoreDifference, compare_methods, compare_records, side_by_side
+from compbench.board.notation import count, number
+from compbench.board.row import Board
+from compbench.board.terminal import aligned
 from compbench.cli.names import records as completed
 from compbench.cli.options import home_of_user
+from compbench.registry.registry import Registry
+from compbench.store.records import Store, read_record
 from compbench.system.errors import CompbenchError, suggest
-from compbench.system.files import Json
-
-if TYPE_CHECKING:
-    from compbench.api.schemas import Record
-    from compbench.board.build import Material
-    from compbench.board.comparison import Comparison, ScoreDifference
-    from compbench.board.row import Board
-    from compbench.store.records import Store
+from compbench.system.files import Json, write_atomically
 
 
 @click.command()
@@ -48,10 +49,6 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
     conditions and noise, so their differences say more than their means.  The picture shows the smallest common seed: both
     methods drew it from the same noise.  With several tasks it shows the first.
     """
-    from compbench.board import site
-    from compbench.board.comparison import compare_methods, compare_records
-    from compbench.store.records import Store
-
     folder = records or home_of_user().records
     if not folder.is_dir():
         raise CompbenchError(f"there are no records in {folder}; `compbench run` writes some.")
@@ -85,9 +82,6 @@ def _fits(parts: Sequence[str], methods: Sequence[str], task: str, preset: str) 
 
 def _record(store: Store, text: str) -> Record:
     """A record by path or name.  Raises CompbenchError: there is none; the error says if the text names a method."""
-    from compbench.registry.registry import Registry
-    from compbench.store.records import read_record
-
     if text in Registry().names("methods"):
         raise CompbenchError(f"'{text}' is a method; name two methods that both have records in {store.folder}, or two records.")
     return read_record(store.find(text))
@@ -95,8 +89,6 @@ def _record(store: Store, text: str) -> Record:
 
 def _chosen(material: Material, task: str, preset: str, methods: tuple[str, str]) -> tuple[Board, list[Record]]:
     """The board of the records that are asked for, and these.  Raises CompbenchError: one of the methods has none of them."""
-    from compbench.board.build import tables
-
     records = list(material.records)
     for method in methods:
         if method not in {record.spec.method for record in records}:
@@ -105,8 +97,6 @@ def _chosen(material: Material, task: str, preset: str, methods: tuple[str, str]
 
 
 def _lines(found: Comparison) -> list[str]:
-    from compbench.board.notation import count, number
-    from compbench.board.terminal import aligned
 
     lines = [["score", f"A {found.a}", f"B {found.b}", "B - A", "95 % interval", "seeds", ""]]
     for score in found.scores:
@@ -134,9 +124,6 @@ def _as_json(found: Comparison) -> dict[str, Json]:
 
 
 def _draw(found: list[Comparison], store: Store, material: Material, file: Path) -> None:
-    from compbench.board.comparison import side_by_side
-    from compbench.store.records import read_record
-    from compbench.system.files import write_atomically
 
     known = {record.name: record for record in material.records}
     pictures = []

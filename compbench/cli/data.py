@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from compbench.cli import output
 from compbench.cli.options import home_of_user
-
-if TYPE_CHECKING:
-    from compbench.data.sources import DataSource
+from compbench.data.download import fetch, verify
+from compbench.data.pictures import render_grid
+from compbench.data.sources import INSTALLED, SOURCES, DataSource
+from compbench.system.errors import CompbenchError, suggest
 
 
 @click.group()
@@ -31,8 +32,6 @@ def data_list() -> None:
     \b
     compbench data list
     """
-    from compbench.cli import output
-
     output.show_sources(home_of_user().data)
 
 
@@ -46,9 +45,6 @@ def data_fetch(name: str, offline: bool) -> None:
     compbench data fetch shapes3d
     compbench data fetch shapes3d --offline      what is missing, and where to put it
     """
-    from compbench.cli import output
-    from compbench.data.download import fetch
-
     with output.bytes_progress() as progress:
         for path in fetch(_source(name), home_of_user().data, offline=offline, progress=progress):
             click.echo(path)
@@ -64,10 +60,6 @@ def data_verify(name: str) -> None:
 
     For dsprites it also counts the pixels that the embedded renderer gets wrong; for emoji it decodes all drawings of the font.
     """
-    from compbench.cli import output
-    from compbench.data.download import verify
-    from compbench.data.sources import INSTALLED
-
     if name in INSTALLED:
         from compbench.data.emoji_drawings import drawings, located
 
@@ -110,15 +102,11 @@ def data_render(name: str, output: Path, rows: int, seed: int) -> None:
     \b
     compbench data render shapes3d --rows 6
     """
-    from compbench.data.pictures import render_grid
-
     render_grid(name, output, home_of_user().cache, rows=rows, seed=seed)
     click.echo(output)
 
 
 def _source(name: str) -> DataSource:
-    from compbench.data.sources import INSTALLED, SOURCES
-    from compbench.system.errors import CompbenchError, suggest
 
     if name in INSTALLED:
         raise CompbenchError(f"'{name}' is not downloaded, a package of this machine brings it: {INSTALLED[name].install}.")

@@ -8,6 +8,9 @@ import click
 
 from compbench.cli.names import records
 from compbench.cli.options import home_of_user
+from compbench.diagnose.page_files import report
+from compbench.diagnose.summary import shown
+from compbench.store.records import Store, read_record
 from compbench.system.errors import CompbenchError
 
 
@@ -33,10 +36,6 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     COMPBENCH_HOME after a run on this machine.  If a model is not called as model(x_t, t, condition), only its outputs
     are examined.
     """
-    from compbench.diagnose.page_files import report
-    from compbench.diagnose.summary import shown
-    from compbench.store.records import Store, read_record
-
     home = home_of_user()
     path = Store(home.records).find(record)
     try:

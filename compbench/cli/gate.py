@@ -6,18 +6,23 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from compbench.cli.names import names
-from compbench.cli.options import Finite, Options, list_option
+from compbench.cli.options import Finite, Options, home_of_user, list_option
+from compbench.gate import answer as report
+from compbench.gate import baseline, sides, worktree
+from compbench.gate.regression import Listener, Plan, usable
+from compbench.gate.regression import gate as compared
+from compbench.gate.rows import EXIT, accepted_in, answer
+from compbench.gate.sides import CellOptions, CouldNotRun, Side
+from compbench.gate.suite import Cell, Suite, read
+from compbench.registry.registry import Registry
+from compbench.runner.signals import interrupted_once
+from compbench.sweep import parse
 from compbench.system.errors import CompbenchError
-
-if TYPE_CHECKING:
-    from compbench.gate.regression import Listener, Plan
-    from compbench.gate.sides import Side
-    from compbench.gate.suite import Suite
+from compbench.system.files import temporary_folder
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -59,11 +64,6 @@ def gate(**options: object) -> None:
     Exit status: 0 pass, 1 regression, 2 wrong usage, 3 inconclusive, 4 could not run.  A commit message with the trailer
     `Gate-accept: factored/* parameters` accepts that regression, as --accept does.
     """
-    from compbench.gate.rows import EXIT
-    from compbench.gate.sides import CouldNotRun
-    from compbench.runner.signals import interrupted_once
-    from compbench.system.files import temporary_folder
-
     plan = _plan(options)
     try:
         with interrupted_once(), temporary_folder("compbench-gate-") as folder:
@@ -75,12 +75,6 @@ def gate(**options: object) -> None:
 
 
 def _gated(plan: Plan, options: Options, folder: Path) -> int:
-    from compbench.cli.options import home_of_user
-    from compbench.gate import answer as report
-    from compbench.gate import baseline, sides, worktree
-    from compbench.gate.regression import gate as compared
-    from compbench.gate.regression import usable
-    from compbench.gate.rows import EXIT, accepted_in, answer
 
     stored = baseline.read(options["baseline"]) if options["baseline"] else None
     head = sides.head_of(folder, home_of_user().data, _resolved(options["plugins"]))
@@ -111,9 +105,6 @@ def _gated(plan: Plan, options: Options, folder: Path) -> int:
 
 def _plan(options: Options) -> Plan:
     """Make a plan from the options; errors in them are found before anything is built."""
-    from compbench.gate.regression import Plan
-    from compbench.gate.sides import CellOptions
-
     suite = _suite(options)
     if not (options["base_ref"] or options["baseline"] or options["write_baseline"]):
         raise CompbenchError(
@@ -127,9 +118,6 @@ def _plan(options: Options) -> Plan:
 
 
 def _suite(options: Options) -> Suite:
-    from compbench.gate.suite import Cell, Suite, read
-    from compbench.registry.registry import Registry
-    from compbench.sweep.parse import names
 
     files = _resolved(options["plugins"])
     if options["suite"]:
@@ -144,8 +132,8 @@ def _suite(options: Options) -> Suite:
         raise CompbenchError("a gate needs --method and --task, or --suite compbench-ci.")
     cells = [
         Cell(method=method, task=task)
-        for task in names("tasks", options["tasks"], ())
-        for method in names("methods", options["methods"], files)
+        for task in parse.names("tasks", options["tasks"], ())
+        for method in parse.names("methods", options["methods"], files)
     ]
     return Suite(cell=tuple(cells))
 
@@ -153,9 +141,6 @@ def _suite(options: Options) -> Suite:
 @contextlib.contextmanager
 def _base(options: Options, folder: Path, say: Listener) -> Iterator[Side | None]:
     """The base's side, if the base is a commit."""
-    from compbench.cli.options import home_of_user
-    from compbench.gate import worktree
-
     ref = options["base_ref"]
     if not ref:
         yield None

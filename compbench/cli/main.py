@@ -1,33 +1,77 @@
-"""The command line: the group of verbs.  Everything heavy is imported inside the verb that needs it."""
+"""The command line: the group of verbs.  A verb's module is imported when the verb is asked for: its imports stand at its top."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import NamedTuple
 
 import click
 
 from compbench import __version__
-from compbench.cli import (
-    board,
-    check,
-    compare,
-    completion,
-    data,
-    diagnose,
-    doctor,
-    gate,
-    info,
-    new,
-    profile,
-    run,
-    score,
-    show,
-    store,
-    submit,
-    sweep,
-    sweeps,
-    tune,
-)
-from compbench.cli import list as listing
 from compbench.system.errors import CompbenchError
+
+
+class Verb(NamedTuple):
+    """Where a verb is (module of this package, function), and its line in the list of verbs."""
+
+    module: str
+    function: str
+    summary: str
+
+
+VERBS = {
+    "run": Verb("run", "run", "Fit a method on a task, score its samples, write a record."),
+    "sweep": Verb("sweep", "sweep", "Run a grid of methods, tasks, seeds and settings."),
+    "tune": Verb("tune", "tune", "Choose the settings of a method by a study of Optuna."),
+    "list": Verb("list", "list_", "List methods, tasks by family, metrics and executors."),
+    "info": Verb("info", "info", "Say what a task asks, or what a method or metric is."),
+    "plugins": Verb("list", "plugins", "Load every plugin; say which are broken, and why."),
+    "data": Verb("data", "data", "List, download, verify and draw the data of tasks."),
+    "board": Verb("board", "board", "Rebuild the board from records and print its ranking."),
+    "show": Verb("show", "show", "Show a record, or list the records."),
+    "compare": Verb("compare", "compare", "Compare two methods or two records, with intervals."),
+    "diagnose": Verb("diagnose", "diagnose", "Look inside the trained model of a record."),
+    "doctor": Verb("doctor", "doctor", "Say what this machine lacks, and how to fix it."),
+    "check": Verb("check", "check", "Check that a method, task or metric keeps the contract."),
+    "completion": Verb("completion", "completion", "Let the shell complete verbs and options."),
+    "gate": Verb("gate", "gate", "Test whether this code is worse or slower than a base."),
+    "profile": Verb("profile", "profile", "Measure what a method costs on a task."),
+    "score": Verb("score", "score", "Score samples from any source on a task."),
+    "rescore": Verb("score", "rescore", "Score kept samples or weights with today's metrics."),
+    "new": Verb("new", "new", "Write a plugin to start from."),
+    "submit": Verb("submit", "submit", "Check records and copy them for a pull request."),
+    "reproduce": Verb("submit", "reproduce", "Run a record's spec again and compare the scores."),
+    "verify": Verb("store", "verify", "Check a folder of records."),
+    "export": Verb("store", "export", "Write records as a table, or for a tracker."),
+}
+
+
+class Commands(MutableMapping[str, click.Command]):
+    """The verbs by name; each is imported when it is looked up."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._found:
+            verb = VERBS[name]
+            command: click.Command = getattr(import_module(f"compbench.cli.{verb.module}"), verb.function)
+            command.short_help = verb.summary
+            self._found[name] = command
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*VERBS, *self._found]))
+
+    def __len__(self) -> int:
+        return len(VERBS.keys() | self._found.keys())
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._found[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._found[name]
 
 
 class Verbs(click.Group):
@@ -45,8 +89,13 @@ class Verbs(click.Group):
         except BrokenPipeError:  # whoever read our output has had enough of it
             ctx.exit(0)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of verbs; none is imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, VERBS[name].summary) for name in self.list_commands(ctx)])
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+
+@click.group(cls=Verbs, commands=Commands(), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="compbench")
 def main() -> None:
     """Compare methods for compositional generation under one protocol.
@@ -60,36 +109,6 @@ def main() -> None:
 
     Runs, caches and downloaded data live in COMPBENCH_HOME (default: the user's data folder).
     """
-
-
-for verb in (
-    run.run,
-    sweep.sweep,
-    tune.tune,
-    listing.list_,
-    info.info,
-    listing.plugins,
-    data.data,
-    board.board,
-    show.show,
-    compare.compare,
-    diagnose.diagnose,
-    doctor.doctor,
-    check.check,
-    completion.completion,
-    gate.gate,
-    profile.profile,
-    score.score,
-    score.rescore,
-    new.new,
-    submit.submit,
-    submit.reproduce,
-    store.verify,
-    store.export,
-):
-    main.add_command(verb)
-for verb in (sweeps.status, sweeps.cancel):
-    sweep.sweep.add_command(verb)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from compbench.cli.starter import StarterKind
+from compbench.cli.starter import StarterKind, start
 
 
 @click.command()
@@ -23,8 +21,6 @@ def new(name: str, kind: StarterKind, into: Path) -> None:
     \b
     compbench new my-method
     """
-    from compbench.cli.starter import start
-
     folder, files = start(name, kind, into)
     for file in files:
         click.echo(folder / file)

@@ -6,19 +6,23 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from compbench.api.context import PRESETS
 from compbench.cli.names import names
 from compbench.cli.options import Finite, Options, home_of_user, list_option
+from compbench.gate import costs, sides
+from compbench.gate.sides import CellOptions, Side
+from compbench.gate.suite import Cell
+from compbench.runner.signals import interrupted_once
+from compbench.store.profiles import CostProfile, Measure, read_profiles, write_profile
+from compbench.sweep import parse
+from compbench.sweep.parse import parse_overrides
+from compbench.system.devices import num_cores
 from compbench.system.errors import CompbenchError
-
-if TYPE_CHECKING:
-    from compbench.gate.sides import CellOptions, Side
-    from compbench.gate.suite import Cell
-    from compbench.store.profiles import CostProfile, Measure
+from compbench.system.files import temporary_folder
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -62,10 +66,6 @@ def profile(**options: Any) -> None:
     figures, and `?` for what was not measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong usage or another
     `compbench profile` is running on this machine.
     """
-    from compbench.gate import costs, sides
-    from compbench.runner.signals import interrupted_once
-    from compbench.system.files import temporary_folder
-
     cells, asked = _cells(options), _asked(options)
     home = home_of_user()
     folder = options["to"] or home.profiles
@@ -85,21 +85,17 @@ def profile(**options: Any) -> None:
 
 
 def _cells(options: Options) -> list[Cell]:
-    from compbench.gate.suite import Cell
-    from compbench.sweep.parse import names, parse_overrides
 
     files = tuple(path.resolve() for path in options["plugins"])
     more = {"preset": options["preset"], "seeds": "0", "set": parse_overrides(options["overrides"])}
     return [
         Cell(method=method, task=task, **more)
-        for task in names("tasks", options["tasks"], ())
-        for method in names("methods", options["methods"], files)
+        for task in parse.names("tasks", options["tasks"], ())
+        for method in parse.names("methods", options["methods"], files)
     ]
 
 
 def _asked(options: Options) -> CellOptions:
-    from compbench.gate.sides import CellOptions
-    from compbench.system.devices import num_cores
 
     threads = options["threads"] or num_cores()
     if threads > num_cores():
@@ -111,9 +107,6 @@ def _measured(
     side: Side, cell: Cell, asked: CellOptions, options: Options, folder: Path, say: Callable[[str], None]
 ) -> tuple[CostProfile, Path]:
     """A measurement and its file: a new one, or one that is there and would be the same."""
-    from compbench.gate import costs, sides
-    from compbench.store.profiles import read_profiles, write_profile
-
     home_of_user().share_data(sides.folder_of(side, cell) / "cache")
     known = [] if options["force"] else read_profiles(folder)[0]
     found = costs.measure(side, cell, asked, repetitions=options["repetitions"], known=known, listener=say)

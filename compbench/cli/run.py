@@ -6,16 +6,24 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from compbench.api.schemas import RunRequest, name_of
+from compbench.cli import output
 from compbench.cli.names import names
 from compbench.cli.options import MOST_RECORDS, rebuild_board, run_options, run_requests
+from compbench.cli.plan import plan_of
+from compbench.cli.result import show_result
+from compbench.runner.one_run import look_up, processes_of
+from compbench.runner.one_run import run as run_one
+from compbench.runner.signals import terminate_like_ctrl_c
+from compbench.store.lease import Busy
+from compbench.store.records import Store
+from compbench.sweep.parse import parse_overrides
 from compbench.system.errors import CompbenchError
-
-if TYPE_CHECKING:
-    from compbench.api.schemas import RunRequest
+from compbench.system.home import Home
 
 
 @click.command()
@@ -65,15 +73,6 @@ def run(
     run failed (a record says so), 2 wrong usage, or another process is running this spec, 130 stopped by Ctrl-C (continue
     with --resume).
     """
-    from compbench.cli import output
-    from compbench.cli.plan import plan_of
-    from compbench.cli.result import show_result
-    from compbench.runner.one_run import run as run_one
-    from compbench.runner.signals import terminate_like_ctrl_c
-    from compbench.store.lease import Busy
-    from compbench.sweep.parse import parse_overrides
-    from compbench.system.home import Home
-
     terminate_like_ctrl_c()
     overrides, tuning = parse_overrides(options["overrides"]), None
     if settings_file is not None:
@@ -124,11 +123,6 @@ def run(
 
 def _foretell(requests: Sequence[RunRequest]) -> None:
     """Print one line per run: its identity, the name of its record, and whether the record exists."""
-    from compbench.api.schemas import name_of
-    from compbench.runner.one_run import look_up, processes_of
-    from compbench.store.records import Store
-    from compbench.system.home import Home
-
     home = Home(Path(requests[0].home))
     with processes_of(home) as processes:
         for request in requests:

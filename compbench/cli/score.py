@@ -7,18 +7,25 @@ import math
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from compbench.api.context import PRESETS
+from compbench.api.schemas import RunRequest
 from compbench.cli import names as completion
+from compbench.cli import output
 from compbench.cli.options import Options, home_of_user, rebuild_board
+from compbench.cli.show import show_record
+from compbench.cli.submit import matching
+from compbench.registry.registry import Registry
+from compbench.runner import rescore as scoring
+from compbench.runner.attempt import Outcome
+from compbench.runner.rescore import rescore as rescore_one
+from compbench.runner.signals import terminate_like_ctrl_c
+from compbench.store.records import Store, read_record
+from compbench.sweep.parse import parse_overrides
 from compbench.system.errors import CompbenchError
-
-if TYPE_CHECKING:
-    from compbench.api.schemas import RunRequest
-    from compbench.runner.attempt import Outcome
 
 FILE = click.Path(path_type=Path)
 OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
@@ -72,10 +79,6 @@ def score(
     The evaluation is the same as a run's.  The record has level `samples only`: compbench did not see the training, so boards
     show it apart.
     """
-    from compbench.cli import output
-    from compbench.runner import rescore as scoring
-    from compbench.runner.signals import terminate_like_ctrl_c
-
     terminate_like_ctrl_c()
     if sum(one is not None for one in (samples, requests, weights)) != 1:
         raise CompbenchError("score takes exactly one of SAMPLES, --weights FILE and --requests FILE.")
@@ -112,12 +115,6 @@ def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], quiet: bool) ->
     samples with --keep-samples.  A new record names the old one; scores of unchanged metrics must stay the same.
     Exit status: 0 all were scored, 1 some could not be, 2 wrong usage.
     """
-    from compbench.cli import output
-    from compbench.cli.submit import matching
-    from compbench.runner.rescore import rescore as rescore_one
-    from compbench.runner.signals import terminate_like_ctrl_c
-    from compbench.store.records import Store
-
     terminate_like_ctrl_c()
     home = home_of_user()
     store = Store(home.records)
@@ -153,8 +150,6 @@ def _range(text: str) -> tuple[float, float] | None:
 
 def _what_is_new(path: Path, outcome: Outcome) -> str:
     """Say which scores of a new record the old one lacks or has in another version."""
-    from compbench.store.records import read_record
-
     if outcome.path.stem == path.stem:
         return "already has all of today's scores"
     before = {score.name: (score.metric_version, score.value is None) for score in read_record(path).scores}
@@ -164,9 +159,6 @@ def _what_is_new(path: Path, outcome: Outcome) -> str:
 
 
 def _request(samples: Path | None, options: Options) -> RunRequest:
-    from compbench.api.schemas import RunRequest
-    from compbench.registry.registry import Registry
-    from compbench.sweep.parse import parse_overrides
 
     registry = Registry(tuple(path.resolve() for path in options["plugins"]))
     registry.entry("tasks", options["task"])
@@ -189,7 +181,6 @@ def _request(samples: Path | None, options: Options) -> RunRequest:
 
 
 def _shown(outcome: Outcome, home: str, *, as_json: bool) -> None:
-    from compbench.cli.show import show_record
 
     if as_json:
         click.echo(json.dumps(outcome.record.model_dump(mode="json"), sort_keys=True))

@@ -10,7 +10,20 @@ from pathlib import Path
 import click
 
 from compbench.cli.options import home_of_user
+from compbench.gate.proof import commits_of, new_rows, prove
+from compbench.gate.sides import CouldNotRun, Unable
+from compbench.gate.worktree import repository
+from compbench.registry.equal_code import TABLE, read_table, write_table
+from compbench.store import trackers
+from compbench.store.history import overwritten
+from compbench.store.records import Store
+from compbench.store.table import export as export_records
+from compbench.store.table import read_store
+from compbench.store.text import clean
+from compbench.store.verify import Finding
+from compbench.store.verify import verify as check
 from compbench.system.errors import CompbenchError
+from compbench.system.home import scratch_folder
 
 FOLDER = click.Path(path_type=Path)
 
@@ -42,10 +55,6 @@ def verify(
     """
     if equal or equal_code:
         sys.exit(_equal(equal, against, write=write))
-    from compbench.store.history import overwritten
-    from compbench.store.text import clean
-    from compbench.store.verify import Finding
-    from compbench.store.verify import verify as check
 
     folder = store or home_of_user().records
     report = check(folder)
@@ -77,12 +86,6 @@ def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int
 
     0: all is proven (and, without --write, in the table); 1: not all; 2: it cannot be tried.
     """
-    from compbench.gate.proof import commits_of, new_rows, prove
-    from compbench.gate.sides import CouldNotRun, Unable
-    from compbench.gate.worktree import repository
-    from compbench.registry.equal_code import TABLE, read_table, write_table
-    from compbench.system.home import scratch_folder
-
     known = read_table(TABLE)
     top = repository(Path.cwd())
     rows = new_rows(known, top, against) if against else known
@@ -133,11 +136,6 @@ def export(store: Path | None, destination: Path | None, tensorboard: Path | Non
     compbench export leaderboards/records --to records.parquet
     compbench export --tensorboard logs --hub for-the-hub
     """
-    from compbench.store import trackers
-    from compbench.store.records import Store
-    from compbench.store.table import export as export_records
-    from compbench.store.table import read_store
-
     if not (destination or tensorboard or wandb or hub):
         raise CompbenchError("export needs a destination: --to FILE.csv, --tensorboard DIR, --wandb PROJECT or --hub DIR.")
     folder = store or home_of_user().records

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
 from compbench.cli import names as completion
+from compbench.cli import output
 from compbench.cli.options import Finite, home_of_user
+from compbench.registry.meaning import said
+from compbench.registry.registry import Registry
+from compbench.runner.reproduce import reproduce as reproduce_one
+from compbench.runner.signals import terminate_like_ctrl_c
+from compbench.store import verification
+from compbench.store.records import Store
+from compbench.store.submission import gathered, lay_out
 from compbench.system.errors import CompbenchError
-
-if TYPE_CHECKING:
-    from compbench.store.records import Store
 
 
 @click.command()
@@ -35,11 +40,6 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  Everything is checked before
     anything is written.  Their level is `self-reported` until someone else runs `compbench reproduce`.
     """
-    from compbench.registry.meaning import said
-    from compbench.registry.registry import Registry
-    from compbench.store.records import Store
-    from compbench.store.submission import gathered, lay_out
-
     if training_data == "external" and not note.strip():
         raise CompbenchError("--training-data external needs --note with the data's name and where it comes from.")
     if len(note) > 300:
@@ -90,13 +90,6 @@ def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, 
     The run uses fresh processes and caches, and judges are trained again.  It uses today's code and prints which parts of
     it differ from the record's.  Exit status: 0 reproduced, 1 not reproduced, 2 wrong usage, 130 stopped.
     """
-    from compbench.cli import output
-    from compbench.registry.meaning import said
-    from compbench.runner.reproduce import reproduce as reproduce_one
-    from compbench.runner.signals import terminate_like_ctrl_c
-    from compbench.store import verification
-    from compbench.store.records import Store
-
     terminate_like_ctrl_c()
     home = home_of_user()
     path = Store(home.records).find(record)

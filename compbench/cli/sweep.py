@@ -7,20 +7,27 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from compbench.api.executor import RunResult, SweepOptions
+from compbench.cli import output
 from compbench.cli.names import names
 from compbench.cli.options import Options, list_option, rebuild_board, run_options, run_requests
+from compbench.cli.sweeps import cancel, status
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import updated
+from compbench.runner.signals import terminate_like_ctrl_c
+from compbench.store.listing import Listing
+from compbench.sweep import parse
+from compbench.sweep.estimate import expected_seconds, hours_of, longest_first, seconds_taken
+from compbench.sweep.existing import Asked, known, listing_of
+from compbench.sweep.grid import Grid, default_preset, grids
+from compbench.sweep.matrix import Matrix, matrix
+from compbench.sweep.parse import parse_lists, parse_overrides
+from compbench.sweep.pool import cards_of, result_of
 from compbench.system.errors import CompbenchError
-
-if TYPE_CHECKING:
-    from compbench.api.executor import RunResult
-    from compbench.store.listing import Listing
-    from compbench.sweep.existing import Asked
-    from compbench.sweep.grid import Grid
-    from compbench.sweep.matrix import Matrix
 
 
 @click.group(invoke_without_command=True)
@@ -99,15 +106,6 @@ def sweep(
     """
     if click.get_current_context().invoked_subcommand:
         return
-    from compbench.api.executor import SweepOptions
-    from compbench.cli import output
-    from compbench.registry.registry import Registry
-    from compbench.registry.resolve import updated
-    from compbench.runner.signals import terminate_like_ctrl_c
-    from compbench.sweep.existing import Asked, listing_of
-    from compbench.sweep.grid import default_preset
-    from compbench.sweep.parse import parse_overrides
-
     terminate_like_ctrl_c()
     chosen = Registry().load("executors", executor)
     option = "--executor-set"
@@ -156,8 +154,6 @@ def sweep(
 
 def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:
     """The grids without those that need a missing GPU; a line on standard error names them."""
-    from compbench.sweep.pool import cards_of
-
     elsewhere = executor != "local" and options["device"] != "cpu"
     if not any(grid.gpu for grid in grids) or elsewhere or options["device"].startswith("cuda") or cards_of(options["device"]):
         return list(grids)
@@ -170,18 +166,11 @@ def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:
 
 def _applicable(grids: Sequence[Grid], options: Options) -> Matrix:
     """Which method works on which task; only a grid that asks for applicable pairs needs it."""
-    from compbench.sweep.matrix import matrix
-
     return matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
 
 
 def _foretell(asked: Sequence[Asked], listing: Listing, options: Options, *, as_json: bool) -> None:
     """Print which runs exist, which are missing and how long those may take: one line per task, or each run as JSON."""
-    from compbench.cli import output
-    from compbench.sweep.estimate import expected_seconds, hours_of, seconds_taken
-    from compbench.sweep.existing import known
-    from compbench.sweep.pool import cards_of
-
     requests, found = [one.request for one in asked], known(asked, listing, every=True)
     there = [one.outcome is not None for one in found]
     on_gpu = bool(cards_of(options["device"]))
@@ -209,9 +198,6 @@ def _there(asked: Sequence[Asked], listing: Listing) -> Iterator[tuple[int, RunR
 
     If their identities cannot be found, all runs are taken for missing: each finds its own record when its turn comes.
     """
-    from compbench.sweep.existing import known
-    from compbench.sweep.pool import result_of
-
     try:
         found = known(asked, listing, every=False)
     except CompbenchError as error:
@@ -224,9 +210,6 @@ def _there(asked: Sequence[Asked], listing: Listing) -> Iterator[tuple[int, RunR
 
 def _longest_first(asked: Sequence[Asked], places: Sequence[int], listing: Listing, options: Options) -> list[int]:
     """The places of some requests, by the seconds that their runs may take."""
-    from compbench.sweep.estimate import longest_first, seconds_taken
-    from compbench.sweep.pool import cards_of
-
     requests = [asked[place].request for place in places]
     taken = seconds_taken(listing, {one.preset for one in requests}, on_gpu=bool(cards_of(options["device"])))
     return [places[own] for own in longest_first(requests, taken)]
@@ -257,9 +240,6 @@ def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
 
     For a file's grids, --seed, --precision and --set replace values, and --method and --task keep only what they name.
     """
-    from compbench.sweep.grid import Grid, grids
-    from compbench.sweep.parse import parse_lists
-
     own = parse_lists(options["overrides"])
     if not file:
         if not methods or not tasks:
@@ -287,11 +267,14 @@ def _given(option: str) -> bool:
 
 
 def _names(grid: Grid, options: Options) -> tuple[list[str], list[str]]:
-    from compbench.sweep.parse import names
 
-    return names("methods", grid.methods, options["plugins"]), names("tasks", grid.tasks, ())
+    return parse.names("methods", grid.methods, options["plugins"]), parse.names("tasks", grid.tasks, ())
 
 
 def _distinct(asked: Iterable[Asked]) -> list[Asked]:
     """Each request once, in order: grids of a file may overlap."""
     return list({one.request.model_dump_json(): one for one in asked}.values())
+
+
+for verb in (status, cancel):
+    sweep.add_command(verb)

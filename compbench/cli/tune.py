@@ -7,6 +7,10 @@ from typing import Any
 import click
 
 from compbench.cli.options import run_requests
+from compbench.runner.signals import terminate_like_ctrl_c
+from compbench.sweep.parse import parse_overrides
+from compbench.sweep.tuning import Progress
+from compbench.sweep.tuning import tune as study
 from compbench.system.errors import CompbenchError
 
 
@@ -56,11 +60,6 @@ def tune(method: str, task: str, trials: int, seeds: int, search: tuple[str, ...
     Exit status: 0 done, 2 wrong usage or no trial ended well, 130 stopped by Ctrl-C.
     """
     from pathlib import Path
-
-    from compbench.runner.signals import terminate_like_ctrl_c
-    from compbench.sweep.parse import parse_overrides
-    from compbench.sweep.tuning import Progress
-    from compbench.sweep.tuning import tune as study
 
     terminate_like_ctrl_c()
     options["plugins"] = tuple(map(Path, options["plugins"]))

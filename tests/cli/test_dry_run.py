@@ -22,7 +22,7 @@ def test_a_dry_run_says_identity_and_name_and_whether_it_is_there(tmp_path: Path
     def look_up(request, processes):
         return record(seed=request.seed).spec, finished.get(request.seed)
 
-    monkeypatch.setattr("compbench.runner.one_run.look_up", look_up)
+    monkeypatch.setattr("compbench.cli.run.look_up", look_up)
     arguments = ["run", "--method", "factored", "--task", "shapes3d-heavy", "--seed", "0-2", "--dry-run"]
     said = CliRunner().invoke(main, arguments)
     assert said.exit_code == 0, said.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli.completion import install_into
-from compbench.cli.main import main
+from compbench.cli.main import VERBS, main
 
 assert isinstance(main, click.Group)
 
@@ -31,6 +32,16 @@ def test_the_help_of_every_verb_has_an_example_that_its_options_allow(typed: str
     known = {option for parameter in command.params for option in parameter.opts}
     for example in examples:
         assert set(re.findall(r"(?<= )--[a-z-]+", example)) <= known, example
+
+
+def test_the_list_of_verbs_imports_none_and_has_a_whole_sentence_for_each() -> None:
+    code = "import sys; from compbench.cli.main import main; main(['--help'], standalone_mode=False); print(*sorted(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    loaded = [name for name in said[-1].split() if name.startswith("compbench.cli.")]
+    assert loaded == ["compbench.cli.main"]
+    listed = [line.split(maxsplit=1) for line in said[said.index("Commands:") + 1 : -1]]
+    assert dict(listed) == {name: verb.summary for name, verb in VERBS.items()}
+    assert all(verb.summary.endswith(".") and not verb.summary.endswith("..") for verb in VERBS.values())
 
 
 def test_completion_is_installed_once_and_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

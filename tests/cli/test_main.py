@@ -102,7 +102,7 @@ def test_seeds_that_another_process_runs_do_not_keep_a_run_from_the_others(
         one = record(seed=request.seed)
         return Outcome(one, tmp_path / f"{one.name}.json", reused=False)
 
-    monkeypatch.setattr("compbench.runner.one_run.run", run)
+    monkeypatch.setattr("compbench.cli.run.run_one", run)
     words = ("run", "--method", "factored", "--task", "shapes3d-heavy", "--quiet", "--json", "--seed")
     found = cli(*words, "1-2")
     assert begun == [1, 2]
