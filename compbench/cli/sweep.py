@@ -149,7 +149,7 @@ def sweep(
         if not missing:
             click.echo("Nothing is missing.")
     _say_what_is_left(results)
-    sys.exit(_exit_status(done))
+    sys.exit(_exit_status(done) if done else 0)
 
 
 def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:

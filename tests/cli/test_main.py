@@ -258,6 +258,7 @@ def test_a_rerun_of_a_finished_sweep_asks_no_executor_and_starts_no_run(cli, tmp
     monkeypatch.setattr("compbench.sweep.pool._Pool.__init__", lambda *_: pytest.fail("an executor was asked"))
     words = ("sweep", "--method", "mono", "--task", "gmm-id", "--seed", "0-1", "--preset", "smoke", "--device", "cpu")
     done = cli(*words, "--json")
+    assert done.exit_code == 0
     assert [(one["seed"], one["reused"]) for one in json.loads(done.output)] == [(0, True), (1, True)]
     assert not (tmp_path / "board").exists()
 
