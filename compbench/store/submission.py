@@ -136,7 +136,7 @@ def _check_plugin(record: Record, registry: Registry) -> None:
     if plugin.distribution == NOTEBOOK:
         raise CompbenchError(f"belongs to a method from a notebook; make a plugin from it: compbench new {name}.")
     if not plugin.distribution or plugin.version == "file":
-        if any(entry.name == name and entry.version != "file" for entry in registry.entries("methods")):
+        if plugin.version == "file" and name in registry.names("methods"):
             raise CompbenchError("belongs to a method from a file (--plugin), which is installed now: run it again.")
         raise CompbenchError(f"belongs to a method from a file (--plugin); make a plugin from it: compbench new {name}.")
     entry = registry.entry("methods", name)
