@@ -80,7 +80,7 @@ def test_the_pages_lines_run_in_a_fresh_plugin_repository(tmp_path: Path) -> Non
     (site / "dependencies.pth").write_text("\n".join(here))  # torch and the like are here already
     given = parsed(page_job())["jobs"]["gate"]["with"]
     environment = {name.upper(): text for name, text in given.items()} | {"BASE": "HEAD~1"}
-    environment |= {"PATH": f"{venv}/bin:{os.environ['PATH']}", "VIRTUAL_ENV": str(venv), "PIP_NO_INDEX": "1"}
+    environment |= {"PATH": f"{venv}/bin:{os.environ['PATH']}", "VIRTUAL_ENV": str(venv)}
     environment |= {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "COMPBENCH_HOME": str(tmp_path / "home")}
     environment |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.file://{ROOT}.insteadOf"}
     environment |= {"GIT_CONFIG_VALUE_0": "https://github.com/OWNER/compbench"}
