@@ -19,6 +19,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import method_tables
+
 import compbench
 from compbench.api.interfaces import Task
 from compbench.cli.info import of_method, task_facts, usable_tasks
@@ -30,7 +32,6 @@ from compbench.system.devices import WAITS
 ROOT = Path(__file__).parents[1]
 BOARD = ROOT / "leaderboards" / "site" / "board.csv"
 TASKS = ROOT / "leaderboards" / "site" / "tasks.csv"
-PAPERS = ROOT / "leaderboards" / "papers.csv"
 RECORDS = ROOT / "leaderboards" / "records"
 MOST_ROWS = 12
 """Best rows of a board that a page shows."""
@@ -246,10 +247,14 @@ def method_page(entry: Entry, rows: Sequence[Row]) -> str:
         "From the method's own file, which is written to be read top to bottom: "
         f"`{entry.module.replace('.', '/')}.py`, version {own.version}.",
         "\n".join(f"    {line}".rstrip() for line in text.splitlines()),
+        "## What the authors do, and what we do",
+        deviation_table(text),
+        "## Its paper's figures, reproduced",
+        reproduced_table(entry.name, text),
+        "## What its published runs used",
+        used_table(entry.name),
         "## Settings",
         table(("setting", "default, type, bounds, meaning"), settings) if settings else "None.",
-        "## The papers' figures beside ours",
-        beside_papers(entry.name, about),
         "## Where it stands",
         table(("task", "preset", "settings", "score", "mean"), standing) if standing else "No published records yet.",
         "## Runs on",
@@ -258,14 +263,26 @@ def method_page(entry: Entry, rows: Sequence[Row]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def beside_papers(method: str, rows: Sequence[Row]) -> str:
-    """Each figure that a paper prints for a method, and our best preset's of the same task."""
-    with PAPERS.open() as file:
-        printed = [row for row in csv.DictReader(file) if row["method"] == method]
-    ours = {row["task"]: f"{row['mean']} ({row['preset']})" for row in rows if not row["variant"]}
-    lines = [(r["paper"], r["table"], r["task"], r["metric"], r["mean"], ours.get(r["task"], "-")) for r in printed]
-    note = "Ours is the task's primary score, from our data and budgets: see the task's page for what differs."
-    return note + "\n\n" + table(("paper", "table", "task", "metric", "paper's", "ours"), lines) if lines else "None printed."
+def deviation_table(text: str) -> str:
+    """What a method's docstring says that its authors do otherwise."""
+    rows = method_tables.deviations(text)
+    return table(("the authors", "here", "why"), rows) or "The method's file names no deviation from a paper."
+
+
+def reproduced_table(method: str, text: str) -> str:
+    """Each figure that a paper prints for a method, or that its own paper shows: theirs, ours, and the command."""
+    rows = method_tables.reproduced(method, text, methods())
+    if not rows:
+        return "No figure of its paper can be reproduced here: no task of ours is that paper's, or the method is no paper's."
+    note = "Ours has our data and budgets, and the preset in brackets: see the task's page for what differs."
+    return note + "\n\n" + table(("where", "task", "metric", "theirs", "ours", "command"), rows)
+
+
+def used_table(method: str) -> str:
+    """Parameters, masks, guidance and steps of the published runs under the most frequent settings."""
+    rows = method_tables.used(method_tables.published().get(method, ()))
+    heads = ("task", "parameters", "masks", "guidance weight", "training", "sampling")
+    return table(heads, rows) or "No published records yet."
 
 
 # -- the notebook and the examples

@@ -64,7 +64,7 @@ def test_the_page_of_a_method_has_its_settings_and_the_papers_figures() -> None:
     page = method_page(Registry().entry("methods", "fkc"), board())
     for part in ("`num_particles`", "../tasks/gmm-id.md", "version"):
         assert part in page
-    assert "| factored-velocity-fields | 1 | shapes3d-light |" in method_page(Registry().entry("methods", "mono"), board())
+    assert "| factored-velocity-fields, table 1 | shapes3d-light |" in method_page(Registry().entry("methods", "mono"), board())
 
 
 @pytest.mark.slow

@@ -5,11 +5,13 @@
     e = argmin_e sum_n |x_n - sum_k e_k(c_nk)|^2, of all e with least sum the one of least norm
 
 A row that learns nothing: the additive baseline of single effects that beat deep models of gene perturbations (Ahlmann-Eltze
-et al. 2025, Nature Methods), x(c1, c2) = x(c1, a2) + mean(c2) - mean(a2).  What they do: single effects are differences of
-means from one control.  What we do: there is no one control on a lattice, so e_k(b) - e_k(a) is the difference of means with
-all other factors held alike, averaged over the seen cells, which is least squares.  With two perturbations of a base it is
-theirs; where seen cells do not tell effects apart (`compbench info`: components, rank), they are shared out by least norm.  On
-data that add up, samples are exact wherever the effects are identified.
+et al. 2025, Nature Methods), x(c1, c2) = x(c1, a2) + mean(c2) - mean(a2).  With two perturbations of a base it is theirs; where
+seen cells do not tell effects apart (`compbench info`: components, rank), they are shared out by least norm.  On data that add
+up, samples are exact wherever the effects are identified.
+
+Theirs: single effects are differences of means from one control.
+Ours: e_k(b) - e_k(a) is the difference of means with all other factors held alike, averaged over the seen cells: least squares.
+Why: there is no one control on a lattice.
 
 A factor that the request leaves open fits any value and moves nothing.  Ties are picked by the request's noise; where entries
 are given, the example that is nearest in these is moved, and they are put in its place.  With several silos the data are

@@ -5,10 +5,16 @@
 Autoguidance (Karras et al. 2024, arXiv 2406.02507): what the weak network gets wrong the good one gets less wrong, and the
 difference is followed further.
 
-What the authors do: both networks are asked for the same whole condition, w is 1.7 to 2.45, and the weak one is smaller and
-has a sixteenth of the training.  What we do: the same, with w = 2, one architecture for both, and a weak network of a tenth of
-the budget's steps, which the two share.  `how=composed` is ours and no paper's: each v is a composition of slices around NULL,
-v(NULL) + sum_k w_k (v(c_k) - v(NULL)), with the weights of all composed rows.
+As there, both networks are asked for the same whole condition.  `how=composed` is ours and no paper's: each v is a composition of
+slices around NULL, v(NULL) + sum_k w_k (v(c_k) - v(NULL)), with the weights of all composed rows.
+
+Theirs: w is 1.7 to 2.45, chosen for each network.
+Ours: w is 2.
+Why: one weight serves all tasks.
+
+Theirs: the weak network is smaller and has a sixteenth of the training.
+Ours: it has the same architecture and a tenth of the budget's steps, which the two share.
+Why: both together take one budget.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Classifier-free guidance of the whole condition: v = v(NULL) + w (v(c) - v(NULL)).
 
-What the authors do (Ho & Salimans 2022, arXiv 2207.12598): one network, whose condition is dropped whole from 10 to 20 % of the
-training examples; their weight 1 + w is our w.  What we do: the same on mono's network, dropped from 10 %, with the task's
-weight on the whole condition, as a condition here has no parts to give it to.  Nothing is composed: it is what every row that
-composes has to beat, in two evaluations a step instead of F + 1.  A condition that is open in part is asked as it is, though
-the fit never draws one.
+Ho & Salimans 2022 (arXiv 2207.12598), on mono's network; their weight 1 + w is our w.  Nothing is composed: it is what every
+row that composes has to beat, in two evaluations a step instead of F + 1.  A condition that is open in part is asked as it is,
+though the fit never draws one.
+
+Theirs: the condition is dropped whole from 10 to 20 % of the training examples, and the weight is chosen for each network.
+Ours: it is dropped from 10 %, and the weight is the task's.
+Why: all rows of a task have one weight, chosen on seen combinations, so that they differ in their idea alone.
 """
 
 from __future__ import annotations

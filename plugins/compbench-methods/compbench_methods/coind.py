@@ -5,11 +5,18 @@
 CoInD (Gaudi et al. 2025, arXiv 2503.01145), equation 9 with velocities for scores.  Samples follow the composition around
 NULL.  It pools all training data, so on a task with silos it is a reference row.
 
-The authors' code penalises one factor against all the others, masks each factor by itself with chance 0.2 (Shapes3D), predicts
-noise on a diffusion path, and samples with weight 7.5 on every factor.  We do the same with velocities on the linear path; the
-weight of samples is the task's, as for all composed rows, and lambda is 1.  Version 1 penalised a pair of factors with all others
-open: beyond two factors no example trains such a pair, so the penalty was met without touching the whole condition.  With two
-factors both penalties are one and the same.  `masks=shares` are the masks of version 1.
+The penalty is that of the authors' code, one factor against all the others, and so are the masks, each factor by itself with
+chance 0.2 (Shapes3D).  Version 1 penalised a pair of factors with all others open: beyond two factors no example trains such a
+pair, so the penalty was met without touching the whole condition.  With two factors both penalties are one and the same.
+`masks=shares` are the masks of version 1.
+
+Theirs: the network predicts noise on a diffusion path.
+Ours: it predicts velocities on the linear path.
+Why: all networks of the board share path and loss, so that methods differ in their idea alone.
+
+Theirs: samples have weight 7.5 on every factor, in 100 DDIM steps.
+Ours: they have the task's weight, on the factors that the holdout is about, in the budget's steps.
+Why: all composed rows of a task have one weight, chosen on seen combinations.
 """
 
 from __future__ import annotations

@@ -3,11 +3,14 @@
     h <- h + A(LN h, tokens(c)) in place of mono's h <- h + (gamma(c) * h + beta(c))
 
 Conditioning as latent diffusion has it (Rombach et al. 2022, section 3.3), on factors instead of words.  On images each residual
-block of the UNet is followed by such a layer, at all resolutions, as there; latent diffusion has self-attention of places in each
-layer, too, which is left out here, so that networks differ in conditioning alone.  Version 1 had one layer, at the middle.  On
-vectors and trajectories the layer is at the middle, where `mono` and `factored` have their condition.  The layers' MLPs are as
-wide as gives the network mono's number of parameters: on images attention takes nearly all of these, and the MLP of the middle
-has 8 units.
+block of the UNet is followed by such a layer, at all resolutions, as there.  Version 1 had one layer, at the middle.  On
+vectors and trajectories the layer is at the middle, where `mono` and `factored` have their condition.
+The layers' MLPs are as wide as gives the network mono's number of parameters: on images attention takes nearly all of these, and
+the MLP of the middle has 8 units.
+
+Theirs: each layer has self-attention of places, too.
+Ours: there is none.
+Why: networks differ in conditioning alone.
 """
 
 from __future__ import annotations

@@ -7,9 +7,18 @@ Both start from experts that know their own silo (equations 7 to 10).  A sends e
 server that samples from them; B sends each expert once, with labels in bytes, and trains its student on the server by a party's
 steps in addition to the silos'; how many is noted in the record (`fit server_steps`).
 
-The paper states neither how long the stages are nor lambda.  Peers are frozen when they are sent, and the penalty draws an
-expert towards whatever they say: so the first stage has three quarters of A's steps, and in every stage lambda grows linearly
-from 0, so that an expert follows its own data first.  Chosen on seen combinations (experiments/dcfm_stages.py).
+Theirs: the paper states neither how long the stages are nor lambda.
+Ours: the first stage has three quarters of A's steps, lambda is 1, and it grows linearly from 0 in every stage.
+Why: peers are frozen when they are sent, and the penalty draws an expert towards whatever they say, so an expert follows its own
+data first; chosen on seen combinations (experiments/dcfm_stages.py).
+
+Theirs: a peer answers for every condition (equation 11).
+Ours: it is not asked for a value that its silo never saw; `ask_strangers=True` is the paper's.
+Why: an embedding that was never trained says nothing.
+
+Theirs: the paper states no shares of the masks (equation 7).
+Ours: 0.7 whole, 0.2 of one factor, 0.1 of nothing.
+Why: some had to be chosen; all silo rows have these.
 """
 
 from __future__ import annotations

@@ -4,10 +4,17 @@ Diffusion federated datasets (Hahn & Lee 2025), the third baseline of Decentrali
 section 4.  Each silo learns an energy and its expert, and sends both once with a list of the values that it has; built from
 the description, the authors' code being unavailable.
 
-The authors sample by unadjusted Langevin steps over the mixture; here samples follow the flow of the mixture, as DCFM describes
-its baseline, so that solver and evaluations are those of all silo rows.  A silo is not asked for a value that it never saw:
-energies do not depend on the condition, so at t = 0 they would give half of the answer to an embedding that was never trained.
-An expert has three quarters of a silo's steps (`energy_share`), as the energy takes the others.
+Theirs: samples come from unadjusted Langevin steps over the mixture.
+Ours: they follow the flow of the mixture, as DCFM describes its baseline.
+Why: solver and evaluations are those of all silo rows.
+
+Theirs: every silo answers for every condition.
+Ours: a silo is not asked for a value that it never saw; `ask_strangers` is the other way.
+Why: energies do not depend on the condition, so at t = 0 half of the answer would come from an embedding that was never trained.
+
+Theirs: no budget is stated.
+Ours: an expert has three quarters of a silo's steps (`energy_share`).
+Why: the energy takes the others.
 """
 
 from __future__ import annotations

@@ -6,8 +6,10 @@ Peebles & Xie 2023 (Scalable Diffusion Models with Transformers), with the linea
 al. 2025 (arXiv 2510.03075) find that such a network reaches combinations that differ from all seen ones in two factors.  Its
 width is what gives it as many parameters as `mono`.
 
-The paper has 16 x 16 tokens.  We have them on silhouettes of 64 pixels (dSprites), whose places are known to 4 pixels, at 7 times
-the FLOPs of `mono`; elsewhere at most 8 x 8, at 1.4 times on Shapes3D, where they have learnt all that they saw.
+Theirs: images have 16 x 16 tokens.
+Ours: silhouettes of 64 pixels (dSprites) have them, at 7 times the FLOPs of `mono`; other images have at most 8 x 8, at 1.4 times
+on Shapes3D.
+Why: places are known to 4 pixels on dSprites; on Shapes3D coarser tokens have learnt all that they saw.
 """
 
 from __future__ import annotations

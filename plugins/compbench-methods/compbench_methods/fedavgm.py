@@ -2,8 +2,11 @@
 
     u <- beta u + (mean_k theta_k - theta_r),    theta_{r+1} = theta_r + eta u
 
-FedAvgM (Hsu et al. 2019, arXiv 1909.06335).  beta = 0 and eta = 1 is fedflow.  The authors sample the last
-network of the server; here it is the moving average of the server's networks, since all other methods are averaged alike.
+FedAvgM (Hsu et al. 2019, arXiv 1909.06335).  beta = 0 and eta = 1 is fedflow.
+
+Theirs: the last network of the server is sampled.
+Ours: the moving average of the server's networks is sampled.
+Why: all other methods are averaged alike.
 """
 
 from __future__ import annotations

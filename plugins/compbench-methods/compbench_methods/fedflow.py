@@ -1,8 +1,11 @@
 """Federated averaging of one network: rounds of local steps in every silo, weights averaged by the silos' sizes.
 
 FedAvg (McMahan et al. 2017) with a flow-matching loss (Tun et al. 2023), the first baseline of Decentralized
-Compositional Flow Matching (DCFM).  Each round sends the network to every silo and back.  The authors sample the last network
-of the server; here it is the moving average of the server's networks, since all other methods are averaged alike.
+Compositional Flow Matching (DCFM).  Each round sends the network to every silo and back.
+
+Theirs: the last network of the server is sampled.
+Ours: the moving average of the server's networks is sampled.
+Why: all other methods are averaged alike.
 """
 
 from __future__ import annotations

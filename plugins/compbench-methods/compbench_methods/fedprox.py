@@ -2,11 +2,17 @@
 
     loss_k(theta) + mu / (2 D) |theta - theta_r|^2,    D the entries of a sample
 
-FedProx (Li et al. 2020, arXiv 1812.06127).  mu = 0 is fedflow; the larger mu, the less a silo moves in a round.  The paper has
-0.001 to 1 beside log-likelihoods, which add up over what is predicted.  Our loss is a mean over D entries, so mu is divided by D.
-Undivided, 0.01 and 0.001 both kept the condition's last layer at its zeros on coloured MNIST (D = 2352), and what was drawn
-followed no condition.  The authors sample the last network of the server; here it is the moving average of the server's networks,
-since all other methods are averaged alike.
+FedProx (Li et al. 2020, arXiv 1812.06127).  mu = 0 is fedflow; the larger mu, the less a silo moves in a round.  Undivided,
+0.01 and 0.001 both kept the condition's last layer at its zeros on coloured MNIST (D = 2352), and what was drawn followed no
+condition.
+
+Theirs: mu is 0.001 to 1 beside log-likelihoods, which add up over what is predicted.
+Ours: mu is divided by D.
+Why: our loss is a mean over D entries.
+
+Theirs: the last network of the server is sampled.
+Ours: the moving average of the server's networks is sampled.
+Why: all other methods are averaged alike.
 """
 
 from __future__ import annotations

@@ -4,9 +4,12 @@ fkc         Feynman-Kac correction: K weighted particles follow the composed sco
 fkc-oracle  Feynman-Kac correction on the task's analytic scores, with the authors' clip of the weights' rate.
 
 Catastrophic Compositional Generation, section 3.2 and appendix C, after Skreta et al. 2025.  On vectors the defaults are
-those of the authors' code; on images and trajectories a bound made for the plane would decide the weights, so there they
-are tempered instead.  One particle is naive-sde.  On exact scores what is left is the error of steps, particles and clip: on
-gmm-ood nearly all of it is the clip's (sliced Wasserstein distance 1.9 with it, 0.06 without).
+those of the authors' code.  One particle is naive-sde.  On exact scores what is left is the error of steps, particles and clip:
+on gmm-ood nearly all of it is the clip's (sliced Wasserstein distance 1.9 with it, 0.06 without).
+
+Theirs: the weights' rate is clipped.
+Ours: it is clipped on vectors; on images and trajectories the weights are tempered.
+Why: a bound made for the plane would decide the weights there.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@
 Tancik et al. 2020 (Fourier Features Let Networks Learn High Frequency Functions), with a condition.  `pixel-decoder` is its
 sibling with axis-aligned waves of falling frequency and a bump code.
 
-The paper has 256 hidden units and no condition.  We have the budget's width on deterministic tasks, where that learns all of
-what it saw; elsewhere the largest width at which a step costs at most 3 times the FLOPs of the velocity networks next to it,
-as each weight is used at every pixel.
+Theirs: 256 hidden units and no condition.
+Ours: the budget's width on deterministic tasks; elsewhere the largest width at which a step costs at most 3 times the FLOPs of
+the velocity networks next to it.
+Why: the budget's width learns all of what it saw; each weight is used at every pixel.
 """
 
 from __future__ import annotations

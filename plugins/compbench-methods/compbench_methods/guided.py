@@ -6,11 +6,21 @@ cfg-plus      Slices guided in the denoised estimate and renoised by the uncondi
 Both compose v(NULL) + sum_k w_k (v(c_k) - v(NULL)) as slice-cfg does, on the fit that naive-ode, naive-sde and fkc share, with
 the task's w on the factors that the holdout is about and 1 on the others.
 
-What the authors do: they guide the whole condition of one class or prompt.  Kynkaanniemi et al. 2024 (arXiv 2404.07724) choose
-interval and weight for each network; theirs in sigma, (0.28, 2.90], is t = 0.26 to 0.78 on our path, and ours 0.2 to 0.8.  In
-CFG++ (Chung et al. 2024, arXiv 2406.08070) lambda = 0.6 at 50 steps stands for w = 7.5.  What we do: the same on slices.  On
-the linear path a step of CFG++ is Euler's with the weight lambda t' (1 - t) / h, from t to t' = t + h, so that one lambda means
-more the more steps there are; lambda_k is the one whose mean over the run's n steps is w_k,
+Kynkaanniemi et al. 2024 (arXiv 2404.07724) and CFG++ (Chung et al. 2024, arXiv 2406.08070).
+
+Theirs: the whole condition of one class or prompt is guided.
+Ours: slices are guided.
+Why: a combination that was never seen is composed.
+
+Theirs: interval and weight are chosen for each network; the interval in sigma, (0.28, 2.90], is t = 0.26 to 0.78 on our path.
+Ours: the interval is t = 0.2 to 0.8, and the weight the task's.
+Why: all composed rows of a task have one weight.
+
+Theirs: lambda = 0.6 at 50 steps of CFG++ stands for w = 7.5.
+Ours: lambda_k is the one whose mean Euler weight over the run's n steps is the task's w_k, as below.
+Why: one lambda means more the more steps there are.
+
+On the linear path a step of CFG++ is Euler's with the weight lambda t' (1 - t) / h, from t to t' = t + h.  So
 
     lambda_k = 6 n w_k / ((n + 1) (n + 2)),    at most 1, the end of the authors' range.
 """

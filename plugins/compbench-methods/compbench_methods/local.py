@@ -7,10 +7,16 @@ places that were never seen together, and limiting the receptive field brings le
 those of `dit`; a few of them mix by a 3 x 3 convolution, the others not at all.  Its width is what gives it as many parameters
 as `mono`.
 
-It is local in pixels alone, at one radius for all times: 3 x 3 patches, 24 of 64 pixels.  Bradley's scores are local in
-conditions, too: a place there depends only on the factors that concern it, while each patch here is told the whole condition.
-Kamb & Ganguli's fields are large in much noise and shrink as it falls.  Patches that do not see each other can agree only on what
-the condition says: where it leaves something open (a place to the pixel, on dSprites), they may draw different things.
+Patches that do not see each other can agree only on what the condition says: where it leaves something open (a place to the
+pixel, on dSprites), they may draw different things.
+
+Theirs: Bradley's scores are local in conditions, too: a place depends only on the factors that concern it.
+Ours: each patch is told the whole condition.
+Why: which factors concern a place is not known here.
+
+Theirs: Kamb & Ganguli's fields are large in much noise and shrink as it falls.
+Ours: one radius for all times, 3 x 3 patches, 24 of 64 pixels.
+Why: one convolution a block serves all times.
 """
 
 from __future__ import annotations

@@ -6,9 +6,14 @@ On a deterministic task a decoder by regression.  On others the maps are extra c
 
 A trajectory is a picture of one row a channel: a map tells each channel something at each frame.
 
-The paper has the decoder only.  The velocity network is ours; its UNet is as wide as gives it mono's number of parameters.  It
-differs from `mono` in two things, the maps and the place where the condition enters, so it has a control: with `told=head` its
-input is mono's own head, the same at every pixel.  With `entropy_weight=0` and `variance_weight=0` maps are free.
+The velocity network differs from `mono` in two things, the maps and the place where the condition enters, so it has a control:
+with `told=head` its input is mono's own head, the same at every pixel.  With `entropy_weight=0` and `variance_weight=0` maps are
+free.
+
+Theirs: the paper has the decoder only.
+Ours: where a condition has many samples the maps tell a velocity network, whose UNet is as wide as gives it mono's number of
+parameters.
+Why: a decoder by regression draws the mean of a condition's samples.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Dense layers from the code of a condition to its image, by regression.  Forced rendering, section 2.
 
-On deterministic tasks layers have the paper's width; elsewhere the network has as many parameters as the velocity networks
-beside it.
+Theirs: one width, for pictures of one bump.
+Ours: the paper's width on deterministic tasks; elsewhere as many parameters as the velocity networks next to it.
+Why: competing networks are of equal size.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ rne-oracle  RNE's particles on the task's analytic scores, weighted by its exact
 Radon-Nikodym estimator (He et al. 2025, arXiv 2506.05668).  Particles, resampling and steps as fkc has them; a step draws
 from the kernel between two noise levels instead of Euler-Maruyama's.
 
-The authors draw from the kernel in the last step, too.  On velocity networks that draw would leave noise of sd 0.05 (20 steps) in
-every entry of a sample, so here the last step ends at the kernel's mean there, as naive-sde, fkc, driftlite and superdiff do; its
-weight does not depend on what is drawn.  In the plane, on noise networks and oracles, the draw stays.
+Theirs: the last step draws from the kernel, too.
+Ours: on velocity networks it ends at the kernel's mean, as naive-sde, fkc, driftlite and superdiff do; its weight does not depend
+on what is drawn.  In the plane, on noise networks and oracles, the draw stays.
+Why: the draw would leave noise of sd 0.05 (20 steps) in every entry of a sample.
 """
 
 from __future__ import annotations

@@ -7,13 +7,27 @@ from x to y_K in K steps, c_k - c + (x - y_K) / (K eta) is the mean of a silo's 
 taken itself, at no cost.  A silo keeps its control between rounds, which is not metered; the network and a control go each way.
 The pooled optimum is where all of it stands still, and averages of silos' own optima are not.
 
-The authors' steps are SGD's.  Here they are AdamW's, as of all methods, from fresh moments in each round.  The authors clip
-nothing; here the *corrected* gradient is clipped as every method's is, so that the clip does not undo the control, and controls
-are means of gradients that are not clipped.  Early gradients fall by a hundred times within a few rounds, and a control that was
-measured before runs away with the network; so a correction is cut to the length of the gradient that it corrects, parameter by
-parameter, which changes nothing where all stands still.  The authors sample the last network of the server; here it is the moving
-average of the server's networks, since all other methods are averaged alike.  Rounds are short, five times as many as FedFlow's:
-a control is a constant slope of a whole round, and after some fifty steps the silo's gradient has become another one.
+Theirs: steps are SGD's.
+Ours: they are AdamW's, from fresh moments in each round.
+Why: so are those of all methods.
+
+Theirs: nothing is clipped.
+Ours: the *corrected* gradient is clipped, and controls are means of gradients that are not.
+Why: every method's gradients are clipped, and so the clip does not undo the control.
+
+Theirs: a correction has the length that it has.
+Ours: it is cut to the length of the gradient that it corrects, parameter by parameter, which changes nothing where all stands
+still.
+Why: early gradients fall by a hundred times within a few rounds, and a control that was measured before runs away with the
+network.
+
+Theirs: the last network of the server is sampled.
+Ours: the moving average of the server's networks is sampled.
+Why: all other methods are averaged alike.
+
+Theirs: the paper has no such number of rounds.
+Ours: rounds are short, five times as many as FedFlow's.
+Why: a control is a constant slope of a whole round, and after some fifty steps the silo's gradient has become another one.
 """
 
 from __future__ import annotations

@@ -4,13 +4,17 @@ soup             The mean of the silos' weights: Diffusion Soup without a held-o
 task-arithmetic  The common start and the sum of all silos' changes, scaled: theta_0 + lambda sum_k (theta_k - theta_0).
 
 Biggs et al. 2024 (arXiv 2406.08431) and Ilharco et al. 2023 (arXiv 2212.04089) merge fine-tunings of one pretrained network,
-which stay near each other.  Networks that start untrained do not, and their mean answers nothing.  Nothing here is pretrained, so
-a quarter of every silo's steps are rounds of averaging (FedAvg), and the network that these give is the start.  All of it is
-metered: the rounds, a transfer of the start to each silo, and one of each silo's network.
+which stay near each other.  Networks that start untrained do not, and their mean answers nothing.
 
-Ilharco et al. choose lambda on validation data of all tasks.  Here silos say what loss some multiples of 1 / n have on their own
-examples, for one more transfer of a network and a number for each multiple, and the least mean takes it.  Most of these examples
-are of combinations that some of the merged silos never saw.  No silo has held-out combinations.
+Theirs: silos fine-tune one pretrained network.
+Ours: a quarter of every silo's steps are rounds of averaging (FedAvg), and the network that these give is the start.  All of it
+is metered: the rounds, a transfer of the start to each silo, and one of each silo's network.
+Why: nothing here is pretrained.
+
+Theirs: lambda of task-arithmetic is chosen on validation data of all tasks.
+Ours: silos say what loss some multiples of 1 / n have on their own examples, for one more transfer of a network and a number for
+each multiple, and the least mean takes it.
+Why: no silo has held-out combinations, and most of these examples are of combinations that some merged silos never saw.
 """
 
 from __future__ import annotations

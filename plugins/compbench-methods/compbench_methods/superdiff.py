@@ -8,14 +8,21 @@ superdiff-oracle  SuperDiff's AND on the task's analytic scores.
 SuperDiff (Skreta et al. 2024, arXiv 2412.17762), AND.  Its law is a surface of equal density and not the product that the
 planar tasks ask for: a gap of definition, which their boards show.
 
-What the authors do: in images two prompts a, guidance g = 7.5 around the unconditional model s_0, kappa solved for the guided
-field, 1,000 steps, no ridge.  What we do: the same field and the same equation for kappa.  Ours is what two prompts leave
-open: with F factors kappa gives each 1 / F of g, so g defaults to the sum of the weights w_k that all composed rows of the task
-have (w F where the holdout is about all factors), and where densities do not tell members apart kappa is w_k / g: the field is
-then the composition of the other rows.  g = 1 is AND without guidance.  Ours is also a ridge, which holds kappa where scores
-agree or learnt densities are coarse (at 0.01 a briefly trained network is driven to another value, `check`'s `learns`), and the
-task's number of steps.  Members are the perturbations of the base, whose own score is s_0, or the factors alone
-around NULL; factors that are left open do not count.
+The field and the equation for kappa are the authors'.  g = 1 is AND without guidance.  Members are the perturbations of the base,
+whose own score is s_0, or the factors alone around NULL; factors that are left open do not count.
+
+Theirs: two prompts a, with guidance g = 7.5 around the unconditional model s_0.
+Ours: g defaults to the sum of the weights w_k that all composed rows of the task have (w F where the holdout is about all
+factors), and where densities do not tell members apart kappa is w_k / g: the field is then the composition of the other rows.
+Why: with F factors kappa gives each 1 / F of g.
+
+Theirs: no ridge.
+Ours: a ridge holds kappa where scores agree or learnt densities are coarse.
+Why: at 0.01 a briefly trained network is driven to another value (`check`'s `learns`).
+
+Theirs: 1,000 steps.
+Ours: the task's number of steps.
+Why: all rows of a task have one number of steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Self-attention over patches, each told the code of the condition, by regression.  Forced rendering, section 2.
 
-The paper has a token a pixel and one bump.  A token is 4 x 4 pixels here, 8 x 8 on images of more than 32 pixels.  On
-deterministic tasks the blocks have the paper's width; elsewhere the network has as many parameters as the velocity networks next
-to it (64 x 64 pixels, at twice their FLOPs), or as many as 3 times their FLOPs pay for (0.4 of them on 28 x 28).
+Theirs: a token a pixel, and one bump.
+Ours: a token is 4 x 4 pixels, 8 x 8 on images of more than 32 pixels.  On deterministic tasks the blocks have the paper's width;
+elsewhere the network has as many parameters as the velocity networks next to it (64 x 64 pixels, at twice their FLOPs), or as
+many as 3 times their FLOPs pay for (0.4 of them on 28 x 28).
+Why: competing networks are of equal size, as far as their steps cost alike.
 """
 
 from __future__ import annotations

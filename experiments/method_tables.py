@@ -1,0 +1,217 @@
+"""Tables of a method's page: what it does otherwise than its authors, their figures beside ours, and what its runs used.
+
+Deviations are what the docstring of the method's file says in the form
+
+    Theirs: what the authors do.  Ours: what we do.  Why: the reason.
+
+Figures are those of `leaderboards/papers.csv`, ours beside them from the published board, each with the command that
+`docs/papers.md` has for its place in the paper; parameters, masks, guidance and steps are those of the published records.
+`site_pages.py` writes the tables when it makes the pages: nothing is copied by hand.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from compbench.api.schemas import Record
+from compbench.store.conditions import KINDS, of_record
+from compbench.store.records import read_published
+
+ROOT = Path(__file__).parents[1]
+BOARD = ROOT / "leaderboards" / "site" / "board.csv"
+PAPERS = ROOT / "leaderboards" / "papers.csv"
+BY_PLACE = ROOT / "docs" / "papers.md"
+SWEEPS = ROOT / "compbench" / "sweep" / "shipped"
+RECORDS = ROOT / "leaderboards" / "records"
+
+TRIPLE = re.compile(r"^ *Theirs: (.+?)\s+Ours: (.+?)\s+Why: (.+?)(?=\n\s*\n|\n *Theirs: |\Z)", re.DOTALL | re.MULTILINE)
+MASKS = ("masks", "even_masks", "factor_dropout", "dropout", "pi_full", "pi_marginal", "pi_unconditional")
+"""Settings that say which factors of a training condition a network is told."""
+NAMES = {
+    "FVF": "FVF",
+    "FKC": "Catastrophic Compositional Generation",
+    "DCFM": "DCFM",
+    "Forced rendering": "[Ff]orced rendering",
+}
+"""Headings of `docs/papers.md`, and how docstrings call these papers."""
+PRESETS = ("paper", "standard", "quick", "smoke")
+"""Presets from the closest to a paper's budget to the farthest."""
+
+
+class Deviation(NamedTuple):
+    """What the authors do, what we do, and why."""
+
+    theirs: str
+    ours: str
+    why: str
+
+
+class Place(NamedTuple):
+    """A table or figure of a paper, and what makes it here.
+
+    Attributes:
+        paper: the heading of `docs/papers.md`.
+        place: as in "table 1" or "figure 3, c to e".
+        command: what `docs/papers.md` says makes it.
+        methods: names of the methods in it.
+    """
+
+    paper: str
+    place: str
+    command: str
+    methods: frozenset[str]
+
+
+def deviations(text: str) -> list[Deviation]:
+    """The deviations that a docstring names, in order."""
+    return [Deviation(*(" ".join(part.split()) for part in found.groups())) for found in TRIPLE.finditer(text)]
+
+
+@lru_cache
+def places(names: frozenset[str]) -> tuple[Place, ...]:
+    """The tables and figures of `docs/papers.md` that some methods are in: by name, or in a sweep that is named."""
+    found, paper = [], ""
+    for line in BY_PLACE.read_text().splitlines():
+        if line.startswith("## "):
+            paper = line[3:].partition(":")[0]
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        commands = [span for span in re.findall(r"`([^`]+)`", cells[-1]) if span.startswith(("compbench ", "python "))]
+        if not (line.startswith("| ") and len(cells) == 3 and commands):
+            continue
+        words = _words(cells[-1]) | {word for name in re.findall(r"--file (\S+)", cells[-1]) for word in _in_sweep(name)}
+        if own := words & names:
+            found.append(Place(paper, cells[0], "; ".join(commands), frozenset(own)))
+    return tuple(found)
+
+
+def reproduced(method: str, text: str, names: frozenset[str]) -> list[tuple[str, ...]]:
+    """(place, task, metric, theirs, ours, command) of each figure that a paper prints for a method, or that its own paper shows.
+
+    Args:
+        method: its name.
+        text: its docstring, which names its paper.
+        names: of all methods.
+    """
+    shown = [place for place in places(names) if method in place.methods]
+    own = [place for place in shown if re.search(NAMES[place.paper], text)]
+    rows, printed_at = [], set()
+    for figure in printed(method):
+        at = next((place for place in shown if _is_at(place, figure)), None)
+        printed_at.add(at)
+        command = at.command if at else f"compbench run --method {method} --task {figure['task']} --preset paper"
+        said = f"{figure['paper']}, {_table(figure)}"
+        rows.append((said, figure["task"], figure["metric"], _with_spread(figure), our_figure(method, figure), f"`{command}`"))
+    for place in own:
+        if place not in printed_at:
+            rows.append((f"{place.paper}, {place.place}", "", "", "none printed for it", "", f"`{place.command}`"))
+    return rows
+
+
+def printed(method: str) -> list[dict[str, str]]:
+    """The figures that papers print for a method."""
+    with PAPERS.open() as file:
+        return [row for row in csv.DictReader(file) if row["method"] == method]
+
+
+def our_figure(method: str, figure: Mapping[str, str]) -> str:
+    """Ours of the same score at the preset that is closest to the paper's, under default settings; "-" if there is none."""
+    return ours().get((method, figure["task"], figure["score"]), "-")
+
+
+@lru_cache
+def ours() -> dict[tuple[str, str, str], str]:
+    """(method, task, score) -> mean, deviation and preset of the published default row."""
+    with BOARD.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["kind"] != "paper" and row["mean"] and not row["variant"]]
+    rows = sorted((row for row in rows if not row["changed"]), key=lambda row: -PRESETS.index(row["preset"]))
+    found = {}
+    for row in rows:
+        spread = f" ± {float(row['std']):.2g}" if row["std"] else ""
+        found[row["method"], row["task"], row["score"].partition("@")[0]] = f"{float(row['mean']):.4g}{spread} ({row['preset']})"
+    return found
+
+
+def used(records: Sequence[Record]) -> list[tuple[str, ...]]:
+    """(task, parameters, masks, guidance weight, training, sampling) of a method's runs, the newest settings of each task."""
+    rows = []
+    for task in sorted({record.spec.task for record in records}):
+        own = sorted((record for record in records if record.spec.task == task), key=lambda record: record.started)
+        newest = max(record.spec.method_version for record in own)
+        record = [one for one in own if one.spec.method_version == newest][-1]
+        spec, profile = record.spec, record.profile
+        budget = spec.budget
+        size = "" if profile.parameters is None else f"{profile.parameters:,}"
+        asked = profile.evaluations_per_sample
+        training = f"{profile.train_steps or budget.train_steps:,} steps of {budget.batch_size}"
+        sampling = f"{budget.sample_steps} steps" + ("" if asked is None else f", {asked:,} evaluations")
+        rows.append(
+            (
+                f"{task} (`{spec.preset}`, version {spec.method_version})",
+                size,
+                masks(record),
+                guidance(record),
+                training,
+                sampling,
+            )
+        )
+    return rows
+
+
+def masks(record: Record) -> str:
+    """The settings of a run's masks, and what of it was counted."""
+    said = [f"{name} {record.spec.settings[name]}" for name in MASKS if name in record.spec.settings]
+    trained = of_record(record, "trained")
+    total = sum(trained.values())
+    return ", ".join(said + [f"{KINDS[kind]} {count / total:.2g}" for kind, count in trained.items() if count]) or "-"
+
+
+def guidance(record: Record) -> str:
+    """The guidance weight that a method noted of its samples."""
+    noted = {value for name, value in record.notes.items() if name.endswith(" guidance_weight") and isinstance(value, float)}
+    return ", ".join(f"{value:g}" for value in sorted(noted)) or "-"
+
+
+@lru_cache
+def published() -> Mapping[str, tuple[Record, ...]]:
+    """The published runs of each method under its most frequent settings of each task, by name."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in read_published(RECORDS)[0]:
+        if record.status == "ok" and not record.spec.budget_changed:
+            found.setdefault((record.spec.method, record.spec.task), []).append(record)
+    kept: dict[str, tuple[Record, ...]] = {}
+    for (method, _), own in sorted(found.items()):
+        many = Counter(str(sorted(record.spec.settings.items())) for record in own)
+        most = min(many, key=lambda settings: (-many[settings], settings))
+        chosen = tuple(record for record in own if str(sorted(record.spec.settings.items())) == most)
+        kept[method] = kept.get(method, ()) + chosen
+    return kept
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z][a-z0-9-]*", text))
+
+
+def _in_sweep(name: str) -> Iterator[str]:
+    file = SWEEPS / f"{name}.toml"
+    for listed in re.findall(r'^methods = "([^"]*)"', file.read_text(), re.MULTILINE) if file.is_file() else ():
+        yield from listed.split(",")
+
+
+def _table(figure: Mapping[str, str]) -> str:
+    table = figure["table"]
+    return f"section {table}" if "." in table else f"table {table}" if table.isdigit() else table
+
+
+def _is_at(place: Place, figure: Mapping[str, str]) -> bool:
+    names = {"factored-velocity-fields": "FVF", "decentralized-compositional-flow-matching": "DCFM"}
+    return place.paper == names.get(figure["paper"]) and place.place == _table(figure)
+
+
+def _with_spread(figure: Mapping[str, str]) -> str:
+    return figure["mean"] + (f" ± {figure['std']}" if figure["std"] else "")

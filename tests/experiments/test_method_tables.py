@@ -1,0 +1,74 @@
+"""What a method's page says of deviations, of its paper's figures and of its runs comes from docstrings, papers and records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import method_tables
+from method_tables import Deviation, deviations, guidance, masks, reproduced, used
+from support.sample_records import record
+
+from compbench.registry.registry import Registry, docstring
+
+NAMES = frozenset(Registry().names("methods"))
+FILES = sorted((Path(__file__).parents[2] / "plugins" / "compbench-methods" / "compbench_methods").glob("[a-z]*.py"))
+
+
+def test_deviations_are_the_triples_of_a_docstring() -> None:
+    text = """An idea.
+
+    Theirs: a long sentence,
+    in two lines.
+    Ours: another.  And one more.
+    Why: a reason.
+
+    Words between.
+
+    Theirs: a.  Ours: b.  Why: c.
+    """
+    assert deviations(text) == [
+        Deviation("a long sentence, in two lines.", "another. And one more.", "a reason."),
+        Deviation("a.", "b.", "c."),
+    ]
+
+
+def test_no_deviation_of_a_method_is_lost_to_its_page() -> None:
+    texts = {file.name: docstring(file) for file in FILES}
+    assert {name: len(deviations(text)) for name, text in texts.items()} == {
+        name: text.count("Theirs:") for name, text in texts.items()
+    }
+    assert sum(map(bool, map(deviations, texts.values()))) > 20
+
+
+def test_a_printed_figure_stands_beside_ours_with_its_command_and_an_unprinted_one_only_in_its_own_paper() -> None:
+    rows = reproduced("slice-cfg", "FVF", NAMES)
+    place, task, metric, theirs, ours, command = rows[0]
+    assert (place, task, metric, theirs) == (
+        "factored-velocity-fields, table 2",
+        "shapes3d-medium",
+        "heldout_accuracy",
+        "0.239 ± 0.118",
+    )
+    assert ours.endswith("(standard)")
+    assert "--method slice-cfg" in command
+    assert not any(row[0].startswith("DCFM") for row in rows)
+    assert reproduced("nearest", "no paper's", NAMES) == []
+    drawn = reproduced("fkc", "Catastrophic Compositional Generation", NAMES)
+    assert ("FKC, table 2", "", "", "none printed for it", "", "`compbench sweep --file weighted-table2 --preset paper`") in drawn
+
+
+def test_what_runs_used_is_what_their_records_have() -> None:
+    notes = {
+        "heldout guidance_weight": 3.0,
+        "seen guidance_weight": 3.0,
+        "counted trained_null": 25.0,
+        "counted trained_whole": 75.0,
+    }
+    run = record(settings={"factor_dropout": 0.3, "hidden": 4}, more={"notes": notes})
+    assert guidance(run) == "3"
+    assert masks(run) == "factor_dropout 0.3, the whole condition 0.75, NULL 0.25"
+    [(task, _, _, _, training, sampling)] = used([run])
+    assert task == "shapes3d-heavy (`quick`, version 1)"
+    assert training.endswith(f"of {run.spec.budget.batch_size}")
+    assert sampling.startswith(f"{run.spec.budget.sample_steps} steps")
+    assert method_tables.published()["mono"]
