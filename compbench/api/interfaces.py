@@ -21,6 +21,8 @@ from compbench.api.factors import FactorSpace, Holdout, symmetry_of
 from compbench.system.files import Json
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import numpy
     import torch
     from torch import Generator, Tensor, nn
@@ -363,6 +365,8 @@ class Task:
         metrics: names of the registered metrics that it scores by: part of a run's identity.  None: all of its event's kind.
         paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
         offers: "scores" (an oracle), "singles" (examples of single factors), "objects" (factors like "front x", "back x").
+        inpaint: (model, generator) -> context in which requests with given entries are answered, where the task has a rule of its
+            own for them, as planning's second plans; None: by each method's solver.
         truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
     """
 
@@ -387,6 +391,7 @@ class Task:
     metrics: tuple[str, ...] | None = None
     paper_notes: Sequence[str] = ()
     offers: tuple[Literal["scores", "singles", "objects"], ...] = ()
+    inpaint: Callable[[object, Generator], AbstractContextManager[None]] | None = None
     truth: Callable[[Tensor], Tensor] | None = None
     negates: bool = False
     family: str = ""

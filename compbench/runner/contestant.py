@@ -284,7 +284,9 @@ class Contestant:
     def _answer(self, asked: Request, context: Context) -> Tensor:
         from compbench.system.bf16 import arithmetic
 
-        with self._no_way_out(), arithmetic(self.device, self.precision):
+        inpaint = self.task.inpaint if asked.known is not None else None
+        around = contextlib.nullcontext() if inpaint is None else inpaint(self.model, context.generator)
+        with self._no_way_out(), arithmetic(self.device, self.precision), around:
             return self.method.sample(self.settings, self.model, asked, context)
 
     def measure(self) -> Measured:

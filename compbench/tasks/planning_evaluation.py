@@ -4,7 +4,7 @@ A feasible plan is carried out in three ways, each a score of its own (`EXECUTIO
 
     success_rate              ranks.  The environment is reset to the plan's start and goal as in any evaluation: another arm
                               pose, the cube a centimetre off and turned.  The method plans once more around the cube's place
-                              at the first frame and the goal at the last; the arm is free, and goes to where the plan begins.
+                              while it lies still and the goal at the end; the arm is free, and goes to where the plan begins.
     success_rate_whole_state  the same reset, but the arm's pose is given too, as Janner et al. 2022 give the whole first state.
     success_rate_direct       arm and cube are put where the plan begins; no second plan.
 
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from compbench.tasks.planning_settings import Settings
 
 NUM_GROUPS = 3
-TRIALS = {"smoke": 4, "quick": 24, "standard": 48, "paper": 100}
-"""Trials of one group and split, spread over the split's cells; three integer percentages fit every figure of table 2."""
-
 REPLAYS = {"smoke": 4, "quick": 100, "standard": 100, "paper": 300}
 """Recorded segments of a split that are carried out for the ceilings."""
 
@@ -69,10 +66,18 @@ class TrialResults(NamedTuple):
 
 
 class PlanningEvaluation:
-    """Judges plans of the seen and the held-out pairs."""
+    """Judges plans of the seen and the held-out pairs.
 
-    def __init__(self, segments: Segments, settings: Settings, holdout: Holdout, ctx: TaskContext) -> None:
+    Args:
+        trials: of one group and split.
+        frames: first frames of a second plan that are given the cube's place.
+    """
+
+    def __init__(
+        self, segments: Segments, settings: Settings, holdout: Holdout, ctx: TaskContext, *, trials: int, frames: int
+    ) -> None:
         self.segments, self.settings, self.holdout, self.preset, self.ctx = segments, settings, holdout, ctx.preset, ctx
+        self.trials, self.frames = trials, frames
         self.cells = {"heldout": holdout.cells, "seen": holdout.seen_cells}
 
     def prepare(self) -> None:
@@ -84,7 +89,7 @@ class PlanningEvaluation:
         ceilings, scores, judged = self._ceilings(), [], {}
         with Workers(carry_out, torch.get_num_threads()) as workers:
             for split, cells in self.cells.items():
-                asked = _in_turn(cells, NUM_GROUPS, TRIALS[self.preset])
+                asked = _in_turn(cells, NUM_GROUPS, self.trials)
                 judged[split] = self._judge(split, asked, sampler, workers, seed=self.ctx.seed)
                 scores += self._scores(split, judged[split], ceilings[split])
         picture = panels(
@@ -108,7 +113,9 @@ class PlanningEvaluation:
         outcomes = {}
         for suffix, channels in EXECUTIONS.items():
             stream = f"{split}{suffix} inpaint"
-            trials = direct if channels is None else _planned_again(stream, channels, condition[rows], reset, states, sampler)
+            trials = direct
+            if channels is not None:
+                trials = _planned_again(stream, channels, self.frames, condition[rows], reset, states, sampler)
             outcomes[suffix] = _spread(self._run(f"{split}{suffix}", trials, workers), rows, len(able))
         return TrialResults(cells, plans, able, trivial, outcomes)
 
@@ -160,7 +167,7 @@ class PlanningEvaluation:
             metric_version=known.version if known else 1,
             split="heldout" if split == "heldout" else "seen",
             value=100 * float(share),
-            n=n or NUM_GROUPS * TRIALS[self.preset],
+            n=n or NUM_GROUPS * self.trials,
             unit="%",
             direction="lower" if metric in ("success_spread", "trivial_rate") else "higher",
             ceiling=None if ceiling is None else 100 * ceiling,
@@ -170,7 +177,7 @@ class PlanningEvaluation:
 
     def _ceilings(self) -> dict[str, dict[str, float]]:
         """Of each split: the share of recorded segments that are feasible, and that succeed in each of `EXECUTIONS`."""
-        facts = [of_definitions(type(self)), self.ctx.source.fingerprint, self.settings.model_dump(), self.preset]
+        facts = [of_definitions(type(self)), self.ctx.source.fingerprint, self.settings.model_dump(), self.preset, self.frames]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
         path = self.ctx.cache / f"planning-ceilings-{digest}.json"
         with held(path):
@@ -204,13 +211,20 @@ def _in_turn(cells: Sequence[tuple[int, ...]], groups: int, count: int) -> numpy
 
 
 def _planned_again(
-    stream: str, channels: slice, condition: Tensor, trials: list[Trial], states: list[numpy.ndarray | Failed], sampler: Sampler
+    stream: str,
+    channels: slice,
+    frames: int,
+    condition: Tensor,
+    trials: list[Trial],
+    states: list[numpy.ndarray | Failed],
+    sampler: Sampler,
 ) -> list[Trial]:
     """The trials with plans around what their reset led to and their goal, asked for in one batch.
 
     Args:
         stream: of the request.
         channels: of the first frame that are given.
+        frames: first frames that are given the cube's place, while it lies still.
         condition: pairs, (N, 2).
         trials: to be carried out after a reset.
         states: what each reset led to, (11,); one that failed gives its own plan's, and will fail again.
@@ -222,9 +236,10 @@ def _planned_again(
     for row, (trial, state) in enumerate(zip(trials, states, strict=True)):
         if not isinstance(state, Failed):
             known[row, channels, 0] = state[channels]
+            known[row, CUBE, :frames] = state[CUBE, None]
         known[row, CUBE, -1] = trial.goal
     mask = torch.zeros(known.shape, dtype=torch.bool)
-    mask[:, channels, 0] = mask[:, CUBE, -1] = True
+    mask[:, channels, 0] = mask[:, CUBE, :frames] = mask[:, CUBE, -1] = True
     given = torch.from_numpy(normalised(known)).float()
     plans = in_metres(sampler(condition, stream=stream, known=given, known_mask=mask).numpy())
     return [trial._replace(plan=plan) for trial, plan in zip(trials, plans, strict=True)]

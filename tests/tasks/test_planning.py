@@ -12,9 +12,9 @@ from compbench.data.cube_trajectories import Trajectories
 from compbench.data.process_pool import Failed, Workers
 from compbench.metrics.plan_rates import compbench_metrics
 from compbench.system.errors import CompbenchError
-from compbench.tasks import planning, planning_evaluation
-from compbench.tasks.planning import BUDGETS, HOLDOUT, OWNERS, SPACE, make_task
-from compbench.tasks.planning_evaluation import NUM_GROUPS, TRIALS, PlanningEvaluation
+from compbench.tasks import planning, planning_diagonal, planning_evaluation
+from compbench.tasks.planning import BUDGETS, HOLDOUT, OWNERS, SPACE, TRIALS, VERSION_3, VERSION_4, make_task
+from compbench.tasks.planning_evaluation import NUM_GROUPS, PlanningEvaluation
 from compbench.tasks.planning_execution import Outcome, Trial, action, carry_out, start_state, targets
 from compbench.tasks.planning_picture import panels
 from compbench.tasks.planning_recorded import RecordedPlans
@@ -31,6 +31,10 @@ def context(folder: Path, seed: int = 0) -> TaskContext:
         preset="smoke",
         metrics={metric.name: metric for metric in compbench_metrics()},
     )
+
+
+def judge(found: Segments, settings: planning.Settings, ctx: TaskContext, *, frames: int = 1) -> PlanningEvaluation:
+    return PlanningEvaluation(found, settings, HOLDOUT, ctx, trials=TRIALS["smoke"], frames=frames)
 
 
 def invented(each: int = 3) -> Segments:
@@ -188,7 +192,7 @@ def test_the_referee_counts_what_is_feasible_and_what_succeeds(tmp_path: Path, m
     monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
     found = invented()
     sampler = Perfect(found)
-    referee = PlanningEvaluation(found, planning.Settings(), HOLDOUT, context(tmp_path))
+    referee = judge(found, planning.Settings(), context(tmp_path))
     result = referee.evaluate(sampler)
     scores = {score.name: score for score in result.scores}
     assert scores["heldout_success_rate"].value == 100
@@ -205,11 +209,12 @@ def test_the_referee_counts_what_is_feasible_and_what_succeeds(tmp_path: Path, m
     assert result.pictures["samples"].ndim == 3
 
 
-def test_the_ranked_plan_is_given_the_cube_and_the_goal_and_the_second_score_the_arm_too(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("frames", [1, 4])
+def test_the_ranked_plan_is_given_the_cube_and_the_goal_and_the_second_score_the_arm_too(tmp_path, monkeypatch, frames) -> None:
     monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
     found = invented()
     sampler = Perfect(found)
-    PlanningEvaluation(found, planning.Settings(), HOLDOUT, context(tmp_path)).evaluate(sampler)
+    judge(found, planning.Settings(), context(tmp_path), frames=frames).evaluate(sampler)
     given = dict(sampler.given)
     assert set(given) == {f"{split}{kind} inpaint" for split in ("heldout", "seen") for kind in ("", "_whole_state")}
     trials = NUM_GROUPS * TRIALS["smoke"]
@@ -217,7 +222,19 @@ def test_the_ranked_plan_is_given_the_cube_and_the_goal_and_the_second_score_the
         first = slice(0, NUM_STATE_CHANNELS) if "whole_state" in stream else CUBE
         assert mask[:, first, 0].all()
         assert mask[:, CUBE, -1].all()
-        assert int(mask.sum()) == trials * (first.stop - first.start + 3)
+        assert mask[:, CUBE, :frames].all()
+        assert int(mask.sum()) == trials * (first.stop - first.start + 3 * frames)
+
+
+def test_version_4_gives_the_cube_while_it_lies_still_and_has_one_silo_720_trials_and_two_weights(family) -> None:
+    task = planning_diagonal.make_task()
+    problem = family("diagonal", invented()).problem(BUDGETS["smoke"])
+    assert (task.version, task.silos, len(problem.federation), problem.guidance_weight) == (4, 1, 1, 2.0)
+    assert [VERSION_4.frames(stride) for stride in (1, 2, 4, 8)] == [16, 8, 4, 2]
+    assert [VERSION_3.frames(stride) for stride in (1, 4, 8)] == [1, 1, 1]
+    assert NUM_GROUPS * VERSION_4.trials["standard"] == 720
+    assert task.configure(task.settings).inpaint is planning_diagonal.inpainting
+    assert make_task("noniid").inpaint is None
 
 
 def test_ceilings_are_the_tasks_whatever_the_runs_seed(tmp_path: Path, monkeypatch) -> None:
@@ -231,7 +248,7 @@ def test_ceilings_are_the_tasks_whatever_the_runs_seed(tmp_path: Path, monkeypat
     monkeypatch.setattr(planning_evaluation, "Workers", Noted)
     for seed in (0, 1):
         orders.append([])
-        PlanningEvaluation(invented(), planning.Settings(), HOLDOUT, context(tmp_path / str(seed), seed)).prepare()
+        judge(invented(), planning.Settings(), context(tmp_path / str(seed), seed)).prepare()
     assert len(orders[0]) == len(orders[1]) > 0
     assert all(one.seed == other.seed and numpy.array_equal(one.start, other.start) for one, other in zip(*orders, strict=True))
 
@@ -241,7 +258,7 @@ def test_a_split_without_recorded_segments_has_no_ceiling(tmp_path: Path, monkey
     found = invented()
     seen = numpy.array([tuple(cell) in HOLDOUT.seen_cells for cell in found.cells.tolist()])
     recorded = Segments(found.plans[seen], found.cells[seen])
-    referee = PlanningEvaluation(recorded, planning.Settings(), HOLDOUT, context(tmp_path))
+    referee = judge(recorded, planning.Settings(), context(tmp_path))
     scores = {score.name: score for score in referee.evaluate(Perfect(found)).scores}
     assert scores["heldout_success_rate"].value == 100
     assert scores["heldout_success_rate"].ceiling is None
@@ -284,7 +301,7 @@ class Memory(RecordedPlans):
 def remembered(played: Trajectories, tmp_path_factory) -> dict[str, object]:
     """Scores of a model that memorised the segments of two episodes, carried out in the simulator."""
     found = segments(played, stride=4, episodes=2)
-    referee = PlanningEvaluation(found, planning.Settings(), HOLDOUT, context(tmp_path_factory.mktemp("cache")))
+    referee = judge(found, planning.Settings(), context(tmp_path_factory.mktemp("cache")))
     memory = Memory(found)
     referee.cells = {"seen": memory.cells(HOLDOUT.seen_cells + HOLDOUT.cells)}
     with pytest.MonkeyPatch.context() as patch:
@@ -307,7 +324,7 @@ def test_plans_in_the_wrong_quadrant_are_neither_feasible_nor_carried_out(tmp_pa
     monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
     found = invented()
     shifted = Segments(found.plans, (found.cells + 1) % 4)
-    referee = PlanningEvaluation(found, planning.Settings(), HOLDOUT, context(tmp_path))
+    referee = judge(found, planning.Settings(), context(tmp_path))
     values = {score.name: score.value for score in referee.evaluate(Perfect(shifted)).scores}
     assert values["heldout_feasibility"] == values["heldout_success_rate"] == values["heldout_success_rate_direct"] == 0
 
