@@ -127,7 +127,7 @@ class Contestant:
             raise
         except Cancelled as error:
             if not self.cancelled():
-                raise CompbenchError("The method raised Cancelled, but nobody had asked the run to stop.") from error
+                raise CompbenchError("The method raised Cancelled, but the run had not been asked to stop.") from error
             raise
 
     def open(self, order: Open) -> Opened:
