@@ -31,7 +31,10 @@ from compbench.data.gaussians import Mixture, base_composition, product_of_gauss
 from compbench.registry.registry import Registry
 
 NUM_POINTS, NUM_DRAWS = 5000, 100
-ONE_PICTURE = {"shapes3d-light", "shapes3d-medium", "shapes3d-heavy", "mpi3d-medium"}
+ONE_PICTURE = {
+    *("shapes3d-light", "shapes3d-medium", "shapes3d-heavy", "mpi3d-medium"),
+    *("emoji-light", "emoji-medium", "emoji-heavy", "emoji-person"),
+}
 """Tasks of pictures whose conditions name all that a picture depends on, besides those that give their truth."""
 Draw = Callable[[torch.Generator], torch.Tensor]
 """generator -> points (NUM_POINTS, 2)."""

@@ -38,9 +38,11 @@ EVENT = Event("image", (1, SIDE, SIDE))
 METRICS = ("accuracy", "fwd", "fd_imagenet", "kid_imagenet", "precision_imagenet", "recall_imagenet")
 GUIDANCE = 2.0
 PER_SPLIT = {"smoke": 40, "quick": 240, "standard": 480, "paper": 2000}
-JUDGE_STEPS = 2000
-JUDGES: dict[str, str] = {}
-"""Fingerprint of the fonts -> the stored judge (`experiments/frozen_judges.py glyph --write`)."""
+JUDGE_STEPS = 1200
+JUDGES = {"85b40ccfa95a5cb1bd37735de2261e14": "4b4bd0f856f5db99"}
+"""Fingerprint of the fonts -> the stored judge (`experiments/frozen_judges.py glyph --write`): those of matplotlib 3.11.
+
+Of 1,664 real pictures it is right on all letters, weights and slants, and on 0.974 of typefaces: sans and mono share letters."""
 BUDGETS = {
     preset: own.model_copy(update={"patch": min(own.patch, 2)}) for preset, own in budgets("shapes3d", extend=False).items()
 }
