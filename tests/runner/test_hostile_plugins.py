@@ -198,7 +198,7 @@ DRAW = "problem.federation.pooled().batch(8, ctx.generator)"
         ({"fit": "raise Refused('not for me')"}, "refused", "not for me"),
         ({"fit": f"{DRAW}; raise Refused('not for me')"}, "failed", "not for me The method refused too late: 8 examples"),
         ({"sample": "raise Refused('this seed is not for me')"}, "failed", "this seed is not for me The method refused too late"),
-        ({"fit": "raise Cancelled('not me')"}, "failed", "nobody had asked the run to stop"),
+        ({"fit": "raise Cancelled('not me')"}, "failed", "the run had not been asked to stop"),
         ({"fit": "raise Stopping()"}, "failed", "half way"),
     ],
     ids=["before an example", "after examples", "in an answer", "a stop of its own", "a status of its own"],
