@@ -133,13 +133,14 @@ class Problem:
         return self.holdout.frequencies()
 
 
-Need = Literal["scores", "symmetry", "singles", "objects", "null", "pairs", "anchors", "silos"]
+Need = Literal["scores", "symmetry", "singles", "objects", "null", "base", "pairs", "anchors", "silos"]
 NEEDS: Mapping[Need, str] = {
     "scores": "the task has no analytic scores",
     "symmetry": "its factors neither shift an image by whole pixels nor turn it",
     "singles": "the task offers no examples of single factors",
     "objects": "the task's factors are not those of two or more objects in a picture",
     "null": "the task's compositions stand around a base combination, not around NULL",
+    "base": "the task's compositions stand around NULL, not around a base combination",
     "pairs": "the task's conditions have one factor only",
     "silos": "the task has one silo, in which the method is plain training",
     "anchors": "some held-out cell is the corner of no rectangle of seen cells",
@@ -402,8 +403,8 @@ class Task:
 
     def lacks(self, need: Need) -> bool:
         """Whether a method that has this need cannot work here."""
-        if need == "null":
-            return bool(self.base)
+        if need in ("null", "base"):
+            return bool(self.base) is (need == "null")
         if need == "silos":
             return self.silos < 2
         if need == "pairs":

@@ -304,9 +304,10 @@ SUBJECT_CHECKS: dict[str, Callable[[Subject], str | None]] = {
 
 
 def applies(method: Method, tiny: Tiny, device: torch.device) -> bool:
-    """Whether a problem is of a kind that the method claims; an oracle needs one with analytic truth."""
+    """Whether a problem is of a kind that the method claims; an oracle needs one with analytic truth, some methods a base."""
     problem = tiny.make(device)
-    return problem.event.kind in method.kinds and (problem.oracle is not None or not method.oracle)
+    has_base = bool(problem.base) or "base" not in method.needs
+    return has_base and problem.event.kind in method.kinds and (problem.oracle is not None or not method.oracle)
 
 
 def _brief(reports: list[tuple[int, int]]) -> str:
