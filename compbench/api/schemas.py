@@ -101,6 +101,7 @@ class RunRequest(Frozen):
     slots: int = Field(1, ge=1, description="runs side by side on this machine")
     trace: bool = False
     curve: int = Field(0, ge=0, le=20, description="points along training, by halves, that are scored beside the end")
+    sealed: bool = Field(False, description="whether its overrides are a sealed pattern")
     tuning: Tuning | None = Field(None, description="where the settings among the overrides come from")
     keep_samples: bool = Field(False, description="keep the samples beside the weights, for `rescore`")
     home: str = Field(description="COMPBENCH_HOME")
@@ -331,6 +332,7 @@ class Record(Frozen):
     )
     resumed: bool = Field(False, description="whether the fit went on from a checkpoint")
     rescored: str = Field("", max_length=300, description="name of the record whose kept samples or weights were scored again")
+    sealed: bool = Field(False, description="whether its holdout was drawn from the hash of its code, `run --sealed`")
     tuning: Tuning | None = Field(None, description="where its settings come from, `run --settings`; none if they were not tuned")
     samples_only: bool = Field(False, description="whether samples or weights from elsewhere were scored: no training was seen")
     started: str = Field("", max_length=40, description="UTC, ISO 8601")

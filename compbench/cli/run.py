@@ -37,6 +37,12 @@ from compbench.system.home import Home
     metavar="FILE",
     help="Take the settings of a file of `compbench tune`; --set may still change one.",
 )
+@click.option(
+    "--sealed",
+    "is_sealed",
+    is_flag=True,
+    help="Hold out a pattern drawn from the hash of the method's code: it cannot be tuned to (docs/sealed.md).",
+)
 @click.option("--in-process", is_flag=True, help="Run everything in this process, for debuggers; there is no time limit.")
 @click.option("--trace", is_flag=True, help="Write a torch profiler trace of some training steps next to the weights.")
 @click.option(
@@ -55,6 +61,7 @@ def run(
     method: str,
     task: str,
     settings_file: Path | None,
+    is_sealed: bool,
     in_process: bool,
     trace: bool,
     threads: int,
@@ -90,6 +97,8 @@ def run(
     if options["curve"] and options["resume"]:
         raise CompbenchError("--curve stops and goes on by itself; leave --resume out.")
     requests = run_requests([method], [task], overrides, options, seeds=options["seeds"], **more)
+    if is_sealed:
+        requests = _sealed(requests)
     if dry_run:
         _foretell(requests)
         return
@@ -119,6 +128,16 @@ def run(
     if not as_json:
         output.show_pages(pages)
     sys.exit(worst)
+
+
+def _sealed(requests: Sequence[RunRequest]) -> list[RunRequest]:
+    """The requests with the pattern of their method's code; seeds share it."""
+    from compbench.runner.one_run import processes_of, seal
+    from compbench.system.home import Home
+
+    with processes_of(Home(Path(requests[0].home))) as processes:
+        first = seal(requests[0], processes)
+    return [first.model_copy(update={"seed": request.seed}) for request in requests]
 
 
 def _foretell(requests: Sequence[RunRequest]) -> None:

@@ -14,13 +14,16 @@ from pathlib import Path
 
 from compbench.api.schemas import RunRequest, RunSpec
 from compbench.registry.registry import Registry
+from compbench.registry.resolve import task_of
 from compbench.runner.attempt import Attempt, Outcome, Pair
 from compbench.runner.audit import Listener, Watch
 from compbench.runner.messages import OF_THE_REFEREE, ContestantDescribed, M, Message, RefereeDescribed
 from compbench.runner.processes import Ended, Processes, log_tail
 from compbench.runner.supervisor import cpu_seconds_below
 from compbench.runner.worker import GONE
+from compbench.store import sealed
 from compbench.store.lease import Busy, Lost
+from compbench.system.errors import CompbenchError
 from compbench.system.home import Home, scratch_folder
 
 DESCRIBE_SECONDS = 300.0
@@ -94,6 +97,26 @@ def look_up(
     finally:
         _let_go(processes, well=well)
     return attempt.spec, found
+
+
+def seal(request: RunRequest, processes: Processes, *, alarm: Callable[[], None] = lambda: None) -> RunRequest:
+    """The request with the holdout that is drawn from the hash of its method's code (`compbench.store.sealed`).
+
+    Raises:
+        CompbenchError: the request is wrong, chooses a pattern itself, or its task's pattern cannot be chosen.
+    """
+    if chosen := [name for name in request.overrides if name.removeprefix("task.") in sealed.NEEDED and name.startswith("task.")]:
+        raise CompbenchError(f"--sealed draws the pattern itself; leave --set {chosen[0]} out.")
+    pair = ProcessPair(request, processes, lambda stage, done, total: None, alarm)
+    attempt, well = Attempt(request, Home(Path(request.home)), pair), False
+    try:
+        attempt.find()
+        well = True
+    finally:
+        _let_go(processes, well=well)
+    task = task_of(request, Registry(tuple(map(Path, request.plugins))))
+    pattern = sealed.pattern(task, attempt.spec, attempt.code.parts["method"])
+    return request.model_copy(update={"overrides": {**request.overrides, **pattern}, "sealed": True})
 
 
 @contextlib.contextmanager
