@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import fmean, variance
 from typing import NamedTuple
 
-from compbench.board.aggregate import BoardRow
+from compbench.board.row import BoardRow
 
 SEALED = "sealed"
 
