@@ -7,7 +7,7 @@ from scipy.stats import ttest_ind
 from support.sample_records import record, score
 
 from compbench.board.aggregate import aggregate
-from compbench.board.sealed import drops
+from compbench.board.sealed_drops import drops
 
 
 def test_a_sealed_row_and_its_public_twin_give_a_drop_with_welch_s_interval() -> None:
