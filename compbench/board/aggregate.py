@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from compbench.api.schemas import Record
+from compbench.api.schemas import Record, Tuning
 from compbench.board.catalogue import Catalogue
 from compbench.board.cells import cells
 from compbench.board.code_age import older_code
@@ -289,7 +289,14 @@ def _row(
         setbacks=setbacks(ok),
         beyond=beyond_by_phrase(ok),
         untrained=untrained_in_words(ok),
+        tuned=_tuned(ok),
     )
+
+
+def _tuned(ok: Sequence[Record]) -> Tuning | None:
+    """The study that all runs have their settings from; None if they have no such study, or several."""
+    studies = {record.tuning for record in ok}
+    return studies.pop() if len(studies) == 1 else None
 
 
 def _devices(records: Sequence[Record]) -> str:

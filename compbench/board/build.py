@@ -22,6 +22,7 @@ from compbench.board.render_html import Picture, Surroundings, to_html
 from compbench.board.render_markdown import to_markdown
 from compbench.board.render_svg import to_svg
 from compbench.board.row import Board, BoardRow
+from compbench.board.sealed_drops import drops, drops_csv, drops_markdown
 from compbench.board.view import View, views
 from compbench.store.profiles import CostProfile
 from compbench.store.records import collector_paused
@@ -124,15 +125,23 @@ def contents(material: Material) -> Mapping[str, bytes]:
     with collector_paused():
         families = installed_families() if material.families is None else material.families
         board, found, asked = answers(material._replace(families=families))
-        chart = to_svg(board.rows)
+        chart, sealed = to_svg(board.rows), drops(board.rows)
+        overall = families_markdown(found) + drops_markdown(sealed)
         grids = sample_grids(board.rows, material.records, material.pictures)
         files = {
             "board.csv": scores_csv(board.rows, figures),
             "rows.csv": rows_csv(board.rows),
             "families.csv": families_csv(found),
             "tasks.csv": tasks_csv(board),
-            "board.md": to_markdown(board, figures, views=asked, overall=families_markdown(found), chart=CHART if chart else ""),
+            "board.md": to_markdown(
+                board,
+                figures,
+                views=asked,
+                overall=families_markdown(found) + drops_markdown(sealed),
+                chart=CHART if chart else "",
+            ),
             **({CHART: chart} if chart else {}),
+            **({"sealed.csv": drops_csv(sealed)} if sealed else {}),
         }
         curves = ladders(board.rows, material.lattices)
         beside = Surroundings(

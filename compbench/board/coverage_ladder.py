@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from compbench.api.factors import minimum_coverage
 from compbench.board.catalogue import Lattice, lattice_key
-from compbench.board.groups import Section
+from compbench.board.groups import SEALED, Section
 from compbench.board.row import BoardRow
 from compbench.board.scale import Scale
 from compbench.store.text import clean
@@ -55,7 +55,8 @@ def ladders(rows: Sequence[BoardRow], lattices: Mapping[tuple[str, str], Lattice
     """The ladders of a board's rows, by task.
 
     Args:
-        rows: of the board; those without a coverage, or whose primary score is not an accuracy with a ceiling, are skipped.
+        rows: of the board; those without a coverage, with a sealed one, or whose primary score is not an accuracy with a
+            ceiling, are skipped.
         lattices: by `lattice_key`; a row without one is passed over.
     """
     found: dict[Section, dict[Line, dict[float, dict[tuple[int, int], float]]]] = defaultdict(dict)
@@ -63,7 +64,7 @@ def ladders(rows: Sequence[BoardRow], lattices: Mapping[tuple[str, str], Lattice
     for row in rows:
         settings = _task_settings(row)
         cell, lattice = row.scores.get(row.primary), lattices.get(lattice_key(row.section.task, settings))
-        if not settings.get("coverage") or cell is None or lattice is None:
+        if not settings.get("coverage") or cell is None or lattice is None or SEALED in row.section.changed:
             continue
         if cell.ceiling is None or not row.primary.endswith("accuracy"):
             continue

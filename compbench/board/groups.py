@@ -14,6 +14,8 @@ from compbench.system.files import Json
 
 READING_ORDER = ("standard", "paper", "quick", "smoke")
 """Order of the presets: the published one comes first, then the presets that rank less and less."""
+SEALED = "sealed"
+"""This word stands in a section's `changed` where each method has a holdout drawn from its own code."""
 PATTERN = frozenset({"coverage", "design", "split_seed"})
 """Task settings that a sealed pattern is made of; they differ between methods."""
 LONGEST, LONGEST_VARIANT = 120, 600
@@ -61,7 +63,7 @@ def section_of(record: Record, catalogue: Catalogue) -> Section:
     settings = spec.model_dump_json(include={"task_settings"}) if spec.task_settings else ""
     changed = _changed_settings(settings, catalogue.get(spec.task)) if settings else ()
     if record.sealed:  # each method has a pattern of its own, and all of them one board
-        changed = ("sealed", *(word for word in changed if word.partition("=")[0] not in PATTERN))
+        changed = (SEALED, *(word for word in changed if word.partition("=")[0] not in PATTERN))
     if spec.budget_changed:
         changed += tuple(f"{name}={_short(_written(getattr(spec.budget, name)))}" for name in sorted(spec.budget_changed))
     return Section(spec.task, spec.task_version, spec.preset, spec.source, spec.fingerprint, changed)

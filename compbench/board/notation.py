@@ -177,6 +177,9 @@ def notes(row: BoardRow) -> tuple[str, ...]:
         found.append(f"{reference(row)}: {why}; does not compete")
     if row.beyond:
         found.append(beyond(row))
+    if row.tuned:
+        cost = f"{count(row.tuned.train_flops)}FLOP of training"
+        found.append(f"tuned in {row.tuned.trials} trials by the {row.tuned.objective}, which took {cost}")
     found += row.untrained
     if row.draws_means:
         found.append(f"draws means: its recall is {row.recall or 0:.2f} of real data's; not eligible for first")

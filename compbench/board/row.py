@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from compbench.api.schemas import Tuning
 from compbench.board.cells import Cell
 from compbench.board.decomposition import Parts
 from compbench.board.discriminability import Discriminability
@@ -48,6 +49,7 @@ class BoardRow(NamedTuple):
         setbacks: loss spikes of its runs that did not come back, one phrase each.
         beyond: what its runs took beyond their budget, or beyond what the method declares, a phrase each.
         untrained: kinds of conditions that its samples ask for and its fits hardly saw, a phrase each.
+        tuned: where its settings come from, if `compbench tune` chose those of all its runs.
         records: names of the records that count.
         parts: inference-time and estimation error, where the method also ran on exact scores.
         level: how far its successful runs are vouched for.
@@ -97,6 +99,7 @@ class BoardRow(NamedTuple):
     setbacks: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
     untrained: tuple[str, ...] = ()
+    tuned: Tuning | None = None
     may_be_best: bool | None = None
     recall: float | None = None
     draws_means: bool = False

@@ -5,13 +5,17 @@ drop = mean of the public runs - mean of the sealed runs,    interval by Welch's
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from statistics import fmean, variance
 from typing import NamedTuple
 
+from compbench.board.groups import SEALED
 from compbench.board.row import BoardRow
+from compbench.store.text import clean
 
-SEALED = "sealed"
+COLUMNS = ("task", "preset", "method", "public", "sealed", "drop", "low", "high", "public_runs", "sealed_runs")
 
 
 class Drop(NamedTuple):
@@ -47,6 +51,36 @@ def drops(rows: Sequence[BoardRow]) -> tuple[Drop, ...]:
             known = (row.section.task, row.section.preset, row.label, fmean(other), fmean(own), runs)
             found.append(Drop(*known, _welch(other, own)))
     return tuple(sorted(found))
+
+
+def drops_csv(found: Sequence[Drop]) -> str:
+    """One line a drop; low and high are empty where a side has one run."""
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in found:
+        interval = one.interval or ("", "")
+        writer.writerow((*map(clean, one[:3]), one.public, one.sealed, one.drop, *interval, *one.runs))
+    return output.getvalue()
+
+
+def drops_markdown(found: Sequence[Drop]) -> str:
+    """A table of the drops; "" where there is none."""
+    if not found:
+        return ""
+    lines = [
+        "## Sealed holdouts",
+        "",
+        "Held-out combinations drawn from the hash of each method's own code (docs/sealed.md).",
+        "",
+        "| task | preset | method | public | sealed | drop | 95 % interval |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in found:
+        interval = "one run" if one.interval is None else f"{one.interval[0]:.3f} to {one.interval[1]:.3f}"
+        words = (*map(clean, one[:3]), f"{one.public:.3f}", f"{one.sealed:.3f}", f"{one.drop:.3f}", interval)
+        lines.append(f"| {' | '.join(words)} |")
+    return "\n".join([*lines, "", ""])
 
 
 def _welch(public: Sequence[float], sealed: Sequence[float]) -> tuple[float, float] | None:
