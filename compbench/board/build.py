@@ -137,7 +137,7 @@ def contents(material: Material) -> Mapping[str, bytes]:
                 board,
                 figures,
                 views=asked,
-                overall=families_markdown(found) + drops_markdown(sealed),
+                overall=overall,
                 chart=CHART if chart else "",
             ),
             **({CHART: chart} if chart else {}),
