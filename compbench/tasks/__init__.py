@@ -1,1 +1,1 @@
-"""What is asked?  A file a family: lattice, holdout, budgets, and how answers are scored."""
+"""The tasks.  One file per family defines the factors, the holdout, the budgets and the scores."""

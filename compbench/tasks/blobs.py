@@ -1,4 +1,4 @@
-"""Four Gaussian modes on the corners of a square, one never seen, the others spread over two silos.
+"""Four Gaussian modes at the corners of a square: one is never seen, the others are spread over two silos.
 
 blobs-iid     right-top is never seen; both silos have the three other modes
 blobs-noniid  right-top is never seen; each silo has two modes, left-bottom is shared
@@ -25,7 +25,7 @@ SILOS = {
     "iid": (((0, 0), (0, 1), (1, 1)), ((0, 0), (0, 1), (1, 1))),
     "noniid": (((0, 0), (0, 1)), ((0, 1), (1, 1))),
 }
-"""Modes of each silo; figure 2 has two modes in each where the split is not iid."""
+"""The modes that each silo has; in figure 2 each silo of the non-iid split has two."""
 
 
 BUDGETS = {
@@ -34,7 +34,7 @@ BUDGETS = {
     "smoke": Budget(train_steps=30, batch_size=32, width=32, learning_rate=2e-3, ema_decay=0.9, sample_steps=5),
 }
 BUDGETS["standard"] = BUDGETS["quick"]
-"""The paper states no budget; `paper` is `quick` at length.  Steps are those of each silo, in all its stages together."""
+"""The paper states no budget; `paper` is a longer `quick`.  Steps are counted per silo, over all its stages together."""
 
 
 def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None) -> Task:
@@ -66,14 +66,14 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         citation=CITATION + ", section 4 and figure 3",
         notes=[
             "silos: " + "; ".join(", ".join(_words(cell) for cell in cells) for cells in SILOS[split]),
-            "the paper draws a figure and states no numbers",
+            "the paper shows a figure and states no numbers",
         ],
         paper_notes=[
             "follows figures 2 and 3: four Gaussian modes, right-top never seen, two silos, and which modes each silo has",
             "chosen: places and widths of the modes, points, network, steps, batches, and every weight and mask of the methods: "
-            "the paper states none of them; `paper` is `quick` at length",
-            "chosen: the scores; the paper shows samples. SW2 ranks, as a sampler that collapses on a "
-            "mode's centre has a perfect mode share",
+            "the paper states none of them; `paper` is a longer `quick`",
+            "chosen: the scores; the paper only shows samples. SW2 ranks, because a sampler that collapses to a "
+            "mode's centre would have a perfect mode share",
         ],
     )
 
@@ -111,7 +111,7 @@ class OpenBlobs:
         return Problem(SPACE, EVENT, Federation(silos), budget, HOLDOUT, composed=(0, 1))
 
     def prepare(self) -> None:
-        """Nothing: references are drawn exactly."""
+        """Do nothing: reference samples are drawn exactly when they are needed."""
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         from compbench.tasks.blobs_evaluation import BlobsEvaluation

@@ -1,7 +1,7 @@
-"""Scores of the blobs: distances to the mode that was asked for, the share of samples in it, and figure 3's panel.
+"""Scores of the blobs: distances to the requested mode, the share of samples inside it, and the panel of figure 3.
 
-The sliced Wasserstein distance ranks.  A sampler that collapses on a mode's centre has more of its samples in the mode than real
-data have, so the share stands beside it and ranks nothing.
+The sliced Wasserstein distance ranks.  The share is only reported: a sampler that collapses to a mode's centre has more of its
+samples inside the mode than real data have.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from compbench.data.blob_mixture import HOLDOUT, MISSING, Settings, centre
 from compbench.tasks.vector_distances import Compared, vector_distances
 
 NUM_SAMPLES = {"smoke": 100, "quick": 1000, "standard": 1000, "paper": 5000}
-"""Samples of each mode."""
+"""Number of samples drawn for each mode, by preset."""
 
 NUM_SIGMAS = 3.0
-"""A sample is in a mode within so many standard deviations of its centre; 98.9 % of the mode itself is."""
+"""A sample counts as inside a mode within this many standard deviations of its centre; 98.9 % of real points are."""
 
 PANEL, DRAWN = 240, 400
 COLOURS: dict[tuple[int, ...], tuple[int, int, int]] = {
@@ -36,7 +36,7 @@ class BlobsEvaluation:
         self.settings, self.ctx, self.count = settings, ctx, NUM_SAMPLES[ctx.preset]
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
-        """Distances and the share in the mode, each split, and a panel of samples by mode."""
+        """Distances and the share inside the mode for each split, and a panel of samples by mode."""
         samples: dict[tuple[int, ...], Tensor] = {}
         scores: list[Score] = []
         for split, cells in (("heldout", HOLDOUT.cells), ("seen", HOLDOUT.seen_cells)):
@@ -61,13 +61,13 @@ class BlobsEvaluation:
         )
 
     def _real(self, cell: tuple[int, ...], purpose: str) -> Tensor:
-        """As many exact points of a mode as were asked for, (N, 2)."""
+        """As many exact points of a mode as samples were requested, (N, 2)."""
         noise = torch.randn(self.count, 2, generator=self.ctx.generator(f"{purpose} {cell}"))
         return torch.tensor(centre(cell, self.settings)) + self.settings.std * noise
 
 
 def panel(samples: dict[tuple[int, ...], Tensor], settings: Settings) -> numpy.ndarray:
-    """Samples coloured by the mode that was asked for; a ring at 3 sigma of every mode, bold at the missing one.
+    """Samples coloured by the requested mode, with a ring at 3 sigma around every mode, bold around the missing one.
 
     Args:
         samples: points (N, 2) by mode.

@@ -1,10 +1,10 @@
-"""One bump at (x, y) on a grey image, a square of positions held out in the centre or in a corner.
+"""One bump at (x, y) on a grey image; a square of positions is held out in the centre or in a corner.
 
 bump-center   37 % of the positions held out: a square in the middle (6 to 22 of 28 pixels)
 bump-corner   37 % of the positions held out: a square at large x and y (11 to 27 of 28 pixels)
-bump-scaling  25 % of the positions held out in the middle, few examples drawn: one point of a data-against-size curve
+bump-scaling  25 % of the positions held out in the middle, few training examples: one point of a data-against-size curve
 
-Forced rendering, sections 2 and 4.  Deterministic: a condition has one image.
+Forced rendering, sections 2 and 4.  The tasks are deterministic: each condition has exactly one image.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ PAPER_DRAWS = 2000
 
 
 class Settings(CoverageSettings):
-    """What can be changed of a bump task by `--set task.NAME=VALUE`."""
+    """Settings of a bump task, changed by `--set task.NAME=VALUE`."""
 
-    size: int = Field(28, ge=4, le=256, description="N, pixels of a side; x and y have N values each")
+    size: int = Field(28, ge=4, le=256, description="N: pixels per side; x and y have N values each")
     sigma: float = Field(1.0, gt=0, description="standard deviation of the bump, in pixels")
     first: int = Field(6, ge=0, description="first held-out value of x and of y")
     last: int = Field(22, ge=0, description="last held-out value of x and of y")
     draws: int = Field(
         -1,
         ge=-1,
-        description="training examples drawn with replacement from the seen cells; 0 is each seen cell once; "
-        "-1 is the preset's: 2000 under paper, each once otherwise",
+        description="training examples drawn with replacement from the seen cells; 0: each seen cell once; "
+        "-1: the preset's number (2000 under paper, each cell once otherwise)",
     )
 
 
@@ -54,7 +54,7 @@ SQUARES = {
 
 
 def budgets(size: int) -> dict[str, Budget]:
-    """One budget a preset; `paper` is 50 epochs of 2000 draws at a constant rate, without clipping or average."""
+    """The budget of each preset; `paper` is 50 epochs of 2000 draws at a constant rate, without clipping or averaging."""
     patch = math.gcd(4, size)
     quick = Budget(
         train_steps=3000,
@@ -84,10 +84,10 @@ def budgets(size: int) -> dict[str, Budget]:
 
 
 def make_task(name: str, settings: Settings) -> Task:
-    """A bump task with a held-out square, or under a coverage without the cells of a design.
+    """A bump task that holds out a square or, if a coverage is set, all cells outside the coverage's design.
 
     Raises:
-        CompbenchError: the square is none, leaves no training data or hides a row, or the bump is wider than the image.
+        CompbenchError: the square is empty, leaves no training data or hides a row, or the bump is wider than the image.
     """
     _check(settings)
     space = FactorSpace([Factor("x", settings.size), Factor("y", settings.size)])
@@ -119,10 +119,12 @@ def make_task(name: str, settings: Settings) -> Task:
         citation=CITATION,
         truth=lambda condition: images(condition, settings),
         notes=(
-            "superposition, kernel alignments: floor is that of true bumps, ceiling that of an exact superposition of seen ones.",
-            "MSE is of upright images in [0, 1]; mse_blank is MSE over that of an all-background image.",
-            "shape_accuracy: brightest pixel within one of the place asked for, and cosine with the true image above 0.75.",
-            "every cell is asked for once; seen scores are training scores.",
+            "superposition and kernel alignments: the floor comes from true bumps, the ceiling from an exact superposition of "
+            "seen ones.",
+            "MSE compares images scaled to [0, 1]; mse_blank divides it by the MSE of an all-background image.",
+            "shape_accuracy: the brightest pixel is within one pixel of the requested place, and the cosine with the true image "
+            "is above 0.75.",
+            "every cell is requested once; seen scores are training scores.",
         ),
         paper_notes=paper_notes(name),
     )
@@ -135,7 +137,7 @@ class OpenBumps:
         self.settings, self.space, self.holdout, self.ctx = settings, space, holdout, ctx
 
     def problem(self, budget: Budget) -> Problem:
-        """Bumps at the seen places, and the stripes of single factors."""
+        """Bumps at the seen positions, and the stripes of single factors."""
         from compbench.data.bumps import TableSilo, all_stripes
 
         settings, device = self.settings, self.ctx.device
@@ -156,7 +158,7 @@ class OpenBumps:
         )
 
     def prepare(self) -> None:
-        """Nothing: true images are a formula."""
+        """Do nothing: a formula gives the true images."""
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         from compbench.tasks.bump_evaluation import evaluate
@@ -165,31 +167,32 @@ class OpenBumps:
 
 
 def paper_notes(name: str) -> tuple[str, ...]:
-    """What `paper` follows of forced rendering, whose text gives few numbers; "the repository" is its authors'."""
+    """How `paper` relates to forced rendering, whose text gives few numbers; "the repository" means its authors' code."""
     if name == "bump-scaling":
         return (
-            "chosen: all of this task; the paper shows a curve of least data against size, its repository has no such "
+            "chosen: all of this task; the paper shows the least data needed against image size, but its repository has no such "
             "experiment.",
             "kept from the other bump tasks: AdamW at a constant 1e-3, batches of 32, as many steps as 50 epochs of 2000 draws.",
         )
-    square = "both ends of the square included" if name == "bump-center" else "the repository holds out corners of other sizes"
+    square = "the square includes both ends" if name == "bump-center" else "the repository holds out corners of other sizes"
     return (
         f"follows the repository: 28 pixels, a bump of width 1, 2000 draws with replacement; {square}.",
         "follows it for cnn-decoder: two hidden layers of 64, 50 epochs of batches of 32, AdamW at a constant 1e-3, no clipping.",
-        "changed: mlp-decoder and transformer-decoder train for the same 50 epochs (there 20); bumps are bright (there "
-        "dark on white).",
-        "changed: transformer-decoder has tokens of 4 x 4 pixels (there 1) and a feed-forward of 4 widths (there 2048), and with "
-        "pixel-decoder and low-rank 3 times the rate (--set rate_factor=1 is the paper's).",
+        "changed: mlp-decoder and transformer-decoder train for the same 50 epochs (there 20); bumps are bright on black "
+        "(there dark on white).",
+        "changed: transformer-decoder has tokens of 4 x 4 pixels (there 1) and a feed-forward of 4 widths (there 2048); it, "
+        "pixel-decoder and low-rank have 3 times the rate (--set rate_factor=1 is the paper's).",
         "changed: pixel-decoder has 64 units (there 256: --set width_factor=4); its weight decay and low-rank's is "
         "0.01 (there 1e-4).",
-        "changed: low-rank there has 32 pixels, a width of 1.5 and 1000 epochs of each seen cell once: the sweep "
-        "bumps-ablation has that.",
-        "chosen: stripes' code of the absent half (zeros) and how stripes and bumps mix; methods that are not the paper's.",
+        "changed: there, low-rank has 32 pixels, a width of 1.5 and 1000 epochs of each seen cell once; the sweep "
+        "bumps-ablation runs that.",
+        "chosen: the code of the absent factor in stripes (zeros), how stripes and bumps mix, and the methods that are not "
+        "the paper's.",
     )
 
 
 def embedded(data: Path, source: str) -> Source:
-    """The images are a formula: there is no official file."""
+    """The embedded source: a formula gives the images, so there is no official file."""
     if source == "official":
         raise CompbenchError("bump images are a formula, there is no official file; use --source auto.")
     return Source("embedded", "bumps", "bumps-1")

@@ -1,4 +1,4 @@
-"""How bump images are judged: MSE, place, and how far held-out images are superpositions of seen ones."""
+"""How bump images are scored: MSE, position, and how far held-out images are superpositions of seen ones."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from compbench.metrics.picture_arrays import coloured, outlined
 from compbench.metrics.superposition_error import as_superposition, kernel_alignments, superposition_score
 
 ENLARGED = 8
-"""Pixels of the landscape's picture for one cell."""
+"""Pixels per cell in the picture of the error landscape."""
 GRID_COLUMNS, GRID_PAIRS = 10, 2
 
 
 def evaluate(sampler: Sampler, holdout: Holdout, *, size: int, sigma: float) -> Evaluation:
-    """Ask for every held-out and every seen cell once, and score them."""
+    """Request every held-out and every seen cell once, and score the answers."""
     heldout = torch.zeros(size, size, dtype=torch.bool)
     heldout[tuple(torch.tensor(holdout.cells).T)] = True
     outputs = torch.zeros(size, size, size, size)
@@ -59,7 +59,7 @@ def _split_scores(split: str, made: Tensor, cells: Tensor, *, size: int, sigma: 
 
 
 def _superposition_scores(outputs: Tensor, truth: Tensor, heldout: Tensor) -> list[Score]:
-    """Superposition and kernel alignments; floor: of the true bumps, ceiling: of an exact superposition of seen images."""
+    """Superposition and kernel alignments; true bumps give the floor, exact superpositions of seen images the ceiling."""
     count = int(heldout.sum())
     points = (outputs, truth, as_superposition(truth, heldout))
     value, floor, ceiling = (superposition_score(point, heldout) for point in points)
@@ -80,7 +80,7 @@ def _score(name: str, metric: str, split: str, value: float, n: int, direction: 
 
 
 def grid(truth: Tensor, made: Tensor) -> numpy.ndarray:
-    """Rows of true images, each above what was made for the same place, enlarged, uint8 (H, W, 3)."""
+    """Rows of true images, each above the image generated for the same position, enlarged, uint8 (H, W, 3)."""
     step = max(1, len(truth) // (GRID_COLUMNS * GRID_PAIRS))
     chosen = torch.arange(0, len(truth), step)[: GRID_COLUMNS * GRID_PAIRS]
     rows = []

@@ -1,4 +1,4 @@
-"""How many samples of each cell are right: what a joint accuracy is made of."""
+"""Counts of correct samples by cell, from which a joint accuracy is computed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from compbench.api.interfaces import CellCount
 
 
 def count_cells(cells: Tensor, right: Tensor) -> tuple[CellCount, ...]:
-    """Right ones and all of each cell, in the order of cells.
+    """Number of correct samples and of all samples for each cell, in the order of cells.
 
     Args:
-        cells: of each sample its values of the holdout's factors, (N, P) long.
-        right: which samples are right, (N,) bool.
+        cells: each sample's values of the holdout's factors, (N, P) long.
+        right: which samples are correct, (N,) bool.
     """
     keys = [tuple(row) for row in cells.tolist()]
     found = Counter(key for key, good in zip(keys, right.tolist(), strict=True) if good)

@@ -1,10 +1,10 @@
-"""Chest radiographs in four silos: 14 binary findings, of whose 16,384 label sets 54 are frequent enough to ask for.
+"""Chest radiographs in four silos: 14 binary findings have 16,384 label sets, of which 54 are frequent enough to request.
 
 chest-iid     radiographs in four silos, each image in a silo drawn uniformly
-chest-noniid  radiographs in four silos, label sets shared out by Dirichlet(0.1): most of one lies in one or two silos
+chest-noniid  radiographs in four silos, label sets shared out by Dirichlet(0.1): one or two silos have most of each set
 
-Decentralized Compositional Flow Matching (DCFM), section 6.3: how well does a classifier do on real images that learnt from
-generated ones alone?  NIH's own images are read where they are; a phantom takes their place elsewhere.
+Decentralized Compositional Flow Matching (DCFM), section 6.3.  The question is how well a classifier that was trained only on
+generated images does on real ones.  The task reads NIH's images if they are installed, and otherwise draws a phantom.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ CITATION = "Decentralized Compositional Flow Matching"
 SPACE = FactorSpace([Factor(name.lower().replace("_", " "), 2, ("absent", "present")) for name in FINDINGS])
 HOLDOUT = Holdout.empty(SPACE)
 GUIDANCE = 1.0
-"""w of every composed sample; the paper states none.  1 is the composition as equation 5 has it."""
+"""Guidance weight w of every composed sample; the paper states none.  With w = 1 the composition is equation 5."""
 
 
 class Settings(MethodSettings):
-    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+    """Settings of these tasks, changed by `--set task.NAME=VALUE`."""
 
-    side: Literal[32, 64, 128, 256] = Field(64, description="pixels of a side; the paper has 256")
+    side: Literal[32, 64, 128, 256] = Field(64, description="pixels per side; the paper has 256")
     silos: int = Field(4, ge=1, le=100, description="number of silos")
     images: int = Field(20_000, ge=1000, le=1_000_000, description="training images of the embedded phantom")
     concentration: float = Field(0.1, gt=0, le=1e6, description="alpha of the Dirichlet shares of chest-noniid")
-    split_seed: int = Field(0, ge=0, le=2**31, description="of silos; the run's seed leaves them alone")
+    split_seed: int = Field(0, ge=0, le=2**31, description="seed of the split into silos; the run's seed does not change it")
 
 
 def budgets(side: int) -> dict[str, Budget]:
-    """One budget a preset; steps are those of each silo, in all its stages together.  The paper states none."""
+    """The budget of each preset.  Steps are counted per silo, over all its stages together.  The paper states no budget."""
     quick = Budget(
         train_steps=500,
         batch_size=32,
@@ -98,14 +98,15 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         citation=CITATION + ", section 6.3 and figure 6",
         metrics=("accuracy", "fid", "fd_judge", "kid", "precision", "recall", "utility"),
         notes=[
-            "nothing is held out: a label set that is rare lies in one silo or two, and in few images",
-            "utility: exact-match recall on real images, averaged over 54 label sets, of a classifier trained on as many "
-            "samples of each; its ceiling is the same classifier trained on real images, chance is 1/54",
-            "the phantom's findings are signs drawn simply, with the label sets of the published random sample of 5,606 images",
+            "nothing is held out: a rare label set lies in one or two silos and in few images",
+            "utility: a classifier is trained on equally many samples of each of the 54 label sets; the score is its exact-match "
+            "recall on real images, averaged over the sets; the ceiling is the same classifier trained on real images, chance "
+            "is 1/54",
+            "the phantom draws each finding as a simple sign, with the label sets of the published random sample of 5,606 images",
         ],
         paper_notes=[
-            "follows section 6.3: 14 findings, four silos, iid and not, label sets of at least 0.1 % (54 of them), utility by "
-            "equation 17 of a classifier trained on samples alone, FID of all label sets together",
+            "follows section 6.3: 14 findings, four silos, iid and non-iid, label sets of at least 0.1 % (54 of them), utility "
+            "(equation 17) of a classifier trained only on samples, FID of all label sets together",
             "chosen: Dirichlet(0.1), network, steps, rates, images of each label set, weight 1; the paper states none of them",
             "changed: flow matching on 64 x 64 pixels in place of the latents of 256 x 256 (--set task.side=256); the classifier "
             "is our judge's network, not a ResNet-18",
@@ -114,10 +115,10 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
 
 
 def choose(folder: Path, asked: str) -> Source:
-    """NIH's images where their table of labels lies in `chest/` of the data folder, else the phantom.
+    """NIH's images if their table of labels lies in `chest/` of the data folder, otherwise the phantom.
 
     Raises:
-        CompbenchError: the table is asked for and missing, or it is wrong, or images are missing.
+        CompbenchError: the table is requested and missing, the table is invalid, or images are missing.
     """
     from compbench.data import chest_files
 
@@ -132,7 +133,7 @@ def choose(folder: Path, asked: str) -> Source:
 
 
 class OpenChest:
-    """A task with its radiographs at hand."""
+    """A task with its radiographs loaded."""
 
     def __init__(self, split: str, settings: Settings, ctx: TaskContext) -> None:
         from compbench.data.chest_images import OfficialRadiographs, PhantomRadiographs
@@ -145,7 +146,7 @@ class OpenChest:
             self.radiographs = PhantomRadiographs(settings.side, settings.images, ctx)
 
     def problem(self, budget: Budget) -> Problem:
-        """Silos of radiographs, by the split's seed."""
+        """The silos of radiographs; the split's seed decides which image lies where."""
         import torch
 
         from compbench.data.silo_shards import TensorSilo, check_marginals, dirichlet_owners, iid_owners
@@ -173,7 +174,7 @@ class OpenChest:
 
     @cached_property
     def evaluation(self) -> ChestEvaluation:
-        """Judge, classifier and scores; made when first asked for, which a contestant never does."""
+        """Judge, classifier and scores; created on first use, which happens only in the referee."""
         from compbench.tasks.chest_evaluation import JUDGES, NUM_IMAGES, ChestEvaluation, RealRadiographs
 
         return ChestEvaluation(

@@ -1,6 +1,6 @@
-"""How radiographs are judged: what a classifier learns from them for real images, which findings show, and distances.
+"""How radiographs are scored: the accuracy on real images of a classifier trained on them, visible findings, and distances.
 
-Grey images are judged as three equal channels, as Inception wants them.
+Grey images are repeated over three equal channels, because Inception takes three.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NUM_IMAGES = {
     "standard": Sizes(0, 20, 0),
     "paper": Sizes(0, 100, 0),
 }
-"""Samples of each feasible label set, and real test images of each."""
+"""Number of samples, and of real test images, of each feasible label set."""
 
 JUDGES = {
     "smoke": JudgeSettings(width=16, num_steps=30, batch_size=64),
@@ -38,7 +38,7 @@ CLASSIFIERS = {
     "standard": JudgeSettings(width=24, num_steps=1000, batch_size=64),
     "paper": JudgeSettings(architecture="pooled", width=64, num_steps=4000, batch_size=128),
 }
-"""The downstream classifier, trained on samples alone."""
+"""Training settings of the downstream classifier, which sees only samples."""
 
 
 class RealRadiographs:
@@ -48,11 +48,11 @@ class RealRadiographs:
         self.radiographs, self.shape = radiographs, (3, side, side)
 
     def of(self, condition: Tensor, generator: Generator) -> Tensor:
-        """An image of each label set that no one trains on."""
+        """For each requested label set one image that is in no training data."""
         return three(self.radiographs.of(condition, generator))
 
     def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:
-        """Training images: half of them as frequent as they are, half of every feasible label set alike."""
+        """Training images: half drawn with their natural frequencies, half drawn evenly over the feasible label sets."""
         stored, labels, decode = self.radiographs.training
         plain = torch.randint(len(labels), (size - size // 2,), generator=generator)
         chosen = torch.randint(len(self._by_set), (size // 2,), generator=generator).tolist()
@@ -63,7 +63,7 @@ class RealRadiographs:
 
     @cached_property
     def _by_set(self) -> list[list[int]]:
-        """Training images of each feasible label set that has any."""
+        """Indices of training images for each feasible label set that has any."""
         rows: dict[tuple[int, ...], list[int]] = {tuple(found): [] for found in self.radiographs.feasible.tolist()}
         for row, found in enumerate(self.radiographs.training.labels.tolist()):
             if tuple(found) in rows:
@@ -72,7 +72,7 @@ class RealRadiographs:
 
 
 class ChestEvaluation(ImageEvaluation):
-    """Judge, classifier and scores of one chest task under one preset."""
+    """The judge, classifier and scores of one chest task under one preset."""
 
     real: RealRadiographs
 
@@ -88,7 +88,7 @@ class ChestEvaluation(ImageEvaluation):
         return Evaluation(tuple(scores), {"samples": grid(test, generated)})
 
     def _utility(self, images: Tensor, labels: Tensor, test: Tensor) -> float:
-        """U on real test images of `labels` of a classifier trained on other images of them."""
+        """Utility: train a classifier on `images` and measure its recall on the real `test` images of the same label sets."""
         images, known = images.to(self.ctx.device), labels.to(self.ctx.device)
 
         def batches(size: int, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -108,7 +108,7 @@ class ChestEvaluation(ImageEvaluation):
         return compositional_recall(classifier.predict(test.to(self.ctx.device)).cpu(), labels)
 
     def _drawn(self, split: str, count: int, purpose: str) -> Tensor:
-        """Every feasible label set alike, as in what is asked for."""
+        """Conditions drawn evenly over the feasible label sets, as in the requests."""
         feasible = self.real.radiographs.feasible
         return feasible.repeat(-(-count // len(feasible)), 1)[:count]
 

@@ -1,7 +1,7 @@
-"""Coloured digits in ten silos: half of the (digit, colour) pairs never seen.
+"""Coloured digits in ten silos; half of the (digit, colour) pairs are never seen.
 
-cmnist-iid     each training image lies in a silo drawn uniformly
-cmnist-noniid  each pair is shared out by Dirichlet(0.1): most of it lies in one or two silos
+cmnist-iid     coloured digits; each training image lies in a silo drawn uniformly
+cmnist-noniid  coloured digits; pairs are shared out by Dirichlet(0.1), so one or two silos have most images of a pair
 
 Decentralized Compositional Flow Matching (DCFM), section 6.1 and table 1.
 """
@@ -51,16 +51,16 @@ EVENT = Event("image", (3, 28, 28))
 
 
 class Settings(CoverageSettings):
-    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+    """Settings of these tasks, changed by `--set task.NAME=VALUE`."""
 
     rule: Literal["band", "parity"] = Field(
         "band",
-        description="seen pairs: (colour - digit) mod 10 < seen_colours, or digit + colour even (two parts that never meet)",
+        description="seen pairs: (colour - digit) mod 10 < seen_colours, or digit + colour even (two disconnected parts)",
     )
     seen_colours: int = Field(5, ge=1, le=9, description="colours that each digit is seen in, under the rule 'band'")
     silos: int = Field(10, ge=1, le=100, description="number of silos")
     concentration: float = Field(0.1, gt=0, le=1e6, description="alpha of the Dirichlet shares of cmnist-noniid")
-    split_seed: int = Field(0, ge=0, le=2**31, description="of colours, silos, a coverage's cells; not the run's")
+    split_seed: int = Field(0, ge=0, le=2**31, description="seed of colours, silos and a coverage's cells; not the run's")
     judge: Literal["plain", "pooled"] = Field("plain", description="architecture of both judges")
 
 
@@ -101,19 +101,20 @@ BUDGETS = {
 BUDGETS["standard"] = BUDGETS["quick"].model_copy(
     update={"train_steps": 3000, "warmup_steps": 100, "ema_decay": 0.997, "sample_steps": 20}
 )
-"""Steps are those of each silo, in all its stages together; the paper states none.  `paper` has FVF's network.  `quick` is as
-short as ten silos in three minutes on two cores make it: no expert masters even the pairs that it sees.  With `standard`'s
-network and 1,500 steps one silo's expert does (826 images, 240 samples of the 12 pairs with 20 images or more): 0.93 right, the
-judge 0.99 on real ones.  So ten silos stay the default; `--set task.silos=5` halves what a run costs."""
+"""Steps are counted per silo, over all its stages together; the paper states none.  `paper` has FVF's network.  `quick` trains
+ten silos in three minutes on two cores, which is too short for an expert to learn even the pairs that it sees.  With the network
+of `standard` and 1,500 steps one silo's expert learns them (826 images, 240 samples of the 12 pairs with 20 images or more): 0.93
+are right, and the judge is right on 0.99 of real ones.  So ten silos stay the default; `--set task.silos=5` halves the cost."""
 
 
 GUIDANCE = 2.0
-"""w of every composed sample; the paper states none.  On seen pairs (naive-ode, 2,000 steps, 300 images) w = 1, 1.5, 2, 3, 5
-has 0.78, 0.93, 0.96, 0.94, 0.89 right: the smallest within a standard error of the best (experiments/guidance_weights.py)."""
+"""Guidance weight w of every composed sample; the paper states none.  On seen pairs (naive-ode, 2,000 steps, 300 images) the
+weights w = 1, 1.5, 2, 3, 5 have accuracies 0.78, 0.93, 0.96, 0.94, 0.89.  The choice is the smallest weight within a standard
+error of the best (experiments/guidance_weights.py)."""
 
 
 def holdout_of(settings: Settings) -> Holdout:
-    """The pairs that the rule, or a coverage, leaves out."""
+    """The pairs that the rule, or a coverage, holds out."""
     rules = {
         "band": lambda digit, colour: (colour - digit) % NUM_VALUES >= settings.seen_colours,
         "parity": lambda digit, colour: (digit + colour) % 2 == 1,
@@ -147,23 +148,23 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         settings=settings,
         configure=lambda changed: make_task(split, changed),
         citation=CITATION + ", section 6.1 and table 1",
-        notes=["each training image has one colour; the referee's real images are of digits that no one trains on"],
+        notes=["each training image has one colour; the referee's real images show digits that are in no training data"],
         paper_notes=[
             "follows section 6.1: 28 x 28 x 3, ten digits in ten colours, ten silos, half of the pairs seen, Dirichlet(0.1), "
             "and FID, precision and recall of seen and of held-out pairs",
             "chosen: which half is seen (a connected band), the ten colours, and one colour for each training image",
-            "chosen: network, steps, batches and rates are FVF's; masks 0.7 / 0.2 / 0.1, lambda 1, rounds, and how steps are "
-            "shared between stages: the paper states none of them",
-            "changed: joint accuracy under a judge trained on all pairs ranks, which the paper does not have",
+            "chosen: network, steps, batches and rates are FVF's; the paper does not state the masks (0.7 / 0.2 / 0.1), lambda "
+            "(1), the rounds, and how steps are shared between stages",
+            "changed: the ranking score is joint accuracy under a judge trained on all pairs, which the paper does not have",
         ],
     )
 
 
 def choose(folder: Path, asked: str) -> Source:
-    """MNIST where its four files lie in the data folder, else scikit-learn's digits.
+    """MNIST if its four files lie in the data folder, otherwise scikit-learn's digits.
 
     Raises:
-        CompbenchError: a file is asked for and missing, or damaged.
+        CompbenchError: a requested file is missing or damaged.
     """
     from compbench.data.coloured_digits import FILES, official_digits
     from compbench.data.digit import mnist_files
@@ -175,7 +176,7 @@ def choose(folder: Path, asked: str) -> Source:
 
 
 class OpenDigits:
-    """A task with its digits read."""
+    """A task with its digits loaded."""
 
     def __init__(self, split: str, settings: Settings, holdout: Holdout, ctx: TaskContext) -> None:
         from compbench.data.coloured_digits import embedded_digits, official_digits
@@ -184,7 +185,7 @@ class OpenDigits:
         self.train, self.reference = official_digits(ctx.data) if ctx.source.kind == "official" else embedded_digits()
 
     def problem(self, budget: Budget) -> Problem:
-        """Silos of coloured digits, by the split's seed."""
+        """The silos of coloured digits; the split's seed decides which image lies where."""
         import torch
 
         from compbench.data.coloured_digits import coloured
@@ -215,7 +216,7 @@ class OpenDigits:
 
     @cached_property
     def evaluation(self) -> ImageEvaluation:
-        """Judges and scores; made when first asked for, which a contestant never does."""
+        """Judges and scores; created on first use, which happens only in the referee."""
         from compbench.tasks.image_evaluation import ImageEvaluation
         from compbench.tasks.image_presets import DIGIT_SIZES, JUDGES
 
@@ -231,7 +232,7 @@ class OpenDigits:
 
 
 class _ColouredDigits:
-    """Real images for the referee: digits of the reference in any colour; its judges learn from the training digits."""
+    """Real images for the referee: reference digits in any colour; the judges are trained on the training digits."""
 
     shape = (3, 28, 28)
 
@@ -266,7 +267,7 @@ class _ColouredDigits:
 
 
 def seen_colours(digit: Tensor, holdout: Holdout, generator: Generator) -> Tensor:
-    """A colour for each digit, uniform among those that it is seen in: (N,) -> conditions (N, 2)."""
+    """A colour for each digit, uniform among the colours that it is seen in: (N,) -> conditions (N, 2)."""
     import torch
 
     allowed = torch.ones(NUM_VALUES, NUM_VALUES)

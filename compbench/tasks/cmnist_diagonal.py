@@ -1,4 +1,4 @@
-"""Coloured digits in one place, each digit seen in two colours: CoInD's partial support.
+"""Coloured digits in one silo, each digit seen in two colours: CoInD's partial support.
 
 cmnist-diagonal  20 of 100 (digit, colour) pairs seen: digit d in colours d and d + 1; one silo, so nothing is federated
 
@@ -27,8 +27,8 @@ BUDGETS = {
         }
     ),
 }
-"""One silo gets at `quick` what ten share elsewhere.  At 2,000 steps a composed sample has 0.96 of seen pairs right
-(`cmnist.GUIDANCE`)."""
+"""At `quick` the one silo gets the steps that ten silos share in the other tasks.  At 2,000 steps 0.96 of the composed samples of
+seen pairs are right (`cmnist.GUIDANCE`)."""
 
 
 def make_task(settings: cmnist.Settings | None = None) -> Task:
@@ -42,20 +42,20 @@ def make_task(settings: cmnist.Settings | None = None) -> Task:
         files=("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
         extra="digits",
         extra_for="embedded",
-        summary="coloured digits in one place, " + coverage.said(settings, "each seen in two of ten colours"),
+        summary="coloured digits in one silo, " + coverage.said(settings, "each seen in two of ten colours"),
         budgets=BUDGETS,
         version=1,
         configure=make_task,
         citation="CoInD: Enabling Logical Compositions in Diffusion Models, coloured MNIST with partial support",
         notes=[
-            "20 of 100 pairs are seen, one more than C_min: what is seen just settles an additive model, in a chain of pairs",
-            "the band closes on itself: digit 9 is seen in colours 9 and 0, where the authors' code has it in colour 9 alone",
+            "20 of 100 pairs are seen, one more than C_min: the seen pairs form a chain that just determines an additive model",
+            "the band closes on itself: digit 9 is seen in colours 9 and 0, but in the authors' code only in colour 9",
         ],
         paper_notes=[
             "follows the paper and its code: digit d in colours d and d + 1, 50,000 steps (its code's default is 20,000), "
             "batches of 64, AdamW at 1e-3 with 2,000 steps of warm-up and a cosine, average 0.9999",
             "chosen: FVF's network (theirs is a UNet with attention); the ten colours of the cmnist tasks",
-            "changed: flow matching and Euler steps for DDPM and DDIM; the band is closed, so that each digit has two colours",
+            "changed: flow matching and Euler steps in place of DDPM and DDIM; the band is closed, so each digit has two colours",
         ],
     )
 

@@ -1,9 +1,9 @@
-"""Coloured digits in any colour but one: what CoInD asks with NOT, where the right answer is known.
+"""Coloured digits in any colour but one: CoInD's NOT conditions, for which the right answer is known.
 
-cmnist-not  asked: digit d and not colour c, for all 100 pairs; seen: digit d in colours d and d + 1, one silo
+cmnist-not  requested: digit d and not colour c, for all 100 pairs; seen: digit d in colours d and d + 1, one silo
 
-The right answer is uniform over the nine other colours.  Digits, colours and what is seen of them are cmnist-diagonal's;
-CoInD (Gaudi et al. 2025, arXiv 2503.01145) scores whether a sample conforms, we also whether all nine colours come back.
+The right answer is uniform over the nine other colours.  The digits, colours and seen pairs are those of cmnist-diagonal.  CoInD
+(Gaudi et al. 2025, arXiv 2503.01145) scores whether a sample conforms; we also score whether all nine colours occur.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 FEWEST_STEPS = 400
-"""Of the judge's training, at `smoke` too: shares of outcomes say nothing under a judge that takes most digits for others."""
+"""The judge trains for at least this many steps, even at `smoke`: a judge that confuses most digits makes the shares
+meaningless."""
 
 
 def make_task(settings: cmnist.Settings | None = None) -> Task:
@@ -45,25 +46,27 @@ def make_task(settings: cmnist.Settings | None = None) -> Task:
         metrics=("accuracy", "total_variation", "fid", "fd_judge", "kid", "precision", "recall"),
         notes=[
             "a condition has -2 - c for 'any colour but c' (compbench.api.factors.excluding)",
-            "all_total_variation ranks: distance of the shares of wrong digits, excluded colours and each other colour, counted "
-            "from the digit, from the exact 0, 0 and a tenth each; its floor is the same of real images",
-            "who ignores NOT has 0.1; who gives the two seen colours alone 0.8; who gives the excluded colour alone 1",
-            "all_accuracy is conformity: digit right and colour not the excluded one; who ignores NOT has 0.9 of it already",
+            "all_total_variation ranks: it compares the shares of wrong digits, excluded colours and each other colour, counted "
+            "from the digit, with the exact shares 0, 0 and a tenth each; real images give its floor",
+            "a model that ignores NOT scores 0.1; one that gives only the two seen colours 0.8; one that gives only the excluded "
+            "colour 1",
+            "all_accuracy is conformity: the digit is right and the colour is not the excluded one; a model that ignores NOT "
+            "already scores 0.9",
         ],
         paper_notes=[
             *plain.paper_notes,
-            "chosen: the score; the paper has conformity alone, which one colour for all would satisfy",
+            "chosen: the score; the paper has only conformity, which a model that always gives one colour could satisfy",
         ],
         negates=True,
     )
 
 
 class OpenNot(cmnist.OpenDigits):
-    """The same digits, asked for in any colour but one."""
+    """The digits of cmnist-diagonal, requested in any colour but one."""
 
     @cached_property
     def evaluation(self) -> NotEvaluation:
-        """Judge and scores; made when first asked for, which a contestant never does."""
+        """Judge and scores; created on first use, which happens only in the referee."""
         from compbench.tasks.cmnist_not_evaluation import NotEvaluation
 
         plain = super().evaluation

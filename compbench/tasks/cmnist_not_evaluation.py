@@ -1,9 +1,9 @@
-"""How digits in any colour but one are scored: shares of outcomes against the exact ones, and whether each sample conforms.
+"""How digits in any colour but one are scored: shares of outcomes against the exact shares, and whether each sample conforms.
 
     outcomes    wrong digit, right digit in the excluded colour, right digit in colour d + k for k = 0 ... 9
-    exact       0, 0, 1/10 each: of ten excluded colours one is d + k, and under each other one it has 1/9
+    exact       0, 0, 1/10 each: colour d + k is excluded in one of ten requests, and has share 1/9 in the nine others
 
-TV = 1/2 sum_o |judged share of o - exact share of o|;  floor: the same of as many real images of the exact law
+TV = 1/2 sum_o |judged share of o - exact share of o|.  The floor is the TV of equally many real images of the exact distribution.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def outcomes(found: Tensor, digit: Tensor, excluded: Tensor, num_colours: int) -
 
     Args:
         found: judged digit and colour, (N, 2).
-        digit, excluded: what was asked for, (N,).
+        digit, excluded: the requested digit and the excluded colour, (N,).
         num_colours: K.
 
     Returns:
@@ -38,11 +38,11 @@ class NotEvaluation(ImageEvaluation):
     """Judge and scores of digits in any colour but one, under one preset."""
 
     def prepare(self) -> None:
-        """Train the judge, or find it in the cache."""
+        """Train the judge, or load it from the cache."""
         self._judge(seen_only=False)
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
-        """Shares and conformity of what is asked with NOT, accuracies of seen pairs asked for as they are, and distances."""
+        """Shares and conformity for NOT requests, accuracies for plain requests of seen pairs, and distances."""
         judge = self._judge(seen_only=False)
         pairs = torch.cartesian_prod(*map(torch.arange, self.space.sizes))
         pairs = pairs.repeat(self.sizes.per_cell or max(1, round(self.sizes.per_split / len(pairs))), 1)
@@ -57,20 +57,20 @@ class NotEvaluation(ImageEvaluation):
         return Evaluation(tuple(scores), {"samples": grid(real, generated)})
 
     def _allowed(self, pairs: Tensor, purpose: str) -> Tensor:
-        """Conditions drawn from the exact law: the digit, and a colour uniform among the others, (N, 2)."""
+        """Conditions drawn from the exact distribution: the digit, and a colour uniform among the others, (N, 2)."""
         count = self.space.sizes[1]
         steps = torch.randint(1, count, (len(pairs),), generator=self.ctx.generator(f"colours {purpose}"))
         return torch.stack([pairs[:, 0], (pairs[:, 1] + steps) % count], 1)
 
     def _variation(self, judged: list[Tensor], pairs: Tensor) -> Score:
-        """The distance of the shares from the exact ones."""
+        """Total variation between the judged and the exact shares."""
         count = self.space.sizes[1]
         exact = [0.0, 0.0, *[1 / count] * count]
         value, floor = (total_variation(outcomes(found, pairs[:, 0], pairs[:, 1], count), exact) for found in judged)
         return self.ctx.metrics["total_variation"].score("all", value, n=len(pairs), floor=floor, primary=True)
 
     def _conformity(self, judged: list[Tensor], pairs: Tensor) -> list[Score]:
-        """Both right, by cell, and each alone: the digit is the one asked for, the colour is not the excluded one."""
+        """Accuracy of digit and colour together, by cell, and of each: the digit is right, the colour is not the excluded one."""
         digit, colour = zip(*((found[:, 0] == pairs[:, 0], found[:, 1] != pairs[:, 1]) for found in judged), strict=True)
         right, ceiling = (one & other for one, other in zip(digit, colour, strict=True))
         joint = self._score("all_accuracy", "accuracy", "all", right, ceiling)
@@ -81,5 +81,5 @@ class NotEvaluation(ImageEvaluation):
         ]
 
     def _drawn(self, split: str, count: int, purpose: str) -> Tensor:
-        """All pairs alike: what NOT asks for, over all excluded colours."""
+        """Conditions drawn evenly over all pairs: the distribution of NOT requests averaged over the excluded colours."""
         return self.space.uniform(count, self.ctx.generator(f"{purpose} {split}"))

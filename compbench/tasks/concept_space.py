@@ -1,9 +1,9 @@
 """One coloured shape (28x28): two shapes, two colours, two sizes; the four combinations with at most one change are seen.
 
-concept-space  seen: a small red disc, and it with one of shape, colour and size changed; held out: two changes, and all three
+concept-space  seen: a small red disc, and the disc with its shape, colour or size changed; held out: two or three changes
 
-Okawa et al. 2023 (Compositional abilities emerge multiplicatively) and Park et al. 2024 (Emergence of hidden capabilities);
-their pictures are not published, so a renderer of ours draws them.
+Okawa et al. 2023 (Compositional abilities emerge multiplicatively) and Park et al. 2024 (Emergence of hidden capabilities).
+Their pictures are not published, so our own renderer draws them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORDS = {"colour": ("red", "blue"), "size": ("small", "large")}
 
 
 class Settings(CoverageSettings):
-    """What can be changed by `--set task.NAME=VALUE`."""
+    """Settings of the task, changed by `--set task.NAME=VALUE`."""
 
     colour_signal: float = Field(0.7, gt=0.2, le=0.8, description="distance of the two colours, as a share of red to blue")
     size_signal: float = Field(3.0, gt=1, le=5, description="distance of the two sizes, in pixels of radius")
@@ -85,18 +85,18 @@ def make_task(settings: Settings | None = None) -> Task:
         citation="Compositional Abilities Emerge Multiplicatively, 2023; Emergence of Hidden Capabilities, 2024",
         notes=[
             "seen: 000, 100, 010, 001; held out at distance 1 of a seen one: 110, 101, 011; at distance 2: 111",
-            "position and the exact shade and radius vary, and no condition names them",
+            "position, exact shade and exact radius vary, and no condition names them",
         ],
         paper_notes=[
-            "follows both papers: a 2 x 2 x 2 lattice of shape, colour and size, four cells seen, 28 x 28 pixels, and signals as "
-            "the distance of a concept's two classes",
-            "chosen: the renderer, the bands' widths, network, steps and rates; one judge of three heads stands for three probes",
+            "follows both papers: a 2 x 2 x 2 grid of shape, colour and size, four cells seen, 28 x 28 pixels, and signals as "
+            "the distance between a concept's two classes",
+            "chosen: the renderer, the bands' widths, network, steps and rates; one judge with three heads replaces three probes",
         ],
     )
 
 
 def embedded(folder: Path, asked: str) -> Source:
-    """Our renderer: the papers publish no pictures."""
+    """The embedded source is our renderer, because the papers publish no pictures."""
     if asked == "official":
         raise CompbenchError("concept-space has no official files, its papers publish none; use --source auto.")
     return Source("embedded", "concepts renderer", "concepts-1")
@@ -115,7 +115,7 @@ def open_concepts(lattices: Lattices, settings: Settings, ctx: TaskContext) -> O
 
 
 def no_more(asked: Tensor, samples: Tensor, split: str) -> list[Score]:
-    """No scores beside the judges'."""
+    """No further scores: the judges' scores are enough."""
     return []
 
 

@@ -1,11 +1,11 @@
-"""The coverage ladder: how large a share of a lattice's cells is seen, and which cells these are.
+"""The coverage ladder: how large a share of a factor grid's cells is seen, and which cells are seen.
 
     rung (d, k)    a cell is seen if at most k of its values lie at or beyond the thresholds d = (d_1 ... d_F)
 
-The lowest rung, d = (1 ... 1) and k = 1, has the origin and one line along each factor: 1 + sum_i (n_i - 1) cells, which is
-C_min.  Higher rungs widen the thresholds in proportion to the factors' sizes, or let more values lie beyond (k > 1).  The
-rungs are nested designs of orthotopes (IBM's orthotopic evaluation, 2511.02667, which has classifiers only); a random design
-of the same size shows each value at least once and is otherwise drawn uniformly.
+The lowest rung, d = (1 ... 1) and k = 1, has the origin and one line along each factor: 1 + sum_i (n_i - 1) cells, called
+C_min.  Higher rungs widen the thresholds in proportion to the factors' sizes, or let more values lie beyond them (k > 1).  The
+rungs are nested orthotopic designs (IBM's orthotopic evaluation, arXiv 2511.02667, for classifiers only).  A random design of the
+same size shows each value at least once and is otherwise drawn uniformly.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ V = TypeVar("V")
 class CoverageSettings(MethodSettings):
     """Settings of a task whose seen cells can be chosen by `--set task.coverage=R`."""
 
-    coverage: float = Field(0.0, ge=0, lt=1, description="share of the cells that is seen; 0 is the task's own pattern")
+    coverage: float = Field(0.0, ge=0, lt=1, description="share of the cells that is seen; 0: the task's own pattern")
     design: Literal["orthotopic", "random"] = Field(
         "orthotopic",
-        description="the seen cells of a coverage: those of the nearest rung, or as many random ones",
+        description="which cells a coverage shows: those of the nearest rung, or equally many random ones",
     )
-    split_seed: int = Field(0, ge=0, le=2**31, description="of the seen cells under a coverage; the run's seed leaves them alone")
+    split_seed: int = Field(0, ge=0, le=2**31, description="seed of a coverage's seen cells; the run's seed does not change them")
 
 
 class Rung(NamedTuple):
-    """One orthotopic design: its thresholds, how many values may lie beyond them, and how many cells that makes."""
+    """One orthotopic design: its thresholds, how many values may lie beyond them, and the number of seen cells."""
 
     thresholds: tuple[int, ...]
     beyond: int
@@ -45,13 +45,13 @@ class Rung(NamedTuple):
 
 
 def rungs(sizes: Sequence[int]) -> tuple[Rung, ...]:
-    """The orthotopic ladder of a lattice, from C_min upwards, one rung for each number of seen cells.
+    """The orthotopic ladder of a factor grid, from C_min upwards, with one rung for each number of seen cells.
 
     Args:
-        sizes: number of values of each factor, at least two factors with at least two values each.
+        sizes: number of values of each factor; at least two factors with at least two values each.
 
     Raises:
-        CompbenchError: the lattice has a single factor, or a factor with one value.
+        CompbenchError: the grid has a single factor, or a factor with one value.
     """
     if len(sizes) < 2 or min(sizes) < 2:
         raise CompbenchError(f"a coverage needs a lattice of two factors or more with two values each, got sizes {tuple(sizes)}.")
@@ -67,10 +67,10 @@ def rungs(sizes: Sequence[int]) -> tuple[Rung, ...]:
 
 
 def seen_cells(sizes: Sequence[int], settings: CoverageSettings) -> tuple[tuple[int, ...], ...]:
-    """The seen cells of a lattice under a coverage, sorted.
+    """The seen cells of a factor grid under a coverage, sorted.
 
-    An orthotopic design is that of the nearest rung; split seeds above 0 shuffle each factor's values, which makes another
-    design of the same kind.  A random one has as many cells as the nearest rung, or below C_min the asked share.
+    An orthotopic design uses the nearest rung; split seeds above 0 shuffle each factor's values, which gives another design of
+    the same kind.  A random design has as many cells as the nearest rung, or, below C_min, the requested share.
 
     Raises:
         CompbenchError: the coverage is below the lowest rung of an orthotopic design, or too small to show each value once.
@@ -95,7 +95,7 @@ def seen_cells(sizes: Sequence[int], settings: CoverageSettings) -> tuple[tuple[
 
 
 def holdout_of(space: FactorSpace, names: Sequence[str], settings: CoverageSettings, rule: Callable[..., bool]) -> Holdout:
-    """The holdout on some factors: by the task's own rule, or under a coverage all cells but the seen ones."""
+    """The holdout on some factors: the task's own rule or, if a coverage is set, all cells that the coverage does not show."""
     if not settings.coverage:
         return Holdout.by_rule(space, names, rule)
     seen = set(seen_cells([space.sizes[space.index(name)] for name in names], settings))
@@ -103,12 +103,15 @@ def holdout_of(space: FactorSpace, names: Sequence[str], settings: CoverageSetti
 
 
 def said(settings: CoverageSettings, otherwise: str) -> str:
-    """The holdout in a task's summary."""
+    """The words that describe the holdout in a task's summary."""
     return f"coverage {settings.coverage:g}, {settings.design}" if settings.coverage else otherwise
 
 
 def _count(sizes: Sequence[int], thresholds: Sequence[int], beyond: int) -> int:
-    """Cells with at most `beyond` values at or beyond the thresholds: the low coefficients of prod_i (d_i + (n_i - d_i) z)."""
+    """Number of cells with at most `beyond` values at or beyond the thresholds.
+
+    It is the sum of the coefficients of z^0 to z^beyond in prod_i (d_i + (n_i - d_i) z).
+    """
     coefficients = [1]
     for size, inside in zip(sizes, thresholds, strict=True):
         outside = size - inside
@@ -127,7 +130,7 @@ def _orthotope(sizes: Sequence[int], rung: Rung, seed: int) -> tuple[tuple[int, 
 
 
 def _random(sizes: Sequence[int], count: int, seed: int) -> tuple[tuple[int, ...], ...]:
-    """First one cell for each value of the largest factor, which between them show all values; then any others."""
+    """Random cells: first one for each value of the largest factor, which together show all values; then any others."""
     orders = [_shuffled(range(size), f"{seed} {factor}") for factor, size in enumerate(sizes)]
     covering = [tuple(order[step % len(order)] for order in orders) for step in range(max(sizes))]
     others = _shuffled(set(product(*map(range, sizes))) - set(covering), f"{seed} cells")
@@ -135,5 +138,5 @@ def _random(sizes: Sequence[int], count: int, seed: int) -> tuple[tuple[int, ...
 
 
 def _shuffled(values: Iterable[V], seed: str) -> list[V]:
-    """Values in an order that depends on the seed alone, the same on every machine and version of Python."""
+    """The values in an order that depends only on the seed and is the same on every machine and version of Python."""
     return sorted(values, key=lambda value: hashlib.sha256(f"{seed} {value}".encode()).digest())

@@ -1,7 +1,7 @@
-"""How drawings are judged: a judge that no run trains, the true picture of a combination, distances in fixed features.
+"""How drawings are scored: a stored judge, the true picture of a combination, and distances in fixed features.
 
-A judge is stored with compbench for the data that a task knows; for other data (another font) the referee trains the same
-network once and keeps it with its references.
+compbench ships a trained judge for the data that a task knows.  For other data (another font) the referee trains the same network
+once and caches it with its reference data.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from compbench.tasks.lattice_images import Lattices
 
 BLOCK = 512
-"""Pictures made at once."""
+"""Number of pictures rendered at a time."""
 
 
 class Referee(NamedTuple):
-    """How a task's drawings are judged.
+    """How a task's drawings are scored.
 
     Attributes:
-        stored: fingerprint of the data -> the stored judge's name.
+        stored: fingerprint of the data -> name of the stored judge.
         judge_steps: training steps of a judge for other data.
-        per_split: samples asked of each split, spread evenly over its cells.
-        added: the factor that an extension adds, whose accuracy then ranks; "" is none.
+        per_split: number of samples requested for each split, spread evenly over its cells.
+        added: the factor that an extension task adds, whose accuracy then ranks; "" if none is added.
     """
 
     stored: Mapping[str, str]
@@ -53,13 +53,13 @@ class Referee(NamedTuple):
 
 
 class DrawnEvaluation:
-    """Judge and scores of one task.
+    """The judge and scores of one task.
 
     Args:
         images: fine combinations (B, F') -> uint8 pictures (B, C, H, W).
-        lattices: of pictures and of conditions.
-        referee: how samples are judged.
-        ctx: of the run.
+        lattices: the factor grids of pictures and of conditions.
+        referee: how samples are scored.
+        ctx: context of the run.
     """
 
     def __init__(self, images: Images, lattices: Lattices, referee: Referee, ctx: TaskContext) -> None:
@@ -85,7 +85,7 @@ class DrawnEvaluation:
         return Evaluation(tuple(scores), pictures)
 
     def _asked(self, split: str) -> Tensor:
-        """What is asked for: the same number for each cell of the split (at least one), other factors at random, (N, F)."""
+        """Requested conditions: equally many for each cell of the split (at least one), other factors at random, (N, F)."""
         generator, holdout = self.ctx.generator(f"asked {split}"), self.lattices.holdout
         if split == "all":
             return self.space.uniform(self.referee.per_split, generator)
@@ -103,7 +103,7 @@ class DrawnEvaluation:
         return send(torch.cat([self.images(block) for block in fine.split(BLOCK)]), self.ctx.device)
 
     def _accuracies(self, split: str, asked: Tensor, generated: Tensor, real: Tensor) -> list[Score]:
-        """The joint accuracy over the holdout's factors (all factors if none), and each factor's own."""
+        """The joint accuracy over the holdout's factors (all factors if there is no holdout), and the accuracy of each factor."""
         with torch.autocast(self.ctx.device.type, enabled=False):
             right, ceiling = (self.judge.predict(block).cpu() == asked for block in (generated, real))
         positions, added = list(self.lattices.holdout.factors) or list(range(len(self.space))), self.referee.added
@@ -155,12 +155,12 @@ class DrawnEvaluation:
 
     @cached_property
     def _every(self) -> Tensor:
-        """All pictures of a lattice with one for each combination, uint8 (M, C, H, W) on the device."""
+        """All pictures of a grid that has one picture for each combination, uint8 (M, C, H, W) on the device."""
         every = torch.cartesian_prod(*(torch.arange(size) for size in self.space.sizes))
         return self._real(every, "every")
 
     def _distances(self, split: str, generated: Tensor) -> list[Score]:
-        """The metrics that the task names, against real pictures of the split, with noise floors."""
+        """The task's distance metrics against real pictures of the split, each with its noise floor (real against real)."""
         holdout = self.lattices.holdout
         real, floor = (
             self._real(
@@ -182,7 +182,7 @@ class DrawnEvaluation:
 
     @cached_property
     def judge(self) -> SmallJudge:
-        """The stored judge of this data, or one from the cache or trained now; runs that want the same one train it once."""
+        """The stored judge of this data, otherwise one from the cache, otherwise one trained now; parallel runs train it once."""
         name = self.referee.stored.get(self.ctx.source.fingerprint)
         if name:
             return load_small_judge(STORED / f"{name}.safetensors", self.ctx.device)
@@ -200,7 +200,7 @@ class DrawnEvaluation:
             return judge
 
     def trained_judge(self, num_steps: int) -> SmallJudge:
-        """A judge of all pictures, trained now."""
+        """A judge trained now on all pictures."""
         channels = self._pictures(self.lattices.fine.uniform(1, Generator().manual_seed(0))).shape[1]
 
         def batches(size: int, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -218,7 +218,7 @@ class DrawnEvaluation:
 
 
 class _Features:
-    """features("imagenet", which), computed once each, and once for pictures that are alike."""
+    """features("imagenet", which): computed once for each set of pictures, and once for pictures that are equal."""
 
     _network: ImageNetFeatures | None = None
 

@@ -1,11 +1,11 @@
-"""One white sprite on black (dSprites, 64x64): pairs of factors or a square of positions held out.
+"""One white sprite on black (dSprites, 64x64); pairs of factors or a square of positions are held out.
 
 dsprites-light     27 % of the (shape, orientation) pairs held out: (a + b) mod 4 = 0
 dsprites-heavy     67 % of the (shape, x) pairs held out: (a + b) mod 3 != 0
 dsprites-position  25 % of the (x, y) positions held out: a square in the middle
 
-Data: Matthey et al. 2017.  The patterns are like those of the Shapes3D tasks.  Orientations are those of the first quarter
-turn: a square looks alike after it, so only these can be told apart in every shape.
+Data: Matthey et al. 2017.  The patterns resemble those of the Shapes3D tasks.  The task uses the orientations of the first
+quarter turn, because a square looks the same after it: only these orientations are distinguishable for every shape.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from compbench.data.lattices import Images
 
 QUARTER = 10
-"""Orientations of a quarter turn, 0 ... 83 degrees; the data has 40 of a whole one."""
+"""Number of orientations in a quarter turn, 0 ... 83 degrees; the data has 40 in a full turn."""
 EVENT = Event("image", (1, 64, 64))
 FINE = FactorSpace(
     [
@@ -45,15 +45,15 @@ FINE = FactorSpace(
 
 
 class Settings(CoverageSettings):
-    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+    """Settings of these tasks, changed by `--set task.NAME=VALUE`."""
 
-    position_bins: int = Field(8, ge=2, le=32, description="bins that the 32 positions of each axis are conditioned on")
-    orientation_bins: int = Field(5, ge=2, le=10, description="bins that the quarter turn's 10 orientations are conditioned on")
+    position_bins: int = Field(8, ge=2, le=32, description="bins for the 32 positions of each axis in a condition")
+    orientation_bins: int = Field(5, ge=2, le=10, description="bins for the 10 orientations of a quarter turn in a condition")
     judge: Literal["plain", "pooled"] = Field("pooled", description="architecture of both judges")
 
 
 class Pattern(NamedTuple):
-    """Which cells of which factors are held out, and that in words."""
+    """Which cells of which factors are held out, and a description of them."""
 
     names: tuple[str, str]
     rule: Callable[[Settings, int, int], bool]
@@ -78,7 +78,7 @@ HELD_OUT = {
 
 BUDGETS = budgets("shapes3d", extend=False)
 BUDGETS["standard"] = BUDGETS["standard"].model_copy(update={"train_steps": 13_200, "learning_rate": 7e-4})
-"""Small shapes whose orientation counts take longer than Shapes3D's, and at 2e-3 a fit may come apart: docs/results.md."""
+"""Small shapes whose orientation matters take longer to learn than Shapes3D, and at 2e-3 a fit may diverge: docs/results.md."""
 GUIDANCE = 2.0
 
 
@@ -117,19 +117,19 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
         configure=lambda changed: make_task(pattern, changed),
         citation="dSprites: Disentanglement testing Sprites dataset, 2017",
         notes=[
-            "orientations are the first quarter turn's: a square looks alike after it, an ellipse after half a turn",
-            "iou: intersection over union of a sample, cut at grey, with the best-fitting true image of its condition",
-            "--set task.position_bins=32 --set task.orientation_bins=10 makes one image a condition, for methods that regress",
+            "orientations are those of the first quarter turn: a square looks the same after it, an ellipse after half a turn",
+            "iou: intersection over union of a sample, cut at mid-grey, with the best-fitting true image of its condition",
+            "--set task.position_bins=32 --set task.orientation_bins=10 gives each condition one image, for regression methods",
         ],
         paper_notes=[
-            "chosen: all of it; no paper has generative figures on these holdouts.  Network, rates, steps and averages are those "
+            "chosen: all of it; no paper has generative results on these holdouts.  Network, rates, steps and averages are those "
             "of the Shapes3D tasks at their paper preset",
         ],
     )
 
 
 def choose(folder: Path, asked: str) -> Source:
-    """The official npz where it lies in the data folder, else the embedded renderer."""
+    """The official npz file if it lies in the data folder, otherwise the embedded renderer."""
     source = choose_source(DSPRITES, folder, asked)
     if source.kind == "official":
         from compbench.data.dsprites_file import check_official

@@ -1,4 +1,4 @@
-"""Scores of dSprites samples beside the judges': how well a sample covers a true image of its condition."""
+"""Further scores of dSprites samples: how well a sample overlaps a true image of its condition."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ JUDGES = {
     "standard": JudgeSettings(width=24, num_steps=900, batch_size=64, learning_rate=4e-3),
     "paper": JudgeSettings(width=64, num_steps=4000, batch_size=256),
 }
-"""`pooled` at `quick` is right on 0.97 of orientations and 0.985 or more of all else; `plain`, 700 steps, on 0.61 of scales."""
+"""Judge training by preset.  At `quick`, `pooled` is right on 0.97 of orientations and at least 0.985 of each other factor;
+`plain` after 700 steps is right on only 0.61 of scales."""
 
 BLOCK = 32
-"""Samples compared at once, each with all true images of its condition."""
+"""Number of samples compared at a time, each with all true images of its condition."""
 
 
 def overlap(samples: Tensor, truth: Tensor) -> Tensor:
-    """Intersection over union of black and white images, the best over several true ones; 1 where both are black.
+    """Intersection over union of black and white images, the best over several true ones; 1 if both are all black.
 
     Args:
         samples: bool (B, H, W).

@@ -1,12 +1,12 @@
-"""Drawings of people by one artist (64x64): pairs of role and skin tone, or of role and person, held out.
+"""Drawings of people by one artist (64x64); pairs of role and skin tone, or of role and person, are held out.
 
-emoji-light   25 % of the (role, tone) pairs held out, other ones with each seed
-emoji-medium  50 % of the (role, tone) pairs held out, other ones with each seed
-emoji-heavy   75 % of the (role, tone) pairs held out, other ones with each seed
-emoji-person  33 % of the (role, person) pairs held out, other ones with each seed
-emoji-extend  add tone to a model of role and person, nothing held out
+emoji-light   drawings of people: 25 % of the (role, tone) pairs held out, different ones for each seed
+emoji-medium  drawings of people: 50 % of the (role, tone) pairs held out, different ones for each seed
+emoji-heavy   drawings of people: 75 % of the (role, tone) pairs held out, different ones for each seed
+emoji-person  drawings of people: 33 % of the (role, person) pairs held out, different ones for each seed
+emoji-extend  drawings of people: add skin tone to a model of role and person, nothing held out
 
-Data: a colour font (`compbench.data.emoji_drawings`).  Each combination has one picture.
+The data come from a colour font (`compbench.data.emoji_drawings`).  Each combination has one picture.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ JUDGE_STEPS = 1000
 JUDGES = {"467924d05ec720d7d82f8794b5c0f654": "651ad2893bd5ddf8"}
 """Fingerprint of a font's drawings -> the stored judge (`experiments/frozen_judges.py emoji --write`): Noto Color Emoji 2.042.
 
-Of 4,260 real pictures it is right on role 1.000, person 0.994, tone 0.996, all three 0.991; corrupted as in training 0.985."""
+Accuracy of the judge on 4,260 real pictures: role 1.000, person 0.994, tone 0.996, all three 0.991; all three are right on 0.985
+of the pictures when they are corrupted as in training."""
 
 BUDGETS = budgets("shapes3d", extend=False)
 BUDGETS["quick"] = BUDGETS["quick"].model_copy(update={"train_steps": 1800})
@@ -55,15 +56,16 @@ EXTENDING = budgets("shapes3d", extend=True)
 
 
 class Settings(CoverageSettings):
-    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+    """Settings of these tasks, changed by `--set task.NAME=VALUE`."""
 
     font: str = Field(
-        FONT, min_length=1, description="file of the colour font: a name in the data folder or among fonts, or a path"
+        FONT, min_length=1, description="file of the colour font: a path, or a name in the data folder or among fonts"
     )
 
 
 WIDTHS = {"light": (2, 1, 1, 1), "medium": (3, 2), "heavy": (3, 4, 4, 4), "person": (1,)}
-"""How many values in a row of the second factor are held out; blocks of as many roles as it has values take turns."""
+"""How many consecutive values of the second factor each role lacks.  The entries alternate over blocks of roles; a block has as
+many roles as the second factor has values."""
 PAIRS = {"light": "tone", "medium": "tone", "heavy": "tone", "person": "person"}
 HELD_OUT = {
     "light": "a quarter of role x skin tone held out",
@@ -75,10 +77,10 @@ ADDED = "tone"
 
 
 def turned(pattern: str, seed: int) -> Holdout:
-    """The held-out pairs of a seed: one pattern, whose roles are shuffled by the seed.
+    """The held-out pairs of a seed: one fixed pattern, in which the seed shuffles the roles.
 
-    The role at place p lacks w neighbouring values of the other factor (the last one's neighbour is the first), from value
-    p mod n on, where w takes turns as `WIDTHS` says.  So all seeds hold out equally many pairs, and every value is seen.
+    The role at place p lacks w neighbouring values of the other factor (cyclically), starting at value p mod n; `WIDTHS` gives
+    the sequence of w.  So all seeds hold out equally many pairs, and every value is seen.
     """
     other = PAIRS[pattern]
     size, widths = SPACE.sizes[SPACE.index(other)], WIDTHS[pattern]
@@ -96,7 +98,7 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
     """A task of the family; `pattern` is light, medium, heavy, person or extend.
 
     Raises:
-        CompbenchError: a coverage that no design has or that nothing is held out of.
+        CompbenchError: no design has the coverage, or the task holds nothing out.
     """
     settings = settings or Settings()
     extend = pattern == "extend"
@@ -126,21 +128,22 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
             *(
                 []
                 if extend
-                else ["each seed holds out other pairs, in equal number: an interval over seeds is one over patterns"]
+                else ["each seed holds out different pairs, equally many: intervals over seeds include the choice of pairs"]
             ),
-            "true_rank: place of the true picture among all 1,065 by distance to the sample; true_first: share where it is 1",
-            "copied: share of samples that are a trained picture of another combination (nearer than a third of the next one)",
-            "the judge comes with compbench for the font's known versions; for another font the referee trains one",
+            "true_rank: rank of the true picture among all 1,065 by distance to the sample; true_first: share with rank 1",
+            "copied: share of samples that copy a training picture of another combination (its distance is less than a third of "
+            "the next picture's)",
+            "compbench ships the judge for known versions of the font; for another font the referee trains one",
         ],
         paper_notes=[
-            "chosen: all of it; no paper has this lattice.  Network, rates, steps and averages are those of the Shapes3D tasks "
+            "chosen: all of it; no paper has this data.  Network, rates, steps and averages are those of the Shapes3D tasks "
             "at their paper preset",
         ],
     )
 
 
 def pattern_of(pattern: str, settings: Settings, seed: int) -> Holdout:
-    """The held-out pairs of a run's seed; those of a coverage do not depend on it."""
+    """The held-out pairs of a run's seed; under a coverage they do not depend on it."""
     if settings.coverage:
         return holdout_of(SPACE, ("role", PAIRS[pattern]), settings, lambda *cell: False)
     return turned(pattern, seed)
@@ -199,7 +202,7 @@ class OpenEmoji:
 
     @cached_property
     def evaluation(self) -> DrawnEvaluation:
-        """Judge and scores; made when first asked for, which a contestant never does."""
+        """Judge and scores; created on first use, which happens only in the referee."""
         from compbench.tasks.drawn_evaluation import DrawnEvaluation, Referee
 
         steps = 60 if self.ctx.preset == "smoke" else JUDGE_STEPS

@@ -1,14 +1,14 @@
-"""Perturbations of Gaussians and mixtures in the plane: two binary factors, base (0, 0), the double perturbation held out.
+"""Perturbations of Gaussians and mixtures in the plane: two binary factors, base (0, 0); the double perturbation is held out.
 
-gauss2d-fact-id      factorised Gaussians, target among the sources: N(0, I)
-gauss2d-nonfact-id   Gaussians whose base is no product, target among the sources: N(0, 20/21 I)
-gauss2d-fact-ood     factorised Gaussians, target far from the sources: N(0, 10 I)
-gauss2d-nonfact-ood  Gaussians whose base is no product, target far from the sources: N(0, 110/21 I)
-gmm-id               mixtures of six shared components, target among the sources
-gmm-ood              mixtures of four shared components, target between them
+gauss2d-fact-id      factorised Gaussians in the plane, target among the sources: N(0, I)
+gauss2d-nonfact-id   Gaussians in the plane whose base does not factorise, target among the sources: N(0, 20/21 I)
+gauss2d-fact-ood     factorised Gaussians in the plane, target far from the sources: N(0, 10 I)
+gauss2d-nonfact-ood  Gaussians in the plane whose base does not factorise, target far from the sources: N(0, 110/21 I)
+gmm-id               mixtures of six shared components in the plane, target among the sources
+gmm-ood              mixtures of four shared components in the plane, target between the sources
 
-Target p(1,0) p(0,1) / p(0,0).  Catastrophic Compositional Generation, section 5 and appendix F; constants are those of the
-authors' code where it and the text differ.
+The target is p(1,0) p(0,1) / p(0,0).  Catastrophic Compositional Generation, section 5 and appendix F; where the authors' code
+and text differ, the constants are those of the code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CITATION = "Catastrophic Compositional Generation: Why Vanilla Diffusion Models 
 BASE_VARIANCES = {"gauss2d-fact-id": 10.0, "gauss2d-nonfact-id": 20.0, "gauss2d-fact-ood": 1.0, "gauss2d-nonfact-ood": 1.1}
 SIX = ((-3.0, 2.5), (0.0, 2.5), (3.0, 2.5), (-3.0, -2.5), (0.0, -2.5), (3.0, -2.5))
 FOUR = {"code": (9.0, 0.0), "paper": (0.0, 0.0)}
-"""gmm-ood's second mean, on which the authors' code and text differ."""
+"""The second mean of gmm-ood, for which the authors' code and text give different values."""
 
 SPACE = FactorSpace([Factor("first", 2, ("base", "perturbed")), Factor("second", 2, ("base", "perturbed"))])
 HOLDOUT = Holdout(SPACE, (0, 1), ((1, 1),))
@@ -44,13 +44,13 @@ EVENT = Event("vector", (2,))
 
 
 class Settings(MethodSettings):
-    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+    """Settings of these tasks, changed by `--set task.NAME=VALUE`."""
 
-    train_points: int = Field(10_000, ge=1, le=10_000_000, description="N: training points of each source, drawn once a seed")
+    train_points: int = Field(10_000, ge=1, le=10_000_000, description="N: training points of each source, drawn once per seed")
 
 
 class GaussianSettings(Settings):
-    base_variance: float = Field(gt=0, le=1e6, description="variance of the base on each axis")
+    base_variance: float = Field(gt=0, le=1e6, description="variance of the base along each axis")
 
 
 class MixtureSettings(Settings):
@@ -91,11 +91,11 @@ BUDGETS = {
     ),
 }
 BUDGETS["standard"] = BUDGETS["quick"].model_copy(update={"train_steps": 6000})
-"""`paper` has no warm-up, decay, average or clip: Adam at 2e-4 for 20,000 steps."""
+"""`paper` trains with Adam at 2e-4 for 20,000 steps, without warm-up, decay, averaging or clipping."""
 
 
 def distributions(name: str, settings: Settings) -> dict[tuple[int, ...], Mixture]:
-    """The three sources, by combination."""
+    """The three source distributions, by combination."""
     from compbench.data.gaussians import gaussian, uniform_over
 
     if isinstance(settings, GaussianSettings):
@@ -111,7 +111,7 @@ def distributions(name: str, settings: Settings) -> dict[tuple[int, ...], Mixtur
 
 
 class PooledSource:
-    """N points of each source, drawn once; a batch has equally many of each, in the order base, (1, 0), (0, 1)."""
+    """N points of each source, drawn once; a batch has equally many of each source, in the order base, (1, 0), (0, 1)."""
 
     name = "all"
 
@@ -126,7 +126,7 @@ class PooledSource:
         self.size = 3 * count
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        """`size` rows; the first sources have one more where 3 does not divide it."""
+        """A batch of `size` rows; if 3 does not divide it, the first sources have one more."""
         import torch
 
         each = -(-size // 3)
@@ -143,7 +143,7 @@ class PooledSource:
 
 
 def make_task(name: str, settings: Settings | None = None) -> Task:
-    """A task of the family.  Raises CompbenchError for a base that no composition is integrable with."""
+    """A task of the family.  Raises CompbenchError for a base with which the composition is not integrable."""
     if settings is None:
         settings = GaussianSettings(base_variance=BASE_VARIANCES[name]) if name in BASE_VARIANCES else MixtureSettings()
     elif isinstance(settings, GaussianSettings):
@@ -168,29 +168,28 @@ def make_task(name: str, settings: Settings | None = None) -> Task:
         settings=settings,
         configure=lambda changed: make_task(name, changed),
         citation=CITATION + ", tables 1 to 3",
-        notes=["each source's points are drawn from its exact distribution; the data are the embedded source"],
+        notes=["each source's points are drawn from its exact distribution; there are no other data"],
         paper_notes=_paper_notes(name),
     )
 
 
 def _paper_notes(name: str) -> list[str]:
-    """What `paper` follows of the authors' text and code; all of it but the target's sampler."""
+    """How `paper` relates to the authors' text and code: it follows all of it except the sampler of the target."""
     notes = [
         "follows: noise networks of four layers of 512, Adam at 2e-4 for 20,000 steps, 10,000 points of each source, "
-        "times uniform",
+        "uniform times",
         "follows: the variance-preserving path, 500 steps, weights clipped at 15, systematic resampling at every step, "
         "5000 samples",
-        "follows the code: 170 examples of each source in a batch of the conditional model, 512 in one of a single source's",
-        "changed: each run has its own seed, and resampling permutes no slots, which alters no distribution",
-        "changed: mmd2_fixed, whose bandwidth is the target's alone, stands beside the paper's mmd2",
+        "follows the code: 170 examples of each source in a batch of the conditional model, 512 in a batch of a single source's "
+        "model",
+        "changed: each run has its own seed, and resampling does not permute slots, which changes no distribution",
+        "changed: mmd2_fixed, whose bandwidth comes from the target only, is reported next to the paper's mmd2",
     ]
     if name == "gmm-ood":
         notes.append("follows the code: a second mean of (9, 0), where the text has (0, 0): --set task.means=paper")
-        notes.append("changed: exact rejection instead of importance sampling draws the target, which is the same distribution")
+        notes.append("changed: exact rejection instead of importance sampling draws the target; the distribution is the same")
     elif name == "gmm-id":
-        notes.append(
-            "follows the code: 0.6 is a standard deviation and components are numbered by rows; the text reads otherwise"
-        )
+        notes.append("follows the code: 0.6 is a standard deviation and components are numbered by rows; the text differs")
     return notes
 
 
@@ -211,7 +210,7 @@ def _source(folder: Path, asked: str) -> Source:
 
 
 class OpenGaussian:
-    """The task with its sources at hand."""
+    """The task with its sources loaded."""
 
     def __init__(self, name: str, settings: Settings, ctx: TaskContext) -> None:
         self.sources, self.settings, self.ctx = distributions(name, settings), settings, ctx
@@ -231,7 +230,7 @@ class OpenGaussian:
         )
 
     def prepare(self) -> None:
-        """Nothing: references are drawn exactly."""
+        """Do nothing: reference samples are drawn exactly when they are needed."""
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         from compbench.tasks.gaussian_evaluation import GaussianEvaluation

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NUM_SAMPLES = {"smoke": 200, "quick": 2000, "standard": 2000, "paper": 5000}
-"""Samples of the target; each source is asked for a quarter of it."""
+"""Number of samples of the target, by preset; each source gets a quarter of that number."""
 
 PICTURE_SIDE = 160
 
@@ -31,7 +31,7 @@ class GaussianEvaluation:
         self.closed = product_of_gaussians(parts, (1.0, 1.0, -1.0)) if all(len(p.weights) == 1 for p in parts) else None
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
-        """Distances with floors, moments, and a picture: target, samples, sources and their samples as densities."""
+        """Distances with floors, errors of moments, and a picture of the densities of target, sources and samples."""
         heldout = sampler(torch.ones(self.count, 2, dtype=torch.long), stream="heldout")
         real, floor = (self._target(which) for which in ("real", "floor"))
         scores = vector_distances("heldout", [Compared(real, heldout, floor)], self.ctx)
@@ -52,7 +52,7 @@ class GaussianEvaluation:
         return self.closed.sample(self.count, generator) if self.closed else base_composition(a1, a2, base, self.count, generator)
 
     def _moments(self, generated: Tensor, floor: Tensor) -> list[Score]:
-        """Errors of mean and covariance against the target's own, which are known."""
+        """Errors of the samples' mean and covariance against the target's, which are known."""
         truth = self.closed.moments() if self.closed else quadrature(*self.parts).moments()
         own, other = _errors(generated.double(), truth), _errors(floor, truth)
         return [
@@ -63,12 +63,12 @@ class GaussianEvaluation:
 
 
 def densities(panels: Mapping[str, tuple[Tensor, Tensor]]) -> numpy.ndarray:
-    """Histograms of one window, a column each: exact points above, generated ones below, uint8 (H, W, 3).
+    """Histograms over one shared window, one column per panel: exact points above, generated ones below, uint8 (H, W, 3).
 
-    The window holds all but the farthest 0.5 % of the exact points.
+    The window contains all exact points except the farthest 0.5 %.
 
     Args:
-        panels: by title, exact and generated points, (N, 2) each.
+        panels: title -> exact and generated points, (N, 2) each.
     """
     exact = torch.cat([real.double() for real, _ in panels.values()])
     low, high = exact.quantile(0.005, dim=0), exact.quantile(0.995, dim=0)
@@ -82,7 +82,7 @@ def densities(panels: Mapping[str, tuple[Tensor, Tensor]]) -> numpy.ndarray:
 
 
 def _words(text: str, width: int) -> numpy.ndarray:
-    """A line of text, (16, width, 3)."""
+    """A line of text as pixels, (16, width, 3)."""
     from PIL import Image, ImageDraw
 
     line = Image.new("RGB", (width, 16), "white")
@@ -91,7 +91,7 @@ def _words(text: str, width: int) -> numpy.ndarray:
 
 
 def _histogram(points: Tensor, centre: Tensor, half: float) -> numpy.ndarray:
-    """Dark where points are dense; square root of the counts, so that tails show."""
+    """A histogram that is dark where points are dense; it shows the square root of the counts, so that tails are visible."""
     bins = 40
     places = ((points.double() - centre) / half + 1) / 2 * bins
     inside = ((places >= 0) & (places < bins)).all(1)

@@ -1,9 +1,9 @@
-"""Letters x typefaces x weights x slants (32x32, grey): content and style held out together.
+"""Letters in typefaces, weights and slants (32x32, grey); combinations of content and style are held out.
 
-glyph-light  25 % of the (letter, typeface) pairs held out, other ones with each seed
-glyph-heavy  75 % of the (letter, typeface, weight, slant) combinations held out, other ones with each seed
+glyph-light  letters: 25 % of the (letter, typeface) pairs held out, different ones for each seed
+glyph-heavy  letters: 75 % of the (letter, typeface, weight, slant) combinations held out, different ones for each seed
 
-Where a letter stands and how large it is are not asked for.  Data: fonts that matplotlib ships (`compbench.data.letters`).
+A letter's position and size vary, and no condition names them.  Data: fonts that matplotlib ships (`compbench.data.letters`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ GUIDANCE = 2.0
 PER_SPLIT = {"smoke": 40, "quick": 240, "standard": 480, "paper": 2000}
 JUDGE_STEPS = 1200
 JUDGES = {"85b40ccfa95a5cb1bd37735de2261e14": "4b4bd0f856f5db99"}
-"""Fingerprint of the fonts -> the stored judge (`experiments/frozen_judges.py glyph --write`): those of matplotlib 3.11.
+"""Fingerprint of the fonts -> the stored judge (`experiments/frozen_judges.py glyph --write`); the fonts are matplotlib 3.11's.
 
-Of 1,664 real pictures it is right on all letters, weights and slants, and on 0.974 of typefaces: sans and mono share letters."""
+On 1,664 real pictures the judge is right on all letters, weights and slants, and on 0.974 of typefaces: sans and mono share
+letters."""
 BUDGETS = {
     preset: own.model_copy(update={"patch": min(own.patch, 2)}) for preset, own in budgets("shapes3d", extend=False).items()
 }
-"""Those of Shapes3D; patches of 2 pixels give a network as large as patches of 4 on 64 x 64 pixels do."""
+"""The budgets of Shapes3D; with patches of 2 pixels the network is as large as with patches of 4 on 64 x 64 pixels."""
 HELD_OUT = {
     "light": "a quarter of letter x typeface held out",
     "heavy": "three quarters of letter x typeface x weight x slant held out",
@@ -55,10 +56,10 @@ FACTORS = {"light": ("letter", "typeface"), "heavy": ("letter", "typeface", "wei
 
 
 def turned(pattern: str, seed: int) -> Holdout:
-    """The held-out combinations of a seed: one pattern, whose letters are shuffled by the seed.
+    """The held-out combinations of a seed: one fixed pattern, in which the seed shuffles the letters.
 
-    light: the letter at place p lacks typeface p mod 4.  heavy: it is seen in each typeface t once, in the weight and slant
-    number (t + p) mod 4, so each letter has four of sixteen styles and no value of any factor is missing.
+    light: the letter at place p lacks typeface p mod 4.  heavy: the letter is seen once in each typeface t, in the weight and
+    slant number (t + p) mod 4, so each letter has four of sixteen styles and every value of every factor is seen.
     """
     order = sorted(range(len(LETTERS)), key=lambda letter: hashlib.sha256(f"glyphs {seed} {letter}".encode()).digest())
     places = {letter: place for place, letter in enumerate(order)}
@@ -73,7 +74,7 @@ def turned(pattern: str, seed: int) -> Holdout:
 
 
 def pattern_of(pattern: str, settings: CoverageSettings, seed: int) -> Holdout:
-    """The held-out combinations of a run's seed; those of a coverage do not depend on it."""
+    """The held-out combinations of a run's seed; under a coverage they do not depend on it."""
     if settings.coverage:
         return holdout_of(SPACE, FACTORS[pattern], settings, lambda *cell: False)
     return turned(pattern, seed)
@@ -101,18 +102,18 @@ def make_task(pattern: str, settings: CoverageSettings | None = None) -> Task:
         configure=lambda changed: make_task(pattern, changed),
         citation="DejaVu fonts 2.37 and STIX fonts, as matplotlib ships them",
         notes=[
-            "each seed holds out other combinations, in equal number: an interval over seeds is one over patterns",
-            "place and size vary and are not asked for; the judge comes with compbench for known versions of the fonts",
+            "each seed holds out different combinations, equally many: intervals over seeds include the choice of combinations",
+            "position and size vary, and no condition names them; compbench ships the judge for known versions of the fonts",
         ],
         paper_notes=[
-            "chosen: all of it; no paper has this lattice.  Network, rates, steps and averages are those of the Shapes3D tasks "
+            "chosen: all of it; no paper has this data.  Network, rates, steps and averages are those of the Shapes3D tasks "
             "at their paper preset",
         ],
     )
 
 
 class OpenGlyphs:
-    """A task with its letters drawn."""
+    """A task with its letters rendered."""
 
     def __init__(self, pattern: str, settings: CoverageSettings, ctx: TaskContext) -> None:
         import torch
@@ -130,14 +131,14 @@ class OpenGlyphs:
 
         fine = send(fine, self._table.device)
         own = torch.arange(SIDE, device=fine.device)
-        last = MARGIN + SHIFTS // 2  # a letter stands further right and lower the earlier its picture is cut out
+        last = MARGIN + SHIFTS // 2  # the earlier the cut, the further right and down the letter
         rows = (last - fine[:, 6, None] + own)[:, :, None]  # (B, 32, 1)
         columns = (last - fine[:, 5, None] + own)[:, None, :]
         at = [fine[:, k, None, None] for k in range(5)]
         return self._table[at[0], at[1], at[2], at[3], at[4], rows, columns][:, None]
 
     def problem(self, budget: Budget) -> Problem:
-        """Letters of the seen combinations, at all places and sizes."""
+        """Letters of the seen combinations, at all positions and sizes."""
         lattices = self.lattices
         return Problem(
             space=SPACE,
@@ -157,7 +158,7 @@ class OpenGlyphs:
 
     @cached_property
     def evaluation(self) -> DrawnEvaluation:
-        """Judge and scores; made when first asked for, which a contestant never does."""
+        """Judge and scores; created on first use, which happens only in the referee."""
         from compbench.tasks.drawn_evaluation import DrawnEvaluation, Referee
 
         steps = 60 if self.ctx.preset == "smoke" else JUDGE_STEPS

@@ -1,7 +1,7 @@
-"""How images are judged: two judges with their ceilings, distances with their noise floors, and a grid to look at.
+"""How images are scored: two judges with their accuracy on real images, distances with their noise floors, and a sample grid.
 
-The full-data judge ranks.  The seen-split judge stays for parity with the paper; trained without the held-out pairs, it
-fails on many *real* held-out images, which its ceiling tells.
+The full-data judge ranks.  The seen-split judge is kept for comparison with the paper.  It is trained without the held-out pairs
+and therefore fails on many *real* held-out images; its ceiling shows how many.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ GRID_COLUMNS, GRID_PAIRS = 10, 2
 
 
 class Sizes(NamedTuple):
-    """How much a preset asks for.
+    """How many images a preset requests.
 
     Attributes:
-        per_split: images asked of each split for accuracies, spread evenly over its cells (at least one a cell).
-        per_cell: if not 0, images a cell instead (the paper's 100).
-        distances: images of each side of distances; 0 takes the same as for accuracies.
+        per_split: images of each split for accuracies, spread evenly over its cells (at least one per cell).
+        per_cell: if not 0, images per cell instead (100 in the paper).
+        distances: images on each side of a distance; 0 reuses the images of the accuracies.
     """
 
     per_split: int
@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
 
 
 class RealImages(Protocol):
-    """Real images that a referee compares with, all uint8 on the device.
+    """Real images for the referee's comparisons, all uint8 on the device.
 
     Attributes:
         shape: (C, H, W).
@@ -53,16 +53,16 @@ class RealImages(Protocol):
     shape: tuple[int, int, int]
 
     def of(self, condition: Tensor, generator: Generator) -> Tensor:
-        """A random real image of each full condition (N, F), of any split: (N, C, H, W)."""
+        """A random real image for each full condition (N, F) of any split: (N, C, H, W)."""
         ...
 
     def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:
-        """Images and conditions to train a judge on, of all combinations or of the seen ones."""
+        """Images and conditions for training a judge, from all combinations or only from the seen ones."""
         ...
 
 
 class ImageEvaluation:
-    """Judges and scores of one image task under one preset."""
+    """The judges and scores of one image task under one preset."""
 
     def __init__(
         self,
@@ -76,12 +76,12 @@ class ImageEvaluation:
         ctx: TaskContext,
         added: str = "",
     ) -> None:
-        """`added` is the factor that an extension task adds, whose accuracy then ranks; "" is none."""
+        """`added` is the factor that an extension task adds, whose accuracy then ranks; "" if none is added."""
         self.real, self.space, self.holdout = real, space, holdout
         self.settings, self.sizes, self.dataset, self.ctx, self.added = judge, sizes, dataset, ctx, added
 
     def prepare(self) -> None:
-        """Train both judges, or find them in the cache."""
+        """Train both judges, or load them from the cache."""
         self._judge(seen_only=False)
         if self.holdout.cells:
             self._judge(seen_only=True)
@@ -107,7 +107,7 @@ class ImageEvaluation:
         return Evaluation(tuple(scores), pictures)
 
     def _conditions(self, split: str) -> Tensor:
-        """What is asked for accuracies: the same number for each cell of the split, other factors at random, (N, F)."""
+        """Conditions requested for accuracies: equally many for each cell of the split, other factors at random, (N, F)."""
         if split == "all":
             return self._drawn(split, self.sizes.per_split or 10_000, "accuracy")
         cells = torch.tensor(self.holdout.cells if split == "heldout" else self.holdout.seen_cells)
@@ -125,7 +125,7 @@ class ImageEvaluation:
         return self.real.of(condition, self.ctx.generator(purpose))
 
     def _accuracies(self, split: str, suffix: str, judge: Judge, asked: Tensor, generated: Tensor, real: Tensor) -> list[Score]:
-        """The joint accuracy over the holdout's factors (all factors if none), and each of those factors' own."""
+        """The joint accuracy over the holdout's factors (all factors if there is no holdout), and the accuracy of each."""
         positions = list(self.holdout.factors) or list(range(len(self.space)))
         target = asked[:, positions]
         with torch.autocast(self.ctx.device.type, dtype=torch.bfloat16, enabled=False):
@@ -175,9 +175,9 @@ class ImageEvaluation:
         return metric.score(split, found.value, n=len(pair.generated), floor=found.floor)
 
     def _judge(self, *, seen_only: bool) -> Judge:
-        """The judge trained on all images, or on the seen split, from the cache if it was trained before.
+        """The judge trained on all images or on the seen split, from the cache if it was trained before.
 
-        Runs side by side that want the same judge train it once.
+        Parallel runs that need the same judge train it once.
         """
         path = self.ctx.cache / f"judge-{self._judge_hash(seen_only)}.safetensors"
         with held(path):
@@ -188,7 +188,7 @@ class ImageEvaluation:
             try:
                 return load_judge(path, self.ctx.device)
             except CompbenchError:
-                path.unlink()  # damaged: a cache is made again
+                path.unlink()  # a damaged cache file is written again
         stage = "seen-split judge" if seen_only else "full-data judge"
         judge = train_judge(
             partial(self.real.labelled, seen_only=seen_only),
@@ -217,7 +217,7 @@ class ImageEvaluation:
 
 
 class _Features:
-    """features(extractor, which), computed once each; "inception" or "judge"."""
+    """features(extractor, which): computed once each; the extractor is "inception" or "judge"."""
 
     def __init__(self, ctx: TaskContext, judge: Judge, real: Tensor, generated: Tensor, floor: Tensor) -> None:
         self._ctx, self._judge = ctx, judge
@@ -243,7 +243,7 @@ def to_uint8(samples: Tensor) -> Tensor:
 
 
 def grid(real: Tensor, generated: Tensor) -> numpy.ndarray:
-    """Rows of real images, each above what was generated for the same condition, uint8 (H, W, 3)."""
+    """Rows of real images, each above the image generated for the same condition, uint8 (H, W, 3)."""
     step = max(1, len(real) // (GRID_COLUMNS * GRID_PAIRS))
     chosen = list(range(0, len(real), step))[: GRID_COLUMNS * GRID_PAIRS]
     rows = []

@@ -56,31 +56,32 @@ PATTERNS: dict[str, Callable[[int, int], bool]] = {
 PAIRS = {"shapes3d": ("shape", "object hue"), "mpi3d": ("object colour", "object shape")}
 ADDED = {"shapes3d": "floor hue", "mpi3d": "background colour"}
 JUDGE: dict[str, Literal["plain", "pooled"]] = {"shapes3d": "plain", "mpi3d": "pooled"}
-"""Architecture of the judges; on MPI3D's small objects the plain one learns far more slowly."""
+"""The judges' architecture; on MPI3D's small objects `plain` learns far more slowly than `pooled`."""
 GUIDANCE = 3.0
-"""w of composed samples on the factors of the held-out pair: FVF, table 2, on both data sets.
+"""Guidance weight w of composed samples on the factors of the held-out pair: FVF, table 2, on both data sets.
 
-On seen pairs (shapes3d-medium, slice-cfg, quick, 320 images) w = 1, 1.5, 2, 3, 5 has 0.49, 0.67, 0.73, 0.80, 0.78 right: 3 is the
-smallest within a standard error of the best, too (experiments/guidance_weights.py).  MPI3D takes it over without a search."""
+On seen pairs (shapes3d-medium, slice-cfg, quick, 320 images) the weights w = 1, 1.5, 2, 3, 5 have accuracies 0.49, 0.67, 0.73,
+0.80, 0.78: here, too, 3 is the smallest within a standard error of the best (experiments/guidance_weights.py).  MPI3D uses the
+same weight without a search."""
 PAPER_EPOCH = {"shapes3d": 480_000 // 256, "mpi3d": 1_036_800 // 256}
 """Steps of one epoch over the full data at batch 256; the extension trains for 30 epochs."""
 
 
 class Settings(CoverageSettings):
-    """What can be changed of an image task by `--set task.NAME=VALUE`."""
+    """Settings of an image task, changed by `--set task.NAME=VALUE`."""
 
     judge: Literal["plain", "pooled"] = Field(
         "plain", description="architecture of both judges: strided convolutions, or batch norm, pooling and dropout"
     )
-    axis_bins: int = Field(10, ge=1, le=40, description="bins that MPI3D's two 40-position axes are conditioned on")
+    axis_bins: int = Field(10, ge=1, le=40, description="bins for MPI3D's two axes of 40 positions in a condition")
 
 
 STANDARD = {"shapes3d": (6600, 4), "mpi3d": (8800, 2)}
-"""Training steps and patch of `standard`, by data: docs/results.md says how they were found."""
+"""Training steps and patch size of `standard`, by data set; docs/results.md says how they were chosen."""
 
 
 def budgets(dataset: str, *, extend: bool) -> dict[str, Budget]:
-    """One budget a preset; `paper` is FVF's table 4."""
+    """The budget of each preset; `paper` is FVF's table 4."""
     paper = Budget(
         train_steps=100_000,
         batch_size=256,
@@ -116,12 +117,12 @@ def budgets(dataset: str, *, extend: bool) -> dict[str, Budget]:
 
 
 def fine_space(lattice: Lattice) -> FactorSpace:
-    """The data's own lattice."""
+    """The factor grid of the data."""
     return FactorSpace(Factor(name, size) for name, size in zip(lattice.factors, lattice.sizes, strict=True))
 
 
 def condition_space(lattice: Lattice, axis_bins: int) -> FactorSpace:
-    """The lattice of conditions: MPI3D's axes are conditioned on bins of neighbouring positions."""
+    """The factor grid of conditions: a condition gives MPI3D's axes in bins of neighbouring positions."""
     if 40 % axis_bins:
         raise CompbenchError(f"--set task.axis_bins={axis_bins}: must divide 40, the number of axis positions.")
     sizes = [axis_bins if size == 40 else size for size in lattice.sizes]
@@ -130,7 +131,7 @@ def condition_space(lattice: Lattice, axis_bins: int) -> FactorSpace:
 
 
 def to_condition(fine: Tensor, lattice: Lattice, space: FactorSpace) -> Tensor:
-    """Conditions (B, F') of fine combinations (B, F): axes become bins, factors that `space` lacks are dropped."""
+    """Conditions (B, F') of fine combinations (B, F): axes become bins, and factors that `space` lacks are dropped."""
     import torch
 
     columns = []
@@ -156,7 +157,7 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
     """A task of the family; `pattern` is light, medium, heavy or extend.
 
     Raises:
-        CompbenchError: bins that do not divide the positions, or a coverage that no design has or that nothing is held out of.
+        CompbenchError: the bins do not divide the positions, no design has the coverage, or the task holds nothing out.
     """
     settings = settings or Settings(judge=JUDGE[lattice.name])
     space = condition_space(lattice, settings.axis_bins)
@@ -167,11 +168,11 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
     found = budgets(lattice.name, extend=extend)
     notes = []
     if pattern == "medium" and not settings.coverage:
-        notes.append("the pattern splits the seen graph in two: even and odd values never meet")
+        notes.append("the pattern splits the graph of seen pairs in two: even and odd values never occur together")
     if extend:
         notes.append(
-            "quick trains a new head for 0.18 of the base's steps (the paper: 0.56 on Shapes3D, 1.2 on MPI3D); three times as "
-            "many gave the same accuracy"
+            "quick trains the new head for 0.18 of the base model's steps (the paper: 0.56 on Shapes3D, 1.2 on MPI3D); three "
+            "times as many steps gave the same accuracy"
         )
     return Task(
         name=f"{lattice.name}-{pattern}",
@@ -199,29 +200,29 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
 
 
 def _paper_notes(lattice: Lattice, *, extend: bool) -> list[str]:
-    """What `paper` follows of FVF's appendices B to E, and what they leave open."""
+    """What `paper` follows of FVF's appendices B to E, and what it had to choose where they say nothing."""
     notes = [
         "follows tables 3 and 4: the UNet and its heads, AdamW, rates, warm-up, 100,000 steps of 256, clip, average, "
         "logit-normal times, 100 Euler steps",
         "follows appendix E: paired noise, distances between 10,000 generated and 10,000 real images",
         "chosen: AdamW's weight decay of 0.01, and the judges' network and training, which the paper does not state",
-        "changed: a judge trained on all images ranks; the paper's, trained on the seen split, stands beside it with its ceiling",
+        "changed: a judge trained on all images ranks; the paper's, trained on the seen split, is reported with its ceiling",
     ]
     if lattice.name == "mpi3d":
-        notes.append("inferred: both 40-position axes are conditioned on 10 bins, as the paper's 40 inputs add up only so")
+        notes.append("inferred: conditions give both 40-position axes in 10 bins, as only this adds up to the paper's 40 inputs")
     if extend:
-        notes.append("follows section 3.3: nothing else is trained than the new head, for 30 epochs of the full data")
+        notes.append("follows section 3.3: only the new head is trained, for 30 epochs of the full data")
         notes.append(
-            "changed: factored's new head trains on times near the noise (--set extension_times=logit-normal: the paper's)"
+            "changed: factored's new head trains on times near the noise (--set extension_times=logit-normal is the paper's)"
         )
-        notes.append("changed: the accuracy of the new factor ranks; the joint one and each old factor's stand beside it")
+        notes.append("changed: the accuracy of the new factor ranks; joint accuracy and that of each old factor are reported too")
     else:
-        notes.append("follows appendices D and E: the held-out cells, and 100 images of each")
+        notes.append("follows appendices D and E: the held-out combinations, and 100 images of each")
     return notes
 
 
 class OpenImages:
-    """A task with its data opened."""
+    """A task with its data loaded."""
 
     def __init__(
         self, lattice: Lattice, pattern: str, settings: JudgeSettings, space: FactorSpace, holdout: Holdout, ctx: TaskContext
@@ -264,7 +265,7 @@ class OpenImages:
 
     @cached_property
     def evaluation(self) -> ImageEvaluation:
-        """Judges and scores; made when first asked for, which a contestant never does."""
+        """Judges and scores; created on first use, which happens only in the referee."""
         from compbench.tasks.image_evaluation import ImageEvaluation
         from compbench.tasks.image_presets import JUDGES, SIZES
 
@@ -281,7 +282,7 @@ class OpenImages:
 
 
 class _LatticeImages:
-    """The lattice's images as the referee asks for them; each combination has one, whoever trained on it."""
+    """The images of the factor grid for the referee; each combination has one image, seen or held out."""
 
     shape = (3, 64, 64)
 

@@ -1,4 +1,4 @@
-"""How much is asked of image tasks, and how their judges are trained, by preset."""
+"""Numbers of samples of image tasks, and training settings of their judges, by preset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from compbench.tasks.image_evaluation import Sizes
 SIZES = {"smoke": Sizes(40, 0, 0), "quick": Sizes(320, 0, 0), "standard": Sizes(480, 0, 0), "paper": Sizes(0, 100, 10_000)}
 
 DIGIT_SIZES = {"smoke": Sizes(50, 0, 0), "quick": Sizes(300, 0, 0), "standard": Sizes(500, 0, 0), "paper": Sizes(0, 100, 10_000)}
-"""Of coloured digits, which are small enough to ask for more."""
+"""Sizes for coloured digits, which are small enough to request more of them."""
 
 JUDGES = {
     ("shapes3d", "smoke"): JudgeSettings(width=16, num_steps=30, batch_size=64),
@@ -24,4 +24,4 @@ JUDGES = {
     ("cmnist", "standard"): JudgeSettings(width=24, num_steps=2400, batch_size=128),
     ("cmnist", "paper"): JudgeSettings(width=64, num_steps=6000, batch_size=256),
 }
-"""MPI3D's objects are 8 to 12 pixels across: telling six shapes apart takes a judge three times as long."""
+"""Judge training on MPI3D, whose objects are 8 to 12 pixels wide: a judge needs three times as long to classify six shapes."""

@@ -1,7 +1,7 @@
-"""Image tasks on a lattice that a function renders: training data by index, and the referee's judges and scores.
+"""Image tasks on a factor grid that a function renders: training data by index, and the referee's judges and scores.
 
-A picture depends on more than its condition: positions within a bin, and factors that no condition names.  So there are two
-lattices: a fine one, which the pictures are of, and the one of conditions, whose factors are bins of the fine one's.
+A picture depends on more than its condition: on the position within a bin, and on factors that no condition names.  So there are
+two factor grids: a fine one for the pictures, and one for the conditions, whose factors are bins of the fine grid's factors.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from compbench.tasks.image_evaluation import ImageEvaluation, Sizes
 
 BLOCK = 512
-"""Images rendered at once."""
+"""Number of images rendered at a time."""
 
 
 class Lattices(NamedTuple):
-    """The lattice of pictures and that of conditions.
+    """The factor grid of pictures and the factor grid of conditions.
 
     Attributes:
-        fine: what a picture depends on; some factors of it may be named by no condition.
-        space: conditions; each of its factors is one of `fine` under the same name, in equal bins of neighbouring values.
-        holdout: on `space`.
+        fine: the factors that a picture depends on; conditions need not name all of them.
+        space: the conditions; each factor has the name of one in `fine`, and its values are equal bins of neighbouring values.
+        holdout: the held-out combinations of `space`.
     """
 
     fine: FactorSpace
@@ -43,12 +43,12 @@ class Lattices(NamedTuple):
 
     @property
     def deterministic(self) -> bool:
-        """Whether a combination has one picture."""
+        """Whether each combination has exactly one picture."""
         return self.fine.num_combinations == self.space.num_combinations
 
     @property
     def num_seen(self) -> int:
-        """Pictures of seen combinations."""
+        """Number of pictures of seen combinations."""
         pattern = self.holdout.pattern_space.num_combinations
         return self.fine.num_combinations * len(self.holdout.seen_cells) // pattern
 
@@ -70,19 +70,19 @@ class Lattices(NamedTuple):
         return fine
 
     def draw(self, count: int, generator: Generator, *, seen_only: bool) -> Tensor:
-        """Fine combinations drawn uniformly from all or from the seen ones, (count, F')."""
+        """Fine combinations drawn uniformly from all or only from the seen ones, (count, F')."""
         if not seen_only:
             return self.fine.uniform(count, generator)
         return self.refined(self.holdout.draw(count, generator, heldout=False), generator)
 
 
 class Referee(NamedTuple):
-    """How a task's samples are judged.
+    """How a task's samples are scored.
 
     Attributes:
-        dataset: what the pictures are, for the judges' cache.
-        judge, sizes: of the preset.
-        further: (asked conditions, samples as uint8 (N, C, H, W), split) -> scores beside the judges'.
+        dataset: name of the pictures, a key of the judges' cache.
+        judge, sizes: the judges' training settings and the numbers of images under the preset.
+        further: (requested conditions, samples as uint8 (N, C, H, W), split) -> scores in addition to the judges'.
     """
 
     dataset: str
@@ -95,12 +95,12 @@ class OpenLattice:
     """A task with its renderer or file open.
 
     Args:
-        images: fine combinations (B, F') -> uint8 pictures (B, C, H, W), C 1 or 3.
-        lattices: of pictures and of conditions.
+        images: fine combinations (B, F') -> uint8 pictures (B, C, H, W), C is 1 or 3.
+        lattices: the factor grids of pictures and of conditions.
         event: shape of one sample.
-        referee: how samples are judged.
+        referee: how samples are scored.
         guidance_weight: w of every composed sample on the holdout's factors.
-        ctx: of the run.
+        ctx: context of the run.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class OpenLattice:
         self.evaluation.prepare()
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
-        """The judges' scores and distances, and the task's own."""
+        """The judges' scores, the distances, and the task's own scores."""
         from compbench.tasks.image_evaluation import to_uint8
 
         own: list[Score] = []
@@ -144,7 +144,7 @@ class OpenLattice:
 
     @cached_property
     def evaluation(self) -> ImageEvaluation:
-        """Judges and scores; made when first asked for, which a contestant never does."""
+        """Judges and scores; created on first use, which happens only in the referee."""
         from compbench.tasks.image_evaluation import ImageEvaluation
 
         return ImageEvaluation(
@@ -159,7 +159,7 @@ class OpenLattice:
 
 
 class RenderedSilo:
-    """Pictures of seen combinations, drawn uniformly with replacement: rendered on the device, no workers, no I/O."""
+    """Pictures of seen combinations, drawn uniformly with replacement and rendered on the device without workers or I/O."""
 
     name = "all"
 
@@ -168,14 +168,14 @@ class RenderedSilo:
         self.size = lattices.num_seen
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        """Seen pictures in [-1, 1] and their conditions."""
+        """A batch of seen pictures in [-1, 1] and their conditions."""
         fine = self._lattices.draw(size, generator, seen_only=True)
         x1 = send(self._images(fine), self._device).float().div_(127.5).sub_(1)
         return Batch(x1, send(self._lattices.condition(fine), self._device))
 
 
 class RenderedImages:
-    """Real pictures for the referee, in three channels, as judges and Inception take them."""
+    """Real pictures for the referee, in three channels, because judges and Inception take three."""
 
     def __init__(self, images: Images, lattices: Lattices, event: Event, ctx: TaskContext) -> None:
         self._images, self._lattices, self._device = images, lattices, ctx.device
@@ -196,10 +196,10 @@ class RenderedImages:
 
 
 def binned(fine: FactorSpace, bins: dict[str, int]) -> FactorSpace:
-    """The lattice of conditions over some factors of a fine one, by their number of bins, in the order given.
+    """The factor grid of conditions over some factors of a fine grid, with the given numbers of bins, in the given order.
 
     Raises:
-        CompbenchError: a number of bins that does not divide the factor's values.
+        CompbenchError: a number of bins does not divide the factor's number of values.
     """
     factors = []
     for name, count in bins.items():

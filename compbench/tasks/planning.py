@@ -1,12 +1,12 @@
-"""An arm that carries a cube between quadrants of a table, learnt from play in two silos; diagonal moves are never seen.
+"""A robot arm carries a cube between quadrants of a table; two silos have play data, and diagonal moves are never seen.
 
-planning-iid       each recorded segment lies in a silo drawn uniformly
-planning-noniid    one silo has the moves TL-TR and TR-BR, the other TL-BL and BL-BR
+planning-iid     plans of a robot arm; each recorded segment lies in a silo drawn uniformly
+planning-noniid  plans of a robot arm; one silo has the moves TL-TR and TR-BR, the other TL-BL and BL-BR
 
-`planning_diagonal` has the same with all segments in one silo.
+`planning_diagonal` is the same task with all segments in one silo.
 
 Decentralized Compositional Flow Matching (DCFM), section 6.2, appendix B and table 2, on OGBench's `cube-single-play`
-(Park et al. 2025).  A sample is a plan [states, targets]; it is judged by carrying it out in MuJoCo.
+(Park et al. 2025).  A sample is a plan [states, targets]; the referee executes it in MuJoCo and scores the outcome.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ CITATION = "Decentralized Compositional Flow Matching"
 QUADRANTS = ("TL", "TR", "BL", "BR")
 SPACE = FactorSpace([Factor("source", 4, QUADRANTS), Factor("destination", 4, QUADRANTS)])
 HOLDOUT = Holdout.by_rule(SPACE, ["source", "destination"], lambda source, destination: source + destination == 3)
-"""TL-BR, TR-BL and back: the two quadrants share neither a row nor a column."""
+"""Held-out moves are TL-BR, TR-BL and back: the two quadrants share neither a row nor a column."""
 
 NUM_CHANNELS, WINDOW = 17, 96
 TRIALS = {"smoke": 4, "quick": 24, "standard": 48, "paper": 100}
-"""Trials of one group and split, spread over the split's cells; three integer percentages fit every figure of table 2."""
+"""Number of trials per group and split, spread over the split's cells.  The paper's 100 follows from table 2: three integer
+percentages explain each of its numbers."""
 NUM_EPISODES = {"smoke": 4, "quick": 200, "standard": 400, "paper": 1000}
 OWNERS: dict[tuple[int, int], tuple[int, ...]] = {
     **dict.fromkeys([(0, 1), (1, 0), (1, 3), (3, 1), (1, 1)], (0,)),
     **dict.fromkeys([(0, 2), (2, 0), (2, 3), (3, 2), (2, 2)], (1,)),
     **dict.fromkeys([(0, 0), (3, 3)], (0, 1)),
 }
-"""Silos of each pair where the split is not iid: figure 8 for moves between quadrants; moves within one go to whoever
-plays there, TL and BR to both in turn (the figure leaves them out, but 3/4 of the pairs are said to be seen)."""
+"""The silos of each pair in the non-iid split.  Moves between quadrants follow figure 8.  Moves within a quadrant go to the silo
+that plays there, and those in TL and BR alternate between both silos.  The figure omits moves within a quadrant, but the text
+says that 3/4 of the pairs are seen."""
 
 
 BUDGETS = {
@@ -86,7 +88,7 @@ BUDGETS["standard"] = BUDGETS["quick"].model_copy(
         "sample_steps": 40,
     }
 )
-"""Steps are those of each silo, in all its stages together; the paper states no budget."""
+"""Steps are counted per silo, over all its stages together; the paper states no budget."""
 
 Split = Literal["iid", "noniid", "diagonal"]
 
@@ -150,25 +152,25 @@ def make_task(split: Split, settings: Settings | None = None) -> Task:
         citation=CITATION + ", section 6.2 and table 2",
         version=rules.version,
         notes=[
-            "a plan has 96 control steps, from an arm raised over the table to the next one, with one pick and place between",
-            "success: feasible, and the cube within 4 cm of the plan's goal after an ordinary reset and a second plan around the "
-            "cube's place and the goal",
-            "success_rate_whole_state: the second plan is given the arm's pose too; success_rate_direct: the first plan, from "
-            "its own start; ceilings: recorded segments, carried out the same way",
+            "a plan has 96 control steps; it begins and ends with the arm raised over the table and has one pick and place",
+            "success: the plan is feasible, and the cube ends within 4 cm of the plan's goal after an ordinary reset and a "
+            "second plan that is given the cube's position and the goal",
+            "success_rate_whole_state: the second plan is also given the arm's pose; success_rate_direct: the first plan is "
+            "executed from its own start; ceilings: recorded segments executed in the same way",
             f"a second plan is given the cube's place at its first frames ({rules.frames(settings.stride)} of them); guidance "
             f"weight {rules.weights[0]:g} for first plans and {rules.weights[1]:g} for second ones"
             + ("; given entries lead all methods' samples by one stochastic rule" if rules.stochastic else ""),
         ],
         paper_notes=[
-            "follows section 6.2, appendix B and table 2: quadrants, 12 of 16 pairs seen, two silos of figure 8's moves, what is "
-            "feasible, execution with Janner et al.'s inpainting, three groups of 100 trials and their population deviation",
-            "chosen: of the first state the second plan is given the cube (and in a second score the arm); the paper says "
-            "no more than inpainting",
-            "chosen: horizon (96 steps of 50 ms in 24 frames), how play is cut, tolerance on the floor (1 cm), success (4 cm, "
-            "the environment's own), and who has moves within a quadrant: the paper states none of them",
+            "follows section 6.2, appendix B and table 2: quadrants, 12 of 16 pairs seen, two silos of figure 8's moves, the "
+            "test of feasibility, execution with Janner et al.'s inpainting, three groups of 100 trials, population deviation",
+            "chosen: the second plan is given the cube of the first state (and in a second score also the arm); the paper only "
+            "says that it inpaints",
+            "chosen: horizon (96 steps of 50 ms in 24 frames), how play is cut into segments, tolerance on the floor (1 cm), "
+            "success (4 cm, the environment's own), and which silo has moves within a quadrant: the paper states none of them",
             "chosen: targets instead of relative actions; networks that predict the denoised plan; network, steps, batches, "
             "rates, solver, and every weight and mask of the methods: the paper states none of them",
-            "play is OGBench's oracle's, 1000 episodes, where the official file is not there",
+            "without the official file, 1000 episodes of play are generated with OGBench's oracle",
         ],
     )
 
@@ -180,7 +182,7 @@ def _source(folder: Path, asked: str) -> Source:
 
 
 class OpenPlanning:
-    """The task with its segments read."""
+    """The task with its segments loaded."""
 
     def __init__(self, split: Split, settings: Settings, ctx: TaskContext) -> None:
         import torch
@@ -202,7 +204,7 @@ class OpenPlanning:
         self.segments: Segments = segments(trajectories, stride=settings.stride, episodes=episodes)
 
     def problem(self, budget: Budget) -> Problem:
-        """Seen segments alone, in two silos."""
+        """The seen segments, in two silos."""
         import torch
 
         from compbench.data.cube_segments import normalised
@@ -241,7 +243,7 @@ class OpenPlanning:
 
     @cached_property
     def evaluation(self) -> PlanningEvaluation:
-        """Judges and scores; made when first asked for, which a contestant never does."""
+        """Judges and scores; created on first use, which happens only in the referee."""
         from compbench.tasks.planning_evaluation import PlanningEvaluation
 
         rules, stride = RULES[self.split], self.settings.stride

@@ -1,14 +1,15 @@
-"""Scores of planned trajectories: which are feasible, which succeed when they are carried out, and what recorded ones do.
+"""Scores of planned trajectories: the shares that are feasible and that succeed when executed, next to recorded segments.
 
-A feasible plan is carried out in three ways, each a score of its own (`EXECUTIONS`):
+The referee executes a feasible plan in three ways, each with its own score (`EXECUTIONS`):
 
-    success_rate              ranks.  The environment is reset to the plan's start and goal as in any evaluation: another arm
-                              pose, the cube a centimetre off and turned.  The method plans once more around the cube's place
-                              while it lies still and the goal at the end; the arm is free, and goes to where the plan begins.
-    success_rate_whole_state  the same reset, but the arm's pose is given too, as Janner et al. 2022 give the whole first state.
-    success_rate_direct       arm and cube are put where the plan begins; no second plan.
+    success_rate              ranks.  The environment is reset to the plan's start and goal as in any evaluation, so the arm has
+                              another pose and the cube lies a centimetre off and rotated.  The method then plans again, given the
+                              cube's position while it lies still and the goal at the end.  The arm's pose is not given; the arm
+                              first moves to where the second plan begins.
+    success_rate_whole_state  uses the same reset and also gives the arm's pose, as Janner et al. 2022 give the whole first state.
+    success_rate_direct       puts arm and cube where the plan begins and makes no second plan.
 
-DCFM, section 6.2.  Ceilings are recorded segments that take the same way (`planning_recorded`).
+DCFM, section 6.2.  The ceilings are recorded segments executed in the same ways (`planning_recorded`).
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ if TYPE_CHECKING:
 
 NUM_GROUPS = 3
 REPLAYS = {"smoke": 4, "quick": 100, "standard": 100, "paper": 300}
-"""Recorded segments of a split that are carried out for the ceilings."""
+"""Number of recorded segments of a split that are executed for the ceilings."""
 
 
 EXECUTIONS: dict[str, slice | None] = {"": CUBE, "_whole_state": slice(0, NUM_STATE_CHANNELS), "_direct": None}
-"""Channels of the first frame that are given to the second plan, by the score's suffix; None: the first plan is carried out."""
+"""Channels of the first frame that the second plan is given, by the score's suffix; None: the first plan itself is executed."""
 
 
 class TrialResults(NamedTuple):
-    """The trials of one split; arrays of N.
+    """The N trials of one split.
 
     Attributes:
-        cells: what was asked, (N, 2).
+        cells: the requested pairs, (N, 2).
         plans: first plans in metres, (N, 17, frames).
-        feasible, trivial: bool.
-        outcomes: of each of `EXECUTIONS`, None where a plan is not feasible.
+        feasible, trivial: bool (N,).
+        outcomes: the outcomes of each of `EXECUTIONS`, None where a plan is not feasible.
     """
 
     cells: numpy.ndarray
@@ -81,11 +82,11 @@ class PlanningEvaluation:
         self.cells = {"heldout": holdout.cells, "seen": holdout.seen_cells}
 
     def prepare(self) -> None:
-        """Carry out recorded segments for the ceilings, or find what came of them in the cache."""
+        """Execute recorded segments for the ceilings, or load their outcomes from the cache."""
         self._ceilings()
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
-        """Rates of both splits, and the executed plans from above."""
+        """Rates of both splits, and a picture of the executed plans from above."""
         ceilings, scores, judged = self._ceilings(), [], {}
         with Workers(carry_out, torch.get_num_threads()) as workers:
             for split, cells in self.cells.items():
@@ -101,7 +102,7 @@ class PlanningEvaluation:
         return Evaluation(tuple(scores), {"samples": picture})
 
     def _judge(self, split: str, cells: numpy.ndarray, sampler: Sampler, workers: Workers, *, seed: int) -> TrialResults:
-        """Ask for plans of pairs (N, 2), and carry the feasible ones out in every way."""
+        """Request plans of pairs (N, 2), and execute the feasible ones in all three ways."""
         condition = torch.from_numpy(cells)
         plans = in_metres(sampler(condition, stream=split).numpy())
         able = feasible(plans, cells, tolerance=self.settings.tolerance)
@@ -185,7 +186,7 @@ class PlanningEvaluation:
                 try:
                     return json.loads(path.read_text("ascii"))
                 except ValueError:
-                    path.unlink()  # damaged: made again
+                    path.unlink()  # a damaged cache file is written again
             with Workers(carry_out, torch.get_num_threads()) as workers:
                 found = {split: self._replayed(split, workers) for split in self.cells}
             part = path.with_suffix(f".{os.getpid()}.part")
@@ -194,7 +195,7 @@ class PlanningEvaluation:
             return found
 
     def _replayed(self, split: str, workers: Workers) -> dict[str, float]:
-        """What recorded segments do in the place of a method's plans; nothing but {"n": 0} where there are none."""
+        """Scores of recorded segments in place of a method's plans; only {"n": 0} if there are no segments."""
         recorded = RecordedPlans(self.segments)
         cells = recorded.cells(self.cells[split])
         if not cells:
@@ -206,7 +207,7 @@ class PlanningEvaluation:
 
 
 def _in_turn(cells: Sequence[tuple[int, ...]], groups: int, count: int) -> numpy.ndarray:
-    """Pairs of all trials, group after group, each group through the cells in turn, (groups * count, 2)."""
+    """Pairs of all trials, group after group; each group cycles through the cells, (groups * count, 2)."""
     return numpy.array([cells[place % len(cells)] for _ in range(groups) for place in range(count)])
 
 
@@ -219,15 +220,15 @@ def _planned_again(
     states: list[numpy.ndarray | Failed],
     sampler: Sampler,
 ) -> list[Trial]:
-    """The trials with plans around what their reset led to and their goal, asked for in one batch.
+    """The trials with second plans that are given the state after the reset and the goal; one request asks for all of them.
 
     Args:
         stream: of the request.
         channels: of the first frame that are given.
         frames: first frames that are given the cube's place, while it lies still.
         condition: pairs, (N, 2).
-        trials: to be carried out after a reset.
-        states: what each reset led to, (11,); one that failed gives its own plan's, and will fail again.
+        trials: trials to execute after a reset.
+        states: the state after each reset, (11,); if a reset failed, its plan's own first state is given, and it will fail again.
         sampler: the contestant.
     """
     if not trials:
@@ -246,18 +247,18 @@ def _planned_again(
 
 
 def _plan_of(trial: Trial) -> numpy.ndarray:
-    """The plan of a trial that is to be carried out."""
+    """The plan of a trial; the trial must have one."""
     assert trial.plan is not None
     return trial.plan
 
 
 def _successes(outcomes: list[Outcome | Failed | None]) -> numpy.ndarray:
-    """Which trials succeeded, float (N,): not those that were not feasible or failed in the simulator."""
+    """Which trials succeeded, float (N,); plans that are infeasible or failed in the simulator count as failures."""
     return numpy.array([float(isinstance(outcome, Outcome) and outcome.succeeded) for outcome in outcomes])
 
 
 def _spread(outcomes: list[Outcome | Failed], rows: numpy.ndarray, count: int) -> list[Outcome | Failed | None]:
-    """Outcomes at their trials' places, None elsewhere."""
+    """The outcomes at the rows of their trials, None elsewhere."""
     places: list[Outcome | Failed | None] = [None] * count
     for row, outcome in zip(rows, outcomes, strict=True):
         places[row] = outcome

@@ -1,9 +1,9 @@
-"""Carrying out plans in the simulator, and what came of it: the task's controller, `direct` and after an ordinary reset.
+"""Execution of plans in the simulator: the task's controller, from the plan's own start or after an ordinary reset.
 
     command at step t = clip((target pose of the plan at t - measured pose at t) / action scale)
 
-so a plan is followed by absolute targets, linear between its frames; errors do not add up.  A trial runs in a worker
-process of one thread; a simulator that fails or dies costs that trial only.
+So the controller follows absolute targets, interpolated linearly between frames, and errors do not add up.  A trial runs in a
+worker process with one thread; if the simulator fails or dies, only that trial is lost.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from compbench.data.cube_segments import (
 from compbench.data.cube_trajectories import cube_environment
 
 THRESHOLD = 0.04
-"""Metres between cube and goal, the environment's own."""
+"""Largest distance between cube and goal that counts as success, in metres; the environment's own value."""
 
 HOLD_FIRST, HOLD_LAST = 15, 5
-"""Steps for which the first target is held where the arm starts elsewhere, and the last with the gripper open."""
+"""Control steps for which the first target is held if the arm starts elsewhere, and the last target with the gripper open."""
 
 TRACE = 4
-"""Steps between points of the cube's path."""
+"""Control steps between recorded points of the cube's path."""
 
 
 class Trial(NamedTuple):
-    """One plan to carry out.
+    """One plan to execute.
 
     Attributes:
-        plan: (17, frames), in metres; None asks for the state after the reset alone.
-        goal: where the cube shall lie, (3,).
-        start: the cube's place before the environment's own jitter, (3,).
-        seed: of the environment's reset; None puts the arm and the cube where the plan begins.
+        plan: (17, frames), in metres; None requests only the state after the reset.
+        goal: where the cube should lie at the end, (3,).
+        start: the cube's position before the environment adds its jitter, (3,).
+        seed: seed of the environment's reset; None puts the arm and the cube where the plan begins.
         stride: control steps between frames.
     """
 
@@ -57,12 +57,12 @@ class Trial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a trial.
+    """The outcome of a trial.
 
     Attributes:
-        distance: metres between cube and goal once it was let go and five steps have passed.
-        ever: whether the environment saw its goal reached at any step, also in mid-air.
-        lifted: whether the cube was ever carried.
+        distance: metres between cube and goal, five steps after the gripper opened.
+        ever: whether the environment reported success at any step, even in mid-air.
+        lifted: whether the cube was ever lifted.
         path: the cube's positions, (points, 3).
     """
 
@@ -83,7 +83,7 @@ def start_state(trial: Trial) -> numpy.ndarray:
 
 
 def carry_out(trial: Trial) -> Outcome | numpy.ndarray:
-    """A trial's outcome, or its state after the reset if it has no plan; a worker's function."""
+    """A trial's outcome, or its state after the reset if it has no plan; worker processes call this function."""
     if trial.plan is None:
         return start_state(trial)
     _, info = _reset(trial)
@@ -122,11 +122,11 @@ def action(command: numpy.ndarray, info: dict[str, Any]) -> numpy.ndarray:
 
 
 def _reset(trial: Trial) -> tuple[numpy.ndarray, dict[str, Any]]:
-    """The environment's reset with the trial's goal, then the plan's own beginning unless a seed was given."""
+    """Reset the environment with the trial's goal; without a seed, then put arm and cube where the plan begins."""
     env = cube_environment("task")
     place = {"task_name": "plan", "init_xyzs": _on_floor(trial.start), "goal_xyzs": _on_floor(trial.goal)}
     env.reset(seed=0 if trial.seed is None else trial.seed, options={"task_info": place})
-    env.data.qacc_warmstart[:] = 0  # what the reset's own steps left behind
+    env.data.qacc_warmstart[:] = 0  # the reset's own steps leave values here
     qpos = env.data.qpos.copy()
     if trial.seed is None:
         assert trial.plan is not None
@@ -136,7 +136,7 @@ def _reset(trial: Trial) -> tuple[numpy.ndarray, dict[str, Any]]:
 
 
 def _beginning(env: Any, state: numpy.ndarray, qpos: numpy.ndarray) -> numpy.ndarray:
-    """Joint positions for a plan's first state: the arm by the environment's own inverse kinematics, the gripper open."""
+    """Joint positions for a plan's first state: the arm by the environment's inverse kinematics, the gripper open."""
     from ogbench.manipspace import lie
 
     down = env._effector_down_rotation
@@ -151,7 +151,7 @@ def _beginning(env: Any, state: numpy.ndarray, qpos: numpy.ndarray) -> numpy.nda
 
 
 def _diverged(env: Any) -> bool:
-    """Whether MuJoCo found a state that is not finite or too large: it then starts again by itself, with a note only."""
+    """Whether MuJoCo met a state that is not finite or too large: it then resets itself and only leaves a warning."""
     import mujoco
 
     kinds = ("BADQPOS", "BADQVEL", "BADQACC", "BADCTRL")
@@ -163,5 +163,5 @@ def _angle(circle: numpy.ndarray) -> float:
 
 
 def _on_floor(place: numpy.ndarray) -> numpy.ndarray:
-    """The place as OGBench's tasks want it, (1, 3), on the floor."""
+    """The position on the floor in the form that OGBench's tasks expect, (1, 3)."""
     return numpy.array([[place[0], place[1], REST_HEIGHT]])

@@ -1,4 +1,4 @@
-"""Executed plans from above: a panel for each pair of quadrants, rows by source, columns by destination."""
+"""A picture of executed plans from above: one panel for each pair of quadrants, rows by source, columns by destination."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT, GAP, TITLE, TOP = 220, 118, 6, 14, 16
 X_RANGE, Y_RANGE = (0.25, 0.60), (-0.35, 0.35)
-"""The workspace; small x is at the top, as the front camera shows it."""
+"""The workspace in metres; small x is at the top, as in the front camera's view."""
 
 SUCCESS, FAILURE, INFEASIBLE = (20, 140, 60), (210, 50, 40), (190, 190, 190)
 SOURCE_SHADE, DESTINATION_SHADE = (226, 236, 250), (253, 240, 214)
@@ -31,13 +31,13 @@ def panels(
     *,
     heldout: Sequence[tuple[int, ...]],
 ) -> numpy.ndarray:
-    """Paths of the cube: green to a dot where it came to lie at its goal (a cross), red where not, grey plans not carried out.
+    """Paths of the cube: green if it reached its goal (a cross), red if not, with a dot at the end; grey: plans not executed.
 
     Args:
-        cells: what was asked, (N, 2).
+        cells: the requested pairs, (N, 2).
         plans: the plans, (N, 17, frames).
-        outcomes: what came of them; None where a plan is not feasible.
-        heldout: pairs that were never seen; their panels have a heavy frame.
+        outcomes: their outcomes; None where a plan is not feasible.
+        heldout: held-out pairs; their panels have a heavy frame.
 
     Returns:
         uint8 (H, W, 3).
@@ -69,7 +69,7 @@ def panels(
 
 
 class _Panel:
-    """One table, drawn at `SCALE` times its size."""
+    """The panel of one table, drawn at `SCALE` times its size."""
 
     def __init__(self, draw: ImageDraw, left: int, top: int) -> None:
         self.draw, self.left, self.top = draw, left, top
@@ -81,7 +81,7 @@ class _Panel:
         return self.left + across * SCALE * WIDTH, self.top + down * SCALE * HEIGHT
 
     def ground(self, source: int, destination: int) -> None:
-        """The quadrants in question, and the lines between all."""
+        """Draw the source and destination quadrants, and the lines between all four."""
         for quadrant, shade in ((source, SOURCE_SHADE), (destination, DESTINATION_SHADE)):
             low = (CENTRE[0] if quadrant >= 2 else X_RANGE[0], CENTRE[1] if quadrant % 2 else Y_RANGE[0])
             high = (X_RANGE[1] if quadrant >= 2 else CENTRE[0], Y_RANGE[1] if quadrant % 2 else CENTRE[1])
@@ -90,7 +90,7 @@ class _Panel:
         self.draw.line((*self.place((X_RANGE[0], CENTRE[1])), *self.place((X_RANGE[1], CENTRE[1]))), fill=(150, 150, 150))
 
     def path(self, plan: numpy.ndarray, outcome: Outcome | Failed | None) -> None:
-        """The way that the cube took, or would have taken."""
+        """Draw the path that the cube took, or that an unexecuted plan gives it."""
         if not isinstance(outcome, Outcome):
             self.draw.line([self.place(point) for point in _inside(plan[CUBE].T)], fill=INFEASIBLE, width=SCALE)
             return
@@ -104,7 +104,7 @@ class _Panel:
         self.draw.line((x - arm, y + arm, x + arm, y - arm), fill="black", width=1)
 
     def frame(self, title: str, *, heavy: bool) -> None:
-        """The edge, and a line of words above."""
+        """Draw the edge, and a title above it."""
         corner = (self.left, self.top, self.left + SCALE * WIDTH, self.top + SCALE * HEIGHT)
         self.draw.rectangle(corner, outline="black", width=3 * SCALE if heavy else 1)
         self.draw.text((self.left, self.top - SCALE * (TITLE - 1)), title, fill="black", font_size=SCALE * 10)

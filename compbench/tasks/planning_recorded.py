@@ -1,7 +1,7 @@
-"""Recorded plans in the place of a method's: the contestant that the ceilings of a planning task are measured with.
+"""Recorded plans in place of a method's: the sampler that gives the ceilings of a planning task.
 
-It knows the recorded segments by heart and nothing else, so what it loses is lost by the procedure: another arm pose, a cube
-that lies a centimetre off and turned, and the controller.
+It only replays recorded segments.  Its failures are therefore due to the procedure: another arm pose, a cube that lies a
+centimetre off and rotated, and the controller.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from compbench.data.cube_segments import CUBE, Segments, normalised
 
 
 class RecordedPlans:
-    """Answers a request for plans with recorded segments of the pairs that are asked for.
+    """Answers a request for plans with recorded segments of the requested pairs.
 
     Args:
         segments: recorded plans of any pairs.
-        seed: of the order in which the segments of a pair are taken.
+        seed: seed of the order in which the segments of a pair are taken.
     """
 
     def __init__(self, segments: Segments, *, seed: int = 0) -> None:
@@ -29,7 +29,7 @@ class RecordedPlans:
             self._rows.setdefault(tuple(segments.cells[row].tolist()), []).append(row)
 
     def cells(self, asked: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-        """Those of the pairs that have a segment."""
+        """The requested pairs that have at least one segment."""
         return tuple(cell for cell in asked if cell in self._rows)
 
     def __call__(
@@ -37,8 +37,8 @@ class RecordedPlans:
     ) -> Tensor:
         """Plans of pairs (B, 2) as networks see them, float32 (B, 17, frames).
 
-        Without given entries the segments of a pair come in turn.  With them it is the segment of the pair whose cube starts
-        and ends nearest to where the given cube does, with the given entries in their places.
+        Without given entries, the segments of a pair are used in turn.  With given entries, the answer is the pair's segment
+        whose cube starts and ends nearest to the given cube; the given entries overwrite the segment's.
         """
         if known is None or known_mask is None:
             return torch.from_numpy(self._plans[self._in_turn(condition)])

@@ -1,12 +1,12 @@
-"""Two objects in a living room: three conditions that are mixtures of four classes, composed with weights (1, 1, -1).
+"""Two objects in a living room: each of three conditions is a mixture of four classes, composed with weights (1, 1, -1).
 
-rooms-fc-id    couch and painting: the target is almost always both, which the sources have in plenty
-rooms-nfc-id   couch and coffee table, which stand in one another's way: the target is almost always both
-rooms-fc-ood   couch and painting: the target is one object alone, which each source but one hardly shows
-rooms-nfc-ood  couch and coffee table: the target is one object alone, which each source but one hardly shows
+rooms-fc-id    rooms with couch and painting: the target almost always shows both, as the sources often do
+rooms-nfc-id   rooms with couch and coffee table, which occlude each other: the target almost always shows both
+rooms-fc-ood   rooms with couch and painting: the target shows one object alone, which is rare in all sources but one
+rooms-nfc-ood  rooms with couch and coffee table: the target shows one object alone, which is rare in all sources but one
 
-Catastrophic Compositional Generation, section 5.3 and appendix F.3.  Its pictures were never published: an embedded renderer
-takes their place, or a user's own folders of pictures.
+Catastrophic Compositional Generation, section 5.3 and appendix F.3.  The paper's pictures were never published: an embedded
+renderer replaces them, or a user's own folders of pictures.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SECOND: dict[str, Second] = {"fc": "painting", "nfc": "table"}
 
 
 class Settings(MethodSettings):
-    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+    """Settings of these tasks, changed by `--set task.NAME=VALUE`."""
 
-    side: Literal[32, 64, 128, 256] = Field(64, description="pixels of a side; the paper has 256")
+    side: Literal[32, 64, 128, 256] = Field(64, description="pixels per side; the paper has 256")
     pictures: int = Field(2000, ge=1, le=1_000_000, description="training pictures of each class of the embedded renderer")
 
 
 def budgets(side: int) -> dict[str, Budget]:
-    """One budget a preset; larger pictures get larger patches, except under `paper`."""
+    """The budget of each preset; larger pictures get larger patches, except under `paper`."""
     quick = Budget(
         train_steps=1800,
         batch_size=32,
@@ -105,33 +105,33 @@ def _notes(where: str) -> list[str]:
     percent = ", ".join(f"{100 * share:.1f} %" for share in exact_shares(where))
     return [
         f"exact shares of the target: nothing, couch alone, second object alone, both: {percent}",
-        "a condition is a mixture of classes; shares are those that a judge of the four classes finds, and its floor is the "
-        "same of real pictures",
-        "a judge gives a class to every picture, a spoilt one too: fd_judge and precision stand beside",
+        "a condition is a mixture of classes; a judge of the four classes measures their shares in the samples, and in real "
+        "pictures for the floor",
+        "the judge assigns a class to every picture, even to a spoilt one, so fd_judge and precision are reported too",
     ]
 
 
 def _paper_notes(where: str) -> list[str]:
-    """What `paper` follows of appendix F.3, and where the exact target is another than the text says."""
+    """What `paper` follows of appendix F.3, and where the exact target differs from what the text says."""
     notes = [
         "follows appendix F.3: the four classes and their shares in the three conditions, 2000 pictures of each class mirrored "
         "at random, weights (1, 1, -1), batches of 16, AdamW at 1e-4 with 500 steps of warm-up and a cosine, 100 steps",
-        "changed: an embedded renderer in place of the text-to-image model, whose pictures were not published; a folder of "
-        "pictures by class is read where there is one",
-        "changed: 64 pixels of a side, --set task.side=256 is the paper's; a UNet of 128 channels without attention, and flow "
+        "changed: an embedded renderer in place of the text-to-image model, whose pictures were not published; if there is a "
+        "folder of pictures for each class, the task reads it instead",
+        "changed: 64 pixels per side (--set task.side=256 is the paper's), a UNet of 128 channels without attention, and flow "
         "matching on the linear path in place of zero-terminal-SNR DDPM",
-        "chosen: the score; the paper shows pictures and has no number",
+        "chosen: the score; the paper shows pictures and reports no number",
     ]
     if where == "ood":
         notes.append(
-            "differs: the exact target is one object alone (0.496 couch, 0.496 second object, 0.009 both); the paper says that "
-            "it concentrates on both.  Both has the same share in all three conditions, so the composition leaves it where it is"
+            "differs: the exact target shows one object alone (0.496 couch, 0.496 second object, 0.009 both); the paper says it "
+            "concentrates on both.  All three conditions give 'both' the same share, so the composition does not raise it"
         )
     return notes
 
 
 def choose(second: Second, folder: Path, asked: str) -> Source:
-    """A user's pictures where each class has a folder in `rooms/` of the data folder, else the renderer."""
+    """A user's pictures if each class has a folder in `rooms/` of the data folder, otherwise the renderer."""
     from compbench.data.class_folders import ROOMS, class_files, fingerprint, have_classes
 
     classes = ROOMS[second]
@@ -142,7 +142,7 @@ def choose(second: Second, folder: Path, asked: str) -> Source:
 
 
 class OpenRooms:
-    """A task with its pictures at hand."""
+    """A task with its pictures loaded."""
 
     def __init__(self, kind: str, where: str, settings: Settings, ctx: TaskContext) -> None:
         from compbench.data.room_images import FolderRooms, RenderedRooms
@@ -173,7 +173,7 @@ class OpenRooms:
 
     @cached_property
     def evaluation(self) -> RoomsEvaluation:
-        """Judge and scores; made when first asked for, which a contestant never does."""
+        """Judge and scores; created on first use, which happens only in the referee."""
         from compbench.tasks.rooms_evaluation import JUDGES, NUM_SAMPLES, RealRooms, RoomsEvaluation
 
         laws = {**SOURCES[self.where], (1, 1): exact_shares(self.where)}
@@ -189,12 +189,12 @@ class OpenRooms:
 
 
 class MixtureSilo:
-    """Pictures of the three conditions: a condition uniformly, a class by its shares, a picture of the class.
+    """Pictures of the three conditions: draw a condition uniformly, a class by the condition's shares, a picture of the class.
 
     Args:
-        pictures: of the four classes.
+        pictures: pictures of the four classes.
         sources: class shares of each condition.
-        device: where batches are wanted.
+        device: device of the batches.
         size: number of training pictures.
     """
 

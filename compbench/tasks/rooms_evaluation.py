@@ -1,6 +1,6 @@
-"""How rooms are judged: shares of the four classes that a judge finds against the exact ones, and image distances.
+"""How rooms are scored: the four classes' shares according to a judge against the exact shares, and image distances.
 
-TV = 1/2 sum_c |judged share of c - exact share of c|;  floor: the same of as many real pictures of the exact shares
+TV = 1/2 sum_c |judged share of c - exact share of c|.  The floor is the TV of equally many real pictures with the exact shares.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NUM_SAMPLES = {
     "standard": Sizes(600, 0, 0),
     "paper": Sizes(2000, 0, 0),
 }
-"""Samples of the target; each source is asked for a quarter of it."""
+"""Number of samples of the target, by preset; each source gets a quarter of that number."""
 
 JUDGES = {
     "smoke": JudgeSettings(width=16, num_steps=30, batch_size=64),
@@ -37,17 +37,17 @@ JUDGES = {
 }
 
 ALONE, BOTH = (1, 2), (3,)
-"""Classes with exactly one object, and with both."""
+"""The classes with exactly one object, and the class with both."""
 
 
 class RealRooms:
-    """Real rooms for the referee: pictures of a condition's mixture; judges learn the two objects from training pictures.
+    """Real rooms for the referee: pictures from a condition's mixture; judges learn the two objects from training pictures.
 
     Args:
-        pictures: of the four classes.
-        laws: class shares of each condition, the target's included.
-        side: pixels of a side.
-        device: where pictures are wanted.
+        pictures: pictures of the four classes.
+        laws: class shares of each condition, including the target.
+        side: pixels per side.
+        device: device of the pictures.
     """
 
     def __init__(self, pictures: RoomPictures, laws: dict[Cell, Shares], side: int, device: torch.device) -> None:
@@ -55,27 +55,27 @@ class RealRooms:
         self.shape = (3, side, side)
 
     def of(self, condition: Tensor, generator: Generator) -> Tensor:
-        """A picture of each condition's mixture, (N, 3, H, W)."""
+        """A picture from each condition's mixture, (N, 3, H, W)."""
         return self._pictures.reference(drawn_classes(condition, self.laws, generator), generator)
 
     def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:
-        """Pictures of all four classes alike, and which of the two objects they show, (N, 2)."""
+        """Equally many pictures of all four classes, and which of the two objects they show, (N, 2)."""
         classes = torch.randint(4, (size,), generator=generator)
         labels = torch.stack([classes % 2, classes // 2], 1)
         return self._pictures.training(classes, generator), send(labels, self._device)
 
 
 class RoomsEvaluation(ImageEvaluation):
-    """Judge and scores of one room task under one preset."""
+    """The judge and scores of one room task under one preset."""
 
     real: RealRooms
 
     def prepare(self) -> None:
-        """Train the judge, or find it in the cache."""
+        """Train the judge, or load it from the cache."""
         self._judge(seen_only=False)
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
-        """Shares of target and sources, distances of both, and the target's pictures."""
+        """Shares and distances for target and sources, and pictures of the target."""
         judge = self._judge(seen_only=False)
         target = torch.ones(self.sizes.per_split, 2, dtype=torch.long)
         heldout = to_uint8(sampler(target, stream="heldout"))
@@ -99,7 +99,7 @@ class RoomsEvaluation(ImageEvaluation):
         return Evaluation(tuple(scores), {"samples": grid(self._real(target, "grid"), heldout)})
 
     def _judged(self, judge: Judge, images: Tensor) -> list[float]:
-        """Share of each class among images (N, 3, H, W), by the judge."""
+        """Share of each class among images (N, 3, H, W) according to the judge."""
         objects = judge.predict(images.to(self.ctx.device)).cpu()  # (N, 2)
         return (torch.bincount(objects[:, 0] + 2 * objects[:, 1], minlength=4) / len(images)).tolist()
 
@@ -118,7 +118,7 @@ class RoomsEvaluation(ImageEvaluation):
         )
 
     def _share(self, name: str, classes: tuple[int, ...], found: list[float], exact: Shares, n: int) -> Score:
-        """A share beside the exact one, which is its ceiling where the target has much of it and its floor elsewhere."""
+        """A share with the exact share as its ceiling if the target has much of the classes, otherwise as its floor."""
         truth = sum(exact[index] for index in classes)
         metric = self.ctx.metrics["class_share" if truth > 0.5 else "rare_share"]
         return Score(

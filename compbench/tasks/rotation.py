@@ -1,8 +1,8 @@
-"""One digit at every angle, an arc of angles held out.
+"""One digit at every angle; an arc of angles is held out.
 
-rotation  a 4 turned by 0 to 359 degrees, 160 to 200 held out
+rotation  a digit 4 rotated by 0 to 359 degrees, 160 to 200 held out
 
-Forced rendering, appendix: a single factor, whose held-out values no seen combination contains, so that only a code which
+Forced rendering, appendix.  The task has a single factor, and no seen example has a held-out value; only an encoding that
 interpolates can help.
 """
 
@@ -28,11 +28,11 @@ ANGLES, SIDE = 360, 28
 
 
 class Settings(MethodSettings):
-    """What can be changed by `--set task.NAME=VALUE`."""
+    """Settings of the task, changed by `--set task.NAME=VALUE`."""
 
     first: int = Field(160, ge=0, lt=ANGLES, description="first held-out angle, in degrees")
-    last: int = Field(200, ge=0, lt=ANGLES, description="last held-out angle")
-    tolerance: int = Field(5, ge=0, lt=180, description="degrees that the nearest true image may be off to count as right")
+    last: int = Field(200, ge=0, lt=ANGLES, description="last held-out angle, in degrees")
+    tolerance: int = Field(5, ge=0, lt=180, description="largest error in degrees that counts as right")
 
 
 BUDGETS = {
@@ -72,7 +72,7 @@ def make_task(settings: Settings) -> Task:
         files=("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
         extra="digits",
         extra_for="embedded",
-        summary=f"a digit turned by whole degrees, {first} to {last} held out",
+        summary=f"a digit rotated by whole degrees, {first} to {last} held out",
         space=space,
         holdout=holdout,
         event=event,
@@ -86,33 +86,34 @@ def make_task(settings: Settings) -> Task:
         configure=make_task,
         citation=CITATION,
         notes=(
-            "an image is right if the nearest of the 360 true ones is within the tolerance of the angle asked for.",
-            "mse_blend: MSE over that of the pixelwise blend of the two images at the arc's ends.",
-            "the angle is periodic: methods that take a code get (cos, sin), as in the paper; others would tear at 0 degrees.",
+            "an image is right if the nearest of the 360 true images is within the tolerance of the requested angle.",
+            "mse_blend: MSE divided by the MSE of the pixelwise blend of the two images at the arc's ends.",
+            "the angle is periodic: methods with an encoded condition get (cos, sin), as in the paper; other encodings would "
+            "jump at 0 degrees.",
         ),
         paper_notes=(
-            "follows the paper and its repository: a 4 of MNIST (where its files are), turned bilinearly, 160 to 200 "
+            "follows the paper and its repository: a 4 of MNIST (if its files are there), rotated bilinearly, 160 to 200 "
             "degrees held "
-            "out, (cos, sin) as input, 200 epochs of batches of 32, gradients clipped at 1, MSE of all 360 whole degrees.",
+            "out, (cos, sin) as input, 200 epochs of batches of 32, gradients clipped at 1, MSE over all 360 whole degrees.",
             "changed: training angles are the 319 whole degrees, each once; the repository has 888 evenly spaced, a "
             "tenth of them "
             "for validation.  Steps are those of its 200 epochs.",
-            "changed: the networks are the bump tasks', the loss is MSE without its L1 term, and the rate falls by a cosine, "
-            "not on a plateau of the validation loss.",
-            "chosen: accuracy by the nearest true image; the paper shows pictures and MSE alone.",
+            "changed: the networks are those of the bump tasks, the loss is MSE without the paper's L1 term, and the rate falls "
+            "by a cosine, not on a plateau of the validation loss.",
+            "chosen: accuracy by the nearest true image; the paper shows only pictures and MSE.",
         ),
     )
 
 
 class OpenRotation:
-    """The task with its digit turned to every degree."""
+    """The task with its digit rotated to every whole degree."""
 
     def __init__(self, settings: Settings, space: FactorSpace, holdout: Holdout, ctx: TaskContext) -> None:
         self.settings, self.space, self.holdout, self.ctx = settings, space, holdout, ctx
         self.images = all_images(ctx.data, ctx.source.kind)
 
     def problem(self, budget: Budget) -> Problem:
-        """The images outside of the arc."""
+        """The images outside the arc."""
         import torch
 
         from compbench.data.bumps import TableSilo
@@ -124,14 +125,14 @@ class OpenRotation:
         return Problem(self.space, event, federation, budget, self.holdout, composed=(0,), deterministic=True)
 
     def prepare(self) -> None:
-        """Nothing: true images are at hand."""
+        """Do nothing: the true images are loaded already."""
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         return judge(sampler, self.images, self.settings)
 
 
 def choose(data: Path, source: str) -> Source:
-    """MNIST where its files are in the data folder, else scikit-learn's digits."""
+    """MNIST if its files are in the data folder, otherwise scikit-learn's digits."""
     from compbench.data.digit import fingerprint, first_digit, mnist_files
 
     official = source == "official" or (source == "auto" and mnist_files(data) is not None)
@@ -152,7 +153,7 @@ def all_images(data: Path, kind: str) -> Tensor:
 
 
 def judge(sampler: Sampler, images: Tensor, settings: Settings) -> Evaluation:
-    """MSE, MSE over the blend's, and the share of images whose nearest true image has the right angle."""
+    """MSE, MSE relative to the blend's, and the share of images whose nearest true image has the right angle."""
     import torch
 
     from compbench.tasks.bump_evaluation import grid

@@ -1,9 +1,9 @@
-"""Shapes3D split by composition: each value of each factor is seen, and few of them together.
+"""Shapes3D split by composition: each value of each factor is seen, but few values are seen together.
 
 shapes3d-composition  seen: at most one of wall hue, object hue and shape in its upper half; held out: two or all three
 
 The composition split of Schott et al. 2022 (arXiv 2107.08221), on which CoInD (Gaudi et al. 2025, arXiv 2503.01145) has an
-orthogonal support.  Its authors publish it as files of images, without the rule, so which cells are held out is our choice.
+orthogonal support.  Its authors publish image files without the rule, so the choice of held-out cells is ours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAMES = ("wall hue", "object hue", "shape")
 WORDS = "one of wall, object and shape in its upper half at most"
 FEWEST_STEPS = 300
-"""Of the judges' training, at `smoke` too: three factors are right together."""
+"""The judges train for at least this many steps, even at `smoke`, because three factors must be right together."""
 
 
 BUDGETS = budgets("shapes3d", extend=False)
@@ -56,24 +56,24 @@ def make_task(settings: Settings | None = None) -> Task:
         configure=make_task,
         citation="CoInD: Enabling Logical Compositions in Diffusion Models, Shapes3D with orthogonal support",
         notes=[
-            "200 of 400 cells are seen: wall hue, object hue and shape in their lower halves, or one of the three in its upper",
-            "the cells are ours: the paper's split is published as files of images alone, whose rule its text does not state",
+            "200 of 400 cells are seen: at most one of wall hue, object hue and shape is in the upper half of its values",
+            "the choice of cells is ours: the paper publishes its split only as image files and does not state the rule",
         ],
         paper_notes=[
-            "follows the paper: each value is seen and combinations are not, 100,000 steps, batches of 64",
+            "follows the paper: each value is seen but many combinations are not, 100,000 steps, batches of 64",
             "chosen: which cells are held out, and FVF's network, rates and averages (CoInD's UNet has 17.2 million parameters)",
-            "changed: the joint accuracy is of the three factors of the holdout; CoInD's conformity is of all six factors",
-            "changed: flow matching and Euler steps for DDPM and DDIM; weight 3, where its code has 7.5",
+            "changed: the joint accuracy is over the three factors of the holdout; CoInD's conformity is over all six factors",
+            "changed: flow matching and Euler steps in place of DDPM and DDIM; weight 3 (7.5 in the authors' code)",
         ],
     )
 
 
 class OpenComposition(OpenImages):
-    """The task with its data opened, and judges that know three factors at once."""
+    """The task with its data loaded, and with judges that train long enough for three factors."""
 
     @cached_property
     def evaluation(self) -> ImageEvaluation:
-        """Judges and scores; made when first asked for, which a contestant never does."""
+        """Judges and scores; created on first use, which happens only in the referee."""
         found = super().evaluation
         found.settings = replace(found.settings, num_steps=max(found.settings.num_steps, FEWEST_STEPS))
         return found

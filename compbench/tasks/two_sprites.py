@@ -1,9 +1,9 @@
-"""Two sprites in a picture: seen where one of the two is the base sprite, asked for where neither is.
+"""Two sprites in a picture: in training one of them is always at its base; in held-out pictures neither is.
 
-two-sprites  place and shape of one sprite vary while the other stands at its base: 95 of 2,304 cells are seen
+two-sprites  two sprites in a picture: one varies in position and shape, the other is at its base; 95 of 2,304 cells are seen
 
 Wiedemer et al. 2023 (Compositional generalization from first principles): does a decoder of one sprite at a time extrapolate
-where one of the whole picture does not?  A condition has one image, drawn by a renderer of ours.
+where a decoder of the whole picture does not?  Each condition has one image, drawn by our own renderer.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ SPACE = FactorSpace(
 )
 PATTERN = tuple(f"{sprite} {name}" for sprite in ("front", "back") for name in ("x", "y", "shape"))
 BASES = (0, 0, 0), (3, 3, 0)
-"""Place and shape of the base sprites, front and back: discs in opposite corners."""
+"""Position and shape of the front and the back base sprite: discs in opposite corners."""
 
 
 class Settings(CoverageSettings):
-    """What can be changed by `--set task.NAME=VALUE`."""
+    """Settings of the task, changed by `--set task.NAME=VALUE`."""
 
     support: Literal["orthogonal", "diagonal"] = Field(
-        "orthogonal", description="seen: one sprite at its base; or both at most one place apart on each axis"
+        "orthogonal", description="seen: one sprite at its base, or both at most one position apart on each axis"
     )
-    side: int = Field(32, ge=16, le=256, multiple_of=4, description="pixels of the image's side; the paper has 64")
+    side: int = Field(32, ge=16, le=256, multiple_of=4, description="pixels per side; the paper has 64")
 
 
 BUDGETS = {
@@ -86,7 +86,7 @@ def make_task(settings: Settings | None = None) -> Task:
     settings = settings or Settings()
     holdout = holdout_of(SPACE, PATTERN, settings, {"orthogonal": neither_at_base, "diagonal": far_apart}[settings.support])
     event = Event("image", (3, settings.side, settings.side))
-    words = {"orthogonal": "one of them at its base in all that is seen", "diagonal": "near each other in all that is seen"}
+    words = {"orthogonal": "one of them at its base in all seen pictures", "diagonal": "near each other in all seen pictures"}
     return Task(
         name="two-sprites",
         family="bumps",
@@ -104,30 +104,30 @@ def make_task(settings: Settings | None = None) -> Task:
         configure=make_task,
         citation="Compositional Generalization from First Principles, 2023",
         notes=[
-            "r2: 1 - squared error over that of the mean true image of the split; 1 is exact, 0 that mean, below 0 worse than it",
-            "size and colour of both sprites vary everywhere; place and shape are what the holdout is about",
+            "r2: 1 - squared error over the squared error of the split's mean true image; 1: exact, 0: as good as that mean",
+            "size and colour of both sprites vary everywhere; the holdout concerns position and shape",
         ],
         paper_notes=[
             "follows the paper: two sprites of five factors each, orthogonal and diagonal support, R2 to the true image, AdamW "
             "at 1e-3 with batches of 512, as many steps as 2,000 epochs of 100,000 images",
             "chosen: values of the factors, the renderer, and 32 x 32 pixels (there 64 x 64: --set task.side=64)",
-            "changed: sizes and colours vary on the support too, where there the whole base sprite is fixed",
+            "changed: sizes and colours vary in seen pictures too; in the paper the whole base sprite is fixed",
         ],
     )
 
 
 def neither_at_base(*cell: int) -> bool:
-    """Whether both sprites differ from their bases in place or shape."""
+    """Whether both sprites differ from their bases in position or shape."""
     return cell[:3] != BASES[0] and cell[3:] != BASES[1]
 
 
 def far_apart(*cell: int) -> bool:
-    """Whether the sprites stand more than one place apart on an axis."""
+    """Whether the sprites are more than one position apart on an axis."""
     return max(abs(cell[0] - cell[3]), abs(cell[1] - cell[4])) > 1
 
 
 def embedded(folder: Path, asked: str) -> Source:
-    """Our renderer; the paper's pictures are drawn by its own code and not published."""
+    """The embedded source is our renderer; the paper's code draws its pictures, and they are not published."""
     if asked == "official":
         raise CompbenchError("two-sprites has no official files, its pictures are drawn; use --source auto.")
     return Source("embedded", "sprites renderer", "sprites-1")
@@ -156,7 +156,7 @@ class OpenTwoSprites:
         )
 
     def prepare(self) -> None:
-        """Nothing: true images are rendered when they are compared."""
+        """Do nothing: true images are rendered when they are compared."""
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         from compbench.tasks.two_sprites_evaluation import evaluate

@@ -1,4 +1,4 @@
-"""How pictures of two sprites are scored: R2 and mean squared error to the one true image of each condition."""
+"""How pictures of two sprites are scored: R2 and mean squared error against the one true image of each condition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def r_squared(made: Tensor, true: Tensor) -> float:
 
 
 def evaluate(sampler: Sampler, images: Images, holdout: Holdout, ctx: TaskContext) -> Evaluation:
-    """Ask for combinations of both splits, drawn by the run's seed, and compare with their true images."""
+    """Request combinations of both splits, drawn with the run's seed, and compare the answers with their true images."""
     scores: list[Score] = []
     pictures = {}
     for number, split in enumerate(SPLITS):

@@ -1,4 +1,4 @@
-"""Scores of samples that are vectors: every registered metric against exact points, beside its noise floor."""
+"""Scores of vector samples: every registered metric against exact points, with its noise floor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 RANKS = "sw2"
-"""The metric whose held-out score ranks: a sampler that collapses cannot win it."""
+"""The metric whose held-out score ranks, because a sampler that collapses cannot win it."""
 
 
 class Compared(NamedTuple):
-    """Generated points and two independent exact samples of the same law, (N, D) each."""
+    """Generated points and two independent exact samples of the same distribution, (N, D) each."""
 
     real: Tensor
     generated: Tensor
@@ -25,12 +25,12 @@ class Compared(NamedTuple):
 
 
 def vector_distances(split: str, compared: Sequence[Compared], ctx: TaskContext) -> list[Score]:
-    """Each registered metric of vectors, its value and its floor averaged over the split's laws.
+    """Each registered metric of vectors; value and floor are averaged over the split's distributions.
 
     Args:
         split: "heldout" or "seen".
-        compared: points of each law of the split.
-        ctx: metrics, and the seed that they draw from.
+        compared: points of each distribution of the split.
+        ctx: gives the metrics and the seed that they draw from.
     """
     scores = []
     for metric in ctx.metrics.values():
