@@ -3,7 +3,8 @@
     python experiments/claims.py                         a table for each preset that has records, from leaderboards/records
     python experiments/claims.py --preset standard       one of them
     python experiments/claims.py --records FOLDER        other records
-    python experiments/claims.py --write docs/results.md between the two marks in that file; --check says whether it is fresh
+
+`results_pages.py` puts the tables of `standard` into docs/results/, each on the page of its tasks' family.
 
 Two rows are compared as a board compares them (`compbench.board.ranking`): by the differences at equal seeds, with a variance
 that borrows from the other rows of the task, and p-values corrected over all claims (Holm).  An order *holds* or is *reversed*
@@ -23,8 +24,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from documents import line, put
-
 from compbench.api.context import PRESETS
 from compbench.api.interfaces import Budget, Score
 from compbench.api.schemas import Record
@@ -36,7 +35,6 @@ from compbench.registry.registry import Registry
 from compbench.store.records import read_published
 
 ROOT = Path(__file__).parent.parent
-MARK = "experiments/claims.py"
 LEARNT = 0.8
 """Share of the ceiling on seen combinations below which a model has not learnt what it was shown."""
 
@@ -224,6 +222,11 @@ def counted(said: Sequence[str]) -> str:
     return f"of {orders} with records {settled} hold, {against} are reversed, the rest are open"
 
 
+def line(cells: Iterable[str]) -> str:
+    """A line of a table of Markdown."""
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
 def table(found: Sequence[Found], said: Sequence[str]) -> str:
     """A paper's claims."""
     heads = ("where", "task", "claim", "found", "seeds", "gain", "p", "")
@@ -257,14 +260,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=Path, default=ROOT / "leaderboards" / "records")
     parser.add_argument("--preset", choices=PRESETS, default="")
-    parser.add_argument("--write", type=Path, help="a Markdown file with the two marks")
-    parser.add_argument("--check", action="store_true", help="do not write; fail where the file is not fresh")
     asked = parser.parse_args()
-    text = report(asked.records, asked.preset)
-    if not asked.write:
-        print(text)
-        return
-    put(asked.write, {MARK: text}, check=asked.check, command=MARK)
+    print(report(asked.records, asked.preset))
 
 
 if __name__ == "__main__":

@@ -349,7 +349,19 @@ def on_files(files: Any, config: Any) -> Any:
             files.append(File.generated(config, f"samples/{entry.name}.png", abs_src_path=str(found)))
         elif real := real_samples(registry.load("tasks", entry.name)):  # a record's grid has real samples already
             files.append(File.generated(config, f"samples/{entry.name}.real.png", content=real))
+    for name in linked_grids():
+        files.append(File.generated(config, f"samples/{name}", abs_src_path=str(RECORDS / name)))
     return files
+
+
+OUTSIDE = "](../../leaderboards/records/"
+"""How a page of docs/results/ links to a record's sample grid, which is outside of docs."""
+
+
+def linked_grids() -> list[str]:
+    """Names of the sample grids to which the pages of docs/results/ link."""
+    texts = "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs" / "results").glob("*.md")))
+    return sorted(set(re.findall(re.escape(OUTSIDE) + r"([^)]+)\)", texts)))
 
 
 def llms(nav: Sequence[Any]) -> str:
@@ -372,8 +384,8 @@ def llms(nav: Sequence[Any]) -> str:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in the tables (MkDocs calls it)."""
-    return fill(markdown)
+    """Fill in the tables, and link to the site's own copy of a sample grid (MkDocs calls it)."""
+    return fill(markdown).replace(OUTSIDE, "](../samples/")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def test_contributing_is_seventy_lines() -> None:
 def test_every_link_of_a_document_leads_somewhere() -> None:
     broken = [
         f"{path.name}: {link}"
-        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
         for link in re.findall(r"\]\(([^)#]+)\)", path.read_text())
         if not link.startswith("http") and not (path.parent / link).exists()
     ]
@@ -59,7 +59,7 @@ def test_every_verb_that_the_readme_names_is_there_and_none_is_left_out() -> Non
 
 
 def test_docs_hold_text_and_pictures_only() -> None:
-    assert {path.suffix for path in (ROOT / "docs").rglob("*") if path.is_file()} <= {".md", ".png"}
+    assert {path.suffix for path in (ROOT / "docs").rglob("*") if path.is_file()} <= {".md", ".png", ".svg"}
 
 
 QUAINT = re.compile(r"\b(mend(s|ed)?|anew|nobody|thrice|warden|crew|testimony|somebody)\b", re.IGNORECASE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import claims
 import pytest
-from documents import between
 from support.sample_records import record, score
 
 from compbench.api.interfaces import Budget
@@ -118,8 +117,3 @@ def test_of_a_distance_less_is_better() -> None:
 
     found = verdicts(*rows("fkc-oracle", (0.1, 0.12, 0.11)), *rows("naive-sde-oracle", (1.0, 1.1, 1.05)))
     assert found == {("fkc-oracle", "naive-sde-oracle"): "**holds**"}
-
-
-def test_the_documents_table_is_fresh() -> None:
-    text = (claims.ROOT / "docs" / "results.md").read_text("utf-8")
-    assert between(text, claims.MARK) == claims.report(claims.ROOT / "leaderboards" / "records", "")

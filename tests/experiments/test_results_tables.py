@@ -1,4 +1,4 @@
-"""The tables of docs/results.md: what a row and a cell hold, and that the document has those of the published records."""
+"""Tables of several tasks side by side: what a row and a cell hold, and that the README has the figures of the records."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 
 import pytest
 import results_tables
-from documents import between, put
-from results_tables import NAME, Quantity, Table, each, score, with_interval, with_range
+from results_tables import Quantity, Table, each, means, score
 from support.sample_records import record
 from support.sample_records import score as scored
 
@@ -52,31 +51,19 @@ def test_an_ablation_is_a_row_of_its_own_and_not_a_part_of_the_default() -> None
     assert own.splitlines()[2:] == ["| `fedflow`, 4 rounds | 0.10 |"]
 
 
-@pytest.mark.parametrize(
-    ("show", "said"), [(each, "0.10, 0.20, 0.30"), (with_range, "0.20 (0.10 to 0.30)"), (with_interval, "0.20 ± 0.25")]
-)
-def test_a_cell_is_a_value_a_seed_or_a_mean_with_its_range_or_interval(show, said: str) -> None:
-    assert show([0.1, 0.2, 0.3], ".2f") == said  # t at 2 degrees of freedom is 4.30: 4.30 * 0.1 / sqrt(3) = 0.25
+@pytest.mark.parametrize(("show", "said"), [(each, "0.10, 0.20, 0.30"), (means, "0.20")])
+def test_a_cell_is_a_value_a_seed_or_a_mean(show, said: str) -> None:
+    assert show([0.1, 0.2, 0.3], ".2f") == said
 
 
-def test_a_stale_document_is_found_and_written_once(tmp_path) -> None:
-    path = tmp_path / "page.md"
-    path.write_text("before\n<!-- one -->\nold\n<!-- end of one -->\nafter\n")
-    with pytest.raises(SystemExit, match="is not fresh"):
-        put(path, {"one": "new"}, check=True, command="x.py")
-    put(path, {"one": "new"}, check=False, command="x.py")
-    assert path.read_text() == "before\n<!-- one -->\n\nnew\n\n<!-- end of one -->\nafter\n"
-    put(path, {"one": "new"}, check=True, command="x.py")
-    with pytest.raises(SystemExit, match="has no lines <!-- two -->"):
-        put(path, {"two": "new"}, check=False, command="x.py")
+def test_twins_are_runs_of_one_spec_on_two_kinds_of_devices() -> None:
+    on_cpu, other = runs("mono", 0.2, 0.4)
+    on_gpu = record(scored(value=0.3, primary=True), method="mono", preset="standard", settings={}, device_class="cuda")
+    assert results_tables.twins([on_gpu, on_cpu, other]) == [(on_cpu, on_gpu)]
 
 
-def test_the_documents_tables_are_fresh_and_the_readme_has_their_figures() -> None:
-    records = results_tables.published(results_tables.RECORDS)
-    text = (results_tables.ROOT / "docs" / "results.md").read_text("utf-8")
-    for name, own in results_tables.tables().items():
-        assert between(text, f"{NAME} {name}") == results_tables.written(own, records), name
-    shown = between(text, f"{NAME} shapes3d")
+def test_the_readme_has_the_figures_of_the_published_records() -> None:
+    shown = results_tables.written(results_tables.tables()["images"], results_tables.published(results_tables.RECORDS))
     readme = (results_tables.ROOT / "README.md").read_text("utf-8")
     said = re.findall(r"\| `([a-z-]+)` \| (\d\.\d\d) \| (\d\.\d\d) \| (\d\.\d\d) \|", readme)
     assert len(said) == 3

@@ -1,0 +1,333 @@
+"""docs/results.md and docs/results/: sentences, figures and tables of the published records, with no number typed by hand.
+
+    python experiments/results_pages.py            writes them from leaderboards/records
+    python experiments/results_pages.py --check    writes nothing, and fails where one is not what the records give
+
+`docs/results.md` has about ten sentences (`results_sentences.py`) and six figures (`results_svg.py`).  `docs/results/` has the
+figures, a page a family of tasks, and the runs that two devices made.  A file of that folder that this command does not write is
+an error.  What was looked into once, and is not rewritten, is in `docs/investigations/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from claims import ROOT, counted, examine, line, shares_of_examples, table, verdicts
+from results_sentences import DIGITS, PLANS, POINTS, SHAPES, SLICED, SPRITES, Known, leader, sentences
+from results_svg import BEST, COLOURS, MEANS, WORSE, Dot, Map, Scatter, forest, maps, scatters
+from results_tables import on_two_devices, published, tables, twins, written
+
+from compbench.board import site
+from compbench.board.build import answers, opened_on
+from compbench.board.catalogue import Catalogue
+from compbench.board.view import SAMPLES, STATE_WORDS, Answer, Entry, View
+from compbench.registry.registry import Registry
+from compbench.system.errors import CompbenchError
+
+PAGE, FOLDER = "results.md", "results"
+PRESET = "standard"
+COMMAND = "python experiments/results_pages.py"
+HEAD = f"<!-- `{COMMAND}` writes this file from leaderboards/records: do not edit it. -->"
+READ = (
+    "Filled dots are seeds of methods that *may be best*, hollow ones of methods shown to be worse; a bar is the interval of "
+    "the mean. The full line is the best answer that ignores the request, the dashed line real data."
+)
+MOST_MAPS = 4
+
+
+def files(records: Path) -> dict[str, str]:
+    """The text of each file, by its place below docs."""
+    known, catalogue = known_of(records)
+    own = published(records)
+    families = list(dict.fromkeys(question.family for question in known.view.questions if question.family))
+    texts = {f"{FOLDER}/{name}": drawn for name, drawn in figures(known, catalogue).items()}
+    texts |= {f"{FOLDER}/{family}.svg": forest(panels(known.view, family)) for family in families}
+    side = {family: [written(t, own) for name, t in tables().items() if name.split()[0] == family] for family in families}
+    texts |= {f"{FOLDER}/{family}.md": family_page(known, family, side[family], records) for family in families}
+    devices = f"# Runs on two devices\n\n{HEAD}\n\nScores of runs of one spec on a CPU and on a GPU, which round differently.\n\n"
+    texts[f"{FOLDER}/processors.md"] = f"{devices}{on_two_devices(own)}\n"
+    texts[PAGE] = front_page(known, families)
+    return texts
+
+
+def known_of(records: Path) -> tuple[Known, Catalogue]:
+    """What the sentences are made of, and what is known of the tasks.
+
+    Raises:
+        CompbenchError: no record is of a task under its own protocol.
+    """
+    material, _ = site.read(records, ROOT / "leaderboards" / "site", link=True)
+    board, contests, made = answers(material)
+    view = opened_on(contests, made)
+    if view is None:
+        raise CompbenchError(f"no record in {records} is of a core task under its own protocol; `compbench sweep` makes some.")
+    found = examine(material.records, PRESET)
+    return Known(board, view, list(zip(found, verdicts(found), strict=True)), twins(published(records))), material.catalogue
+
+
+# -- the front page
+
+
+def front_page(known: Known, families: Sequence[str]) -> str:
+    said = [
+        f"{place}. {words}{f' [Table]({FOLDER}/{page})' if page else ''}"
+        for place, (words, page) in enumerate(sentences(known), 1)
+    ]
+    shown = [
+        ("images.svg", "Images, by the part of pairs that was never seen", READ),
+        (
+            "seen.svg",
+            "What is learnt and what is composed",
+            "A dot is a method at a task: seen combinations against unseen ones.",
+        ),
+        ("recall.svg", "Accuracy against recall", "Rows left of half of real data's recall draw means and may not be first."),
+        (
+            "lattice.svg",
+            "Which combinations fail",
+            "The hardest split of Shapes3D, shapes by hues: a framed cell is held out, a dark one right.",
+        ),
+        ("exact.svg", "Exact against learnt scores on the plane", "Hollow dots are targets far from the sources."),
+        ("silos.cost.svg", "What a score costs where data stay in silos", "Above what a silo sends, below training and samples."),
+    ]
+    drawn = [f"## {title}\n\n![{title}]({FOLDER}/{name})\n\n{about}" for name, title, about in shown]
+    pages = ", ".join(f"[{family}]({FOLDER}/{family}.md)" for family in families)
+    about = (
+        f"What the published runs at `{known.view.preset}` say. *May be best* is what no other method is shown to beat. "
+        f"Each family has a page with its tables, seeds and samples: {pages}. What was looked into along the way is in "
+        "[investigations](investigations/index.md), and [how to read a board](boards.md) explains the terms."
+    )
+    return "\n\n".join(["# Results", HEAD, about, "\n".join(said), *drawn]) + "\n"
+
+
+# -- a family's page
+
+
+def panels(view: View, family: str) -> list[tuple[str, Answer]]:
+    """(title, answer) of each task of a family."""
+    return [(heading(answer), answer) for question, answer in view.answers() if question.family == family]
+
+
+def heading(answer: Answer) -> str:
+    return f"{answer.section.task}: {answer.verdict}" if answer.verdict else answer.section.task
+
+
+def family_page(known: Known, family: str, side: Sequence[str], records: Path) -> str:
+    own = [(question, answer) for question, answer in known.view.answers() if question.family == family]
+    tasks = {answer.section.task for _, answer in own}
+    parts = [
+        f"# Results: {family}",
+        HEAD,
+        f"Runs at `{known.view.preset}`; costs are of the training and of {SAMPLES:,} samples.",
+    ]
+    parts += ["## First places", first_places([answer for _, answer in own]), f"![forest plot]({family}.svg)", READ]
+    parts += list(of_papers(known, tasks))
+    if side:
+        parts += ["## Side by side", *side]
+    for question, answer in own:
+        parts += [f"## {answer.section.task}", question.asked.about, of_task(answer, records)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def first_places(found: Sequence[Answer]) -> str:
+    lines = [("task", "verdict", "may be best", "best score", "real data", "cheapest of them")]
+    for answer in found:
+        names = ", ".join(f"`{entry.row.method}`" for entry in answer.best)
+        cheap = f"`{answer.cheapest.row.method}`, {answer.cheapest.cost_words}" if answer.cheapest else "?"
+        best = max(answer.best, key=lambda entry: entry.share or 0.0).score if answer.best else "-"
+        task = f"[{answer.section.task}](#{answer.section.task})"
+        lines.append((task, answer.verdict or "-", names or "-", best, answer.real or "?", cheap))
+    return rows(lines)
+
+
+def of_task(answer: Answer, records: Path) -> str:
+    """Each method's score, seeds and cost, and a link to its samples."""
+    entries = answer.entries
+    values: dict[str, list[str]] = {"": [f"`{entry.row.method}`" for entry in entries]}
+    values["state"] = [STATE_WORDS[entry.state] for entry in entries]
+    values["score"] = [entry.score for entry in entries]
+    values["seeds"] = [
+        ", ".join(f"{value:.3g}" for _, value in entry.row.fits.values) if entry.row.fits else "-" for entry in entries
+    ]
+    values["share attained"] = ["-" if entry.share is None else f"{entry.share:.2f}" for entry in entries]
+    values["seen"] = ["-" if entry.seen is None else f"{entry.seen:.2f}" for entry in entries]
+    values["recall"] = ["-" if entry.row.recall is None else f"{entry.row.recall:.2f}" for entry in entries]
+    values["cost"] = [entry.cost_words for entry in entries]
+    values["failed fits"] = [entry.row.fits.words if entry.row.fits and entry.row.fits.words else "-" for entry in entries]
+    values["samples"] = [samples(entry, records) for entry in entries]
+    kept = {name: column for name, column in values.items() if set(column) != {"-"}}
+    return rows([tuple(kept), *zip(*kept.values(), strict=True)])
+
+
+def samples(entry: Entry, records: Path) -> str:
+    """A link to the first sample grid of a row."""
+    name = next((name for name in entry.row.records if (records / f"{name}.samples.png").is_file()), "")
+    return f"[grid](../../leaderboards/records/{name}.samples.png)" if name else "-"
+
+
+def of_papers(known: Known, tasks: set[str]) -> Iterator[str]:
+    """What the papers of these tasks claim about them, corrected within each whole paper."""
+    for paper in dict.fromkeys(found.claim.paper for found, _ in known.claims):
+        own = [(found, said) for found, said in known.claims if found.claim.paper == paper and found.claim.task in tasks]
+        if own:
+            claims, said = zip(*own, strict=True)
+            shares = shares_of_examples(claims, Registry())
+            yield f"## Claims of {paper}"
+            yield f"{counted(said).capitalize()}; *open* is neither, corrected within the paper.{' ' if shares else ''}{shares}"
+            yield table(claims, said)
+
+
+def rows(lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join([line(lines[0]), line(["---"] * len(lines[0])), *map(line, lines[1:])])
+
+
+# -- figures
+
+
+def figures(known: Known, catalogue: Catalogue) -> dict[str, str]:
+    """The front page's figures but the forest plot, by name."""
+    return {
+        "seen.svg": learnt_and_composed(known.view),
+        "recall.svg": accuracy_and_recall(known),
+        "lattice.svg": lattices(known, catalogue),
+        "exact.svg": exact_and_learnt(known),
+        "silos.cost.svg": costs(known),
+    }
+
+
+def learnt_and_composed(view: View) -> str:
+    families = dict.fromkeys(
+        q.family for q, answer in view.answers() if any(entry.seen is not None for entry in answer.competing)
+    )
+    colours = dict(zip(families, COLOURS, strict=False))
+    dots = [
+        Dot(entry.seen, max(entry.share, 0.0), f"{entry.row.method}, {answer.section.task}", colours[question.family])
+        for question, answer in view.answers()
+        for entry in answer.competing
+        if entry.seen is not None and entry.seen >= 0 and entry.share is not None
+    ]
+    plot = Scatter("every method and task", "share attained, seen", "share attained, unseen", tuple(dots), diagonal=True)
+    return scatters([plot], 1, list(colours.items()))
+
+
+def accuracy_and_recall(known: Known) -> str:
+    plots = []
+    for task in (SPRITES, DIGITS):
+        answer = known.answer(task)
+        entries = [entry for entry in answer.entries if entry.row.recall is not None and entry.cell] if answer else []
+        named = [entry.row.method for entry in entries if entry.state == "best" or entry.row.draws_means]
+        dots = [
+            Dot(
+                entry.row.recall or 0.0,
+                entry.cell.mean / entry.cell.whole if entry.cell else 0.0,
+                entry.row.method,
+                MEANS if entry.row.draws_means else BEST if entry.state == "best" else WORSE,
+                entry.state != "reference",
+                entry.row.method in named,
+            )
+            for entry in entries
+        ]
+        plots.append(Scatter(task, "recall, of real data's", "right, unseen", tuple(dots)))
+    return scatters(plots, 2, [("draws means", MEANS), ("may be best", BEST), ("other (hollow: reference)", WORSE)])
+
+
+def lattices(known: Known, catalogue: Catalogue) -> str:
+    """The best, the cheapest that may be best, the best around NULL, and the last of the hardest Shapes3D task."""
+    task = [*SHAPES.values()][-1]
+    answer = known.answer(task)
+    assert answer is not None
+    chosen = [*answer.best[:1], answer.cheapest, leader(answer, SLICED), answer.competing[-1]]
+    entries = {entry.row.method: entry for entry in chosen if entry is not None}
+    for entry in answer.best:
+        if len(entries) < MOST_MAPS:
+            entries.setdefault(entry.row.method, entry)
+    names, sizes = zip(*catalogue[task].factors, strict=True)
+    held = frozenset(catalogue[task].cells)
+    return maps([Map(entry.row.method, sizes, parts_right(entry), held) for entry in entries.values()], names)
+
+
+def parts_right(entry: Entry) -> Mapping[tuple[int, ...], float]:
+    cells = [entry.cell, entry.row.scores.get(entry.row.primary.replace("heldout", "seen"))]
+    return {one.cell: one.right / one.n for cell in cells if cell for one in cell.by_cell if one.n}
+
+
+def exact_and_learnt(known: Known) -> str:
+    tasks = {answer.section: answer for question, answer in known.view.answers() if question.family == "plane"}
+    own = [row for row in known.board.rows if row.section in tasks and row.parts and row.kind == "run"]
+    colours = dict(zip(dict.fromkeys(sorted(row.method for row in own)), COLOURS, strict=False))
+    dots = [
+        Dot(
+            row.parts.inference,
+            row.parts.total,
+            f"{row.method}, {row.section.task}",
+            colours[row.method],
+            row.section.task.endswith("-id"),
+        )
+        for row in own
+        if row.parts
+    ]
+    plot = Scatter("distance to the target", "exact scores", "learnt scores", tuple(dots), (True, True), diagonal=True)
+    return scatters([plot], 1, list(colours.items()))
+
+
+def costs(known: Known) -> str:
+    """Share attained against what a silo sends, and against the cost of training and samples."""
+    found = known.answers((DIGITS, POINTS, PLANS))
+    plots = []
+    for axis in ("MB that a silo sends", "TFLOP, training and samples"):
+        for task, answer in found.items():
+            places = [(entry, sent(entry) if "MB" in axis else (entry.cost or 0.0) / 1e12) for entry in answer.entries]
+            dots = [
+                Dot(x, max(entry.share, 0.0), entry.row.method, colour_of(entry), entry.state == "best", True)
+                for entry, x in places
+                if entry.share is not None and entry.state != "reference"
+            ]
+            plots.append(Scatter(task, axis, "share attained", tuple(dots), (True, False)))
+    return scatters(plots, len(found) or 1, [("may be best", BEST), ("shown to be worse", WORSE), ("draws means", MEANS)])
+
+
+def colour_of(entry: Entry) -> str:
+    return {"best": BEST, "means": MEANS}.get(entry.state, WORSE)
+
+
+def sent(entry: Entry) -> float:
+    timing = entry.row.timing
+    return timing.silos.bytes_out / 1e6 if timing and timing.silos else 0.0
+
+
+# -- the command
+
+
+def stale(texts: Mapping[str, str], docs: Path) -> list[str]:
+    """Places below docs whose file is not what the command writes, or that it does not write."""
+    extra = [path.relative_to(docs).as_posix() for path in sorted((docs / FOLDER).rglob("*")) if path.is_file()]
+    old = [name for name, text in texts.items() if not (docs / name).is_file() or (docs / name).read_text("utf-8") != text]
+    return [*old, *(name for name in extra if name not in texts)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=Path, default=ROOT / "leaderboards" / "records")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    parser.add_argument("--check", action="store_true", help="do not write; fail where a file is not fresh")
+    asked = parser.parse_args()
+    texts = files(asked.records)
+    old = stale(texts, asked.docs)
+    if asked.check:
+        if old:
+            sys.exit(f"not what the records give: {', '.join(old)}; run {COMMAND}")
+        return
+    for name in old:
+        path = asked.docs / name
+        if name in texts:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(texts[name], "utf-8")
+        else:
+            path.unlink()
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

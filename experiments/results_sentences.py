@@ -1,0 +1,281 @@
+"""The sentences of docs/results.md: each is a template that the published board's answers fill, so a rerun rewrites them.
+
+No sentence has a digit of its own; tests/experiments/test_results_pages.py finds one.  A sentence whose tasks have no records is
+left out.  Where the records may say one thing or its opposite, the sentence asks them which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from claims import Found
+from results_tables import NUMBERS
+
+from compbench.api.schemas import Record
+from compbench.board.row import Board
+from compbench.board.verdict import HALF, LEARNT
+from compbench.board.view import Answer, Entry, View
+
+SHAPES = {"a quarter": "shapes3d-light", "half": "shapes3d-medium", "three quarters": "shapes3d-heavy"}
+"""Part of the pairs that is held out -> task."""
+DIGITS, POINTS, PLANS, SPRITES = "cmnist-noniid", "blobs-noniid", "planning-noniid", "dsprites-light"
+BUMPS = ("bump-center", "bump-corner")
+SLICED = frozenset(
+    "naive-ode naive-sde slice-cfg interval-cfg cfg-plus autoguidance mcmc fkc rne driftlite superdiff coind".split()  # noqa: SIM905
+)
+"""Methods that add the scores of single factors around NULL."""
+MOST_NAMED = 4
+
+
+class Known(NamedTuple):
+    """What sentences are made of: the board and its view, the claims with their verdicts, runs that two devices made."""
+
+    board: Board
+    view: View
+    claims: Sequence[tuple[Found, str]]
+    twins: Sequence[tuple[Record, Record]]
+
+    def answer(self, task: str) -> Answer | None:
+        return next((answer for _, answer in self.view.answers() if answer.section.task == task), None)
+
+    def answers(self, tasks: Iterable[str]) -> dict[str, Answer]:
+        return {task: found for task in tasks if (found := self.answer(task)) is not None}
+
+
+def sentences(known: Known) -> list[tuple[str, str]]:
+    """(sentence, the page of results/ that has its table), without what the records do not say."""
+    made = [
+        (asked_outright(known), "images.md"),
+        (sliced(known), "images.md"),
+        (composing_is_not_learning(known), ""),
+        (not_learnt(known), ""),
+        (means(known), "images.md"),
+        (plane(known), "plane.md"),
+        (particles(known), "plane.md"),
+        (bumps(known), "bumps.md"),
+        (silos(known), "silos.md"),
+        (plans(known), "planning.md"),
+        (orders(known), ""),
+        (devices(known), "processors.md"),
+    ]
+    return [(said, page) for said, page in made if said]
+
+
+def asked_outright(known: Known) -> str:
+    parts = [
+        f"with {part} {candidates(answer)}, first {code(answer.best[0].row.method)} with {answer.best[0].score}"
+        for part, task in SHAPES.items()
+        if (answer := known.answer(task)) and answer.best
+    ]
+    return f"Of Shapes3D's pairs of shape and hue a part was never seen: {'; '.join(parts)}." if parts else ""
+
+
+def sliced(known: Known) -> str:
+    """The best method that composes around NULL, at each part held out."""
+    best = {part: leader(answer, SLICED) for part, task in SHAPES.items() if (answer := known.answer(task))}
+    found = [f"{entry.score} ({code(entry.row.method)}) with {part} unseen" for part, entry in best.items() if entry]
+    whole = [share for entry in best.values() if entry and (share := entry.seen) is not None]
+    if not found:
+        return ""
+    least = f", though it draws at least {percent(min(whole))} of what it saw" if whole else ""
+    return f"The best that adds scores of single factors around NULL reaches {listed(found)}{least}."
+
+
+def composing_is_not_learning(known: Known) -> str:
+    entries = [entry for _, answer in known.view.answers() for entry in answer.competing]
+    learnt = [entry for entry in entries if entry.seen is not None and entry.seen >= LEARNT and entry.share is not None]
+    lost = [entry for entry in learnt if entry.share is not None and entry.share < HALF]
+    if not learnt:
+        return ""
+    return (
+        f"Learning is not composing: of {len(learnt)} pairs of a method and a task with {percent(LEARNT)} or more on seen "
+        f"combinations {len(lost)} have less than {percent(HALF)} on unseen ones."
+    )
+
+
+def not_learnt(known: Known) -> str:
+    found = {section.task: verdict for section, verdict in known.board.verdicts.items() if counts(known, section.task)}
+    poor = [(task, verdict.learnt) for task, verdict in found.items() if not verdict.is_learnt and verdict.learnt is not None]
+    if not poor:
+        return ""
+    said = listed([f"{code(task)} (at best {percent(part)} of real data's score)" for task, part in sorted(poor)])
+    return f"No ranked method has learnt the seen combinations of {said}, so these tasks order learning rather than composing."
+
+
+def means(known: Known) -> str:
+    """Of which task which row that draws means would be first by accuracy, and how many such rows there are."""
+    drawn = [(task, entry) for task in (SPRITES, DIGITS) if (answer := known.answer(task)) for entry in blurred(answer)]
+    if not drawn:
+        return ""
+    task, top = max(drawn, key=lambda one: one[1].share or 0.0)
+    tasks = listed(sorted({code(task) for task, _ in drawn}))
+    recall = percent(top.row.recall or 0.0)
+    return (
+        f"A judge's accuracy rewards blurred means: on {code(task)} {code(top.row.method)} has {top.score} with {recall} of real "
+        f"data's recall; {number(len(drawn))} rows on {tasks} have less than half of it and may not be first."
+    )
+
+
+def plane(known: Known) -> str:
+    answers = [answer for question, answer in known.view.answers() if question.family == "plane" and answer.competing]
+    worse = {answer.section.task: sum(entry.row.worse_than_constant for entry in answer.competing) for answer in answers}
+    if not answers:
+        return ""
+    solved = [code(answer.section.task) for answer in answers if answer.verdict == "solved"]
+    task = max(worse, key=lambda name: worse[name])
+    of = next(len(answer.competing) for answer in answers if answer.section.task == task)
+    first = f"On the plane {listed(solved) or 'no target'} {'are' if len(solved) > 1 else 'is'} solved by learnt scores"
+    return f"{first}; on {code(task)} {worse[task]} of {of} methods end further from the target than the seen points are."
+
+
+def particles(known: Known) -> str:
+    """How weighted particles do on exact and on learnt scores."""
+    own = [(found, said) for found, said in known.claims if found.claim.paper == "FKC"]
+    exact = [(found, said) for found, said in own if found.claim.place == "exact scores"]
+    learnt = [(found, said) for found, said in own if found.claim.place == "learnt scores"]
+    if not exact or not learnt:
+        return ""
+
+    def nearer(found: Found) -> bool:
+        return (found.gain > 0) == found.claim.better.method.startswith("fkc")
+
+    def surely(pairs: Sequence[tuple[Found, str]]) -> int:
+        return sum(nearer(found) and said.startswith("**") for found, said in pairs)
+
+    near, far = ([one for one in learnt if one[0].claim.task.endswith(end)] for end in ("-id", "-ood"))
+    return (
+        f"Weighted particles (`fkc`) end nearer to the target than `naive-sde` on {share_of(exact, nearer)} targets with exact "
+        f"scores, {surely(exact)} of them significantly; with learnt scores on {share_of(near, nearer)} among the sources "
+        f"({surely(near)} significantly) and {share_of(far, nearer)} far from them ({surely(far)} significantly)."
+    )
+
+
+def bumps(known: Known) -> str:
+    answers = known.answers(BUMPS)
+    if len(answers) < len(BUMPS):
+        return ""
+    good = [method for method in ranked(answers[BUMPS[0]]) if all(method in ranked(answer) for answer in answers.values())]
+    around = [entry for answer in answers.values() if (entry := leader(answer, SLICED))]
+    most = percent(max(right for entry in around if (right := part_right(entry)) is not None)) if around else "none"
+    return (
+        f"{named(good) or 'No method'} may be best wherever a bump was left out, centre or corner; what adds scores "
+        f"around NULL puts {most} of the bumps there at most."
+    )
+
+
+def silos(known: Known) -> str:
+    digits, points = known.answer(DIGITS), known.answer(POINTS)
+    if digits is None or points is None or not digits.best or not points.best:
+        return ""
+    cheap, dear = digits.cheapest, max(digits.best, key=lambda entry: entry.cost or 0.0)
+    cost = f", the cheapest with {cheap.cost_words}" if cheap else ""
+    if cheap and dear is not cheap:
+        cost += f" instead of {dear.cost_words}"
+    return (
+        f"With the digits in ten silos {named(ranked(digits))} may be best ({digits.best[0].score}{cost}); with two silos of "
+        f"points {named(ranked(points))} ({points.best[0].score}; real data {points.real})."
+    )
+
+
+def plans(known: Known) -> str:
+    answer = known.answer(PLANS)
+    if answer is None or not answer.best:
+        return ""
+    parts = [right for entry in answer.best if (right := part_right(entry)) is not None]
+    between = f"{percent(min(parts))} to {percent(max(parts))}" if len(parts) > 1 else percent(parts[0])
+    return (
+        f"Planning in two silos leaves {number(len(parts))} candidates, {named(ranked(answer))}: they reach {between} of the "
+        f"goals, and recorded plans have {answer.real}."
+    )
+
+
+def orders(known: Known) -> str:
+    if not known.claims:
+        return ""
+    said = [verdict for _, verdict in known.claims]
+    holds, against = (sum(verdict.startswith(f"**{word}") for verdict in said) for word in ("holds", "reversed"))
+    papers = len({found.claim.paper for found, _ in known.claims})
+    return (
+        f"Of {len(said)} orders that {number(papers)} papers state {holds} hold here, {against} are reversed and "
+        f"{len(said) - holds - against} stay open, corrected within each paper."
+    )
+
+
+def devices(known: Known) -> str:
+    """How far two devices' scores of one spec lie apart."""
+    gaps = []
+    for one, other in known.twins:
+        first = next(score for score in one.scores if score.primary)
+        second = other.score(first.name)
+        if "accuracy" in first.name and first.value is not None and second and second.value is not None:
+            gaps.append((abs(first.value - second.value), first, second, one.spec))
+    if not gaps:
+        return ""
+    _, first, second, spec = max(gaps, key=lambda gap: gap[0])
+    return (
+        f"The same seed may end elsewhere on another processor: of {number(len(gaps))} specs that ran on a CPU and on a GPU, "
+        f"{code(spec.method)} on {code(spec.task)} is furthest apart, {percent(first.value or 0.0)} "
+        f"and {percent(second.value or 0.0)}, so nothing here rests on one run."
+    )
+
+
+# -- words
+
+
+def candidates(answer: Answer) -> str:
+    count = len(answer.best)
+    return f"{named(ranked(answer))} may be best" if count <= MOST_NAMED else f"{number(count)} methods may be best"
+
+
+def ranked(answer: Answer) -> list[str]:
+    """Names of those that may be best, the best mean first."""
+    return list(dict.fromkeys(entry.row.method for entry in answer.best))
+
+
+def leader(answer: Answer, methods: Collection[str]) -> Entry | None:
+    """The best mean among some methods that compete."""
+    own = [entry for entry in answer.competing if entry.row.method in methods and entry.share is not None]
+    return max(own, key=lambda entry: entry.share or 0.0, default=None)
+
+
+def blurred(answer: Answer) -> list[Entry]:
+    """Entries that draw means, references too."""
+    return [entry for entry in answer.entries if entry.row.draws_means]
+
+
+def counts(known: Known, task: str) -> bool:
+    answer = known.answer(task)
+    return answer is not None and answer.section in known.board.verdicts
+
+
+def share_of(pairs: Sequence[tuple[Found, str]], holds: Callable[[Found], bool]) -> str:
+    return f"{sum(holds(found) for found, _ in pairs)} of {len(pairs)}"
+
+
+def named(names: Sequence[str]) -> str:
+    """The first of many names, and how many more there are."""
+    more = len(names) - MOST_NAMED + 1
+    said = [code(name) for name in names]
+    return listed([*said[: MOST_NAMED - 1], f"{number(more)} more"] if more > 1 else said)
+
+
+def listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def number(count: int) -> str:
+    return NUMBERS[count] if count < len(NUMBERS) else str(count)
+
+
+def percent(part: float) -> str:
+    return f"{100 * part:.0f} %"
+
+
+def code(name: str) -> str:
+    return f"`{name}`"
+
+
+def part_right(entry: Entry) -> float | None:
+    """Its accuracy or rate, as a part of one."""
+    return entry.cell.mean / entry.cell.whole if entry.cell else None

@@ -1,0 +1,92 @@
+"""docs/results.md and docs/results/: they are what the records give, no number is typed by hand, and a rerun rewrites them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import results_pages
+import results_sentences
+from claims import ROOT
+from results_svg import Dot, Map, Scatter, maps, scatters
+
+RECORDS = ROOT / "leaderboards" / "records"
+NUMBER = re.compile(r"(?<![A-Za-z0-9])(?<![a-z]-)\d")
+"""A digit that is not part of a name; it is part of one in Shapes3D, gauss2d and utf-8."""
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return results_pages.files(RECORDS)
+
+
+def test_every_page_and_figure_is_what_the_published_records_give(texts: dict[str, str]) -> None:
+    assert results_pages.stale(texts, ROOT / "docs") == []
+
+
+def test_a_number_typed_by_hand_and_a_file_of_no_command_are_found(texts: dict[str, str], tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs" / "results", tmp_path / "results")
+    (tmp_path / "results.md").write_text(texts["results.md"].replace("# Results", "# Results\n\n`mono` has 0.99.", 1), "utf-8")
+    (tmp_path / "results" / "mine.md").write_text("0.99", "utf-8")
+    assert {"results.md", "results/mine.md"} <= set(results_pages.stale(texts, tmp_path))
+
+
+@pytest.mark.parametrize("module", [results_sentences, results_pages])
+def test_no_template_has_a_number_of_its_own(module) -> None:
+    tree = ast.parse(Path(module.__file__).read_text("utf-8"))
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    parts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    formats = {id(part) for node in ast.walk(tree) if isinstance(node, ast.FormattedValue) for part in ast.walk(node)}
+    typed = [node.value for node in parts if id(node) not in docstrings | formats and NUMBER.search(node.value)]
+    assert typed == []
+
+
+def test_the_front_page_is_short_and_each_sentence_has_one_line(texts: dict[str, str]) -> None:
+    said = re.findall(r"^\d+\. (.+)$", texts["results.md"], re.MULTILINE)
+    assert 8 <= len(said) <= 12
+    assert texts["results.md"].count("](results/") - texts["results.md"].count("![") >= len(said) / 2
+    assert texts["results.md"].count(".svg)") == 6
+    assert len(texts["results.md"].split()) < 900
+
+
+def test_all_figures_are_well_formed_and_small(texts: dict[str, str]) -> None:
+    drawn = {name: text for name, text in texts.items() if name.endswith(".svg")}
+    assert all(ElementTree.fromstring(text).tag.endswith("svg") for text in drawn.values())
+    assert sum(map(len, drawn.values())) < 300_000
+
+
+def test_a_sentence_says_what_other_records_give(tmp_path: Path) -> None:
+    """Without its leader's records planning has another leader, and what has no records has no sentence."""
+    before = results_pages.known_of(RECORDS)[0].answer("planning-noniid")
+    assert before is not None
+    first = before.best[0].row.method
+    for path in RECORDS.glob("planning-noniid.*.json"):
+        if path.name.split(".")[1] != first:
+            shutil.copy(path, tmp_path)
+    known, _ = results_pages.known_of(tmp_path)
+    after = known.answer("planning-noniid")
+    assert after is not None
+    said = dict(results_sentences.sentences(known))
+    [plans] = [words for words in said if "Planning" in words]
+    assert f"`{first}`" not in plans
+    assert f"`{after.best[0].row.method}`" in plans
+    assert not any("Shapes3D" in words or "bump" in words for words in said)
+
+
+def test_a_scatter_plot_puts_equal_values_on_the_diagonal_and_skips_what_has_no_logarithm() -> None:
+    text = scatters(
+        [Scatter("t", "x", "y", (Dot(0.1, 0.1, "a"), Dot(1, 1, "b"), Dot(0, 1, "gone")), (True, True), diagonal=True)], 1
+    )
+    circles = [(float(x), float(y)) for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', text)]
+    (x0, y0), (x1, y1) = circles
+    assert x1 - x0 == pytest.approx(y0 - y1)
+    assert x1 > x0
+
+
+def test_a_lattice_map_is_as_dark_as_the_part_right_and_frames_the_held_out_cells() -> None:
+    text = maps([Map("mono", (1, 2), {(0, 0): 1.0, (0, 1): 0.25}, frozenset({(0, 1)}))], ("shape", "hue"))
+    assert re.findall(r'fill-opacity="([\d.]+)"( stroke)?', text) == [("1.00", ""), ("0.25", " stroke")]
