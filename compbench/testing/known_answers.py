@@ -1,6 +1,6 @@
 """Tiny problems with known answers, which any honest conditional model masters in seconds, and the test of its samples.
 
-    x1 = centre(a, b) + spread * e,    e ~ N(0, 1)
+    x1 = centre(a, b, c) + spread * e,    e ~ N(0, 1)
 
 Entries that factors move lie many spreads apart: a wrong condition, swapped factors and samples that were clamped show
 there.  The others have one law for all, far from 0, that compositions leave alone: time that runs backwards or a path that
@@ -17,13 +17,12 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from compbench.api.factors import NULL
+from compbench.api.factors import NULL, Factor, FactorSpace, Holdout
 from compbench.api.federation import Federation
 from compbench.api.interfaces import Budget, Event, Problem
 from compbench.testing.tiny_problems import (
     HOLDOUT,
     SMALL_SIDE,
-    SPACE,
     STEPS,
     Drawn,
     OnDevice,
@@ -194,17 +193,19 @@ class KnownAnswer(NamedTuple):
 
 
 def _vectors(condition: Tensor) -> Tensor:
-    """(2 + 2 a, -2 - 2 b, 4)."""
-    a, b = condition.float().unbind(1)
-    return torch.stack([2 + 2 * a, -2 - 2 * b, torch.full_like(a, 4)], dim=1)
+    """(2 + 2 a, -2 - 2 b, 4, 3 c - 4)."""
+    a, b, c = condition.float().unbind(1)
+    return torch.stack([2 + 2 * a, -2 - 2 * b, torch.full_like(a, 4), 3 * c - 4], dim=1)
 
 
 def _pictures(condition: Tensor) -> Tensor:
-    """a lights the left half of the first channel, b the top half of the second, on a dark ground; (B, 2, H, W)."""
-    a, b = condition[:, :1, None].float(), condition[:, 1:, None].float()
+    """a lights the left half of the first channel, b the top half of the second, c its right lower quarter; (B, 2, H, W)."""
+    a, b, c = condition.float()[:, :, None, None].unbind(1)
+    half = SMALL_SIDE // 2
     x1 = torch.full((len(condition), 2, SMALL_SIDE, SMALL_SIDE), -0.8)
-    x1[:, 0, :, : SMALL_SIDE // 2] += 1.6 * a
-    x1[:, 1, : SMALL_SIDE // 2] += 0.8 * b
+    x1[:, 0, :, :half] += 1.6 * a
+    x1[:, 1, :half] += 0.8 * b
+    x1[:, 1, half:, half:] += 1.6 * c
     return x1
 
 
@@ -215,7 +216,10 @@ def _trajectories(condition: Tensor) -> Tensor:
     return x1
 
 
-SEEN = torch.tensor(HOLDOUT.seen_cells)
+LATTICE = FactorSpace([Factor("a", 2), Factor("b", 3), Factor("c", 2)])
+"""Sizes rise, fall and are equal: a code that mixes factors up works for one of these and not for all."""
+
+THREE = Holdout.by_rule(LATTICE, ("a", "b"), lambda a, b: (a, b) == (1, 2))
 
 
 def _known(
@@ -228,16 +232,19 @@ def _known(
     *,
     bounds: tuple[float, float] = SPREADS,
     modes: float = 0.0,
+    holdout: Holdout = THREE,
 ) -> KnownAnswer:
-    """A problem of the lattice.
+    """A problem of a lattice.
 
     Args:
         name, event, rows, budget, bounds: as the answer has them.
         centre: of every combination.
         spread: of the entries that factors move.
         modes: distance of two modes from the centre, over the centre, in the entries that no factor moves; 0: they have one.
+        holdout: what of the lattice is not seen.
     """
-    places = centre(SEEN)
+    space, seen = holdout.space, _seen(holdout)
+    places = centre(seen)
     still = (places == places[:1]).all(0)
     wide = (0.08 if modes else STILL) * places[0].abs()
     true = torch.where(still, (modes**2 * places[0].square() + wide.square()).sqrt(), spread)
@@ -248,16 +255,33 @@ def _known(
         return centre(condition) + torch.where(still, modes * places[0].abs() * side + wide * noise, spread * noise)
 
     def alone(condition: Tensor, generator: Generator) -> Tensor:
-        """Examples of one factor: the other has any value with which the combination is seen."""
-        fits = ((condition[:, None] == NULL) | (condition[:, None] == SEEN)).all(-1).float()
-        return draw(SEEN[torch.multinomial(fits, 1, generator=generator)[:, 0]], generator)
+        """Examples of one factor: the others have any values with which the combination is seen."""
+        fits = ((condition[:, None] == NULL) | (condition[:, None] == seen)).all(-1).float()
+        return draw(seen[torch.multinomial(fits, 1, generator=generator)[:, 0]], generator)
 
     def make(device: torch.device) -> Problem:
-        whole = OnDevice(Drawn("all", draw, SEEN), device)
-        singles = OnDevice(Drawn("singles", alone, SINGLES, size=len(SINGLES)), device)
-        return Problem(SPACE, event, Federation([whole]), budget, HOLDOUT, composed=(0, 1), singles=singles)
+        parts = _singles(space)
+        whole = OnDevice(Drawn("all", draw, seen), device)
+        singles = OnDevice(Drawn("singles", alone, parts, size=len(parts)), device)
+        return Problem(space, event, Federation([whole]), budget, holdout, composed=(0, 1), singles=singles)
 
-    return KnownAnswer(Tiny(name, make), SEEN, rows, centre, lambda condition: true.expand(len(condition), *event.shape), bounds)
+    return KnownAnswer(Tiny(name, make), seen, rows, centre, lambda condition: true.expand(len(condition), *event.shape), bounds)
+
+
+def _seen(holdout: Holdout) -> Tensor:
+    """The combinations of all factors that are seen, (N, F)."""
+    cells = torch.cartesian_prod(*[torch.arange(size) for size in holdout.space.sizes])
+    held = torch.tensor(holdout.cells)
+    return cells[~(cells[:, None, list(holdout.factors)] == held).all(-1).any(1)]
+
+
+def _singles(space: FactorSpace) -> Tensor:
+    """Every value of every factor alone, (N, F)."""
+    found = [(column, value) for column, size in enumerate(space.sizes) for value in range(size)]
+    parts = torch.full((len(found), len(space)), NULL)
+    for row, (column, value) in enumerate(found):
+        parts[row, column] = value
+    return parts
 
 
 def _of_laws() -> KnownAnswer:
@@ -273,8 +297,6 @@ def _of_laws() -> KnownAnswer:
         Tiny("perturbation known", perturbation), cells, 256, lambda c: torch.zeros(len(c), 2), spread, ORACLE_SPREADS
     )
 
-
-SINGLES = torch.tensor([(0, NULL), (1, NULL), (NULL, 0), (NULL, 1), (NULL, 2)])
 
 STILL = 0.3
 """Spread of the entries that no factor moves, relative to their centre, if they have one mode."""
@@ -292,8 +314,8 @@ SMALL = TRAINING.model_copy(update={"width": 8, "batch_size": 32, "train_steps":
 SHORT = SMALL.model_copy(update={"train_steps": 40})
 
 KNOWN: Sequence[KnownAnswer] = (
-    _known("vector known", Event("vector", (3,)), _vectors, 0.4, 28, TRAINING, modes=0.5),
-    _known("image known", Event("image", (2, SMALL_SIDE, SMALL_SIDE)), _pictures, 0.2, 9, SMALL, bounds=(0.0, 3.5)),
-    _known("trajectory known", Event("trajectory", (3, STEPS)), _trajectories, 0.2, 9, SHORT, bounds=(0.0, 3.5)),
+    _known("vector known", Event("vector", (4,)), _vectors, 0.4, 14, TRAINING, modes=0.5),
+    _known("image known", Event("image", (2, SMALL_SIDE, SMALL_SIDE)), _pictures, 0.2, 6, SMALL, bounds=(0.0, 3.5)),
+    _known("trajectory known", Event("trajectory", (3, STEPS)), _trajectories, 0.2, 9, SHORT, bounds=(0.0, 3.5), holdout=HOLDOUT),
     _of_laws(),
 )

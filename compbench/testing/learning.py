@@ -17,7 +17,7 @@ from torch import Tensor
 
 from compbench.api.interfaces import Method
 from compbench.runner import counted
-from compbench.store.conditions import KINDS, by_kind, untrained
+from compbench.store.conditions import KINDS, LEAST_EXAMPLES, by_kind, untrained
 from compbench.store.counts import evaluations_excess, fit_excess
 from compbench.system import devices, profiling
 from compbench.testing.known_answers import Fault, KnownAnswer
@@ -67,6 +67,11 @@ class Learner(Subject):
         finally:
             self.fit_precision = ""
         return bool(made.isfinite().all())
+
+    def noise(self, rows: int) -> Tensor:
+        """Pairs of opposite noise, whose middle is 0: the samples of a law that is symmetric have its middle."""
+        half = super().noise(-(-rows // 2))
+        return torch.cat([half, -half])[:rows]
 
     def samples(self, *, model: object = None, precision: str = "") -> Tensor:
         """Samples of all combinations, in random order."""
@@ -167,8 +172,6 @@ def mixed(subject: Subject) -> str | None:
         return "it declares that rows of a request share something: their law is what `learns` looks at"
     sample = partial(subject.sample, precision="fp32")
     whole = sample(condition, noise)
-    if whole.shape != noise.shape:
-        raise Broken(f"{tuple(whole.shape)} for x0 of {tuple(noise.shape)} with different conditions")
     reseeded = sample(condition, noise, seed=SAMPLE_SEED + 1)
     if subject.alike(whole, reseeded):
         for rows in ALONE:
@@ -272,17 +275,23 @@ def first_kind(method: Method) -> str:
 
 
 def asked(learner: Learner) -> str | None:
-    """Kinds of conditions that samples ask for, among those that the losses of the fit say that they regress on."""
-    problem = learner.fitted_on
+    """Kinds of conditions that samples ask for, among those that the fit was trained on."""
+    problem, size = learner.fitted_on, len(learner.space)
     learner.first_samples  # noqa: B018 - fits
     trained = by_kind(counted.regressed(learner.regressed, problem, learner.used))
-    if not trained:
+    if trained:
+        missing = untrained(trained, by_kind(learner.asked_for().of(size)))
+        never = [KINDS[kind] for kind, count in missing.items() if not count]
+        if never:
+            raise Broken(f"asked at {' and '.join(never)}, trained on 0 of {sum(trained.values()):,.0f} examples")
+        return "; ".join(f"asked at {KINDS[kind]}, trained on {count:,.0f} examples" for kind, count in missing.items()) or None
+    trained, called = by_kind(learner.trained.of(size)), by_kind(learner.called_for().of(size))
+    if sum(trained.values()) < LEAST_EXAMPLES or not any(called.values()):
         raise Skipped("not counted: its losses do not say what they regress on (compbench.regressed), or it has none")
-    missing = untrained(trained, by_kind(learner.asked_for().of(len(problem.space))))
-    never = [KINDS[kind] for kind, count in missing.items() if not count]
+    never = [KINDS[kind] for kind, count in called.items() if count and not trained.get(kind)]
     if never:
-        raise Broken(f"asked at {' and '.join(never)}, trained on 0 of {sum(trained.values()):,.0f} examples")
-    return "; ".join(f"asked at {KINDS[kind]}, trained on {count:,.0f} examples" for kind, count in missing.items()) or None
+        raise Broken(f"its network is asked at {' and '.join(never)}, and fit never called it there with gradients")
+    return "by calls of its networks: its losses do not say what they regress on (compbench.regressed)"
 
 
 LEARNER_CHECKS: dict[str, Callable[[Any], str | None]] = {

@@ -20,6 +20,7 @@ from compbench.system.bf16 import arithmetic
 from compbench.system.condition_counts import ConditionCounts, counting
 from compbench.system.errors import Cancelled, Refused
 from compbench.testing import side_effects
+from compbench.testing.called_conditions import called_conditions
 from compbench.testing.tiny_problems import ROWS, Tiny
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class Subject:
         self.imports = side_effects.Imports()
         self.used = counted.Tally()
         self.regressed = ConditionCounts()
+        self.trained = ConditionCounts()
         self.fitted_on = counted.counted(self.fresh(), self.used)
         self.progress = Progress()
         self.precision = "fp32"
@@ -203,10 +205,16 @@ class Subject:
         problem = replace(problem, budget=problem.budget.model_copy(update=changed)) if changed else problem
         ctx = self.context(seed, progress or Progress(), checkpoints, self.fit_precision)
         tally = self.used if given is self.fitted_on else counted.Tally()
-        with self.watched("fit"), arithmetic(self.device, ctx.precision), tally.counting_steps(), counting() as regressed:
+        with (
+            self.watched("fit"),
+            arithmetic(self.device, ctx.precision),
+            tally.counting_steps(),
+            counting() as regressed,
+            called_conditions(len(problem.space), graded=True) as trained,
+        ):
             found = (fit or self.method.fit)(self.settings, problem, ctx)
         if given is self.fitted_on:
-            self.regressed = regressed
+            self.regressed, self.trained = regressed, trained
         return found
 
     def extend(self, base: object, problem: Problem) -> object:
@@ -246,6 +254,9 @@ class Subject:
         if made.dtype != torch.float32 or made.device != x0.device:
             found = f"{made.dtype} on {made.device} for {len(x0)} rows, asked on {x0.device}"
             raise self._wrong(found, "end with samples.float()", "dtype")
+        if made.shape != x0.shape:
+            found = f"{tuple(made.shape)} for x0 of {tuple(x0.shape)}" + self._varied(condition)
+            raise self._wrong(found, "return one sample (*D) for each row, for any number of rows", "shape")
         return made.detach()
 
     def asked_for(self) -> ConditionCounts:
@@ -253,6 +264,16 @@ class Subject:
         with asked_conditions.watched(self.model) as counts:
             self.sample(self.condition, self.x0)
         return counts
+
+    def called_for(self) -> ConditionCounts:
+        """The same, of any module, whatever its arguments are called."""
+        with called_conditions(len(self.space)) as counts:
+            self.sample(self.condition, self.x0)
+        return counts
+
+    @staticmethod
+    def _varied(condition: Tensor) -> str:
+        return " with different conditions" if bool((condition != condition[:1]).any()) else ""
 
     def _wrong(self, found: str, fix: str, clause: str = "") -> Broken:
         """Notes what no further answer is asked after; a check that gets over the exception fails of it all the same."""

@@ -30,7 +30,7 @@ def noise(samples: torch.Tensor) -> torch.Tensor:
 
 
 def swapped(condition: torch.Tensor) -> torch.Tensor:
-    return torch.minimum(condition.flip(1), torch.tensor([1, 1]))
+    return condition.flip(1).clamp(max=1)
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.tiny.name)
@@ -39,7 +39,7 @@ def test_samples_of_the_truth_pass(known) -> None:
     samples = truth(known, condition)
     assert known.fault(condition, samples) is None
     assert not known.separated or known.half_learnt(condition, samples)
-    assert known.own_share(condition, samples) == 1
+    assert known.own_share(condition, samples) > 0.98
 
 
 @pytest.mark.parametrize("known", SEPARATED, ids=lambda known: known.tiny.name)
@@ -48,7 +48,7 @@ def test_samples_of_the_truth_pass(known) -> None:
     [
         (lambda known, c: truth(known, c.roll(1, 0)), "lie nearest to"),
         (lambda known, c: truth(known, swapped(c)), "lie nearest to"),
-        (lambda known, c: truth(known, c * torch.tensor([1, 0])), "lie nearest to"),
+        (lambda known, c: truth(known, c * (torch.arange(c.shape[1]) == 0)), "lie nearest to"),
         (lambda known, c: truth(known, c[:1].expand_as(c)), "lie nearest to"),
         (lambda known, c: 5 / 6 * truth(known, c) + noise(truth(known, c)) / 6, "times the data"),
         (lambda known, c: truth(known, c) / 2, "times the data"),

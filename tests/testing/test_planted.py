@@ -95,6 +95,13 @@ def test_a_request_that_is_written_to_is_found_in_any_check(check, problem, line
     assert [(finding.check, finding.found.endswith(found)) for finding in report.failures] == [("shape", True)]
 
 
+@pytest.mark.parametrize("check", ["learns", "mixed"])
+def test_a_shape_that_only_a_long_request_loses_is_said_as_a_shape(check, tmp_path) -> None:
+    bug = Bug("shape", "vector known", RETURN, "    return x[:128]\n")
+    report = report_on(method_of(tmp_path, bug), only=(check,), problems=("vector known",), device="cpu")
+    assert [(one.check, "for x0 of" in one.found) for one in report.failures] == [("shape", True)]
+
+
 def test_a_method_that_says_it_ignores_the_condition_is_held_to_that(tmp_path) -> None:
     method = replace(method_of(tmp_path), ignores_condition=True)
     checks = ("conditions", "null", "learns")

@@ -5,7 +5,13 @@ Each is planted in `honest.py`; `check` and `problem` say which clause must see 
 
 from support.planted.bugs import FIT, RETURN, START, Bug
 
-KNOWN, SILOS, TINY = "vector known", "silos", "vector"
+KNOWN, SILOS, TINY, GIVES = "vector known", "silos", "vector", "trajectory"
+CODES = "codes = one_hots(condition, self.sizes)"
+COLLIDING = (
+    "number = (condition.clamp(min=0) * torch.tensor([1, 3, 6][: len(self.sizes)])).sum(1, keepdim=True)\n"
+    "        codes = (number >> torch.arange(sum(self.sizes)) & 1 | (condition[:, :1] < 0)).float()"
+)
+MASK = "torch.where(request.known_mask"
 TOLD = "net(x, t, request.condition)"
 STEP = "t = torch.full((len(x),), step / net.num_steps, device=x.device)"
 LOOP = "    for step in range(net.num_steps):\n"
@@ -30,20 +36,25 @@ STRANGER_BUGS = {
     "each row obeys its neighbour's condition": Bug("learns", KNOWN, TOLD, "net(x, t, request.condition.roll(1, 0))"),
     "all rows obey the first row's condition": Bug("learns", KNOWN, TOLD, "net(x, t, request.condition[:1].expand(len(x), -1))"),
     "values are counted from the other end": Bug(
-        "learns", KNOWN, TOLD, "net(x, t, torch.tensor([1, 2]) - request.condition.clamp(min=0))"
+        "learns", KNOWN, TOLD, "net(x, t, torch.tensor([1, 2, 1]) - request.condition.clamp(min=0))"
     ),
     "factors are swapped while sampling": Bug(
-        "learns", KNOWN, TOLD, "net(x, t, torch.minimum(request.condition.flip(1), torch.tensor([1, 2])))"
+        "learns", KNOWN, TOLD, "net(x, t, torch.minimum(request.condition[:, [1, 0, 2]], torch.tensor([1, 2, 1])))"
     ),
     "factors are swapped while training": Bug(
-        "learns", KNOWN, "condition = batch.condition.masked", "condition = batch.condition.flip(1).clamp(max=1).masked"
+        "learns", KNOWN, "condition = batch.condition.masked", "condition = batch.condition[:, [1, 0, 2]].clamp(max=1).masked"
     ),
     "the second factor is never trained": Bug(
         "learns",
         KNOWN,
         "share < settings.null_share, NULL)",
-        "(share < settings.null_share) | torch.tensor([False, True]), NULL)",
+        "(share < settings.null_share) | torch.tensor([False, True, False]), NULL)",
     ),
+    "factors of equal size are swapped while sampling": Bug("learns", KNOWN, TOLD, "net(x, t, request.condition.flip(1))"),
+    "factors after the second are ignored": Bug(
+        "learns", KNOWN, CODES, CODES.replace("condition", "condition.masked_fill(torch.arange(len(self.sizes)) > 1, NULL)")
+    ),
+    "numbers of combinations collide where sizes fall": Bug("learns", KNOWN, CODES, COLLIDING),
     "labels are shuffled in training": Bug(
         "learns", KNOWN, "batch.condition.masked", "batch.condition[torch.randperm(len(x0), generator=ctx.generator)].masked"
     ),
@@ -51,9 +62,23 @@ STRANGER_BUGS = {
     "the condition is dropped in training": Bug(
         "learns", KNOWN, "share < settings.null_share", "share < 1 + settings.null_share"
     ),
+    "NULL is never trained and guided by": Bug("asked", KNOWN, "share < settings.null_share", "share < 0 * settings.null_share"),
+    # Given entries
+    "the first row's given entries are all rows'": Bug("known", GIVES, MASK, MASK.replace("mask", "mask[:1]")),
+    "the first channel's given entries are all channels'": Bug("known", GIVES, MASK, MASK.replace("mask", "mask[:, :1]")),
+    "the first frame's given entries are all frames'": Bug("known", GIVES, MASK, MASK.replace("mask", "mask[..., :1]")),
+    "a row whose last frame is not given gets none": Bug(
+        "known", GIVES, MASK, MASK.replace("mask", "mask & request.known_mask[..., -1:]")
+    ),
+    "given entries are blended into the others": Bug(
+        "known",
+        GIVES,
+        RETURN,
+        sampled("x = x if request.known is None else x + 0.1 * request.known.mean() * ~request.known_mask"),
+    ),
     # Rows
     "rows come back sorted by condition": Bug(
-        "mixed", KNOWN, RETURN, sampled("x = x[(request.condition * torch.tensor([3, 1])).sum(1).argsort(stable=True)]")
+        "mixed", KNOWN, RETURN, sampled("x = x[(request.condition * torch.tensor([6, 2, 1])).sum(1).argsort(stable=True)]")
     ),
     "rows beyond 128 get the first rows' conditions": Bug(
         "learns", KNOWN, TOLD, "net(x, t, torch.cat([request.condition[:8], request.condition])[: len(x)])"

@@ -1,0 +1,47 @@
+"""Count the conditions that networks are called with, for losses that do not say what they regress on.
+
+An argument is taken for conditions if it is an integer tensor (..., F) of two dimensions or more, whatever its name is.  Modules
+inside of others are counted too, so the counts tell which kinds occur and which do not, and not how often.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from compbench.system.condition_counts import ConditionCounts
+
+
+@contextlib.contextmanager
+def called_conditions(num_factors: int, *, graded: bool = False) -> Iterator[ConditionCounts]:
+    """Count the conditions of all calls of modules while the block runs.
+
+    Args:
+        num_factors: F.
+        graded: whether calls without gradients are left out; in a fit these train nothing.
+    """
+    counts, plain = ConditionCounts(), nn.Module.__call__
+
+    def call(module: nn.Module, *arguments: Any, **options: Any) -> Any:
+        if torch.is_grad_enabled() or not graded:
+            for given in (*arguments, *options.values()):
+                if isinstance(given, Tensor) and _are_conditions(given, num_factors):
+                    counts.add(given)
+        return plain(module, *arguments, **options)
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield counts
+    finally:
+        nn.Module.__call__ = plain  # type: ignore[method-assign]
+
+
+def _are_conditions(given: Tensor, num_factors: int) -> bool:
+    """Whether a tensor may be conditions whose values can be read: torch.func's batched ones cannot."""
+    if given.dtype != torch.long or given.ndim < 2 or given.shape[-1] != num_factors:
+        return False
+    return not torch._C._functorch.is_batchedtensor(given)
