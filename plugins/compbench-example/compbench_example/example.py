@@ -1,7 +1,7 @@
 """Guided flow matching: v = v(x, t | NULL) + w (v(x, t | c) - v(x, t | NULL)).
 
-This line and the ones below say where the idea comes from (Ho & Salimans 2022); the
-first line of the file is what `compbench list` shows.  Replace them with your own.
+This line and the ones below say where the idea comes from (Ho & Salimans 2022);
+`compbench list` shows the first line of the file.  Replace them with your own.
 """
 
 import torch

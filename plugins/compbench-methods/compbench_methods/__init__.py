@@ -1,1 +1,1 @@
-"""compbench's own methods, one file each; they come through the same entry points as a stranger's."""
+"""compbench's own methods, one file each; they use the same entry points as third-party plugins."""

@@ -1,21 +1,21 @@
-"""A real sample of the closest seen cell, moved by the main effects of the factors that it has otherwise.
+"""A real sample of the closest seen cell, shifted by the main effects of the factors in which it differs from the request.
 
-    x(c) = x_n + sum_{k : c_k != c_nk} (e_k(c_k) - e_k(c_nk)),    n in argmax_n #{k told by c : c_nk = c_k}
+    x(c) = x_n + sum_{k : c_k != c_nk} (e_k(c_k) - e_k(c_nk)),    n in argmax_n #{k given by c : c_nk = c_k}
 
-    e = argmin_e sum_n |x_n - sum_k e_k(c_nk)|^2, of all e with least sum the one of least norm
+    e = argmin_e sum_n |x_n - sum_k e_k(c_nk)|^2; among all minimisers e has the least norm
 
-A row that learns nothing: the additive baseline of single effects that beat deep models of gene perturbations (Ahlmann-Eltze
-et al. 2025, Nature Methods), x(c1, c2) = x(c1, a2) + mean(c2) - mean(a2).  With two perturbations of a base it is theirs; where
-seen cells do not tell effects apart (`compbench info`: components, rank), they are shared out by least norm.  On data that add
-up, samples are exact wherever the effects are identified.
+This row trains no network.  It is the additive baseline of single effects that beat deep models of gene perturbations
+(Ahlmann-Eltze et al. 2025, Nature Methods), x(c1, c2) = x(c1, a2) + mean(c2) - mean(a2).  With two perturbations of a base both
+agree.  If the seen cells do not identify the effects (`compbench info`: components, rank), the solution of least norm is used.
+On data that are additive, samples are exact wherever the effects are identified.
 
 Theirs: single effects are differences of means from one control.
-Ours: e_k(b) - e_k(a) is the difference of means with all other factors held alike, averaged over the seen cells: least squares.
-Why: there is no one control on a lattice.
+Ours: e_k(b) - e_k(a) is the difference of means with all other factors equal, averaged over the seen cells: least squares.
+Why: a factor grid has no single control.
 
-A factor that the request leaves open fits any value and moves nothing.  Ties are picked by the request's noise; where entries
-are given, the example that is nearest in these is moved, and they are put in its place.  With several silos the data are
-pooled: a centralised reference.
+A factor that the request leaves open matches any value and shifts nothing.  The request's noise breaks ties.  If a request gives
+entries, the example nearest to them is shifted, and the given entries are put in.  With several silos the data are pooled: the
+row is a centralised reference.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from compbench import NULL, Context, Method, Problem, Request, hookimpl
 from compbench.flow.examples import DRAWN, Examples, KeepingSettings, closest, decoded, keep, with_given
 
 TOLERANCE = 1e-9
-"""Of the normal equations: directions below this share of the strongest one are what seen cells do not tell."""
+"""Directions of the normal equations below this fraction of the strongest one count as not identified by the seen cells."""
 
 
 class Additive(NamedTuple):
     """Kept examples and main effects.
 
     Attributes:
-        examples: what samples are made of.
+        examples: the examples that samples start from.
         effects: e, float32 (sum of sizes, *D); a factor's values in a row, factors in the space's order.
         firsts: where each factor's values begin, (F,).
     """
@@ -48,14 +48,14 @@ class Additive(NamedTuple):
 
 
 def fit(settings: KeepingSettings, problem: Problem, ctx: Context) -> Additive:
-    """Keep training examples and regress them on their conditions; no step is taken."""
+    """Keep training examples and regress them on their conditions; there are no training steps."""
     examples = keep(settings, problem, ctx)
     firsts = torch.tensor([0, *problem.space.sizes[:-1]], device=examples.condition.device).cumsum(0)
     return Additive(examples, main_effects(examples, problem.space.sizes), firsts)
 
 
 def main_effects(examples: Examples, sizes: Sequence[int]) -> Tensor:
-    """e of least squares and then of least norm, float32 (sum of sizes, *D), by the normal equations in float64."""
+    """The least-squares e of least norm, float32 (sum of sizes, *D), from the normal equations in float64."""
     columns = [torch.nn.functional.one_hot(examples.condition[:, k], size) for k, size in enumerate(sizes)]
     design = torch.cat(columns, dim=1).float()  # (N, sum of sizes)
     gram, moments = design.T.double() @ design.double(), torch.zeros((), dtype=torch.float64, device=design.device)
@@ -67,7 +67,7 @@ def main_effects(examples: Examples, sizes: Sequence[int]) -> Tensor:
 
 @torch.no_grad()
 def sample(settings: KeepingSettings, model: Additive, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """The closest kept example of each request, moved."""
+    """The closest kept example of each request, shifted by the main effects."""
     rows = closest(model.examples, request)
     x, own = model.examples.take(rows), model.examples.condition[rows]  # (B, *D), (B, F)
     for k, first in enumerate(model.firsts):

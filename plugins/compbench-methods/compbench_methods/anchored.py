@@ -1,8 +1,9 @@
-"""Composition through seen cells: v = v(c1, a2) + v(a1, c2) - v(a1, a2), averaged over anchors a; no NULL takes part.
+"""Composition through seen cells: v = v(c1, a2) + v(a1, c2) - v(a1, a2), averaged over anchors a; NULL is not used.
 
-Projective composition (Bradley et al. 2025, arXiv 2502.04549) with a seen combination as background, as perturbation tasks
-have it.  Seen combinations, and conditions with an open factor of the holdout, are asked as they are.  Refused where some
-held-out cell has no anchor: then no rectangle of the lattice has its other corners seen.
+Projective composition (Bradley et al. 2025, arXiv 2502.04549) with a seen combination as background, as in perturbation tasks.
+For seen combinations, and for conditions that leave a factor of the holdout open, the network is evaluated directly.  The method
+refuses a task in which some held-out cell has no anchor, that is, if no rectangle of the factor grid has its other three corners
+seen.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ class Settings(MethodSettings):
     head_width: float = Field(
         1.0, gt=0, le=8, description="hidden units of the head over the protocol's 6 C (1536 at the paper's width)"
     )
-    num_anchors: int = Field(4, ge=1, le=100, description="anchors that a held-out cell is averaged over; fewer are repeated")
+    num_anchors: int = Field(
+        4, ge=1, le=100, description="number of anchors to average over for a held-out cell; fewer are repeated"
+    )
 
 
 def spread(holdout: Holdout, num_anchors: int) -> Tensor:
-    """For each held-out cell its anchors, evenly picked, (cells, num_anchors, P).  Raises Refused for a cell without one."""
+    """The anchors of each held-out cell, evenly picked, (cells, num_anchors, P).  Raises Refused for a cell without any."""
     rows = []
     for cell in holdout.cells:
         found = holdout.anchors(cell)
@@ -53,7 +56,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
 
 
 def composition(net: VelocityNet, condition: Tensor) -> list[Weighted]:
-    """(P + 1) members an anchor; where the condition is seen all of them are the condition, and their weights sum to 1."""
+    """(P + 1) members per anchor; for a seen condition all of them are the condition itself, and their weights sum to 1."""
     same = (condition[:, None, net.pattern] == net.cells).all(-1)  # (B, cells)
     if not len(net.cells):
         return [Weighted(1.0, condition)]
@@ -84,7 +87,7 @@ def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:
-    """One anchor and one change of it a factor of the holdout, for every anchor, each step."""
+    """At each step, for every anchor: the anchor and one change of it per factor of the holdout."""
     return problem.budget.sample_steps * settings.num_anchors * (len(problem.holdout.factors) + 1)
 
 

@@ -1,11 +1,11 @@
-"""A network's whole condition guided by that of a weaker network instead of by NULL.
+"""Guidance by a weaker network with the same condition, instead of guidance by NULL.
 
     v = v_weak(c) + w (v_good(c) - v_weak(c))
 
-Autoguidance (Karras et al. 2024, arXiv 2406.02507): what the weak network gets wrong the good one gets less wrong, and the
-difference is followed further.
+Autoguidance (Karras et al. 2024, arXiv 2406.02507): the good network makes smaller errors than the weak one, and samples
+extrapolate from the weak to the good network and beyond.
 
-As there, both networks are asked for the same whole condition.  `how=composed` is ours and no paper's: each v is a composition of
+As in the paper, both networks get the same whole condition.  `how=composed` is ours and in no paper: each v is a composition of
 slices around NULL, v(NULL) + sum_k w_k (v(c_k) - v(NULL)), with the weights of all composed rows.
 
 Theirs: w is 1.7 to 2.45, chosen for each network.
@@ -39,10 +39,10 @@ from compbench.flow.train import flow_matching_loss, train
 
 class Settings(DropoutSettings):
     weight: float = Field(2.0, ge=0, le=20, description="w: 0 is the weak network, 1 the good one; the paper has 1.7 to 2.45")
-    weak_share: float = Field(0.1, gt=0, lt=1, description="share of the budget's steps that the weak network has")
+    weak_share: float = Field(0.1, gt=0, lt=1, description="share of the budget's steps for the weak network")
     how: Literal["joint", "composed"] = Field("joint", description="what is guided: the whole condition, or slices around NULL")
     slice_weight: GuidanceWeight = Field(
-        "task", description="of composed slices: w_k of the factors that the holdout is about; 'task': as all composed rows"
+        "task", description="w_k of the holdout's factors in composed slices; 'task': as in all composed rows"
     )
 
 
@@ -73,7 +73,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> Pair:
 
 
 def _fitted(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
-    """One network: of whole conditions, or the fit of all that compose slices."""
+    """One network: trained on whole conditions, or the fit that all slice-composing methods share."""
     if settings.how == "composed":
         own = score_models.ModelSettings(even_masks=settings.even_masks, factor_dropout=settings.factor_dropout)
         return score_models.fit(own, problem, ctx)
@@ -84,7 +84,7 @@ def _fitted(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
 
 @torch.no_grad()
 def sample(settings: Settings, nets: Pair, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler's steps along the guided velocity of what is asked for."""
+    """Euler's steps along the guided velocity."""
     asked = [Weighted(1.0, request.condition)]
     if settings.how == "composed":
         asked = around_null(request.condition, nets.good.guidance.weights(settings.slice_weight, notes=ctx.notes))
@@ -98,7 +98,7 @@ def sample(settings: Settings, nets: Pair, request: Request, ctx: Context) -> Te
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:
-    """The whole condition, or NULL and one slice a factor, of both networks, each step."""
+    """For both networks at each step: the whole condition, or NULL and one slice per factor."""
     members = score_models.num_members(problem) if settings.how == "composed" else 1
     return 2 * problem.budget.sample_steps * members
 

@@ -1,11 +1,11 @@
-"""One network on the pooled data of all silos, plain or with the conditional-independence penalty (CoInD): the bound.
+"""One network on the pooled data of all silos, plain or with the conditional-independence penalty (CoInD): an upper bound.
 
-Decentralized Compositional Flow Matching (DCFM), equations 5 to 8; CoInD is Gaudi et al. 2025.  No decentralised method
-may pool, so on a task with silos this is a reference row.
+Decentralized Compositional Flow Matching (DCFM), equations 5 to 8; CoInD is Gaudi et al. 2025.  Decentralised methods may not
+pool data, so on a task with silos this is a reference row.
 
 Theirs: the paper does not say how long the pooled network is trained.
-Ours: it takes as many steps as all silos together, and so as many examples.
-Why: with one silo's steps (`steps=silo`), a tenth on coloured MNIST, it was no bound.
+Ours: it takes as many steps as all silos together, and so sees as many examples.
+Why: with one silo's steps (`steps=silo`, a tenth on coloured MNIST) it was not an upper bound.
 """
 
 from __future__ import annotations

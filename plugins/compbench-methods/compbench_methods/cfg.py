@@ -1,12 +1,12 @@
 """Classifier-free guidance of the whole condition: v = v(NULL) + w (v(c) - v(NULL)).
 
-Ho & Salimans 2022 (arXiv 2207.12598), on mono's network; their weight 1 + w is our w.  Nothing is composed: it is what every
-row that composes has to beat, in two evaluations a step instead of F + 1.  A condition that is open in part is asked as it is,
-though the fit never draws one.
+Ho & Salimans 2022 (arXiv 2207.12598), on mono's network; their weight 1 + w is our w.  Nothing is composed, so this is the
+baseline that every composing row has to beat, with two evaluations per step instead of F + 1.  A partly open condition goes to
+the network unchanged, though training never shows one.
 
-Theirs: the condition is dropped whole from 10 to 20 % of the training examples, and the weight is chosen for each network.
+Theirs: the whole condition is dropped from 10 to 20 % of the training examples, and the weight is chosen for each network.
 Ours: it is dropped from 10 %, and the weight is the task's.
-Why: all rows of a task have one weight, chosen on seen combinations, so that they differ in their idea alone.
+Why: all rows of a task have one weight, chosen on seen combinations, so that they differ only in their idea.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from compbench.flow.train import flow_matching_loss, train
 
 class Settings(MethodSettings):
     weight: GuidanceWeight = Field("task", description="w: 0 ignores the condition, 1 is mono's; 'task': as all composed rows")
-    dropout: float = Field(0.1, ge=0, lt=1, description="chance that an example's whole condition is masked in training")
+    dropout: float = Field(0.1, ge=0, lt=1, description="probability of masking an example's whole condition in training")
 
 
 def build(settings: Settings, problem: Problem) -> VelocityNet:
@@ -62,7 +62,7 @@ def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:
-    """NULL and the whole condition, each step."""
+    """NULL and the whole condition at each step."""
     return 2 * problem.budget.sample_steps
 
 

@@ -1,9 +1,9 @@
 """Transposed convolutions from the code of a condition to its image, by regression.  Forced rendering, section 2.
 
 Theirs: one size, for pictures of one bump.
-Ours: the paper's channels on deterministic tasks; elsewhere as many parameters as the velocity networks next to it, or as many
-as 3 times their FLOPs pay for: 0.8 of them on scenes, 0.5 on sprites, 0.2 on digits.
-Why: competing networks are of equal size, as far as their steps cost alike.
+Ours: the paper's channels on deterministic tasks; elsewhere as many parameters as the velocity networks, or as many as 3 times
+their FLOPs allow: 0.8 of their parameters on scenes, 0.5 on sprites, 0.2 on digits.
+Why: competing networks should have equal size, as far as the cost of their steps allows.
 """
 
 from __future__ import annotations

@@ -2,20 +2,20 @@
 
     L = L_FM + lambda E || v(c_i) + v(c without i) - v(c) - v(NULL) ||^2,    i drawn at random for each example
 
-CoInD (Gaudi et al. 2025, arXiv 2503.01145), equation 9 with velocities for scores.  Samples follow the composition around
-NULL.  It pools all training data, so on a task with silos it is a reference row.
+CoInD (Gaudi et al. 2025, arXiv 2503.01145), equation 9 with velocities in place of scores.  Samples follow the composition around
+NULL.  The method pools all training data, so on a task with silos it is a reference row.
 
-The penalty is that of the authors' code, one factor against all the others, and so are the masks, each factor by itself with
-chance 0.2 (Shapes3D).  Version 1 penalised a pair of factors with all others open: beyond two factors no example trains such a
-pair, so the penalty was met without touching the whole condition.  With two factors both penalties are one and the same.
-`masks=shares` are the masks of version 1.
+The penalty is that of the authors' code (one factor against all the others), and so are the masks (each factor independently with
+chance 0.2, Shapes3D).  Version 1 penalised a pair of factors with all others open.  With more than two factors no example trains
+such a pair, so the network could satisfy the penalty without changing its answer to whole conditions.  With two factors both
+penalties are equal.  `masks=shares` selects the masks of version 1.
 
 Theirs: the network predicts noise on a diffusion path.
 Ours: it predicts velocities on the linear path.
-Why: all networks of the board share path and loss, so that methods differ in their idea alone.
+Why: all networks of the board share path and loss, so that methods differ only in their idea.
 
 Theirs: samples have weight 7.5 on every factor, in 100 DDIM steps.
-Ours: they have the task's weight, on the factors that the holdout is about, in the budget's steps.
+Ours: they have the task's weight on the holdout's factors, in the budget's steps.
 Why: all composed rows of a task have one weight, chosen on seen combinations.
 """
 

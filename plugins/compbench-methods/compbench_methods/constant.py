@@ -1,11 +1,11 @@
-"""The answer that ignores the request: a real sample of the seen data, whatever is asked.
+"""A baseline that ignores the request: every answer is a random real sample of the seen data.
 
     x(c) = x_n,    n uniform over the kept examples
 
-The zero of the board's scale as a row (`compbench/board/scale.py`: a model that ignores what it is asked for).  A distance to
-this row's samples is the distance of the seen data to the target, which is that scale's chance; its accuracies are those of
-seen cells at random, so 0 on held-out ones where the judge makes no mistake.  Where entries are given, the example that is
-nearest in these is taken, and they are put in its place.  With several silos the data are pooled: a centralised reference.
+This row is the zero of the board's scale (`compbench/board/scale.py`: a model that ignores what is requested).  The distances of
+its samples are those of the seen data to the target, which the scale calls chance.  Its accuracies are those of random seen
+cells, so they are 0 on held-out cells if the judge makes no mistake.  If a request gives entries, the answer is the example
+nearest to them, with the given entries put in.  With several silos the data are pooled: the row is a centralised reference.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compbench.flow.examples import Examples, KeepingSettings, anyone, keep, wit
 
 @torch.no_grad()
 def sample(settings: KeepingSettings, examples: Examples, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """A kept example for each request, picked by its noise."""
+    """A kept example for each request, picked by the request's noise."""
     return with_given(examples.take(anyone(examples, request)), request)
 
 

@@ -1,16 +1,16 @@
-"""Cross-attention to the condition: the network's maps attend to one token a factor, NULL having a token of its own.
+"""Cross-attention to the condition: the network's maps attend to one token per factor; NULL has its own token.
 
     h <- h + A(LN h, tokens(c)) in place of mono's h <- h + (gamma(c) * h + beta(c))
 
-Conditioning as latent diffusion has it (Rombach et al. 2022, section 3.3), on factors instead of words.  On images each residual
-block of the UNet is followed by such a layer, at all resolutions, as there.  Version 1 had one layer, at the middle.  On
-vectors and trajectories the layer is at the middle, where `mono` and `factored` have their condition.
-The layers' MLPs are as wide as gives the network mono's number of parameters: on images attention takes nearly all of these, and
-the MLP of the middle has 8 units.
+Conditioning as in latent diffusion (Rombach et al. 2022, section 3.3), on factors instead of words.  On images such a layer
+follows each residual block of the UNet at all resolutions, as in latent diffusion.  Version 1 had one layer, in the middle.  On
+vectors and trajectories the layer is in the middle, where the condition enters `mono` and `factored`.  The width of the layers'
+MLPs gives the network as many parameters as mono; on images attention takes nearly all of them, and the MLP in the middle has 8
+units.
 
-Theirs: each layer has self-attention of places, too.
+Theirs: each layer also has self-attention of positions.
 Ours: there is none.
-Why: networks differ in conditioning alone.
+Why: networks should differ only in their conditioning.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from compbench.flow.velocity_methods import velocity_method
 
 
 class Settings(MethodSettings):
-    depth: int = Field(1, ge=1, le=16, description="layers of attention and MLP after a block; the more, the narrower their MLPs")
+    depth: int = Field(1, ge=1, le=16, description="layers of attention and MLP after a block; more layers have narrower MLPs")
     num_heads: int = Field(4, ge=1, le=32, description="heads of each layer's attention")
 
 
 def build(settings: Settings, problem: Problem) -> AttendedNet | AttendedUNet:
-    """The untrained network, of mono's number of parameters."""
+    """The untrained network, with as many parameters as mono."""
     return attended_net(problem, depth=settings.depth, num_heads=settings.num_heads)
 
 

@@ -3,22 +3,22 @@
 dcfm-a  experts retrained with the cross-peer conditional-independence penalty, sampled as a mixture (equations 11 to 13)
 dcfm-b  one student, taught on the experts' paths and made conditionally independent (equations 14 to 16)
 
-Both start from experts that know their own silo (equations 7 to 10).  A sends every expert to all peers and again to the
-server that samples from them; B sends each expert once, with labels in bytes, and trains its student on the server by a party's
-steps in addition to the silos'; how many is noted in the record (`fit server_steps`).
+Both start from experts that know only their own silo (equations 7 to 10).  A sends every expert to all peers, and later to the
+server that samples from them.  B sends each expert once, with labels as bytes, and trains its student on the server with one
+party's steps in addition to the silos' steps; the record notes their number (`fit server_steps`).
 
-Theirs: the paper states neither how long the stages are nor lambda.
+Theirs: the paper states neither the lengths of the stages nor lambda.
 Ours: the first stage has three quarters of A's steps, lambda is 1, and it grows linearly from 0 in every stage.
-Why: peers are frozen when they are sent, and the penalty draws an expert towards whatever they say, so an expert follows its own
-data first; chosen on seen combinations (experiments/dcfm_stages.py).
+Why: peers are frozen when they are sent, and the penalty pulls an expert towards their answers, so an expert should follow its
+own data first; the values were chosen on seen combinations (experiments/dcfm_stages.py).
 
 Theirs: a peer answers for every condition (equation 11).
-Ours: it is not asked for a value that its silo never saw; `ask_strangers=True` is the paper's.
-Why: an embedding that was never trained says nothing.
+Ours: it does not answer for a value that its silo never saw; `ask_strangers=True` is the paper's.
+Why: an untrained embedding has no meaning.
 
 Theirs: the paper states no shares of the masks (equation 7).
-Ours: 0.7 whole, 0.2 of one factor, 0.1 of nothing.
-Why: some had to be chosen; all silo rows have these.
+Ours: 0.7 whole conditions, 0.2 single factors, 0.1 NULL.
+Why: some values had to be chosen; all silo rows have these.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ class Settings(DecentralisedSettings):
 
 class PeerSettings(Settings):
     second_share: float = Field(
-        0.25, gt=0, lt=1, description="share of a silo's steps beside its peers; experiments/dcfm_stages.py (not in the paper)"
+        0.25, gt=0, lt=1, description="share of a silo's steps with peers; experiments/dcfm_stages.py (not in the paper)"
     )
     peer_weight: float = Field(1.0, ge=0, le=20, description="w of the peer composition (eq. 11)")
     ask_strangers: bool = Field(
-        False, description="take a peer's answer also for a value that its silo never saw, as eq. 11 is written"
+        False, description="also use a peer's answer for a value that its silo never saw, as eq. 11 is written"
     )
 
 
 def fit_experts(settings: PeerSettings, problem: Problem, ctx: Context) -> Mixture:
-    """Stage I, an all-gather, and every silo's own expert again beside its frozen peers; the stages share its steps."""
+    """Stage I, an all-gather, then more training of every silo's own expert with its frozen peers; both share its steps."""
     silos, sizes = len(problem.federation), problem.space.sizes
     first, second = split(problem.budget, settings.second_share)
     steps = Steps(ctx.progress, silos * (first.train_steps + second.train_steps))
@@ -105,7 +105,7 @@ def build_experts(settings: PeerSettings, problem: Problem) -> Mixture:
 
 
 def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
-    """Stage I, one transfer of each expert, and a student on the server, which has a party's budget of its own."""
+    """Stage I, one transfer of each expert, and a student that the server trains with one party's budget."""
     budget = problem.budget
     steps = Steps(ctx.progress, (len(problem.federation) + 1) * budget.train_steps)
     alone = {"local_ci": settings.local_ci, "ramp": settings.ramp}

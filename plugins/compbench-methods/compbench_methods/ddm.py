@@ -1,4 +1,4 @@
-"""Independent experts, one a silo, mixed by a router that knows the silos' label counts alone.
+"""Independent experts, one per silo, mixed by a router that knows only the silos' label counts.
 
 Decentralized diffusion models (McAllister et al. 2025), the second baseline of Decentralized Compositional Flow Matching (DCFM),
 section 4.  Each silo sends its expert once.

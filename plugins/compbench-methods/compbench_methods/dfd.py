@@ -1,20 +1,20 @@
-"""Independent experts, one a silo, mixed by how dense each silo estimates its own data to be at x_t.
+"""Independent experts, one per silo, weighted by each silo's estimate of its own data density at x_t.
 
 Diffusion federated datasets (Hahn & Lee 2025), the third baseline of Decentralized Compositional Flow Matching (DCFM),
-section 4.  Each silo learns an energy and its expert, and sends both once with a list of the values that it has; built from
-the description, the authors' code being unavailable.
+section 4.  Each silo trains an energy and an expert, and sends both once with a list of the values that it has.  We built the
+method from its description, because the authors' code is not available.
 
 Theirs: samples come from unadjusted Langevin steps over the mixture.
 Ours: they follow the flow of the mixture, as DCFM describes its baseline.
 Why: solver and evaluations are those of all silo rows.
 
 Theirs: every silo answers for every condition.
-Ours: a silo is not asked for a value that it never saw; `ask_strangers` is the other way.
-Why: energies do not depend on the condition, so at t = 0 half of the answer would come from an embedding that was never trained.
+Ours: a silo does not answer for a value that it never saw; with `ask_strangers` it does.
+Why: energies do not depend on the condition, so at t = 0 half of the answer would come from an untrained embedding.
 
 Theirs: no budget is stated.
 Ours: an expert has three quarters of a silo's steps (`energy_share`).
-Why: the energy takes the others.
+Why: the energy takes the rest.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from compbench.flow.train import train
 
 class Settings(DecentralisedSettings):
     local_ci: bool = Field(False, description="add the local conditional-independence penalty (eq. 9): DFD+L")
-    energy_share: float = Field(0.25, gt=0, lt=1, description="share of a silo's steps that its energy gets; not in the paper")
+    energy_share: float = Field(0.25, gt=0, lt=1, description="share of a silo's steps for its energy; not in the paper")
     energy_width: float = Field(
         1.0, gt=0, le=16, description="hidden units of the energy over 2 x budget.width; not in the paper"
     )
     temperature: float = Field(
         1.0, gt=0, le=1e6, description="divides the energies before the softmax; 1 takes them as log densities"
     )
-    ask_strangers: bool = Field(False, description="let a silo answer for a value that it never saw")
+    ask_strangers: bool = Field(False, description="also use a silo's expert for a value that it never saw")
 
 
 def energy(settings: Settings, problem: Problem) -> Energy:
@@ -68,14 +68,14 @@ def pair(settings: Settings, problem: Problem) -> nn.ModuleDict:
 
 
 def routed(settings: Settings, problem: Problem, experts: Experts, energies: list[Energy], knows: Tensor) -> Mixture:
-    """The experts, weighed by their silos' energies among those that know what is asked; knows (n, F, largest size)."""
+    """The experts that know the requested values, weighted by their silos' energies; knows: (n, F, largest size)."""
     prior = SiloPrior(torch.tensor(problem.federation.sizes), knows | settings.ask_strangers)
     router = DensityRouter(energies, prior, temperature=settings.temperature)
     return Mixture(experts, router, sample_steps=problem.budget.sample_steps)
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> Mixture:
-    """In every silo an expert, then an energy."""
+    """Train an expert, then an energy, in every silo."""
     make, sizes = recipe(pair, settings, problem), problem.space.sizes
     own_budget, energy_budget = split(problem.budget, settings.energy_share)
     each = own_budget.train_steps + energy_budget.train_steps

@@ -2,14 +2,14 @@
 
     v(x_t, t | c) = transformer(patches of x_t; e),    e = time(t) + sum_f e_f(c_f)
 
-Peebles & Xie 2023 (Scalable Diffusion Models with Transformers), with the linear path and one embedding a factor.  Farid et
-al. 2025 (arXiv 2510.03075) find that such a network reaches combinations that differ from all seen ones in two factors.  Its
-width is what gives it as many parameters as `mono`.
+Peebles & Xie 2023 (Scalable Diffusion Models with Transformers), with the linear path and one embedding per factor.  Farid et
+al. 2025 (arXiv 2510.03075) find that such a network reaches combinations that differ from all seen ones in two factors.  The
+width is chosen so that the network has as many parameters as `mono`.
 
 Theirs: images have 16 x 16 tokens.
-Ours: silhouettes of 64 pixels (dSprites) have them, at 7 times the FLOPs of `mono`; other images have at most 8 x 8, at 1.4 times
-on Shapes3D.
-Why: places are known to 4 pixels on dSprites; on Shapes3D coarser tokens have learnt all that they saw.
+Ours: only silhouettes of 64 pixels (dSprites) have 16 x 16, at 7 times the FLOPs of `mono`; other images have at most 8 x 8, at
+1.4 times the FLOPs on Shapes3D.
+Why: conditions give positions to 4 pixels on dSprites; on Shapes3D coarser tokens learn all seen combinations.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from compbench.flow.velocity_methods import velocity_method
 class Settings(MethodSettings):
     tokens: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = Field(
         "auto",
-        description="most patches along a side of the image; 16 is the paper's, at about 5 times the cost of 8; 'auto' is 8, "
-        "and patches of 4 pixels on images of one channel",
+        description="most patches along a side of the image; 16 is the paper's and costs about 5 times as much as 8; 'auto': 8, "
+        "or patches of 4 pixels on images of one channel",
     )
-    depth: int = Field(6, ge=1, le=48, description="blocks; the more, the narrower each")
+    depth: int = Field(6, ge=1, le=48, description="number of blocks; with more blocks each is narrower")
     num_heads: int = Field(4, ge=1, le=32, description="heads of each block's attention")
 
 
@@ -44,7 +44,7 @@ def num_tokens(settings: Settings, event: Event) -> int:
 
 
 def build(settings: Settings, problem: Problem) -> TokenNet:
-    """The untrained network, of mono's number of parameters."""
+    """The untrained network, with as many parameters as mono."""
     return token_net(
         problem,
         lambda number, width: AllPlaces(SelfAttention(width, settings.num_heads)),

@@ -1,11 +1,11 @@
 """Weighted particles with a control that keeps their weights even.
 
-driftlite         Particles with the drift of few coefficients that makes their weights vary least, chosen at every step.
+driftlite         Particles with an extra drift of a few coefficients, chosen at every step so that weights vary least.
 driftlite-oracle  DriftLite's particles on the task's analytic scores, with exact divergences.
 
-DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance, for products of models.  Where all requests ask
-for one composition its coefficients come from pilots, which no request meets; elsewhere each swarm has its own.  Learnt
-scores have Hutchinson's divergence, one probe and one more point an evaluation.
+DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance, for products of models.  If all requests share one
+composition, the coefficients come from pilot particles that are no request's; otherwise each swarm has its own coefficients.
+With learnt scores the divergence is Hutchinson's estimate with one probe, which adds one point to each evaluation.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ from compbench.flow.swarms import steps_of
 
 class Particles(score_models.SwarmSettings):
     num_particles: int = Field(4, ge=1, le=1 << 16, description="K: particles of one sample's swarm")
-    num_pilots: int = Field(256, ge=1, le=1 << 16, description="particles, at least, that the coefficients are estimated from")
-    ridge: float = Field(1e-3, gt=0, le=1e3, description="added to the bases' variances before the coefficients are solved for")
+    num_pilots: int = Field(
+        256, ge=1, le=1 << 16, description="smallest number of particles that coefficients are estimated from"
+    )
+    ridge: float = Field(
+        1e-3, gt=0, le=1e3, description="added to the variances of the basis drifts when solving for the coefficients"
+    )
 
 
 class OracleSettings(Particles):
@@ -38,7 +42,7 @@ class Settings(Particles, score_models.ModelSettings):
 
 @torch.no_grad()
 def sample(settings: OracleSettings | Settings, model: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """One particle of each request's swarm, drawn by weight after the last step; pilots are swarms of their own."""
+    """One particle of each request's swarm, drawn by weight after the last step; pilots form separate swarms."""
     pilots = -(-settings.num_pilots // settings.num_particles)
 
     def step_of(part: score_models.Composition, num_steps: int, generator: torch.Generator) -> swarms.Step:
@@ -58,7 +62,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
 
 
 def evaluations(settings: Particles, problem: Problem) -> int:
-    """Every member of the composition, for every particle, each step; a divergence counts as one too, pilots do not."""
+    """Every member of the composition for every particle at each step; a divergence counts as one more, pilots do not count."""
     steps = steps_of(settings.num_steps, problem.budget.sample_steps)
     return 2 * settings.num_particles * score_models.num_members(problem) * steps
 

@@ -1,10 +1,10 @@
-"""A reference that is given the symmetry: one learnt picture, shifted to its place or turned to its angle, by regression.
+"""A reference that is given the symmetry: one learnt picture, shifted to its position or rotated to its angle, by regression.
 
     bumps     x = 2 T(u - c) - 1,       by the Fourier shift theorem
     rotation  x = 2 T(R(-angle) u) - 1
 
-It knows what its task's factors do, which no competing method does: how well the data can be fitted at most, and no answer to
-whether a network finds the symmetry by itself.
+It knows what the task's factors do to an image, which no competing method knows.  So it shows how well the data can be fitted at
+best; it does not answer whether a network finds the symmetry by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Settings(RateSettings):
 
 
 def build(settings: Settings, problem: Problem) -> nn.Module:
-    """The blank picture, and how it moves.
+    """The untrained picture, and how the factors move it.
 
     Raises:
         Refused: the task's factors neither shift nor turn an image.

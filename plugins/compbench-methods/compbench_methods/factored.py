@@ -1,7 +1,7 @@
-"""One head a factor, summed: h <- h + sum_k (gamma_k(c_k) * h + beta_k(c_k)) in the middle of the network.
+"""One head per factor, summed: h <- h + sum_k (gamma_k(c_k) * h + beta_k(c_k)) in the middle of the network.
 
-Compositional Flow Matching with Factored Velocity Fields (FVF), equation 1 and section 5.  Each head sees its factor's
-one-hot minus the training mean; biases stay.  A head for a new factor can be trained alone against a frozen model.
+Compositional Flow Matching with Factored Velocity Fields (FVF), equation 1 and section 5.  The input of each head is its factor's
+one-hot minus the training mean; biases remain.  A head for a new factor can be trained alone on a frozen model.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Settings(MethodSettings):
 
     extension_times: Literal["noise-side", "logit-normal"] = Field(
         "noise-side",
-        description="times that a new head is trained on: u^2 (a deviation: few steps hardly learn it otherwise), "
-        "or the paper's logit-normal",
+        description="distribution of the times for training a new head: u^2 (not the paper's; otherwise few steps hardly "
+        "learn it), or the paper's logit-normal",
     )
 
 
 class FactorHead(nn.Module):
-    """delta_k: one factor's values (B,), as a centred one-hot, to gamma_k and beta_k side by side, (B, 2 C)."""
+    """delta_k: maps one factor's values (B,), as centred one-hots, to gamma_k and beta_k concatenated, (B, 2 C)."""
 
     def __init__(self, frequencies: tuple[float, ...], *, hidden: int, channels: int) -> None:
         super().__init__()
@@ -86,13 +86,13 @@ def extend(settings: Settings, net: VelocityNet, factor: str, problem: Problem, 
 
     Args:
         settings: this method's settings.
-        net: a model of `problem.space.without(factor)`; it is left as it is.
-        factor: name of the factor that joins.
+        net: a model of `problem.space.without(factor)`; it is not changed.
+        factor: name of the new factor.
         problem: the larger space's problem; conditions follow its order.
         ctx: the stage's context.
 
     Returns:
-        a model of the larger space; before its training it is the smaller one, a new head's output being zero.
+        a model of the larger space; before training it equals the smaller one, because a new head's output is zero.
     """
     known = net.conditioning.names
     if set(known) != set(problem.space.names) - {factor}:
@@ -120,12 +120,12 @@ def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:
-    """One evaluation a step."""
+    """One evaluation per step."""
     return problem.budget.sample_steps
 
 
 def _key(name: str) -> str:
-    """A factor's name as a submodule's, which may hold no dot."""
+    """A factor's name as a submodule's name, which may not contain a dot."""
     return "factor_" + re.sub(r"\W", "_", name)
 
 

@@ -6,7 +6,7 @@ FedAvgM (Hsu et al. 2019, arXiv 1909.06335).  beta = 0 and eta = 1 is fedflow.
 
 Theirs: the last network of the server is sampled.
 Ours: the moving average of the server's networks is sampled.
-Why: all other methods are averaged alike.
+Why: all other methods sample from such an average.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from compbench.flow.train import train
 
 class Settings(RoundSettings):
     momentum: float = Field(
-        0.5, ge=0, lt=1, description="beta; the paper has up to 0.99 over 10,000 rounds, which 20 rounds would not damp"
+        0.5, ge=0, lt=1, description="beta; the paper has up to 0.99 over 10,000 rounds, too large for 20 rounds"
     )
     server_rate: float = Field(1.0, gt=0, le=100, description="eta: the server's learning rate")
 
 
 class Momentum:
-    """The server's rule, and the momentum that it keeps between rounds."""
+    """The server's update rule, and the momentum that it keeps between rounds."""
 
     def __init__(self, momentum: float, rate: float) -> None:
         self.momentum, self.rate = momentum, rate
@@ -42,7 +42,7 @@ class Momentum:
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
-    """Rounds of averaging, taken up with momentum."""
+    """Rounds of averaging, which the server applies with momentum."""
     loss, take_up = settings.loss, Momentum(settings.momentum, settings.server_rate)
 
     def local(net, silo, received, budget, own):

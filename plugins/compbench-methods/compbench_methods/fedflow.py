@@ -5,7 +5,7 @@ Compositional Flow Matching (DCFM).  Each round sends the network to every silo 
 
 Theirs: the last network of the server is sampled.
 Ours: the moving average of the server's networks is sampled.
-Why: all other methods are averaged alike.
+Why: all other methods sample from such an average.
 """
 
 from __future__ import annotations

@@ -2,17 +2,17 @@
 
     loss_k(theta) + mu / (2 D) |theta - theta_r|^2,    D the entries of a sample
 
-FedProx (Li et al. 2020, arXiv 1812.06127).  mu = 0 is fedflow; the larger mu, the less a silo moves in a round.  Undivided,
-0.01 and 0.001 both kept the condition's last layer at its zeros on coloured MNIST (D = 2352), and what was drawn followed no
-condition.
+FedProx (Li et al. 2020, arXiv 1812.06127).  mu = 0 is fedflow; with a larger mu a silo moves less in a round.  Without the
+division by D, mu = 0.01 and 0.001 both kept the condition's last layer at zero on coloured MNIST (D = 2352), and samples followed
+no condition.
 
-Theirs: mu is 0.001 to 1 beside log-likelihoods, which add up over what is predicted.
+Theirs: mu is 0.001 to 1, with log-likelihoods that sum over the predicted entries.
 Ours: mu is divided by D.
 Why: our loss is a mean over D entries.
 
 Theirs: the last network of the server is sampled.
 Ours: the moving average of the server's networks is sampled.
-Why: all other methods are averaged alike.
+Why: all other methods sample from such an average.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from compbench.flow.train import train
 
 class Settings(RoundSettings):
     mu: float = Field(
-        0.01, ge=0, le=1e9, description="mu of the proximal term, beside a loss summed over entries; the paper has 0.001 to 1"
+        0.01, ge=0, le=1e9, description="mu of the proximal term, for a loss summed over entries; the paper has 0.001 to 1"
     )
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
-    """Rounds of averaging; every silo starts each round at the server's weights and is held near them."""
+    """Rounds of averaging; every silo starts each round at the server's weights and stays near them."""
     loss, pull = settings.loss, settings.mu / math.prod(problem.event.shape)
 
     def local(net, silo, received, budget, own):

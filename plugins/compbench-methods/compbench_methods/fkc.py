@@ -4,12 +4,13 @@ fkc         Feynman-Kac correction: K weighted particles follow the composed sco
 fkc-oracle  Feynman-Kac correction on the task's analytic scores, with the authors' clip of the weights' rate.
 
 Catastrophic Compositional Generation, section 3.2 and appendix C, after Skreta et al. 2025.  On vectors the defaults are
-those of the authors' code.  One particle is naive-sde.  On exact scores what is left is the error of steps, particles and clip:
-on gmm-ood nearly all of it is the clip's (sliced Wasserstein distance 1.9 with it, 0.06 without).
+those of the authors' code.  With one particle the method is naive-sde.  With exact scores the remaining error comes from the
+steps, the particles and the clip; on gmm-ood nearly all of it comes from the clip (sliced Wasserstein distance 1.9 with the clip,
+0.06 without).
 
 Theirs: the weights' rate is clipped.
 Ours: it is clipped on vectors; on images and trajectories the weights are tempered.
-Why: a bound made for the plane would decide the weights there.
+Why: a bound chosen for the plane would dominate the weights there.
 """
 
 from __future__ import annotations
@@ -27,29 +28,30 @@ from compbench.flow.smc import Settings as Swarms
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 PLANAR = {"g_clip": 15.0, "resample_below": 1.0, "ess_floor": 0.0}
-"""What 'auto' means on vectors: the authors' code."""
+"""The values of 'auto' on vectors: those of the authors' code."""
 
 LARGE = {"g_clip": "off", "resample_below": 0.5, "ess_floor": 0.5}
-"""What it means on images and trajectories: the rate grows with the dimension, so 15 binds on most particle-steps and gives
-all one weight, and no bound leaves one ancestor of 16.  Found on seen combinations (experiments/guidance_weights.py)."""
+"""The values of 'auto' on images and trajectories.  The rate grows with the dimension: a bound of 15 applies at most steps and
+makes all weights equal, and without any bound one of 16 particles becomes the only ancestor.  The values were found on seen
+combinations (experiments/guidance_weights.py)."""
 
 
 class Swarm(MethodSettings):
     num_particles: int = Field(16, ge=1, le=1 << 16, description="K: particles of one sample's swarm")
     g_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto", "off"] = Field(
         "auto",
-        description="bound of the log-weights' rate, before the step is multiplied in; 'off' for none; "
-        "'auto' is the authors' 15 on vectors and none on images and trajectories",
+        description="bound of the log-weights' rate, before multiplication by the step size; 'off': none; "
+        "'auto': the authors' 15 on vectors, none on images and trajectories",
     )
     resample_below: Share | Literal["auto"] = Field(
         "auto",
         description="resample where ESS <= this share of K; 1: every step, 0: never; "
-        "'auto' is every step on vectors, as the authors do, and 0.5 elsewhere",
+        "'auto': every step on vectors, as the authors do, and 0.5 elsewhere",
     )
     ess_floor: Share | Literal["auto"] = Field(
         "auto",
         description="temper each step's weights so that ESS stays at this share of K; 0: never; "
-        "'auto' is never on vectors and 0.5 elsewhere (not in the paper)",
+        "'auto': never on vectors and 0.5 elsewhere (not in the paper)",
     )
     scheme: Literal["systematic", "stratified", "multinomial"] = Field(
         "systematic", description="how resampling positions are drawn"
@@ -70,7 +72,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
     auto = PLANAR if request.x0.ndim == 2 else LARGE
     g_clip, resample_below, ess_floor = (auto[name] if value == "auto" else value for name, value in _chosen(settings).items())
     swarms = Swarms(
-        num_steps=0,  # the budget's, which the model carries
+        num_steps=0,  # the model knows the budget's number of steps
         clip=float("inf") if g_clip == "off" else g_clip,
         resample_below=resample_below,
         ess_floor=ess_floor,
@@ -88,7 +90,7 @@ def _chosen(settings: Swarm) -> dict[str, Any]:
 
 
 def evaluations(settings: Swarm, problem: Problem) -> int:
-    """Every member of the composition, for every particle, at both ends of every step."""
+    """Every member of the composition for every particle at both ends of every step."""
     return settings.num_particles * score_models.num_members(problem) * (problem.budget.sample_steps + 1)
 
 

@@ -1,14 +1,14 @@
-"""Fourier features of the condition and of the pixel's place, into one function that all pixels share, by regression.
+"""Fourier features of the condition and of the pixel's position, as inputs of one function that all pixels share, by regression.
 
     x(p) = 2 mlp(W code(c) + V [cos 2 pi B p, sin 2 pi B p]) - 1,    B ~ N(0, scale^2)
 
-Tancik et al. 2020 (Fourier Features Let Networks Learn High Frequency Functions), with a condition.  `pixel-decoder` is its
-sibling with axis-aligned waves of falling frequency and a bump code.
+Tancik et al. 2020 (Fourier Features Let Networks Learn High Frequency Functions), with a condition.  `pixel-decoder` is similar,
+with axis-aligned waves of falling frequency and a bump code.
 
 Theirs: 256 hidden units and no condition.
 Ours: the budget's width on deterministic tasks; elsewhere the largest width at which a step costs at most 3 times the FLOPs of
-the velocity networks next to it.
-Why: the budget's width learns all of what it saw; each weight is used at every pixel.
+the velocity networks.
+Why: the budget's width learns all seen examples, and a wider network would cost too much, as each weight is used at every pixel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from compbench.flow.fourier import FourierDecoder
 class Settings(RateSettings, SizeSettings):
     encoding: Choice = Field("positional", description="code of each factor; positional is sin and cos of pi 2^j v / n")
     depth: int = Field(2, ge=1, le=16, description="hidden layers after the first")
-    num_waves: int = Field(64, ge=1, le=4096, description="random waves over the image, a cosine and a sine each")
+    num_waves: int = Field(64, ge=1, le=4096, description="number of random waves over the image, each with a cosine and a sine")
     scale: float = Field(4.0, gt=0, le=100, description="standard deviation of the waves' frequencies, in cycles over the image")
 
 

@@ -1,26 +1,26 @@
-"""How slices are guided, over one fit: where in time the weight counts, and what is renoised by which prediction.
+"""Two ways to guide slices of one fitted model: a weight that applies only at some times, and guidance of the denoised estimate.
 
-interval-cfg  Slices with their weight inside an interval of noise only, and weight 1 outside of it.
+interval-cfg  Slices with their weight only inside an interval of noise levels, and weight 1 outside it.
 cfg-plus      Slices guided in the denoised estimate and renoised by the unconditional velocity, with a weight in [0, 1].
 
 Both compose v(NULL) + sum_k w_k (v(c_k) - v(NULL)) as slice-cfg does, on the fit that naive-ode, naive-sde and fkc share, with
-the task's w on the factors that the holdout is about and 1 on the others.
+the task's w on the holdout's factors and 1 on the others.
 
 Kynkaanniemi et al. 2024 (arXiv 2404.07724) and CFG++ (Chung et al. 2024, arXiv 2406.08070).
 
 Theirs: the whole condition of one class or prompt is guided.
 Ours: slices are guided.
-Why: a combination that was never seen is composed.
+Why: a combination that was never seen has to be composed.
 
 Theirs: interval and weight are chosen for each network; the interval in sigma, (0.28, 2.90], is t = 0.26 to 0.78 on our path.
 Ours: the interval is t = 0.2 to 0.8, and the weight the task's.
 Why: all composed rows of a task have one weight.
 
-Theirs: lambda = 0.6 at 50 steps of CFG++ stands for w = 7.5.
-Ours: lambda_k is the one whose mean Euler weight over the run's n steps is the task's w_k, as below.
-Why: one lambda means more the more steps there are.
+Theirs: lambda = 0.6 at 50 steps of CFG++ corresponds to w = 7.5.
+Ours: lambda_k is chosen so that the mean Euler weight over the run's n steps is the task's w_k, as below.
+Why: with more steps, one lambda guides more strongly.
 
-On the linear path a step of CFG++ is Euler's with the weight lambda t' (1 - t) / h, from t to t' = t + h.  So
+On the linear path a step of CFG++ from t to t' = t + h is Euler's step with the weight lambda t' (1 - t) / h.  So
 
     lambda_k = 6 n w_k / ((n + 1) (n + 2)),    at most 1, the end of the authors' range.
 """
@@ -39,15 +39,15 @@ from compbench.flow.compose import GuidanceWeight, around_null, compose, stacked
 from compbench.flow.solver import Known, answer
 
 Strength = Annotated[float, Field(ge=0, le=1)] | Literal["task"]
-"""lambda; "task" is the one whose mean Euler weight is what the task gives to all composed rows."""
+"""lambda; with "task" the mean Euler weight equals the weight that the task gives to all composed rows."""
 
 
 class IntervalSettings(score_models.ModelSettings):
     weight: GuidanceWeight = Field(
-        "task", description="w_k inside the interval of the factors that the holdout is about; 'task': as all composed rows"
+        "task", description="w_k of the holdout's factors inside the interval; 'task': as in all composed rows"
     )
-    begin: float = Field(0.2, ge=0, le=1, description="t (0 noise, 1 data) from which the weight counts")
-    end: float = Field(0.8, ge=0, le=1, description="t up to which it counts")
+    begin: float = Field(0.2, ge=0, le=1, description="t (0 noise, 1 data) from which the weight applies")
+    end: float = Field(0.8, ge=0, le=1, description="t up to which the weight applies")
 
     @model_validator(mode="after")
     def _is_an_interval(self) -> IntervalSettings:
@@ -59,13 +59,13 @@ class IntervalSettings(score_models.ModelSettings):
 class PlusSettings(score_models.ModelSettings):
     strength: Strength = Field(
         "task",
-        description="lambda of the factors that the holdout is about: 0 ignores the condition, 1 is each slice's own estimate;"
-        " 'task': the one that means w on average",
+        description="lambda of the holdout's factors: 0 ignores the condition, 1 is each slice's own estimate;"
+        " 'task': the lambda whose mean weight is the task's w",
     )
 
 
 def fit(settings: score_models.ModelSettings, problem: Problem, ctx: Context) -> nn.Module:
-    """The fit of score-composing methods; refused where compositions stand around a base, which has no NULL."""
+    """The fit of score-composing methods; refused if the task composes around a base, whose model has no NULL."""
     if score_models.composes_around_base(problem):
         raise Refused("guidance needs a model of NULL, and this task's compositions stand around a base combination.")
     return score_models.fit(settings, problem, ctx)
@@ -79,7 +79,7 @@ def in_interval(settings: IntervalSettings, net: nn.Module, request: Request, ct
     steps = iter(range(net.sample_steps))
 
     def velocity(x: Tensor, t: Tensor) -> Tensor:
-        time = next(steps) / net.sample_steps  # the solver's own, without asking the device
+        time = next(steps) / net.sample_steps  # the solver's own time, without waiting for the device
         with ctx.autocast():
             return compose(net, x, t, inside if settings.begin <= time <= settings.end else outside)
 
@@ -112,7 +112,7 @@ def renoised(settings: PlusSettings, net: nn.Module, request: Request, ctx: Cont
 
 
 def evaluations(settings: score_models.ModelSettings, problem: Problem) -> int:
-    """NULL and one slice a factor, each step."""
+    """NULL and one slice per factor at each step."""
     return problem.budget.sample_steps * score_models.num_members(problem)
 
 

@@ -1,22 +1,22 @@
-"""Local conditional scores: a patch is denoised from its neighbourhood and the condition, and never sees the rest of the image.
+"""Local conditional scores: a patch is denoised from its neighbourhood and the condition, without the rest of the image.
 
     v(x_t, t | c) at a place = f(x_t within `radius` patches of it, the place, t, c)
 
-Kamb & Ganguli 2024 (arXiv 2412.20292) and Bradley 2025 (arXiv 2509.16447): conditional scores that are local compose in
-places that were never seen together, and limiting the receptive field brings length generalisation back.  The blocks are
-those of `dit`; a few of them mix by a 3 x 3 convolution, the others not at all.  Its width is what gives it as many parameters
-as `mono`.
+Kamb & Ganguli 2024 (arXiv 2412.20292) and Bradley 2025 (arXiv 2509.16447) find that local conditional scores compose parts that
+were never seen together, and that limiting the receptive field restores length generalisation.  The blocks are those of `dit`; a
+few of them mix patches by a 3 x 3 convolution, the others do not mix at all.  The width is chosen so that the network has as many
+parameters as `mono`.
 
-Patches that do not see each other can agree only on what the condition says: where it leaves something open (a place to the
-pixel, on dSprites), they may draw different things.
+Patches that do not see each other can agree only on what the condition says.  If it leaves something open (the exact pixel, on
+dSprites), they may draw different things.
 
-Theirs: Bradley's scores are local in conditions, too: a place depends only on the factors that concern it.
-Ours: each patch is told the whole condition.
-Why: which factors concern a place is not known here.
+Theirs: Bradley's scores are also local in conditions: a position depends only on the factors that concern it.
+Ours: each patch gets the whole condition.
+Why: the task does not say which factors concern a position.
 
-Theirs: Kamb & Ganguli's fields are large in much noise and shrink as it falls.
+Theirs: Kamb & Ganguli's receptive fields are large at high noise and shrink as it falls.
 Ours: one radius for all times, 3 x 3 patches, 24 of 64 pixels.
-Why: one convolution a block serves all times.
+Why: one convolution per block serves all times.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from compbench.flow.velocity_methods import velocity_method
 class Settings(MethodSettings):
     tokens: int = Field(8, ge=1, le=64, description="most patches along a side of the image")
     radius: int = Field(1, ge=0, le=16, description="patches on each side of its own that a patch's velocity depends on")
-    depth: int = Field(6, ge=1, le=48, description="blocks, of which the first `radius` see neighbours; the more, the narrower")
+    depth: int = Field(6, ge=1, le=48, description="blocks; the first `radius` of them see neighbours; more blocks are narrower")
 
 
 def build(settings: Settings, problem: Problem) -> TokenNet:
-    """The untrained network, of mono's number of parameters.
+    """The untrained network, with as many parameters as mono.
 
     Raises:
-        Refused: the task's samples are no images, or the radius asks for more blocks than there are.
+        Refused: the task's samples are not images, or the radius needs more blocks than there are.
     """
     if settings.radius > settings.depth:
         raise Refused(f"radius {settings.radius} takes as many blocks; set depth to {settings.radius} or more.")

@@ -1,18 +1,18 @@
 """Each factor's value rendered into a low-rank map in pixel space, then small convolutions.  Forced rendering, section 4.1.
 
-On a deterministic task a decoder by regression.  On others the maps are extra channels of a velocity network:
+On a deterministic task the method is a decoder by regression.  On others the maps are extra channels of a velocity network:
 
     v(x_t, t | c) = UNet([x_t, M_1(c_1), ..., M_F(c_F)], t)
 
-A trajectory is a picture of one row a channel: a map tells each channel something at each frame.
+A trajectory is treated as a picture with one row per channel: a map has a value for each channel at each frame.
 
-The velocity network differs from `mono` in two things, the maps and the place where the condition enters, so it has a control:
-with `told=head` its input is mono's own head, the same at every pixel.  With `entropy_weight=0` and `variance_weight=0` maps are
-free.
+The velocity network differs from `mono` in two things, the maps and the place where the condition enters.  A control separates
+the two: with `told=head` the extra channels are mono's own head, equal at every pixel.  With `entropy_weight=0` and
+`variance_weight=0` the maps are unconstrained.
 
-Theirs: the paper has the decoder only.
-Ours: where a condition has many samples the maps tell a velocity network, whose UNet is as wide as gives it mono's number of
-parameters.
+Theirs: the paper has only the decoder.
+Ours: if a condition has many samples, the maps condition a velocity network; the width of its UNet gives it as many parameters as
+mono.
 Why: a decoder by regression draws the mean of a condition's samples.
 """
 
@@ -38,11 +38,11 @@ from compbench.flow.train import flow_matching_loss, train
 
 class Settings(RankSettings, RateSettings):
     form: Literal["auto", "decoder", "velocity"] = Field(
-        "auto", description="auto is a decoder where a condition has one image, else a velocity network"
+        "auto", description="'auto': a decoder if each condition has one image, otherwise a velocity network"
     )
     told: Literal["maps", "head"] = Field(
         "maps",
-        description="what tells a velocity network its condition: low-rank maps, or mono's head at every pixel (control)",
+        description="how a velocity network gets its condition: low-rank maps, or mono's head at every pixel (control)",
     )
 
 
@@ -70,10 +70,10 @@ class HeadMaps(nn.Module):
 
 
 class RenderedVelocityNet(nn.Module):
-    """A UNet that is given the condition as maps beside x_t, and in no other way.
+    """A UNet that gets the condition only as maps next to x_t.
 
     Args:
-        maps: conditions (B, F) -> (B, K, H, W), of an image's sides, or of a trajectory's channels and frames.
+        maps: conditions (B, F) -> (B, K, H, W); H and W are an image's sides, or a trajectory's channels and frames.
         num_maps: K.
         event: shape (C, H, W) of an image or (C, frames) of a trajectory.
         budget: width, patch, prediction and solver steps.
@@ -112,7 +112,7 @@ def build(settings: Settings, problem: Problem) -> LowRankDecoder | RenderedVelo
 
 
 def _velocity_net(settings: Settings, problem: Problem) -> RenderedVelocityNet:
-    """A velocity network of mono's number of parameters: by its UNet's width, or by its head's."""
+    """A velocity network with as many parameters as mono: its UNet's width or its head's width is adjusted."""
     event, budget, sizes = problem.event, problem.budget, problem.space.sizes
     side = event.shape[-2:]
 
@@ -147,7 +147,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> nn.Module:
 
 @torch.no_grad()
 def sample(settings: Settings, net: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """The image of each condition, or Euler's steps along the velocity."""
+    """The image of each condition, or samples by Euler's steps along the velocity."""
     if isinstance(net, LowRankDecoder):
         return sample_decoder(settings, net, request, ctx)
 
@@ -159,7 +159,7 @@ def sample(settings: Settings, net: nn.Module, request: Request, ctx: Context) -
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:
-    """One for a decoder, else one a step."""
+    """One evaluation for a decoder, otherwise one per step."""
     return 1 if _decodes(settings, problem) else problem.budget.sample_steps
 
 

@@ -1,27 +1,27 @@
-"""Annealed Markov chains on composed scores: at each noise level some moves that keep the composition's own density.
+"""Annealed Markov chains on composed scores: at each noise level, some moves that leave the composition's density invariant.
 
 mcmc         Annealed MALA, HMC, ULA or U-HMC on the composed score; acceptance by line integrals of the score.
 mcmc-oracle  Annealed Markov chains on the task's analytic scores, accepted by its exact densities.
 
 Reduce, Reuse, Recycle (Du et al. 2023), section 4, with the acceptance of Sjoberg et al. 2023 (arXiv 2307.14012), so that
-networks serve as they are.
+networks need no change.
 
-On vectors a sample takes as many evaluations as fkc's default, 16 particles at the budget's steps, so that chains and particles
-are compared at equal cost: a level for each of the budget's steps, and as many moves a level as that leaves.  With 100 steps that
-is 100 levels of 15 moves on exact densities and of 7 on learnt scores.  The line integral has 3 points there, the least that
-Sjoberg et al. ran: 2 bend mixtures.
+On vectors a sample takes as many evaluations as fkc's default (16 particles at the budget's steps), so that chains and particles
+are compared at equal cost.  There is one level for each of the budget's steps, and as many moves per level as the cost allows.
+With 100 steps this gives 100 levels of 15 moves on exact densities and of 7 on learnt scores.  The line integral has 3 points
+there, the fewest that Sjoberg et al. used, because 2 points distort mixtures.
 
 Theirs: step sizes come from tables.
-Ours: they are shares of the level's own scale.
+Ours: they are fractions of the level's own scale.
 Why: one rule serves all tasks.
 
 Theirs: in the plane 100 levels of 10 moves.
-Ours: as many as fkc's evaluations pay for, 100 of 15 or of 7.
+Ours: as many as fkc's evaluations allow, 100 of 15 or of 7.
 Why: chains and particles are compared at equal cost.
 
-Theirs: on images up to some hundred moves a level.
+Theirs: on images up to some hundred moves per level.
 Ours: on images and trajectories 40 levels of 3 moves, and 2 points of the line integral.
-Why: more cannot be paid for.
+Why: more would cost too much.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from compbench.flow import score_models
 from compbench.flow.path import GaussianPath
 
 NUM_LEVELS, NUM_INNER = 40, 3
-"""What 'auto' means on images and trajectories."""
+"""The values of 'auto' on images and trajectories."""
 
 FKC_PARTICLES = 16
-"""fkc's default: so many evaluations a step, and as many at the start, are a chain's on vectors."""
+"""The default number of particles of fkc: on vectors a chain has this many evaluations per step, and as many at the start."""
 
 
 class Chains(MethodSettings):
     kernel: Literal["ula", "uhmc", "mala", "hmc"] = Field(
-        "mala", description="Langevin or Hamiltonian moves, accepted by a test (mala, hmc) or not (ula, uhmc)"
+        "mala", description="Langevin or Hamiltonian moves, with an acceptance test (mala, hmc) or without (ula, uhmc)"
     )
     num_levels: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = Field(
         "auto",
-        description="noise levels, evenly spaced; a deterministic step leads to each; 'auto' is the budget's steps on vectors, "
+        description="evenly spaced noise levels; a deterministic step leads to each; 'auto': the budget's steps on vectors, "
         "40 elsewhere",
     )
     num_inner: Annotated[int, Field(ge=0, le=10_000)] | Literal["auto"] = Field(
         "auto",
-        description="L: moves of the chain at each level; 'auto' is as many as fkc's evaluations pay for on vectors, 3 elsewhere",
+        description="L: moves of the chain at each level; 'auto': as many as fkc's evaluations allow on vectors, 3 elsewhere",
     )
     step_size: float = Field(
         0.5,
@@ -68,11 +68,11 @@ class Chains(MethodSettings):
     damping: float = Field(0.5, ge=0, lt=1, description="share of the momentum that a Hamiltonian move keeps")
     line_points: Annotated[int, Field(ge=2, le=100)] | Literal["auto"] = Field(
         "auto",
-        description="points of the line integral in the acceptance, where no densities are known; 2 costs nothing; "
-        "'auto' is 3 for mala on vectors and 2 elsewhere, where hmc has its leapfrog points",
+        description="points of the line integral in the acceptance test if densities are unknown; 2 costs nothing extra; "
+        "'auto': 3 for mala on vectors and 2 elsewhere, where hmc uses its leapfrog points",
     )
     smallest_sigma: float = Field(
-        0.0, ge=0, lt=1, description="levels with less noise have no chain; there a learnt score is mostly error"
+        0.0, ge=0, lt=1, description="smallest sigma with a chain; at smaller ones a learnt score is mostly error"
     )
 
 
@@ -82,12 +82,12 @@ class OracleSettings(Chains, score_models.WeightSettings):
 
 class Settings(Chains, score_models.ModelSettings):
     smallest_sigma: float = Field(
-        0.1, ge=0, lt=1, description="levels with less noise have no chain; there a learnt score is mostly error"
+        0.1, ge=0, lt=1, description="smallest sigma with a chain; at smaller ones a learnt score is mostly error"
     )
 
 
 class Place(NamedTuple):
-    """What 'auto' depends on: are samples vectors, how many steps has the budget, and which levels does the path have."""
+    """What 'auto' depends on: whether samples are vectors, the budget's number of steps, and the path."""
 
     planar: bool
     num_steps: int
@@ -96,7 +96,7 @@ class Place(NamedTuple):
 
 
 def chains(settings: OracleSettings | Settings, place: Place) -> mcmc.Settings:
-    """The sampler's settings out of the method's."""
+    """The sampler's settings that follow from the method's settings."""
     own = {name: getattr(settings, name) for name in Chains.model_fields}
     exact = isinstance(settings, OracleSettings)
     if exact or own["line_points"] == "auto":  # densities need no line
@@ -109,14 +109,14 @@ def chains(settings: OracleSettings | Settings, place: Place) -> mcmc.Settings:
 
 
 def _affordable(own: dict[str, Any], place: Place) -> int:
-    """The most moves a level, one at least, that cost no more than fkc's particles."""
+    """The largest number of moves per level, at least one, that costs no more than fkc's particles."""
     without, one = (mcmc.num_evaluations(mcmc.Settings(**{**own, "num_inner": n}, edge=place.edge), place.path) for n in (0, 1))
     return max(1, (FKC_PARTICLES * (place.num_steps + 1) - without) // max(1, one - without))
 
 
 @torch.no_grad()
 def sample(settings: OracleSettings | Settings, model: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """One chain a request, from its x0; the share of accepted moves at each level is noted."""
+    """One chain per request, started at its x0; the record notes the share of accepted moves at each level."""
     generator = score_models.on_device(ctx.generator, request.x0.device)
     samples, acceptance = torch.empty_like(request.x0), []
     compose = score_models.perturbations(model, settings.weight, ctx)
@@ -137,7 +137,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
 
 
 def evaluations(settings: OracleSettings | Settings, problem: Problem) -> int:
-    """Every member of the composition, at each level and each move."""
+    """Every member of the composition at each level and each move."""
     path, edge = score_models.path_of(problem)
     found = chains(settings, Place(problem.event.kind == "vector", problem.budget.sample_steps, path, edge))
     return score_models.num_members(problem) * mcmc.num_evaluations(found, path)

@@ -1,8 +1,8 @@
 """Dense layers from the code of a condition to its image, by regression.  Forced rendering, section 2.
 
 Theirs: one width, for pictures of one bump.
-Ours: the paper's width on deterministic tasks; elsewhere as many parameters as the velocity networks next to it.
-Why: competing networks are of equal size.
+Ours: the paper's width on deterministic tasks; elsewhere as many parameters as the velocity networks.
+Why: competing networks should have equal size.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:
-    """One evaluation a step."""
+    """One evaluation per step."""
     return problem.budget.sample_steps
 
 

@@ -1,4 +1,4 @@
-"""Composed scores followed as if they were the composition's own, without correction.
+"""Composed scores used as if they were the score of the composition, without correction.
 
 naive-ode         The probability flow of the composed score: dx = (f x + g^2 / 2 sum_a w_a s_a) dt.
 naive-sde         The reverse diffusion of the composed score: dx = (f x + g^2 sum_a w_a s_a) dt + g dW.
@@ -30,7 +30,7 @@ def sample(settings: WeightSettings, model: nn.Module, request: Request, ctx: Co
 
 
 def evaluations(settings: WeightSettings, problem: Problem) -> int:
-    """Every member of the composition, at both ends of every step."""
+    """Every member of the composition at both ends of every step."""
     return score_models.num_members(problem) * (problem.budget.sample_steps + 1)
 
 

@@ -1,11 +1,11 @@
-"""A real sample of the closest seen cell: nothing is learnt, nothing is new.
+"""A baseline that returns a real sample of the closest seen cell: it learns nothing and draws nothing new.
 
-    x(c) = x_n,    n in argmax_n #{k told by c : c_nk = c_k}
+    x(c) = x_n,    n in argmax_n #{k given by c : c_nk = c_k}
 
-A row that learns nothing, and no paper's: what it has, a method has to beat.  Every sample is a training example, one that
-shares as many factors with the request as any kept example does.  Ties, and examples of one cell, are picked by the request's
-noise; where entries are given, the example that is nearest in these is taken, and they are put in its place.  A factor that is
-left open fits any value.  With several silos the data are pooled: a centralised reference.
+The row comes from no paper; a method has to beat its scores.  Every sample is a training example that shares as many factors with
+the request as any kept example does.  The request's noise picks among several such examples.  If a request gives entries, the
+answer is the example nearest to them, with the given entries put in.  A factor that is left open matches any value.  With several
+silos the data are pooled: the row is a centralised reference.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Slices with AND and NOT: a value that is asked for attracts, a value that is excluded repels.
+"""Slices with AND and NOT: a requested value attracts, an excluded value repels.
 
-slice-not  Slices of one network with NOT: v(NULL) + sum_k s_k (v(c_k) - v(NULL)), s_k negative where a value is excluded.
+slice-not  Slices of one network with NOT: v(NULL) + sum_k s_k (v(c_k) - v(NULL)), s_k negative for excluded values.
 coind-not  Slices with NOT, of a network trained with the penalty that makes its factors independent (CoInD).
 
-Where nothing is excluded both compose as slice-cfg and coind do.  Composable Diffusion (Liu et al. 2022, arXiv 2206.01714)
-and CoInD (Gaudi et al. 2025, arXiv 2503.01145); the first shares the fit of naive-ode, naive-sde and fkc.
+If a request excludes nothing, they compose as slice-cfg and coind do.  Composable Diffusion (Liu et al. 2022, arXiv 2206.01714)
+and CoInD (Gaudi et al. 2025, arXiv 2503.01145); slice-not shares the fit of naive-ode, naive-sde and fkc.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from compbench.flow.signed_slices import SignedSlices
 from compbench.flow.solver import answer
 from compbench.flow.train import train
 
-REPELS = partial(Field, description="gamma of an excluded value; 'task': the weight of a value that is asked for")
+REPELS = partial(Field, description="gamma of an excluded value; 'task': the weight of a requested value")
 
 
 class SliceSettings(score_models.ModelSettings):
@@ -36,7 +36,7 @@ class IndependentSettings(silos.PooledSettings):
 
 
 def fit(settings: SliceSettings, problem: Problem, ctx: Context) -> nn.Module:
-    """The fit of score-composing methods; refused where compositions stand around a base, which has no NULL."""
+    """The fit of score-composing methods; refused if the task composes around a base, whose model has no NULL."""
     if score_models.composes_around_base(problem):
         raise Refused("NOT needs a model of NULL, and this task's compositions stand around a base combination.")
     return score_models.fit(settings, problem, ctx)
@@ -54,7 +54,7 @@ def fit_independent(settings: IndependentSettings, problem: Problem, ctx: Contex
 @torch.no_grad()
 def sample(settings: SliceSettings | IndependentSettings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:
     """Euler's steps along the slices, attracting and repelling: (B, *D)."""
-    assert net.guidance is not None  # every network of a problem has its task's
+    assert net.guidance is not None  # every network of a problem has the task's guidance
     weights = net.guidance.weights(settings.weight, notes=ctx.notes)
     gamma = max(weights) if settings.negative_weight == "task" else settings.negative_weight
     slices = SignedSlices.of(request.condition, weights, gamma)
@@ -67,7 +67,7 @@ def sample(settings: SliceSettings | IndependentSettings, net: VelocityNet, requ
 
 
 def evaluations(settings: score_models.ModelSettings, problem: Problem) -> int:
-    """NULL and one slice a factor, each step."""
+    """NULL and one slice per factor at each step."""
     return problem.budget.sample_steps * score_models.num_members(problem)
 
 

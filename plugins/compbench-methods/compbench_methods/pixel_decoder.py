@@ -1,10 +1,12 @@
-"""All pixels share one function of code and place, by regression.  In the repository of forced rendering, not in the paper.
+"""One function of the condition's code and the pixel's position, shared by all pixels and fitted by regression.
+
+It comes from the repository of forced rendering, not from the paper.
 
 Theirs: the repository has 256 hidden units for one bump.
 Ours: 64 on deterministic tasks; elsewhere the largest width at which a step costs at most 3 times the FLOPs of the velocity
-networks next to it.
-Why: 64 learn all of what they saw; equal numbers of parameters would cost 70 to 130 times as much, as each weight is used at
-every pixel.
+networks.
+Why: 64 units learn all seen examples; equal numbers of parameters would cost 70 to 130 times as much, because each weight is used
+at every pixel.
 """
 
 from __future__ import annotations

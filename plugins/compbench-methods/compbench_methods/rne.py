@@ -1,15 +1,15 @@
 """Weighted particles whose weights come from transition densities instead of rates.
 
 rne         Particles weighted by the members' own reverse kernels: no divergence, no clip, finite weights at coarse steps.
-rne-oracle  RNE's particles on the task's analytic scores, weighted by its exact densities: right at any number of steps.
+rne-oracle  RNE's particles on the task's analytic scores, weighted by the exact densities: right at any number of steps.
 
-Radon-Nikodym estimator (He et al. 2025, arXiv 2506.05668).  Particles, resampling and steps as fkc has them; a step draws
-from the kernel between two noise levels instead of Euler-Maruyama's.
+Radon-Nikodym estimator (He et al. 2025, arXiv 2506.05668).  Particles, resampling and steps are those of fkc, but a step draws
+from the kernel between two noise levels instead of taking an Euler-Maruyama step.
 
 Theirs: the last step draws from the kernel, too.
-Ours: on velocity networks it ends at the kernel's mean, as naive-sde, fkc, driftlite and superdiff do; its weight does not depend
-on what is drawn.  In the plane, on noise networks and oracles, the draw stays.
-Why: the draw would leave noise of sd 0.05 (20 steps) in every entry of a sample.
+Ours: with velocity networks the last step ends at the kernel's mean, as in naive-sde, fkc, driftlite and superdiff; its weight
+does not depend on the draw.  In the plane, with noise networks and oracles, the draw remains.
+Why: the draw would leave noise of standard deviation 0.05 (20 steps) in every entry of a sample.
 """
 
 from __future__ import annotations

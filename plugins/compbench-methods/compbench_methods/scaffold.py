@@ -3,31 +3,29 @@
     local gradient  g_k(y) - c_k + c,    c_k' = 1 / K sum_i g_k(y_i),    c = sum_k n_k / n c_k
 
 SCAFFOLD (Karimireddy et al. 2020, arXiv 1910.06378), with controls of option II: under the paper's SGD of rate eta, which leads
-from x to y_K in K steps, c_k - c + (x - y_K) / (K eta) is the mean of a silo's own gradients along its round.  Here that mean is
-taken itself, at no cost.  A silo keeps its control between rounds, which is not metered; the network and a control go each way.
-The pooled optimum is where all of it stands still, and averages of silos' own optima are not.
+from x to y_K in K steps, c_k - c + (x - y_K) / (K eta) is the mean of a silo's own gradients along its round.  We compute that
+mean directly, at no cost.  A silo keeps its control between rounds, which is not metered; the network and a control are sent each
+way.  The pooled optimum is a fixed point of these rounds, unlike an average of the silos' own optima.
 
 Theirs: steps are SGD's.
-Ours: they are AdamW's, from fresh moments in each round.
-Why: so are those of all methods.
+Ours: they are AdamW's, with fresh moments in each round.
+Why: all methods train with AdamW.
 
 Theirs: nothing is clipped.
-Ours: the *corrected* gradient is clipped, and controls are means of gradients that are not.
-Why: every method's gradients are clipped, and so the clip does not undo the control.
+Ours: the *corrected* gradient is clipped, and controls are means of unclipped gradients.
+Why: every method clips its gradients; clipped in this order, the clip does not undo the control.
 
-Theirs: a correction has the length that it has.
-Ours: it is cut to the length of the gradient that it corrects, parameter by parameter, which changes nothing where all stands
-still.
-Why: early gradients fall by a hundred times within a few rounds, and a control that was measured before runs away with the
-network.
+Theirs: a correction may have any length.
+Ours: it is cut to the length of the gradient that it corrects, parameter by parameter, which changes nothing at the fixed point.
+Why: early gradients shrink a hundredfold within a few rounds, and an older control would dominate and make the network diverge.
 
 Theirs: the last network of the server is sampled.
 Ours: the moving average of the server's networks is sampled.
-Why: all other methods are averaged alike.
+Why: all other methods sample from such an average.
 
 Theirs: the paper has no such number of rounds.
-Ours: rounds are short, five times as many as FedFlow's.
-Why: a control is a constant slope of a whole round, and after some fifty steps the silo's gradient has become another one.
+Ours: there are five times as many rounds as in FedFlow, so they are short.
+Why: a control is one constant slope for a whole round, and after some fifty steps the silo's gradient has changed.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ class Settings(RoundSettings):
         100,
         ge=1,
         le=10_000,
-        description="rounds of averaging; a control stands for few steps beyond where it was measured (not in the paper)",
+        description="rounds of averaging; a control is valid only for few steps after it was measured (not in the paper)",
     )
 
 
@@ -58,7 +56,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
 
 
 def corrected_rounds(make: Recipe, loss: Loss, problem: Problem, ctx: Context, *, num_rounds: int) -> VelocityNet:
-    """Rounds of corrected steps; "control.*" is what silos send and the server averages, "own.*" what a silo keeps."""
+    """Rounds of corrected steps; silos send "control.*", which the server averages, and keep "own.*"."""
 
     def local(net, silo, received, budget, own):
         net.to(own.device)

@@ -1,15 +1,16 @@
 """Mono with factor dropout, composed by slices: v = v(NULL) + sum_k w_k (v(c_k) - v(NULL)), c_k with factor k alone.
 
 The slice-CFG baseline of Compositional Flow Matching with Factored Velocity Fields (FVF), after Composable Diffusion
-(Liu et al. 2022): the task's guidance weight on the factors that the holdout is about.  F + 1 evaluations a step, the
-first half of the network shared.
+(Liu et al. 2022).  The task's guidance weight applies to the factors of the holdout.  A step takes F + 1 evaluations, which share
+the first half of the network.
 
-Masks are the paper's: each factor by itself with chance 0.1, so of six factors one example in a million is NULL and nine are one
-factor alone.  Other methods that compose around NULL have masks under which no share vanishes (`compbench.flow.masking`).
+The masks are the paper's: each factor is masked independently with chance 0.1.  With six factors one example in a million is
+NULL, and for each factor nine in a million show it alone.  The masks of other methods that compose around NULL let no share
+vanish (`compbench.flow.masking`).
 
 Theirs: the fit has 25,600,000 examples and sees NULL 26 times.
-Ours: at `standard` it has 211,200 on Shapes3D and sees NULL 0.2 times; `--preset paper` has the paper's.
-Why: `standard` is half an hour of two cores.
+Ours: at `standard` it has 211,200 on Shapes3D and sees NULL 0.2 times; `--preset paper` has the paper's number.
+Why: `standard` is limited to half an hour on two cores.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class Settings(MethodSettings):
     head_width: float = Field(
         1.0, gt=0, le=8, description="hidden units of the head over the protocol's 6 C (1536 at the paper's width)"
     )
-    factor_dropout: float = Field(0.1, ge=0, lt=1, description="chance that a factor is masked in training, each for itself")
+    factor_dropout: float = Field(0.1, ge=0, lt=1, description="chance that training masks a factor, for each factor alone")
     holdout_weight: GuidanceWeight = Field(
-        "task", description="w_k of the factors that the holdout is about; 'task': as all composed rows (3 under FVF's paper)"
+        "task", description="w_k of the holdout's factors; 'task': as in all composed rows (3 under FVF's paper)"
     )
     other_weight: float = Field(1.0, ge=0, le=20, description="w_k of all other factors")
 
@@ -58,7 +59,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
 
 
 def fit_facts(settings: Settings, problem: Problem) -> dict[str, object]:
-    """Around NULL and with the protocol's head it is a fit of those that compose scores; else one for all weights."""
+    """What the fit depends on: with the protocol's head it is the fit of the score-composing methods; weights never matter."""
     own = {"factor_dropout": settings.factor_dropout}
     if settings.head_width == 1 and not score_models.composes_around_base(problem):
         return score_models.fit_facts(score_models.ModelSettings(even_masks=0.0, **own), problem)
@@ -67,7 +68,7 @@ def fit_facts(settings: Settings, problem: Problem) -> dict[str, object]:
 
 @torch.no_grad()
 def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler's steps along the composed velocity; a factor that is asked as NULL adds nothing."""
+    """Euler's steps along the composed velocity; a factor that the request leaves open adds nothing."""
     weights = net.guidance.weights(settings.holdout_weight, other=settings.other_weight, notes=ctx.notes)
     composition = around_null(request.condition, weights)
 
@@ -79,7 +80,7 @@ def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:
-    """The NULL and one slice a factor, each step."""
+    """NULL and one slice per factor at each step."""
     return problem.budget.sample_steps * (len(problem.space) + 1)
 
 

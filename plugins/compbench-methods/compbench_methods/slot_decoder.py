@@ -1,9 +1,9 @@
-"""One decoder for each object of a picture, the same for all, and the front one over the back one.
+"""One shared decoder renders each object of a picture; the front object covers the back one.
 
     x = 2 (a_1 g(c_1) + (1 - a_1) (a_2 g(c_2) + (1 - a_2) ground)) - 1,    (g, a) = decoder of one object's code
 
 Wiedemer et al. 2023 (Compositional generalization from first principles): such a decoder extrapolates to pairs of objects that
-it never saw together.  Objects are named by the first word of the factors' names ("front x", "back x"), front first.
+it never saw together.  The first word of a factor's name is its object ("front x", "back x"); the front object comes first.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Settings(CodeSettings):
 
 
 class SlotDecoder(nn.Module):
-    """Conditions (B, F) -> samples (B, C, H, W): each object decoded by itself, then laid over each other.
+    """Conditions (B, F) -> samples (B, C, H, W): decode each object separately, then composite them.
 
     Args:
         slots: columns of each object's factors, front first.
-        encoding: of one object's factors.
+        encoding: encoding of one object's factors.
         decoder: codes (B, E) -> (B, C + 1, H, W): colours and opacity before their sigmoids.
         channels: C.
     """

@@ -1,20 +1,20 @@
-"""One-shot merges: every silo trains on alone from one common start that was trained, and the weights are merged once.
+"""One-shot merges: every silo continues alone from a common trained start, and the weights are merged once.
 
 soup             The mean of the silos' weights: Diffusion Soup without a held-out choice of its ingredients.
 task-arithmetic  The common start and the sum of all silos' changes, scaled: theta_0 + lambda sum_k (theta_k - theta_0).
 
-Biggs et al. 2024 (arXiv 2406.08431) and Ilharco et al. 2023 (arXiv 2212.04089) merge fine-tunings of one pretrained network,
-which stay near each other.  Networks that start untrained do not, and their mean answers nothing.
+Biggs et al. 2024 (arXiv 2406.08431) and Ilharco et al. 2023 (arXiv 2212.04089) merge fine-tuned copies of one pretrained network,
+which stay near each other.  Networks that start untrained do not, and their mean is useless.
 
 Theirs: silos fine-tune one pretrained network.
-Ours: a quarter of every silo's steps are rounds of averaging (FedAvg), and the network that these give is the start.  All of it
-is metered: the rounds, a transfer of the start to each silo, and one of each silo's network.
+Ours: a quarter of every silo's steps are rounds of averaging (FedAvg), and their result is the common start.  The record meters
+all transfers: the rounds, the start to each silo, and each silo's network.
 Why: nothing here is pretrained.
 
 Theirs: lambda of task-arithmetic is chosen on validation data of all tasks.
-Ours: silos say what loss some multiples of 1 / n have on their own examples, for one more transfer of a network and a number for
-each multiple, and the least mean takes it.
-Why: no silo has held-out combinations, and most of these examples are of combinations that some merged silos never saw.
+Ours: each silo reports the loss of some multiples of 1 / n on its own examples, and the multiple with the least mean loss is
+used.  This costs one more transfer of a network and one number per multiple.
+Why: no silo has held-out combinations, and most of these examples show combinations that some merged silos never saw.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from compbench.flow.silos import evaluations_of_network, network, part_of, recip
 from compbench.flow.train import train
 
 MULTIPLES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)
-"""n lambda that are tried: 1 is the soup; the paper's 0.3 of eight tasks is 2.4."""
+"""The values of n lambda to try: 1 is the soup; the paper's lambda of 0.3 for eight tasks is 2.4."""
 
 NUM_BATCHES = 8
-"""Batches of a silo that a lambda is judged on, the same for each."""
+"""Number of batches per silo for comparing the lambdas; all lambdas use the same batches."""
 
 
 class Settings(RoundSettings):
     start_share: float = Field(
-        0.25, gt=0, lt=1, description="share of a silo's steps that the common start is trained by (not in the paper)"
+        0.25, gt=0, lt=1, description="share of a silo's steps for training the common start (not in the paper)"
     )
     rounds: int = Field(5, ge=1, le=10_000, description="rounds of averaging that train the common start (not in the paper)")
 
@@ -53,12 +53,12 @@ class Settings(RoundSettings):
 class ScaledSettings(Settings):
     scaling: Annotated[float, Field(ge=0, le=10)] | Literal["chosen", "1/n"] = Field(
         "chosen",
-        description="lambda; 1/n for n silos is the soup; 'chosen': the multiple of 1/n of least loss on the silos' data",
+        description="lambda; 1/n for n silos is the soup; 'chosen': the multiple of 1/n with the least loss on the silos' data",
     )
 
 
 class Ingredients(NamedTuple):
-    """What a merge is made of: the common start, the mean of the silos' networks, and the start as silos keep it."""
+    """The inputs of a merge: the common start, the mean of the silos' networks, and the silos' copies of the start."""
 
     start: dict[str, Tensor]
     mean: dict[str, Tensor]
@@ -66,7 +66,7 @@ class Ingredients(NamedTuple):
 
 
 def ingredients(settings: Settings, problem: Problem, ctx: Context) -> Ingredients:
-    """Rounds that train the common start, and then every silo alone from there, by the rest of its steps."""
+    """Train the common start in rounds, then continue in every silo alone for the rest of its steps."""
     make, loss, silos = recipe(network, settings, problem), settings.loss, len(problem.federation)
     first, rest = split(problem.budget, 1 - settings.start_share)
     steps = Steps(ctx.progress, silos * (first.train_steps + rest.train_steps))
@@ -90,7 +90,7 @@ def ingredients(settings: Settings, problem: Problem, ctx: Context) -> Ingredien
 
 
 def chosen(settings: ScaledSettings, problem: Problem, ctx: Context, parts: Ingredients) -> float:
-    """The multiple of 1 / n whose merge has the least loss, without a penalty, on the silos' own examples."""
+    """The multiple of 1 / n whose merge has the least loss (without penalties) on the silos' own examples."""
     make, loss = recipe(network, settings, problem), decentralised_loss(settings.masking, 0.0)
     batch_size = problem.budget.batch_size
 
@@ -119,7 +119,7 @@ def soup(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
 
 
 def task_arithmetic(settings: ScaledSettings, problem: Problem, ctx: Context) -> VelocityNet:
-    """The common start, moved by the scaled sum of all silos' changes."""
+    """The common start plus the scaled sum of all silos' changes."""
     parts, silos = ingredients(settings, problem, ctx), len(problem.federation)
     if settings.scaling == "chosen":
         multiple = chosen(settings, problem, ctx, parts)
@@ -130,7 +130,7 @@ def task_arithmetic(settings: ScaledSettings, problem: Problem, ctx: Context) ->
 
 
 def merged(settings: Settings, problem: Problem, ctx: Context, parts: Ingredients, multiple: float) -> VelocityNet:
-    """theta_0 + multiple (mean_k theta_k - theta_0), which is n times as much of it as lambda."""
+    """theta_0 + multiple (mean_k theta_k - theta_0), where multiple = n lambda."""
     net = network(settings, problem).to(ctx.device)
     net.load_state_dict(displaced(parts.start, [parts.mean], multiple))
     return net.eval()

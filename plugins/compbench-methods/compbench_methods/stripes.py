@@ -1,6 +1,6 @@
-"""A decoder trained on single factors and some combinations: stripes, and a number of bumps.  Forced rendering, section 4.2.
+"""A decoder trained on single factors (stripes) and some combinations (bumps).  Forced rendering, section 4.2.
 
-Singles are examples of one factor with all others open, which the task offers; each batch mixes them with the bumps in
+The task offers examples of one factor with all others open, called singles.  Each batch mixes singles and combinations in
 proportion to their numbers.
 """
 
@@ -28,16 +28,16 @@ from compbench.flow.low_rank_maps import LowRankDecoder, RankSettings
 from compbench.flow.transfer import send
 
 MAX_DRAWS = 100
-"""Draws of as many examples as are wanted, before the training data is held to have no more distinct ones."""
+"""Number of draws after which the training data counts as having no more distinct examples."""
 
 
 class Settings(CodeSettings, RankSettings):
-    decoder: Literal["cnn", "mlp", "transformer", "pixel", "low-rank"] = Field("cnn", description="what is trained")
-    num_combinations: int = Field(100, ge=0, description="distinct combinations (bumps) beside the singles (stripes)")
+    decoder: Literal["cnn", "mlp", "transformer", "pixel", "low-rank"] = Field("cnn", description="the decoder to train")
+    num_combinations: int = Field(100, ge=0, description="distinct combinations (bumps) in addition to singles (stripes)")
 
 
 class Chosen:
-    """A silo's first distinct combinations, as a silo of their own."""
+    """A silo that holds the first distinct combinations drawn from another silo."""
 
     name = "chosen"
 

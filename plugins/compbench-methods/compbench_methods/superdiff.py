@@ -1,24 +1,24 @@
 """Superposed diffusions: all members of a composition at equal density along the whole path.
 
-superdiff         AND of the factors' models: mixing weights that keep their log densities equal, followed along the path.
+superdiff         AND of the factors' models: mixing weights keep their log densities equal along the path.
 superdiff-oracle  SuperDiff's AND on the task's analytic scores.
 
     s = s_0 + g (sum_a kappa_a s_a - s_0),    sum_a kappa_a = 1,    log p_a equal for all a after the guided step
 
-SuperDiff (Skreta et al. 2024, arXiv 2412.17762), AND.  Its law is a surface of equal density and not the product that the
-planar tasks ask for: a gap of definition, which their boards show.
+SuperDiff (Skreta et al. 2024, arXiv 2412.17762), AND.  Its samples lie on a surface of equal density and do not follow the
+product that the planar tasks request.  The two definitions differ, and the boards of these tasks show it.
 
-The field and the equation for kappa are the authors'.  g = 1 is AND without guidance.  Members are the perturbations of the base,
-whose own score is s_0, or the factors alone around NULL; factors that are left open do not count.
+The field and the equation for kappa are the authors'.  g = 1 is AND without guidance.  The members are the perturbations of the
+base, whose own score is s_0, or the single factors around NULL; factors that a request leaves open are not members.
 
 Theirs: two prompts a, with guidance g = 7.5 around the unconditional model s_0.
-Ours: g defaults to the sum of the weights w_k that all composed rows of the task have (w F where the holdout is about all
-factors), and where densities do not tell members apart kappa is w_k / g: the field is then the composition of the other rows.
+Ours: g defaults to the sum of the weights w_k that all composed rows of the task have (w F if the holdout concerns all factors).
+If the densities of the members are equal, kappa is w_k / g, and the field is the composition of the other rows.
 Why: with F factors kappa gives each 1 / F of g.
 
 Theirs: no ridge.
-Ours: a ridge holds kappa where scores agree or learnt densities are coarse.
-Why: at 0.01 a briefly trained network is driven to another value (`check`'s `learns`).
+Ours: a ridge keeps kappa near w_k / g if scores agree or learnt densities are coarse.
+Why: at 0.01 a briefly trained network ends at another value (`check`'s `learns`).
 
 Theirs: 1,000 steps.
 Ours: the task's number of steps.
@@ -44,7 +44,7 @@ from compbench.flow.swarms import levels
 from compbench.flow.transfer import numbers
 
 Guided = Annotated[float, Field(ge=0, le=1000)] | Literal["task"]
-"""g; "task" is what the task gives to all composed rows together."""
+"""g; "task" is the sum of the weights that the task gives to all composed rows."""
 
 
 class Superposition(score_models.WeightSettings):
@@ -55,7 +55,7 @@ class Superposition(score_models.WeightSettings):
 
 
 class OracleSettings(Superposition):
-    ridge: float = Field(0.01, gt=0, le=1e6, description="as superdiff's; exact densities bear a smaller one")
+    ridge: float = Field(0.01, gt=0, le=1e6, description="as superdiff's; with exact densities a smaller one works")
 
 
 class Settings(Superposition, score_models.ModelSettings):
@@ -63,12 +63,12 @@ class Settings(Superposition, score_models.ModelSettings):
 
 
 def members_of(condition: Tensor, base: Sequence[int], weights: Sequence[float]) -> list[Weighted]:
-    """What is guided from, and then each factor's own condition with its w_k, (B, F) each.
+    """The unconditional member first, then each factor's own condition with its w_k, (B, F) each.
 
-    Around NULL that are slices; around a base its perturbations: those that are none are left out, equal ones are one.
+    Around NULL the members are slices; around a base they are its perturbations, without those equal to the base or repeated.
     """
     origin, *alone = composition(condition, base, weights)
-    origin = origin._replace(weight=1.0)  # its weight follows from g
+    origin = origin._replace(weight=1.0)  # g determines its weight
     if not base:
         return [origin, *alone]
     moved = [member for member in alone if tuple(member.condition[0].tolist()) != tuple(base)]
@@ -82,7 +82,7 @@ def asked_of(condition: Tensor, part: score_models.Composition, guidance: Guided
         torch.ones(len(w), len(condition), dtype=torch.bool, device=w.device) if part.around_base else condition.T != NULL
     )  # (C, B)
     w = w * told  # (C, B)
-    even = torch.where(told.any(0), told, True).double()  # where nothing is asked for all members are one
+    even = torch.where(told.any(0), told, True).double()  # if a request gives no factor, all members are equal
     total = w.sum(0)
     shares = torch.where(total > 0, w, even)
     return Asked(shares / shares.sum(0), total if guidance == "task" else torch.full_like(total, guidance))
@@ -90,7 +90,7 @@ def asked_of(condition: Tensor, part: score_models.Composition, guidance: Guided
 
 @torch.no_grad()
 def sample(settings: OracleSettings | Settings, model: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler-Maruyama's steps of the superposed score from each request's x0; given entries stay on their path and lead."""
+    """Euler-Maruyama's steps of the superposed score from each request's x0; given entries stay on their path and guide."""
     generator, steps = score_models.on_device(ctx.generator, request.x0.device), model.sample_steps
     weights = model.guidance.weights(settings.weight, notes=ctx.notes)
     samples = torch.empty_like(request.x0)
@@ -119,7 +119,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
 
 
 def evaluations(settings: Superposition, problem: Problem) -> int:
-    """The unconditional model, or the base's, and one member a factor, each step."""
+    """The unconditional model, or the base's, and one member per factor at each step."""
     return score_models.num_members(problem) * problem.budget.sample_steps
 
 

@@ -1,10 +1,10 @@
-"""Independent experts, one a silo, each answering where its own density of the sample is high: no router is learnt or sent.
+"""Independent experts, one per silo, weighted by their own density of the sample: no router is trained or sent.
 
     S = sum_k w_k sum_a kappa_ak s_a(x_t, c_k),    kappa_.k = softmax(T log p_a(x_t | c_k) + log n_a)
 
-SuperDiff's OR (Skreta et al. 2024, arXiv 2412.17762) over the experts of DDM, at every part of the composition around NULL: the
-experts' log densities are followed along each sample's path.  A silo says which values it has, so that it is asked for no other;
-how many examples of each, which ddm routes by, plays no part.
+SuperDiff's OR (Skreta et al. 2024, arXiv 2412.17762) over the experts of DDM, for every part of the composition around NULL.  The
+experts' log densities are tracked along each sample's path.  A silo reports which values it has, and its expert is used only for
+those; the number of examples of each value, by which ddm routes, is not used.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from compbench.flow.swarms import levels
 
 
 class Settings(LocalSettings):
-    temperature: float = Field(1.0, ge=0, le=1e6, description="T; 1 is the mixture of the silos, 0 their sizes alone")
-    ask_strangers: bool = Field(False, description="let a silo answer for a value that it never saw")
+    temperature: float = Field(1.0, ge=0, le=1e6, description="T; 1 is the silos' mixture, 0 weights by the silos' sizes only")
+    ask_strangers: bool = Field(False, description="also use a silo's expert for a value that it never saw")
 
 
 def superposed(settings: Settings, problem: Problem, trained: LocalExperts) -> Mixture:
-    """Experts that saw their own silo alone, as DDM trains them, and which values each of them saw."""
+    """Experts trained on their own silo only, as in DDM, and the values that each of them saw."""
     sizes = torch.tensor(problem.federation.sizes)
     prior = SiloPrior(sizes, known_values(trained.counts, problem.space.sizes).cpu()).to(trained.counts.device)
     return Mixture(trained.experts, prior, sample_steps=problem.budget.sample_steps)
@@ -49,7 +49,7 @@ def build(settings: Settings, problem: Problem) -> Mixture:
 
 @torch.no_grad()
 def sample(settings: Settings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler-Maruyama's steps from each request's x0; given entries stay on their path and lead the others."""
+    """Euler-Maruyama's steps from each request's x0; given entries stay on their path and guide the others."""
     weights = mixture.experts.template.guidance.weights(settings.weight, notes=ctx.notes)
     members = composition(request.condition, weights, settings.inference)
     prior = mixture.router(torch.stack([member.condition for member in members]))

@@ -1,10 +1,10 @@
-"""Self-attention over patches, each told the code of the condition, by regression.  Forced rendering, section 2.
+"""Self-attention over patches that all get the code of the condition, by regression.  Forced rendering, section 2.
 
-Theirs: a token a pixel, and one bump.
-Ours: a token is 4 x 4 pixels, 8 x 8 on images of more than 32 pixels.  On deterministic tasks the blocks have the paper's width;
-elsewhere the network has as many parameters as the velocity networks next to it (64 x 64 pixels, at twice their FLOPs), or as
-many as 3 times their FLOPs pay for (0.4 of them on 28 x 28).
-Why: competing networks are of equal size, as far as their steps cost alike.
+Theirs: one token per pixel, and one bump.
+Ours: a token has 4 x 4 pixels, or 8 x 8 on images of more than 32 pixels.  On deterministic tasks the blocks have the paper's
+width; elsewhere the network has as many parameters as the velocity networks (on 64 x 64 pixels, at twice their FLOPs), or as many
+as 3 times their FLOPs allow (0.4 of their parameters on 28 x 28).
+Why: competing networks should have equal size, as far as the cost of their steps allows.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Settings(RateSettings, SizeSettings):
     num_heads: int = Field(4, ge=1, le=16, description="heads of self-attention")
     token: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = Field(
         "auto",
-        description="pixels of a token's side; 'auto': 4, or 8 on images of more than 32 pixels; the paper has 1",
+        description="pixels per side of a token; 'auto': 4, or 8 on images of more than 32 pixels; the paper has 1",
     )
-    dropout: float = Field(0.1, ge=0, lt=1, description="in the blocks, while training")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout in the blocks during training")
 
 
 def maker(settings: Settings) -> Make:
@@ -42,7 +42,7 @@ def maker(settings: Settings) -> Make:
 
 
 def step_of(settings: Settings) -> int:
-    """Widths that places and heads divide."""
+    """The step of the widths: positions and heads must divide a width."""
     return math.lcm(4, settings.num_heads)
 
 
