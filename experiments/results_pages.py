@@ -11,6 +11,7 @@ an error.  What was looked into once, and is not rewritten, is in `docs/investig
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from results_tables import on_two_devices, published, tables, twins, written
 
 from compbench.board import site
 from compbench.board.build import answers, opened_on
-from compbench.board.catalogue import Catalogue
+from compbench.board.catalogue import Catalogue, TaskFacts
 from compbench.board.view import SAMPLES, STATE_WORDS, Answer, Entry, View
 from compbench.registry.registry import Registry
 from compbench.system.errors import CompbenchError
@@ -35,7 +36,14 @@ READ = (
     "Filled dots are seeds of methods that *may be best*, hollow ones of methods shown to be worse; a bar is the interval of "
     "the mean. The full line is the best answer that ignores the request, the dashed line real data."
 )
-MOST_MAPS = 4
+MAPS_READ = (
+    "The darker a cell, the more of its samples are right; held-out cells have a frame. Methods stand in the order of the table."
+)
+MOST_MAPS, MOST_CELLS = 4, 100
+"""Maps of the front page, and cells of a lattice that is drawn for every method."""
+
+Axes = Mapping[str, Sequence[str]]
+"""Names of the two factors of a task's lattice, by task."""
 
 
 def files(records: Path) -> dict[str, str]:
@@ -46,7 +54,10 @@ def files(records: Path) -> dict[str, str]:
     texts = {f"{FOLDER}/{name}": drawn for name, drawn in figures(known, catalogue).items()}
     texts |= {f"{FOLDER}/{family}.svg": forest(panels(known.view, family)) for family in families}
     side = {family: [written(t, own) for name, t in tables().items() if name.split()[0] == family] for family in families}
-    texts |= {f"{FOLDER}/{family}.md": family_page(known, family, side[family], records) for family in families}
+    cells = {answer.section.task: found for _, answer in known.view.answers() if (found := cell_maps(answer, catalogue))}
+    texts |= {f"{FOLDER}/{task}.svg": maps(found) for task, found in cells.items()}
+    axes = {task: [name for name, _ in catalogue[task].factors] for task in cells}
+    texts |= {f"{FOLDER}/{family}.md": family_page(known, family, side[family], axes, records) for family in families}
     devices = f"# Runs on two devices\n\n{HEAD}\n\nScores of runs of one spec on a CPU and on a GPU, which round differently.\n\n"
     texts[f"{FOLDER}/processors.md"] = f"{devices}{on_two_devices(own)}\n"
     texts[PAGE] = front_page(known, families)
@@ -72,10 +83,7 @@ def known_of(records: Path) -> tuple[Known, Catalogue]:
 
 
 def front_page(known: Known, families: Sequence[str]) -> str:
-    said = [
-        f"{place}. {words}{f' [Table]({FOLDER}/{page})' if page else ''}"
-        for place, (words, page) in enumerate(sentences(known), 1)
-    ]
+    said = [f"{place}. {words} {links(files)}" for place, (words, files) in enumerate(sentences(known), 1)]
     shown = [
         ("images.svg", "Images, by the part of pairs that was never seen", READ),
         (
@@ -83,7 +91,11 @@ def front_page(known: Known, families: Sequence[str]) -> str:
             "What is learnt and what is composed",
             "A dot is a method at a task: seen combinations against unseen ones.",
         ),
-        ("recall.svg", "Accuracy against recall", "Rows left of half of real data's recall draw means and may not be first."),
+        (
+            "recall.svg",
+            "Accuracy against recall",
+            "A row with less than half of real data's recall draws means and may not be first.",
+        ),
         (
             "lattice.svg",
             "Which combinations fail",
@@ -102,6 +114,11 @@ def front_page(known: Known, families: Sequence[str]) -> str:
     return "\n\n".join(["# Results", HEAD, about, "\n".join(said), *drawn]) + "\n"
 
 
+def links(names: Sequence[str]) -> str:
+    """As in ([images](results/images.md), [silos](results/silos.md))."""
+    return f"({', '.join(f'[{Path(name).stem}]({FOLDER}/{name})' for name in names)})"
+
+
 # -- a family's page
 
 
@@ -114,7 +131,7 @@ def heading(answer: Answer) -> str:
     return f"{answer.section.task}: {answer.verdict}" if answer.verdict else answer.section.task
 
 
-def family_page(known: Known, family: str, side: Sequence[str], records: Path) -> str:
+def family_page(known: Known, family: str, side: Sequence[str], axes: Axes, records: Path) -> str:
     own = [(question, answer) for question, answer in known.view.answers() if question.family == family]
     tasks = {answer.section.task for _, answer in own}
     parts = [
@@ -127,7 +144,12 @@ def family_page(known: Known, family: str, side: Sequence[str], records: Path) -
     if side:
         parts += ["## Side by side", *side]
     for question, answer in own:
-        parts += [f"## {answer.section.task}", question.asked.about, of_task(answer, records)]
+        task = answer.section.task
+        parts += [f"## {task}", question.asked.about, of_task(answer, records)]
+        if task in axes:
+            parts.append(
+                f"![which combinations fail]({task}.svg)\n\nRows are {axes[task][0]}, columns {axes[task][1]}. {MAPS_READ}"
+            )
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -243,9 +265,22 @@ def lattices(known: Known, catalogue: Catalogue) -> str:
     for entry in answer.best:
         if len(entries) < MOST_MAPS:
             entries.setdefault(entry.row.method, entry)
-    names, sizes = zip(*catalogue[task].factors, strict=True)
-    held = frozenset(catalogue[task].cells)
-    return maps([Map(entry.row.method, sizes, parts_right(entry), held) for entry in entries.values()], names)
+    return maps(maps_of([*entries.values()], catalogue[task]))
+
+
+def cell_maps(answer: Answer, catalogue: Catalogue) -> list[Map]:
+    """A map of each method that competes at a task whose lattice has two factors and few cells."""
+    facts = catalogue.get(answer.section.task)
+    if facts is None or len(facts.factors) != 2 or math.prod(size for _, size in facts.factors) > MOST_CELLS:
+        return []
+    return maps_of(answer.competing, facts)
+
+
+def maps_of(entries: Sequence[Entry], facts: TaskFacts) -> list[Map]:
+    """A map of each of a task's entries that counted its cells."""
+    (_, rows), (_, columns) = facts.factors
+    found = ((entry.row.method, parts_right(entry)) for entry in entries)
+    return [Map(method, (rows, columns), parts, frozenset(facts.cells)) for method, parts in found if parts]
 
 
 def parts_right(entry: Entry) -> Mapping[tuple[int, ...], float]:

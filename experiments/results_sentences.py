@@ -43,23 +43,30 @@ class Known(NamedTuple):
         return {task: found for task in tasks if (found := self.answer(task)) is not None}
 
 
-def sentences(known: Known) -> list[tuple[str, str]]:
-    """(sentence, the page of results/ that has its table), without what the records do not say."""
+def sentences(known: Known) -> list[tuple[str, tuple[str, ...]]]:
+    """(sentence, the files of docs/results/ that have its numbers), without what the records do not say."""
+
+    def pages(*tasks: str) -> tuple[str, ...]:
+        families = {answer.section.task: question.family for question, answer in known.view.answers()}
+        return tuple(dict.fromkeys(f"{families[task]}.md" for task in tasks if families.get(task)))
+
+    poor = [section.task for section, verdict in known.board.verdicts.items() if not verdict.is_learnt]
+    shapes, plane_tasks = pages(*SHAPES.values()), pages("gauss2d-fact-id")
     made = [
-        (asked_outright(known), "images.md"),
-        (sliced(known), "images.md"),
-        (composing_is_not_learning(known), ""),
-        (not_learnt(known), ""),
-        (means(known), "images.md"),
-        (plane(known), "plane.md"),
-        (particles(known), "plane.md"),
-        (bumps(known), "bumps.md"),
-        (silos(known), "silos.md"),
-        (plans(known), "planning.md"),
-        (orders(known), ""),
-        (devices(known), "processors.md"),
+        (asked_outright(known), shapes),
+        (sliced(known), shapes),
+        (composing_is_not_learning(known), ("seen.svg",)),
+        (not_learnt(known), pages(*poor)),
+        (means(known), pages(SPRITES, DIGITS)),
+        (plane(known), plane_tasks),
+        (particles(known), plane_tasks),
+        (bumps(known), pages(*BUMPS)),
+        (silos(known), pages(DIGITS, POINTS)),
+        (plans(known), pages(PLANS)),
+        (orders(known), pages(*(found.claim.task for found, _ in known.claims))),
+        (devices(known), ("processors.md",)),
     ]
-    return [(said, page) for said, page in made if said]
+    return [(said, files) for said, files in made if said]
 
 
 def asked_outright(known: Known) -> str:

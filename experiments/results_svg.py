@@ -13,6 +13,10 @@ BEST, WORSE, MEANS, INK, PALE = "#0d6b55", "#8a9199", "#b4561f", "#17191c", "#d5
 COLOURS = ("#0d6b55", "#b4561f", "#3b6ea5", "#8a4f9e", "#a08a1e", "#c0392b", "#5b6770")
 LINE, LABEL, PANEL, SIDE = 13, 130, 250, 260
 """Pixels: the height of a method's line, the width of its name, of a forest plot's axis, and a side of a scatter plot."""
+SHADES, LIGHTEST = 10, 0.04
+"""Shades of a lattice map above none, and the opacity of a cell without a right sample."""
+MOST_IN_TWO = 4
+"""So many maps stand in two columns."""
 LEAST = -0.5
 """The left end of a forest plot's axis; what lies beyond is drawn at this end."""
 WIDE = 6.2
@@ -111,8 +115,8 @@ def _forest_line(entry: Entry, at: Callable[[float], float], start: float, heigh
     parts = [text(start - 4, height + 1, entry.row.method, _END)]
     if entry.low is not None and entry.high is not None:
         parts.append(line(at(entry.low), height - 2, at(entry.high), height - 2, colour, ' stroke-width="2" opacity=".5"'))
-    parts += [circle(at(share), height - 2, colour, filled=best) for share in entry.shares]
-    return "".join(parts)
+    dots = "".join(f'<circle cx="{at(share):.1f}" cy="{height - 2:.1f}" r="2.6"/>' for share in entry.shares)
+    return "".join([*parts, f'<g fill="{colour if best else "#fff"}" stroke="{colour}">{dots}</g>'])
 
 
 # -- scatter plots
@@ -185,22 +189,33 @@ def _axis(values: Sequence[float], *, log: bool) -> tuple[Callable[[float], floa
 # -- lattice maps
 
 
-def maps(found: Sequence[Map], names: tuple[str, str]) -> str:
+def maps(found: Sequence[Map]) -> str:
     """A map a method: the darker a cell, the more of its samples are right; held-out cells have a frame."""
-    cell, gap, columns = 22, 14, 2
+    if not found:
+        return page(1, 1, "")
     rows, wide = found[0].sizes
-    each, tall = wide * cell + 2 * gap, rows * cell + 40
-    body = []
-    for place, one in enumerate(found):
-        left, top = place % columns * each + gap, place // columns * tall + 24
-        body.append(text(left, top - 8, one.title, ' font-weight="bold"'))
-        for at, part in sorted(one.parts.items()):
-            x, y = left + at[1] * cell, top + at[0] * cell
-            frame = f' stroke="{MEANS}" stroke-width="1.6"' if at in one.held else ""
-            said = f"{names[0]} {at[0]}, {names[1]} {at[1]}: {part:.2f}"
-            body.append(
-                f'<rect x="{x + 1}" y="{y + 1}" width="{cell - 3}" height="{cell - 3}" fill="{BEST}" '
-                f'fill-opacity="{max(part, 0.04):.2f}"{frame}><title>{escape(said)}</title></rect>'
-            )
-    height = -(-len(found) // columns) * tall + 8
-    return page(columns * each, height, "".join(body))
+    cell = max(8, min(20, 220 // wide))
+    each, tall = max(wide * cell, 130) + 16, rows * cell + 28
+    columns = min(len(found), max(1, 1000 // each), 6 if len(found) > MOST_IN_TWO else 2)
+    held = [at for at in sorted(found[0].parts) if at in found[0].held]
+    frame = "".join(f"M{at[1] * cell} {at[0] * cell}h{cell - 3}v{cell - 3}h{3 - cell}z" for at in held)
+    frames = f'<defs><path id="held" d="{frame}" fill="none" stroke="{MEANS}"/></defs>'
+    body = [_map(one, place % columns * each + 8, place // columns * tall + 20, cell) for place, one in enumerate(found)]
+    return page(columns * each, -(-len(found) // columns) * tall, frames + "".join(body))
+
+
+def _map(one: Map, left: int, top: int, cell: int) -> str:
+    """One path for each shade, of a thick stroke a cell, and the frames of all maps."""
+    shades: dict[float, list[tuple[int, ...]]] = {}
+    for at, part in sorted(one.parts.items()):
+        shades.setdefault(max(round(part * SHADES) / SHADES, LIGHTEST), []).append(at)
+    size = cell - 3
+    strokes = (
+        (shade, "".join(f"M{at[1] * cell} {at[0] * cell + size / 2:g}h{size}" for at in cells))
+        for shade, cells in sorted(shades.items())
+    )
+    drawn = "".join(f'<path d="{stroke}" opacity="{shade:g}"/>' for shade, stroke in strokes)
+    title = text(left, top - 5, one.title, ' font-weight="bold"')
+    return f'{title}<g transform="translate({left} {top})" stroke="{BEST}" stroke-width="{size}">{drawn}</g>' + (
+        f'<use href="#held" x="{left}" y="{top}"/>'
+    )
