@@ -147,14 +147,15 @@ def particles(known: Known) -> str:
     def nearer(found: Found) -> bool:
         return (found.gain > 0) == found.claim.better.method.startswith("fkc")
 
-    def surely(pairs: Sequence[tuple[Found, str]]) -> int:
-        return sum(nearer(found) and said.startswith("**") for found, said in pairs)
+    def settled(pairs: Sequence[tuple[Found, str]], *, ahead: bool) -> int:
+        return sum(nearer(found) == ahead and said.startswith("**") for found, said in pairs)
 
     near, far = ([one for one in learnt if one[0].claim.task.endswith(end)] for end in ("-id", "-ood"))
     return (
         f"Weighted particles (`fkc`) end nearer to the target than `naive-sde` on {share_of(exact, nearer)} targets with exact "
-        f"scores, {surely(exact)} of them significantly; with learnt scores on {share_of(near, nearer)} among the sources "
-        f"({surely(near)} significantly) and {share_of(far, nearer)} far from them ({surely(far)} significantly)."
+        f"scores, {settled(exact, ahead=True)} of them significantly; with learnt scores on {share_of(near, nearer)} among the "
+        f"sources ({settled(near, ahead=True)} significantly) and on {share_of(far, nearer)} far from them "
+        f"({settled(far, ahead=True)} significantly, and {settled(far, ahead=False)} significantly further away)."
     )
 
 
