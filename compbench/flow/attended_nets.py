@@ -1,8 +1,8 @@
-"""Velocity networks that attend to the condition: a token a factor, instead of one scale and shift of all channels.
+"""Velocity networks that attend to the condition, one token per factor, instead of one scale and shift of all channels.
 
     h <- h + A(LN h, tokens(c)),    h <- h + mlp(LN h)
 
-`AttendedUNet` does so after every residual block of an image's UNet, `AttendedNet` at the middle of any backbone.  The backbones
+`AttendedUNet` attends after every residual block of an image's UNet, `AttendedNet` in the middle of any backbone.  The backbones
 are those of `nets`.
 """
 

@@ -1,9 +1,9 @@
-"""Attention among places, and of places to the factors of a condition.
+"""Attention among positions, and from positions to the factors of a condition.
 
     a = softmax(q k^T / sqrt(d)) v, in several heads
 
-`FactorTokens` makes a token of each factor's value, and of its absence.  Attention does not know the order of tokens: which
-factor a token speaks of is in its embedding alone.
+`FactorTokens` makes a token for each factor's value, or for its absence.  Attention does not know the order of tokens: only a
+token's embedding says which factor it belongs to.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CrossAttention(nn.Module):
 
 
 class FactorTokens(nn.Module):
-    """A token a factor: the embedding of its value, or its embedding of NULL, (B, F) -> (B, F, C).
+    """One token per factor: the embedding of its value, or of NULL, (B, F) -> (B, F, C).
 
     Args:
         sizes: number of values of each factor.

@@ -1,4 +1,4 @@
-"""Parts that velocity networks are built of: residual blocks, time embedding, conditioning heads, modulation."""
+"""Parts of velocity networks: residual blocks, time embedding, conditioning heads, modulation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 MULTIPLIERS = (1, 2, 4)
-"""Channels of the UNet's stages over its width."""
+"""Channels of the UNet's stages as multiples of its width."""
 
 
 FREQUENCY_SPAN = 1000.0
@@ -18,14 +18,14 @@ FREQUENCY_SPAN = 1000.0
 
 
 class Modulation(NamedTuple):
-    """What a condition does to the middle of the network: gamma and beta, (B, C) each."""
+    """The effect of a condition on the middle of the network: gamma and beta, (B, C) each."""
 
     gamma: Tensor
     beta: Tensor
 
 
 class Trunk(NamedTuple):
-    """The first half of a network at some x_t, which no condition has touched.
+    """The output of the first half of a network at some x_t, before any condition enters.
 
     Attributes:
         middle: output of the middle block, (B, C, *spatial).

@@ -1,13 +1,14 @@
-"""Codes of ordered factors: bump, ramp, one-hot, positional and circle; properties of a condition encoder, not of a task.
+"""Codes of ordered factors: bump, ramp, one-hot, positional and circle.  A condition encoder chooses one, not a task.
 
     bump        exp(-(i - v)^2 / (2 w^2)), i = 0 ... n - 1     a population code
     ramp        v / (n - 1)                                    the number itself
     one-hot     e_v, between two values a blend of both
     positional  sin and cos of pi 2^j v / n, j = 0 ... J - 1
-    circle      cos and sin of 2 pi v / n                      for factors that close on themselves
+    circle      cos and sin of 2 pi v / n                      for periodic factors
 
-`auto` is the circle for a factor that its task calls periodic, and the bump for every other: the inputs of the paper.
-Forced rendering, section 2 and appendix.  An open factor is the zero vector, but -1 for the ramp, whose 0 means something.
+`auto` is the circle for a factor that its task calls periodic, and the bump for every other factor, as in the paper.
+Forced rendering, section 2 and appendix.  An open factor is the zero vector, except for the ramp, where 0 is a value and an open
+factor is -1.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Encoding(nn.Module):
     Args:
         sizes: number of values of each factor.
         settings: which code.
-        periodic: which factors close on themselves; () if none does.
+        periodic: which factors are periodic; () if none is.
     """
 
     def __init__(self, sizes: Sequence[int], settings: CodeSettings, periodic: Sequence[bool] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Compiled networks for a fit, and what happens where they cannot be had: the plain network, and a note that says so."""
+"""Compiled networks for a fit; if compilation fails, the plain network runs and a note says so."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from compbench.api.context import Context
 
 HOW: dict[str, dict[str, Any]] = {"cuda": {"mode": "reduce-overhead"}, "cpu": {"backend": "aot_eager"}}
-"""How a network is compiled on each device: as CUDA graphs on a GPU.  A CPU traces and differentiates as a GPU does and then
-runs the plain operations: that costs time, and shows without a GPU that a fit goes through."""
+"""How a network is compiled on each device.  A GPU uses CUDA graphs.  A CPU traces and differentiates as a GPU does and then runs
+the plain operations: this costs time, but it shows without a GPU that a fit can be compiled."""
 
 
 class Compiled:
     """A network whose forward, and `stacked` where it has one, are compiled at their first call.
 
-    Everything else is asked of the network itself.  What cannot be compiled, or is compiled for more shapes than torch keeps
-    (eight), is run as it is from there on, with one warning.
+    All other attributes are the network's own.  If a call cannot be compiled, or has more shapes than torch keeps (eight), the
+    network runs uncompiled from then on, after one warning.
 
     Args:
         net: a network, whose weights stay its own, or one function of a network.
         how: options of `torch.compile`.
 
     Attributes:
-        used: whether compiled code has run, and nothing but it.
+        used: whether compiled code, and no other, has run.
     """
 
     def __init__(self, net: Callable[..., Any], how: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ class Compiled:
 
 
 def compiled(net: nn.Module, ctx: Context) -> nn.Module | Compiled:
-    """The network compiled for a fit, where the context asks for it and a compiler works; else the network itself."""
+    """The network compiled for a fit, if the context asks for it and a compiler works; otherwise the network itself."""
     if ctx.compile and (ctx.device.type == "cpu" or compiles(ctx.device.type)):
         return Compiled(net, HOW[ctx.device.type])
     return net

@@ -1,7 +1,7 @@
-"""Networks compiled for sampling at the shapes of the largest request; calls of any other shape run as they are.
+"""Networks compiled for sampling at the shapes of the largest request; calls of any other shape run uncompiled.
 
-A warm-up request shows how often a sampler calls its networks, and at which shapes.  Where the requests that follow make calls
-enough, the networks are compiled at those shapes.  Methods do not notice: a network's functions are exchanged in place.
+A warm-up request shows how often a sampler calls its networks, and at which shapes.  If the following requests make enough calls,
+the networks are compiled at those shapes.  Methods need no change: a network's functions are replaced in place.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from compbench.flow.compilation import HOW, Compiled, compiles, step_begins
 from compbench.flow.experts import Experts, at_shared_points
 
 FUNCTIONS = ("forward", "stacked", "at_sources")
-"""What samplers call a network by: at points and times under one condition, under several, and a noise network's sources."""
+"""Names of the functions by which samplers call a network: for one condition, for several, and for a noise network's sources."""
 
 COMPILE_FROM = 1_000
-"""Calls at one shape from which compiling pays: each saves about half of some 30 ms of a UNet, and its code takes half a
-minute to make where it is not in the cache."""
+"""Number of calls at one shape from which compiling pays: each call saves about half of a UNet's 30 ms, and compiling takes half
+a minute if the code is not in the cache."""
 
 MOST_SHAPES = 4
-"""Of one function that are compiled, the most frequent first: torch keeps eight."""
+"""Largest number of shapes to compile for one function, the most frequent first; torch keeps eight."""
 
 T = TypeVar("T")
 
 POINTS_AND_TIMES = ["x_t", "t"]
-"""Names of the first arguments of a velocity network's, a noise network's and a router's forward."""
+"""Names of the first arguments of the forward of a velocity network, a noise network and a router."""
 
 
 class CompiledSampling:
-    """What samplers call a model's networks by, exchanged for functions that are compiled where that pays.
+    """The functions by which samplers call a model's networks, replaced by compiled ones if that pays.
 
     Args:
         model: what a fit gave; its networks are the outermost modules that are called at points and times.
@@ -51,12 +51,12 @@ class CompiledSampling:
 
     @property
     def note(self) -> dict[str, float]:
-        """`compiled`: 1 if all that was to be compiled ran compiled, 0 if not; nothing where nothing was."""
+        """`compiled`: 1 if everything chosen for compilation ran compiled, 0 if not; empty if nothing was chosen."""
         chosen = [function.compiled for function in self.functions if function.compiled is not None]
         return {"compiled": float(all(compiled.used for compiled in chosen))} if chosen else {}
 
     def warmed_up(self, answer: Callable[[], T], requests: int) -> T:
-        """The answer to a warm-up request, after which the networks are compiled where so many requests like it pay for that."""
+        """Answer a warm-up request, then compile the networks if this many requests like it make that worthwhile."""
         self._watch()
         plain = answer()
         if not self._choose(requests):
@@ -70,7 +70,7 @@ class CompiledSampling:
             function.counts.clear()
 
     def _choose(self, requests: int) -> bool:
-        """Choose what to compile for so many requests like the one that was watched; whether there is anything."""
+        """Choose what to compile for this many requests like the watched one; return whether there is anything to compile."""
         found = [function.frequent(requests, self._least) for function in self.functions]
         if not any(found):
             return False
@@ -84,7 +84,7 @@ class CompiledSampling:
 
     @contextlib.contextmanager
     def _compiling(self) -> Iterator[None]:
-        """Around the first calls of what was chosen: say why it runs as it is, where it cannot be compiled."""
+        """Wraps the first compiled calls: if compilation fails, warn and run the functions uncompiled."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
@@ -100,7 +100,7 @@ class CompiledSampling:
 
 
 class _Function:
-    """One function of a network: plain, or compiled at the chosen shapes, where no gradient is taken."""
+    """One function of a network: plain, or compiled at the chosen shapes if no gradient is taken."""
 
     def __init__(self, net: nn.Module, name: str) -> None:
         self._net, self._name = net, name
@@ -123,7 +123,7 @@ class _Function:
         return found.clone()  # a CUDA graph writes its next result over it
 
     def frequent(self, requests: int, least: int) -> frozenset[Any]:
-        """Shapes that so many requests call often enough."""
+        """The shapes that this many requests call often enough."""
         return frozenset(shape for shape, count in self.counts.most_common(MOST_SHAPES) if count * requests >= least)
 
     def choose(self, shapes: frozenset[Any], how: Mapping[str, Any]) -> None:
@@ -141,7 +141,7 @@ class _Function:
 def compiled_sampling(model: object, device: torch.device) -> CompiledSampling | None:
     """The model's networks, ready to be compiled on a GPU; None on a CPU, where it does not pay.
 
-    Without a compiler samples are drawn as they are, and the note says so.
+    Without a compiler the networks run uncompiled, and the note says so.
     """
     return CompiledSampling(model, _on_a_gpu) if device.type == "cuda" else None
 
@@ -168,14 +168,14 @@ def _is_network(kind: type[nn.Module]) -> bool:
 
 
 def _shape(argument: Any) -> Any:
-    """What a compiled call is made for: shape, strides and type of a tensor, any number, else the value."""
+    """The key of a compiled call: shape, strides and type of a tensor; one key for all numbers; otherwise the value."""
     if isinstance(argument, Tensor):
         return tuple(argument.shape), argument.stride(), argument.dtype
     return float if isinstance(argument, float) else repr(argument)
 
 
 def _number(argument: Any, device: torch.device) -> Any:
-    """A time as a tensor, filled on the device: as a number of Python's it would be compiled in."""
+    """A time as a tensor, filled on the device; as a Python number it would be compiled in as a constant."""
     return torch.full((), argument, device=device) if isinstance(argument, float) else argument
 
 

@@ -24,14 +24,14 @@ ConditionalVelocity = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(x (B, *D), t (B,), condition (B, F)) -> velocity (B, *D)."""
 
 GuidanceWeight = Annotated[float, Field(ge=0, le=20)] | Literal["task"]
-"""A method's setting: "task" is what the task gives to all composed rows, a number is the method's own."""
+"""A method's setting: "task" is the weight that the task gives to all composed rows; a number is the method's own."""
 
 
 class Guidance(NamedTuple):
     """How strongly the samples of a task are composed: one rule for all methods that compose.
 
     Attributes:
-        weight: w of the factors that the holdout is about (of all, where nothing is held out); the others have 1.
+        weight: w of the holdout's factors (of all factors if nothing is held out); the others have 1.
         factors: which factors those are, (F,).
     """
 
@@ -40,7 +40,7 @@ class Guidance(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem) -> Guidance:
-        """The task's own."""
+        """The guidance of a task."""
         return cls(
             problem.guidance_weight, tuple(not problem.composed or k in problem.composed for k in range(len(problem.space)))
         )
@@ -51,9 +51,9 @@ class Guidance(NamedTuple):
         """w_k of every factor, (F,).
 
         Args:
-            own: a method's setting; a number takes the place of the task's weight.
-            other: w of the factors that the holdout is not about.
-            notes: a context's, which are given the weight, so that the record has it.
+            own: a method's setting; a number replaces the task's weight.
+            other: w of the factors that are not in the holdout.
+            notes: the context's notes; the weight is added to them, so that the record has it.
         """
         weight = self.weight if own == "task" else own
         if notes is not None:
@@ -77,8 +77,8 @@ def guide(v_null: Tensor, v_cond: Tensor, guidance_weight: float) -> Tensor:
 def compose(velocity: ConditionalVelocity, x: Tensor, t: Tensor, composition: Sequence[Weighted]) -> Tensor:
     """sum_i w_i v(x, t | c_i), evaluated as one batch of K B rows.
 
-    A velocity with a method `stacked(x, t, conditions (K, B, F)) -> (K, B, *D)`, like `VelocityNet`, is asked that way
-    and may share work between the conditions.
+    If the velocity has a method `stacked(x, t, conditions (K, B, F)) -> (K, B, *D)`, like `VelocityNet`, that method is called;
+    it may share work between the conditions.
 
     Args:
         velocity: conditional velocity.

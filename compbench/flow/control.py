@@ -1,10 +1,10 @@
-"""A control that keeps weights even: a drift b of few coefficients, chosen at each step so that log-weights vary least.
+"""A control that keeps weights even: a drift b with few coefficients, chosen at each step so that log-weights vary least.
 
     dx = (f x + g^2 S + b) dt + g dW,    dlog w = (G + div b + b . S) dt,    G = g^2 / 2 (|S|^2 - sum_a w_a |s_a|^2)
 
-Any b is free, since div b + b . S is what it moves out of the way.  With b = sum_i theta_i b_i and h_i = div b_i + b_i . S the
+Any b is allowed, because the term div b + b . S corrects for it.  With b = sum_i theta_i b_i and h_i = div b_i + b_i . S the
 coefficients of least variance solve Cov(h, h) theta = -Cov(h, G).  The b_i are the members' scores g^2 s_a and the drift x.
-DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance; there with one tilted model, here for products.
+DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance; the paper has one tilted model, we have a product.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from compbench.flow.smc import ComposedScore, Swarm, move, schedule
 from compbench.flow.swarms import Step, Stepped
 
 SMALLEST = 1e-12
-"""Added to variances that are divided by."""
+"""A constant added to variances before dividing by them."""
 
 
 NUDGE = 1e-3
-"""How far a probe moves a point, in data's units: a difference along it is the derivative that Hutchinson's estimate takes."""
+"""How far a probe moves a point, in units of the data; the difference along the probe is the derivative in Hutchinson's
+estimate."""
 
 
 class Bases(NamedTuple):
-    """What a control is made of, at N points of d numbers.
+    """The basis of a control at N points of d numbers.
 
     Attributes:
         drifts: b_i, (n, N, *D).
@@ -104,12 +105,12 @@ def controlled_step(
 
     Args:
         members: the composition, whose weights sum to one.
-        composed: S where it is not the members' sum (given entries lead it); None where it is.
+        composed: S if it is not the members' sum (because given entries guide it); None if it is.
         path: of the scores.
         num_steps: even steps from noise to data.
         generator: of noise and probes, on the swarm's device.
         edge: times stay this far from 0 and 1.
-        num_pilots: the last so many swarms are pilots: all coefficients are theirs; 0: each swarm has its own control.
+        num_pilots: this many last swarms are pilots, which determine all coefficients; 0: each swarm has its own control.
         ridge: of `coefficients`.
         last_noise: whether the last step adds noise.
     """

@@ -1,4 +1,4 @@
-"""How wide a decoder is: of the shared network's size where a task's conditions have many images, of its paper's size elsewhere.
+"""The width of a decoder: the shared network's size if a task's conditions have many images, its paper's size otherwise.
 
     width = the largest at which  parameters(width) is nearest to P  and  products(width) <= COST * products of the shared network
     rate  = rate of the protocol * width of the protocol / width
@@ -6,9 +6,9 @@
 P are the parameters of the protocol's own velocity network (`monolithic_net`), products the multiply-adds of one forward.  A
 network that is evaluated at every pixel uses each weight thousands of times: with P parameters `pixel-decoder` would take 130
 times the products of the shared network on 64 x 64 pixels.  So its cost is bounded instead, and a record shows both numbers.
-Rates were found at the protocol's width; Adam's best rate falls as one over the width (Yang et al. 2022, arXiv 2203.03466).
+Rates were tuned at the protocol's width; Adam's best rate falls as one over the width (Yang et al. 2022, arXiv 2203.03466).
 
-On deterministic tasks decoders keep the sizes of forced rendering's protocol: there they all have learnt what they saw.
+On deterministic tasks decoders keep the sizes of forced rendering's protocol, which are enough to learn all seen examples.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Method, Problem
 
 COST = 3.0
-"""Largest number of a decoder's products over those of the shared network: a fit at `standard` then ends within its half hour."""
+"""Largest ratio of a decoder's products to those of the shared network; with it a fit at `standard` ends within half an hour."""
 
 
 class SizeSettings(CodeSettings):

@@ -1,4 +1,4 @@
-"""Deterministic decoders: a code to an image by convolutions, dense layers, attention over patches, or pixel by pixel.
+"""Deterministic decoders from a code to an image: convolutions, dense layers, attention over patches, or a function of pixels.
 
     x = 2 g(c) - 1,   loss = E ((g(c) - (x1 + 1) / 2)^2)
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 FUSED_FROM = 5_000
-"""Steps of a fit that pay for compiling one."""
+"""Number of steps of a fit from which compiling a step pays."""
 
 
 class RateSettings(MethodSettings):
-    """A decoder's own learning rate: at one rate for all, attention and shared pixels would end half trained."""
+    """A decoder's own learning rate: at one common rate, attention and pixel decoders would end half trained."""
 
     rate_factor: float = Field(3.0, gt=0, le=100, description="learning rate over the budget's; 1 is the paper's")
 
@@ -79,8 +79,8 @@ def regression_loss(net: Callable[[Tensor], Tensor], batch: Batch, generator: Ge
 def regress(net: nn.Module, silo: Silo, problem: Problem, ctx: Context, *, rate_factor: float = 1.0) -> None:
     """Fit a decoder in place on a silo's examples, with its own penalty where it has one (`net.penalty()`).
 
-    Where a network says that its step `fuses`, a long fit on a CPU compiles it: many small operations become few loops.
-    That costs some 20 s the first time, so a short fit does not; TORCHDYNAMO_DISABLE=1 turns it off.
+    If a network has `fuses` set, a long fit on a CPU compiles its step: many small operations become few loops.
+    Compiling takes some 20 s the first time, so a short fit does not compile; TORCHDYNAMO_DISABLE=1 turns it off.
 
     Args:
         net: conditions (B, F) -> samples.
@@ -105,10 +105,10 @@ def penalised(net: Callable[[Tensor], Tensor], batch: Batch) -> Tensor:
 
 
 def fused(loss: Regression) -> Regression:
-    """A loss compiled for one fit, during which nothing of the network changes but its weights.
+    """A loss compiled for one fit, during which only the network's weights change.
 
-    To check that again in each step would take a quarter of its time, so it is not checked where torch can leave it out (2.8
-    and newer), and what was compiled for the fit before is forgotten.
+    Checking this in each step would take a quarter of the step's time, so torch 2.8 and newer skip the check, and code that was
+    compiled for an earlier fit is discarded.
     """
     torch.compiler.reset()
     unchecked = getattr(torch.compiler, "skip_guard_on_all_nn_modules_unsafe", None)
@@ -164,8 +164,8 @@ def sample_decoder(settings: MethodSettings, net: nn.Module, request: Request, c
 
 @contextmanager
 def denormals_flushed() -> Iterator[None]:
-    """Take numbers below 1e-38 for zero on this thread: moments of dead units and of shrinking coefficients end there, and
-    a CPU works two to three times slower on them.  Afterwards the processor's default holds again.
+    """Treat numbers below 1e-38 as zero on this thread.  Moments of dead units and of shrinking coefficients become that small,
+    and a CPU works two to three times slower on them.  Afterwards the processor's default is restored.
     """
     torch.set_flush_denormal(True)
     try:

@@ -1,4 +1,4 @@
-"""Energies: unnormalised log densities of x_t, learnt in a silo, from which experts of a mixture are weighted.
+"""Energies: unnormalised log densities of x_t, trained in a silo, which weight the experts of a mixture.
 
     e(x, t) = -|x|^2 / 2 + t g(x, t),    E || sigma_t grad e(x_t, t) + x0 ||^2    (denoising score matching)
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from compbench.flow.superposed_silos import SiloPrior
 
 LAST_TIME = 0.95
-"""Energies are learnt and asked up to here; the score grows as 1 / (1 - t) beyond every bound."""
+"""Energies are trained and used up to this time, because the score grows without bound as 1 / (1 - t)."""
 
 NUM_BINS = 20
-"""Times at which an energy is centred."""
+"""Number of times at which an energy is centred."""
 
 
 class Energy(nn.Module):
@@ -95,11 +95,11 @@ def score_matching_loss(energy: Callable[..., Tensor], batch: Batch, generator: 
 
 
 class DensityRouter(nn.Module):
-    """r_a(x_t, c) = n_a exp(e_a(x_t, t) / temperature) / sum_b ..., over the silos that know every value that c tells.
+    """r_a(x_t, c) = n_a exp(e_a(x_t, t) / temperature) / sum_b ..., over the silos that know every value in c.
 
     Args:
         energies: one for each silo.
-        prior: log n_a up to a constant, minus infinity for silos that are not asked for c.
+        prior: log n_a up to a constant, minus infinity for silos that do not answer for c.
         temperature: divides the energies, which in many dimensions differ by hundreds.
     """
 

@@ -1,9 +1,9 @@
-"""Training examples that a method keeps, and which of them answers a request: for methods that learn nothing.
+"""Training examples that a method keeps, and the choice of one for a request: for methods that train no network.
 
-    n(c) in argmax_n #{k told by c : c_nk = c_k}
+    n(c) in argmax_n #{k given by c : c_nk = c_k}
 
-A factor that c leaves open is not told: every value of it fits.  Among equally close examples the request's noise picks one,
-so methods that pick from the same examples are paired; where entries are given it is the one that is nearest in these.
+A factor that c leaves open is not given: every value of it matches.  Among equally close examples the request's noise picks one,
+so methods that pick from the same examples are paired.  If the request gives entries, the example nearest to them is picked.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Problem, Request
 
 LOOKS = 4
-"""Examples are kept up to so many times the size of the data: with replacement, 98 % of it is then among them."""
+"""At most this many times the size of the data is kept; draws with replacement then contain 98 % of the data."""
 
 MOST_BYTES = 1 << 30
 """Largest size of the kept examples."""
 
 LOOKED_AT = 4096
-"""The contract grants so many examples in addition to those of the budget's steps: all of a small data set."""
+"""Number of examples that the contract allows in addition to those of the budget's steps: all of a small data set."""
 
 DRAWN = 256
-"""Examples that are drawn, or compared with, at once."""
+"""Number of examples that are drawn, or compared with, at a time."""
 
 PAIRS = 1 << 22
-"""Pairs of a request and an example that are compared at once."""
+"""Number of (request, example) pairs that are compared at a time."""
 
 
 class KeepingSettings(MethodSettings):
@@ -99,7 +99,7 @@ def keep(settings: KeepingSettings, problem: Problem, ctx: Context) -> Examples:
 
 
 def closest(examples: Examples, request: Request) -> Tensor:
-    """For each request an example that shares most of the told factors with it, LongTensor (B,)."""
+    """For each request an example that shares most of the given factors with it, LongTensor (B,)."""
 
     def fits(condition: Tensor) -> Tensor:  # (b, F) -> bool (b, N)
         shared = torch.zeros(len(condition), len(examples.condition), dtype=torch.int16, device=condition.device)
@@ -111,12 +111,12 @@ def closest(examples: Examples, request: Request) -> Tensor:
 
 
 def anyone(examples: Examples, request: Request) -> Tensor:
-    """For each request one of all examples, whatever its condition, LongTensor (B,)."""
+    """For each request one of all examples, regardless of its condition, LongTensor (B,)."""
     return _picked(examples, request, lambda condition: condition.new_ones(len(condition), len(examples.x1), dtype=torch.bool))
 
 
 def with_given(x: Tensor, request: Request) -> Tensor:
-    """Samples with what the request gives in its place, (B, *D)."""
+    """Samples with the request's given entries put in, (B, *D)."""
     known = Known.of(request)
     return x if known is None else torch.where(known.mask, known.values, x)
 
@@ -136,7 +136,7 @@ def _picked(examples: Examples, request: Request, fits: Callable[[Tensor], Tenso
 
 
 def _by_noise(able: Tensor, x0: Tensor) -> Tensor:
-    """One that fits, (b,), uniformly: the first number of the noise as a share, Phi(x0), of those that do."""
+    """One matching example, (b,), uniformly: the first number of the noise gives its rank, Phi(x0), among those that match."""
     share = torch.special.ndtr(x0.flatten(1)[:, 0].double())
     counts = able.sum(1)
     number = torch.minimum((share * counts).long(), counts - 1)

@@ -1,8 +1,8 @@
-"""Velocity networks of what is composed: one of all sources of a perturbation task, or an expert for each member.
+"""Velocity networks of a composition's members: one network for all sources of a perturbation task, or an expert per member.
 
     L = sum_k L_FM(v_k), experts that share no weight
 
-Around NULL an expert sees one factor alone, around a base one source's data alone.
+Around NULL an expert sees only one factor; around a base it sees only one source's data.
 """
 
 from __future__ import annotations

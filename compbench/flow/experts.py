@@ -1,6 +1,6 @@
-"""Several networks of one architecture as one: weights stacked, all evaluated in one call.
+"""Several networks of one architecture as one module: their weights are stacked, and one call evaluates all of them.
 
-n experts at the same points cost one batched call instead of n, which is what a mixture needs at every step of a solver.
+A mixture needs n experts at the same points in every solver step; here they cost one batched call instead of n.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A decoder on Fourier features of its pixels: one function of the code and of waves at the pixel, for all pixels.
+"""A decoder on Fourier features: all pixels share one function of the code and of waves at the pixel's position.
 
     phi(p) = [cos 2 pi B p, sin 2 pi B p],    B ~ N(0, scale^2), drawn once
     x(p) = mlp(W code + V phi(p))
 
-Tancik et al. 2020 (Fourier Features Let Networks Learn High Frequency Functions): the waves' scale decides how fine a detail a
-network of pixel coordinates learns soon.
+Tancik et al. 2020 (Fourier Features Let Networks Learn High Frequency Functions): the waves' scale decides how fine the details
+are that a network of pixel coordinates learns quickly.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     v_hat(x_t, c) = v(x_t) + sum_k (v(x_t, c_k) - v(x_t)),    L_CI = E || v(x_t, c) - v_hat(x_t, c) ||^2
 
-where v(x_t, c_k) knows factor k alone.  Decentralized Compositional Flow Matching (DCFM), equations 5 to 16; the penalty
+where v(x_t, c_k) knows only factor k.  Decentralized Compositional Flow Matching (DCFM), equations 5 to 16; the penalty
 is CoInD's (Gaudi et al. 2025).  One forward of k + 2 conditions at one x_t gives every term.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def draw_one(weights: Tensor, generator: Generator) -> Tensor:
-    """`torch.multinomial(weights, 1)`, as it draws, without its look at the weights, which the host waits for: (N,) -> (1,)."""
+    """The same draw as `torch.multinomial(weights, 1)`, without its check of the weights, which makes the host wait: (1,)."""
     return (weights / torch.empty_like(weights).exponential_(1, generator=generator)).argmax(-1, keepdim=True)
 
 
@@ -102,8 +102,8 @@ def decentralised_loss(masking: Masking, independence: float, ramp: Callable[[],
 def one_against_rest_loss(masking: Law, independence: float) -> Loss:
     """L_FM + lambda E || v(c_i) + v(c without i) - v(c) - v(NULL) ||^2, one factor i a row; five conditions for any F.
 
-    CoInD's penalty (Gaudi et al. 2025, equation 9, for velocities) in the form of the authors' code: the whole condition, which
-    alone has seen how factors go together, is in it.  With two factors the rest is the other factor: equation 6.
+    CoInD's penalty (Gaudi et al. 2025, equation 9, for velocities) in the form of the authors' code: it contains the whole
+    condition, the only one trained on how factors go together.  With two factors it is equation 6.
 
     Args:
         masking: law of the flow-matching term's masks.
@@ -128,7 +128,7 @@ def one_against_rest_loss(masking: Law, independence: float) -> Loss:
 
 
 class Routing(NamedTuple):
-    """Who answers in the peer penalty: r_0 for NULL, r_k for factor k alone, long (F + 1,)."""
+    """Which expert answers in the peer penalty: r_0 for NULL, r_k for factor k alone, long (F + 1,)."""
 
     experts: Tensor
 

@@ -1,6 +1,6 @@
-"""Networks that saw their own silo alone, as one model: what several methods make their answers of.
+"""Networks that each saw only their own silo, as one model that several methods build on.
 
-DDM routes between them by the silos' labels, SuperDiff's OR by their own densities.  Both train them alike
+DDM routes between them by the silos' labels, SuperDiff's OR by their own densities.  Both train them in the same way
 (`silos.first_stage`), so one fit serves them.
 """
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from compbench.flow.nets import VelocityNet
 
 FIT_VERSION = 1
-"""Goes up when the same settings fit other experts."""
+"""Version of the fit; raise it when the same settings give other experts."""
 
 
 class LocalSettings(DecentralisedSettings):
-    """Settings of the methods that make their answers of such networks."""
+    """Settings of the methods that build on such networks."""
 
     local_ci: bool = Field(False, description="add the local conditional-independence penalty (eq. 9 of DCFM)")
 
 
 class LocalExperts(nn.Module):
-    """The silos' networks, and what the silos tell of their labels.
+    """The silos' networks, and what the silos report about their labels.
 
     Args:
-        experts: a network a silo.
+        experts: one network per silo.
         counts: examples of each value of each factor, (n, sum of sizes).
     """
 
@@ -61,7 +61,7 @@ def build(settings: LocalSettings, problem: Problem) -> LocalExperts:
 
 
 def fit_facts(settings: LocalSettings, problem: Problem) -> dict[str, object]:
-    """What the fit depends on beside the problem: equal facts, equal experts (see `Method.shared_fit`)."""
+    """What the fit depends on besides the problem; equal facts mean equal experts (see `Method.shared_fit`)."""
     masks = {name: getattr(settings, name) for name in ("pi_full", "pi_marginal", "pi_unconditional")}
     penalty = settings.ci_weight if settings.local_ci else 0.0
     facts = {"head_width": settings.head_width, "ci_weight": penalty, **masks}
@@ -69,5 +69,5 @@ def fit_facts(settings: LocalSettings, problem: Problem) -> dict[str, object]:
 
 
 def made_of_experts(finish: Callable[..., nn.Module]) -> FitParts:
-    """The fit of a method that makes its model of such networks: (settings, problem, `LocalExperts`) -> model."""
+    """The fit of a method that builds its model from such networks: (settings, problem, `LocalExperts`) -> model."""
     return FitParts(fit=fit, build=build, finish=finish)

@@ -1,10 +1,10 @@
-"""Factors rendered into pixel space: each value of each factor has a map, a sum of few outer products.
+"""Factors rendered into pixel space: each value of each factor has a map, which is a sum of a few outer products.
 
     M_t = sum_r lambda_tr u_tr v_tr^T,   |u| = |v| = 1,   q_tr = lambda_tr^2 / sum_r lambda_tr^2
     entropy = -sum_r q_tr log q_tr,   variance = Var(entries of u, of v)
 
 Forced rendering, section 4.1, equations 9 to 11 and appendix C.  The repository sums both penalties over 64 tokens and
-4096 vectors; we take means and keep its strength at that size.
+4096 vectors; we take means, scaled so that both penalties are as strong as the repository's at that size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from compbench.flow.codes import CodeSettings, Encoding
 from compbench.system.errors import Refused
 
 REFERENCE_TOKENS, REFERENCE_VECTORS = 64, 4096
-"""Over how many the repository sums (N = 32): penalties are means times these, so weights mean the same at any size."""
+"""Numbers of tokens and vectors that the repository sums over (N = 32).  Penalties are means times these numbers, so a weight
+means the same at any size."""
 SMALLEST_SHARE, SHORTEST = 1e-8, 1e-24
 
 

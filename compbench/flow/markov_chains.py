@@ -1,13 +1,13 @@
-"""Annealed Markov chains: at each noise level a chain that leaves the composition's own density there as it is.
+"""Annealed Markov chains: at each noise level a chain that leaves the composition's density invariant.
 
     p_t(x) ~ prod_a p_a,t(x)^w_a,    S = grad log p_t = sum_a w_a s_a
 
     Langevin     x' = x + eta S(x) + sqrt(2 eta) xi
     Hamiltonian  v = gamma v + sqrt(1 - gamma^2) xi, then leapfrog steps of length sqrt(2 eta)
-    adjusted     accept with min(1, p_t(x') k(x' -> x) / (p_t(x) k(x -> x'))), each chain for itself
+    adjusted     accept with min(1, p_t(x') k(x' -> x) / (p_t(x) k(x -> x'))), each chain independently
 
-p_t is the product of the noised members, which is not the noised product: following S alone ends elsewhere.  Du et al. 2023
-(Reduce, Reuse, Recycle), section 4.  log p_t(x') - log p_t(x) is exact where densities are known, and else the line integral
+p_t is the product of the noised members, not the noised product, so following S alone does not sample the product.  Du et al.
+2023 (Reduce, Reuse, Recycle), section 4.  log p_t(x') - log p_t(x) is exact if densities are known, else the line integral
 of S (Sjoberg et al. 2023, arXiv 2307.14012, equation 9).  Nothing waits for the device before the end.
 """
 
@@ -32,7 +32,7 @@ from compbench.system.errors import CompbenchError
 Kernel = Literal["ula", "uhmc", "mala", "hmc"]
 
 NUM_PILOTS = 32
-"""Points that walk ahead of the chains, at least, to find each level's scale."""
+"""Smallest number of pilot points, which run ahead of the chains to find each level's scale."""
 
 PointScore = Callable[[Tensor], Tensor]
 """J points of each chain, (N, J, *D), -> S there."""
@@ -70,7 +70,7 @@ class Settings(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a chain is run towards.
+    """The target of a chain.
 
     Attributes:
         score: S at points (N, J, *D).
@@ -185,8 +185,8 @@ def anneal(
 ) -> Annealed:
     """Chains from noise to data: at each level a deterministic step there (DDIM), then `num_inner` moves.
 
-    The moves' lengths come from pilots, which no chain meets: a chain depends on its own noise alone.  Chains forget where
-    they started; what stays of x0 are its signs, which all of their noise has.
+    The moves' lengths come from pilot points that are independent of the chains, so a chain depends only on its own noise.
+    Chains forget where they started; only the signs of x0 remain, because all of a chain's noise has them.
 
     Args:
         members: the composition.
@@ -194,8 +194,8 @@ def anneal(
         x0: noise, (B, *D).
         settings: levels, kernel, step.
         generator: on x0's device.
-        pilots: the composition of those who walk ahead.
-        known: entries that are given; they stay on their path and their scores lead the others.
+        pilots: the composition at the pilot points.
+        known: entries that are given; they stay on their path, and their scores guide the others.
 
     Returns:
         samples and acceptance.
@@ -235,7 +235,7 @@ def anneal(
 def share_of_scale(settings: Settings, num_dimensions: int) -> float:
     """eta over the level's scale: step_size (2 / d)^p, p = 1/3 for mala, 1/2 for hmc, 0 for unadjusted kernels; d is at least 2.
 
-    So acceptance stays as it is in the plane: with one step for all, Langevin moves of a Gaussian in 784 dimensions are never
+    So acceptance does not depend on the dimension: with one common step, Langevin moves of a Gaussian in 784 dimensions are never
     accepted.  Roberts & Rosenthal 1998 (mala); Beskos et al. 2013 (hmc, whose step length goes with d^(-1/4)).
     """
     power = {"mala": 1 / 3, "hmc": 1 / 2}.get(settings.kernel, 0.0)

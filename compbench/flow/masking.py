@@ -1,4 +1,4 @@
-"""Masks of training conditions, in one place for all methods: which factors of an example its network is told.
+"""Masks of training conditions for all methods: which factors of an example the network sees.
 
     P(k factors are kept) = s_k,  k = 0 ... F;    given k, every set of k factors is equally likely
 
@@ -52,7 +52,7 @@ Law = Masking | Dropout
 
 
 class DropoutSettings(MethodSettings):
-    """The masks of all methods that compose around NULL on one network, but of those whose paper states its own.
+    """The masks of all methods that compose around NULL with one network, except those whose paper states its own masks.
 
     The defaults were chosen by seen scores on six blocks (`experiments/blocks.py masks`; 1,000 steps, w = 1, two seeds, one where
     marked *).  Shares of samples with the holdout's pair right and, in brackets, with all six factors right:
@@ -65,8 +65,9 @@ class DropoutSettings(MethodSettings):
         dropout of 0.1                    0.82 (0.53) *
         a third each of NULL, one, whole  0.15 (0.01) *
 
-    The first and dropout of 0.3 are a tie (seeds differ by 0.1); the first is taken, as its shares of NULL and of single factors
-    do not vanish with more factors.  Whole conditions, slices and NULL alone do not suffice: what lies between ties them.
+    The first and dropout of 0.3 are a tie (seeds differ by 0.1).  We take the first, because its shares of NULL and of single
+    factors do not vanish with more factors.  Whole conditions, slices and NULL alone do not suffice: training also needs the
+    conditions in between.
     """
 
     even_masks: float = Field(

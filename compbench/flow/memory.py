@@ -1,4 +1,4 @@
-"""How much of a batch a network is asked for at once on a GPU, so that the largest request fits beside the referee."""
+"""How many rows of a batch a network evaluates at a time on a GPU, so that the largest request fits next to the referee."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 FORWARD_NUMBERS = 1 << 32
-"""Float32 numbers that one forward without gradients may hold: 16 GiB."""
+"""Largest number of float32 values that one forward without gradients may hold: 16 GiB."""
 
 
 def rows_at_once(net: object, copies: int) -> int:

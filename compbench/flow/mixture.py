@@ -1,4 +1,4 @@
-"""Mixtures of silos' experts: who answers which part of a composition, and how much.
+"""Mixtures of silos' experts: the weight of each expert in each part of a composition.
 
     v(x_t, c) = v(NULL) + sum_k w_k (v(c_k) - v(NULL)),    v(c') = sum_a r_a(c', x_t) v_a(x_t, c')
 
@@ -37,7 +37,7 @@ def label_counts(condition: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 class LabelRouter(nn.Module):
-    """r_a(c) from the silos' counts of marginal labels alone, as DDM's router in DCFM, section 4.
+    """r_a(c) from nothing but the silos' counts of marginal labels, as DDM's router in DCFM, section 4.
 
     For a value v of one factor, r_a = n_a(v) / sum_b n_b(v); a condition on several factors averages over them, and NULL
     is routed by the silos' sizes.
@@ -77,7 +77,7 @@ def mixture_velocity(experts: Experts, router: Router, x: Tensor, t: Tensor, mem
 
     Args:
         experts: n networks.
-        router: who answers.
+        router: gives the experts' weights.
         x: points, (B, *D).
         t: times, (B,).
         members: weights and conditions of the composition.

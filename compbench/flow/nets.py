@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 SHORTEST_TIME_LEFT = 0.05
-"""1 - t is not taken smaller where a velocity is had from a denoised sample: it bounds the loss's weight at 400."""
+"""Smallest 1 - t in the conversion of a denoised sample to a velocity; it bounds the loss's weight at 400."""
 
 
 class VelocityNet(nn.Module):

@@ -1,4 +1,4 @@
-"""The noise network of vector tasks: eps(x_t, t | source) of a few sources, one conditional model or one expert a source.
+"""The noise network of vector tasks: eps(x_t, t | source) for a few sources, as one conditional model or one expert per source.
 
     score s = -eps / sigma_t on the variance-preserving path
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NUM_HIDDEN = 4
 CHUNK_ROWS = 2048
-"""Rows of one forward while sampling on a CPU: activations stay in its second-level cache."""
+"""Number of rows in one forward during sampling on a CPU, so that activations stay in its second-level cache."""
 
 
 class NoiseNet(nn.Module):

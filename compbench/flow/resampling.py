@@ -1,4 +1,4 @@
-"""Weights of particles: how many they are worth, who is copied, and how a step is tempered where it would leave too few.
+"""Weights of particles: effective sample size, choice of ancestors, and tempering of a step that would leave too few particles.
 
     ESS = 1 / sum_k W_k^2,    E[copies of k] = K W_k
 
@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 Scheme = Literal["systematic", "stratified", "multinomial"]
 
 HALVINGS = 40
-"""Steps of the search for a tempering power."""
+"""Number of bisection steps in the search for a tempering power."""
 
 
 def ess(log_weights: Tensor) -> Tensor:
@@ -33,8 +33,8 @@ def ess(log_weights: Tensor) -> Tensor:
 def temper(log_weights: Tensor, gained: Tensor, least: float) -> Tensor:
     """The largest power in [0, 1] of a step's weights that keeps ESS at `least`, by bisection; 0 where nothing would.
 
-    Adaptive tempering (Jasra et al. 2011; Zhou, Johansen & Aston 2016), within a step: a weight that is tempered is biased
-    towards no correction, one that is mild is left exact.
+    Adaptive tempering (Jasra et al. 2011; Zhou, Johansen & Aston 2016) within a step: tempered weights are biased towards no
+    correction, and weights that need no tempering stay exact.
 
     Args:
         log_weights: before the step, float64 (B, K).

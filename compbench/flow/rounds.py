@@ -1,10 +1,10 @@
-"""Rounds of a federation: every silo trains from the server's network, and the server takes up what they send back.
+"""Rounds of a federation: every silo trains from the server's network, and the server combines what they send back.
 
     theta_{r+1} = take_up(theta_r, sum_k n_k / n theta_k),    mean_{r+1} = d^K mean_r + (1 - d^K) theta_{r+1}
 
-FedAvg (McMahan et al. 2017) takes the silos' mean as it is.  What is sampled is the moving average of the server's networks, with
-the budget's decay d of a step to the power of a round's K steps: as much averaging as a network has that one party trains.  It
-costs no transfer.  What a rule sends in addition to the network is metered with it.
+FedAvg (McMahan et al. 2017) uses the silos' mean itself.  Samples come from the moving average of the server's networks, whose
+decay is the budget's decay d per step to the power of a round's K steps; this averages as much as for a network that one party
+trains, and costs no transfer.  Anything that a rule sends in addition to the network is metered too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from compbench.flow.nets import VelocityNet
 
 SMALLEST = 1e-30
-"""Length of a slope that is divided by."""
+"""Smallest length of a slope when dividing by it."""
 
 State = Mapping[str, Tensor]
 
@@ -53,7 +53,7 @@ class RoundSettings(DecentralisedSettings):
 
     @property
     def loss(self) -> Loss:
-        """What a silo minimises by itself."""
+        """The loss that a silo minimises."""
         return decentralised_loss(self.masking, self.ci_weight if self.local_ci else 0.0)
 
 
@@ -85,8 +85,8 @@ def rounds(
         ctx: the stage's context.
         num_rounds: at most one for each of a silo's steps.
         take_up: the server's rule.
-        beside: first values of what is sent with the network, both ways, and averaged like it.
-        memory: what silos keep from round to round.
+        beside: initial values of what is sent with the network, both ways, and averaged like it.
+        memory: initial values of what silos keep from round to round.
         steps: counts the steps of all silos; None: they are the whole fit's.
 
     Returns:
@@ -169,14 +169,14 @@ def held_near(loss: Loss, net: VelocityNet, mu: float) -> Loss:
 
 
 class Unsaved(NoCheckpoints):
-    """Checkpoints that keep nothing, under the name of those that they stand for."""
+    """Checkpoints that save nothing, under the name of the checkpoints that they replace."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 def unsaved(ctx: Context) -> Context:
-    """The context of a loop that starts again where a fit goes on, as its sums are in no checkpoint of a training loop."""
+    """A context for a loop that restarts when a fit is resumed, because a training loop's checkpoint does not have its sums."""
     return replace(ctx, checkpoints=Unsaved(ctx.checkpoints.name))
 
 
@@ -185,8 +185,8 @@ class Corrected:
 
         g <- g + slope min(1, |g| / |slope|),    |.| over a parameter
 
-    A slope is never longer than the gradient that it corrects.  Where a silo's gradient is the opposite of its slope nothing is
-    cut off, so that a loop stands still where it did.  Both come before any clip of the training loop.
+    A slope is cut to at most the length of the gradient that it corrects.  If a silo's gradient is the opposite of its slope,
+    nothing is cut, so fixed points do not change.  Both happen before any clip of the training loop.
 
     Args:
         net: on the device where it will be trained.

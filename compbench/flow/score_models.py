@@ -1,8 +1,8 @@
-"""What score-composing methods share: which model a task gets, how it is fitted, and how a composition of it is drawn.
+"""What score-composing methods share: the model of each task, its fit, and samples from compositions of it.
 
-Perturbation tasks (a base combination) are composed around the base: of vectors they get a noise network of their sources, of
-images a velocity network of them.  Every other task gets a velocity network that is trained on NULL, single factors, whole
-conditions and all between (`masking`), composed around NULL.
+Perturbation tasks (those with a base combination) are composed around the base: for vectors the model is a noise network of the
+sources, for images a velocity network of the sources.  Every other task gets a velocity network that is trained on NULL, single
+factors, whole conditions and everything in between (`masking`), and is composed around NULL.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Problem, Request
 
 FIT_VERSION = 1
-"""Goes up when fits give other models."""
+"""Version of the fit; raise it when fits give other models."""
 
 LONGEST_TRACE = 50
-"""Effective sample sizes that are noted, evenly spaced over the steps: a record stays small."""
+"""Largest number of effective sample sizes in a record, evenly spaced over the steps, so that records stay small."""
 
 NOISE_EDGE = 1e-5
-"""On the variance-preserving path sigma is divided by: times stay this far from the ends."""
+"""Distance of times from the ends of the variance-preserving path, because scores are divided by sigma."""
 
 VELOCITY_EDGE = 1e-3
-"""On the linear path f is 1 / t and scores are divided by 1 - t: times stay this far from the ends."""
+"""Distance of times from the ends of the linear path, because f is 1 / t and scores are divided by 1 - t."""
 
 
 MOST_PILOTS = 16
-"""Requests whose conditions pilots take, where each has its own."""
+"""Largest number of requests whose conditions pilots use, if requests have different conditions."""
 
 
 TEMPERED = 0.5
-"""Share of a swarm's particles that each step's weights leave in force where scores are had from velocities: errors of a
-network grow with the dimension there, and one particle would have all the weight (see fkc)."""
+"""Share of a swarm's particles that must stay effective after each step's weights, if scores come from velocities: a network's
+errors grow with the dimension, and otherwise one particle would get all the weight (see fkc)."""
 
 
 class OracleModel(NamedTuple):
-    """A task's analytic scores in the place of a model."""
+    """A task's analytic scores in place of a trained model."""
 
     oracle: scores.Oracle
     base: tuple[int, ...]
@@ -69,17 +69,17 @@ class OracleModel(NamedTuple):
 
 
 class WeightSettings(MethodSettings):
-    """What composing alone needs; enough where the scores are the task's own."""
+    """Settings that every composition needs; they are enough if the scores are the task's own."""
 
     weight: GuidanceWeight = Field(
         "task",
-        description="w of each perturbation of the base, or of each slice around NULL that the holdout is about; "
+        description="w of each perturbation of the base, or of each slice of the holdout's factors around NULL; "
         "'task': as all composed rows",
     )
 
 
 class SwarmSettings(WeightSettings):
-    """What samplers of weighted particles need beside it."""
+    """Further settings of samplers with weighted particles."""
 
     num_particles: int = Field(16, ge=1, le=1 << 16, description="K: particles of one sample's swarm")
     resample_below: float = Field(0.5, ge=0, le=1, description="resample where ESS < this share of K; 0: never")
@@ -87,9 +87,9 @@ class SwarmSettings(WeightSettings):
 
 
 class ModelSettings(DropoutSettings, WeightSettings):
-    """What the model of a task depends on."""
+    """Settings that the model of a task depends on."""
 
-    experts: bool = Field(False, description="one model a source instead of one conditional model")
+    experts: bool = Field(False, description="one model per source instead of one conditional model")
 
 
 def build(settings: ModelSettings, problem: Problem) -> NoiseNet | VelocityNet | SourcesNet | MarginalExperts:
@@ -103,7 +103,7 @@ def build(settings: ModelSettings, problem: Problem) -> NoiseNet | VelocityNet |
 
 
 def fit(settings: ModelSettings, problem: Problem, ctx: Context) -> NoiseNet | VelocityNet | SourcesNet | MarginalExperts:
-    """Fit the model of a task; how it will be sampled makes no difference."""
+    """Fit the model of a task; the fit does not depend on the sampler."""
     if has_noise_net(problem):
         return fit_noise_net(problem, ctx, experts=settings.experts)
     net = build(settings, problem)
@@ -120,7 +120,7 @@ def fit(settings: ModelSettings, problem: Problem, ctx: Context) -> NoiseNet | V
 
 
 def fit_facts(settings: ModelSettings, problem: Problem) -> dict[str, object]:
-    """What a fit depends on beside the problem: equal facts, equal models (see `Method.shared_fit`)."""
+    """What a fit depends on besides the problem; equal facts mean equal models (see `Method.shared_fit`)."""
     own = {} if composes_around_base(problem) or settings.experts else settings.law._asdict()
     return {"fit": "compbench.flow.score_models", "version": FIT_VERSION, "experts": settings.experts, **own}
 
@@ -133,11 +133,11 @@ def oracle_of(settings: WeightSettings, problem: Problem, ctx: Context) -> Oracl
 
 
 Model = NoiseNet | VelocityNet | SourcesNet | MarginalExperts | OracleModel
-"""What is composed."""
+"""A model whose members are composed."""
 
 
 def composes_around_base(problem: Problem) -> bool:
-    """Whether a task's compositions stand around a base combination; its model then knows no NULL."""
+    """Whether a task's compositions are around a base combination; its model then has no NULL."""
     return bool(problem.base)
 
 
@@ -293,7 +293,7 @@ def draw_swarms(
         ctx: the stage's context.
         step_of: (composition, number of steps, generator of its noise) -> its step.
         settings: particles, steps, resampling and weight.
-        num_pilots: swarms of no one's that join where all requests ask for the same, and are thrown away.
+        num_pilots: extra swarms that join if all requests share one composition; their samples are discarded.
     """
     generator = on_device(ctx.generator, request.x0.device)
     num_particles, num_steps = settings.num_particles, steps_of(settings.num_steps, model.sample_steps)

@@ -1,6 +1,6 @@
-"""Compositions prod_a p_a^w_a as their members' scores s_a, all in one batched forward; S = sum_a w_a s_a.
+"""Compositions prod_a p_a^w_a through their members' scores s_a, all in one batched forward; S = sum_a w_a s_a.
 
-From noise networks of a few sources, from velocity networks on the linear path, and from a task's oracle.
+The scores come from noise networks of a few sources, from velocity networks on the linear path, or from a task's oracle.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Members(NamedTuple):
 
 
 class Pilots(NamedTuple):
-    """A composition that belongs to no request in particular, for points that a sampler sends ahead.
+    """A composition for a sampler's pilot points, which belong to no particular request.
 
     Attributes:
         members: of `rows` requests.

@@ -1,8 +1,8 @@
-"""What the decentralised methods share: settings, shares of a budget, local experts, and what a silo tells.
+"""What the decentralised methods share: settings, shares of a budget, local experts, and what a silo reports.
 
-The budget is per party, as silos train side by side: every silo takes `train_steps` optimiser steps in all stages and
-rounds together, and so does a server that trains a network of its own.  Of pooled networks `centralised` takes the steps of all
-silos, so that it has seen as many examples as they; the others take one silo's, and their rows say so.
+The budget is per party, because silos train in parallel: every silo takes `train_steps` optimiser steps over all stages and
+rounds, and so does a server that trains a network of its own.  Among pooled networks, `centralised` takes the steps of all silos,
+so that it sees as many examples as they do; the others take one silo's steps, and their rows say so.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Budget, Problem, Request
 
 NUM_LABELS = 4096
-"""Labels that a silo tells of its examples, drawn with replacement: what a student's conditions are drawn from."""
+"""Number of labels that a silo reports, drawn from its examples with replacement; a student's conditions are drawn from them."""
 
 GLOBAL_GENERATOR = Lock()
-"""Held while torch's global generator is borrowed: silos may run side by side in threads."""
+"""A lock held while torch's global generator is in use, because silos may run in parallel threads."""
 
 
 class DecentralisedSettings(MethodSettings):
@@ -93,12 +93,12 @@ class PooledSettings(DecentralisedSettings):
 
 
 class FirstStage(NamedTuple):
-    """What came back from the silos: networks' states, and what silos tell of their labels.
+    """What the silos sent back: states of networks, and reports about their labels.
 
     Attributes:
         states: a network's state dict for each silo.
-        counts: examples of each value of each factor, (n, sum of sizes).
-        labels: conditions drawn from each silo, (n, as many as were asked for, F).
+        counts: number of examples of each value of each factor, (n, sum of sizes).
+        labels: conditions drawn from each silo, (n, number requested, F).
     """
 
     states: list[dict[str, Tensor]]
@@ -112,7 +112,7 @@ def network(settings: DecentralisedSettings, problem: Problem) -> VelocityNet:
 
 
 def split(budget: Budget, share: float) -> tuple[Budget, Budget]:
-    """A party's budget in two: `share` of its steps and of its warm-up for the second part; each has a step at least.
+    """A party's budget split in two: the second part gets `share` of its steps and warm-up; each part has at least one step.
 
     A part's warm-up is at most half of it.
     """
@@ -128,7 +128,7 @@ def split(budget: Budget, share: float) -> tuple[Budget, Budget]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """An untrained model that every party makes for itself, so that it is not sent: code, plain facts and a seed.
+    """An untrained model that every party builds itself, so that it need not be sent: code, plain facts and a seed.
 
     Attributes:
         build: () -> model, its initial weights from torch's global generator; it carries no tensors.
@@ -163,7 +163,7 @@ def local_experts(
     goes_on: bool = False,
     num_labels: int = 0,
 ) -> FirstStage:
-    """Train a network on every silo and bring them back, with what the silos tell of their labels.
+    """Train a network on every silo and collect them, with the silos' reports about their labels.
 
     Args:
         make: where every network starts; common knowledge, not sent.
@@ -212,7 +212,7 @@ def first_stage(
     recipients: int = 1,
     num_labels: int = 0,
 ) -> tuple[Recipe, FirstStage]:
-    """Stage I of DCFM, and all of DDM's training: experts that saw their own silo only.
+    """Stage I of DCFM, and all of DDM's training: experts that see only their own silo.
 
     Args:
         settings: masks, lambda, network.

@@ -24,13 +24,13 @@ from compbench.flow.solver import Known, towards_known
 from compbench.system.errors import CompbenchError
 
 LARGEST_KICK = 0.2
-"""e^2 dt is not taken larger: where a path's diffusion is infinite (a linear path's start) Euler's steps would explode."""
+"""Largest e^2 dt: where a path's diffusion is infinite (at the start of a linear path) Euler's steps would diverge."""
 
 RESOLUTION = 1e-3
-"""How near to the trigger an effective sample size counts as on it: tempered weights stop there."""
+"""Tolerance within which an effective sample size counts as at the trigger, where tempered weights end."""
 
 CPU_CHUNK, GPU_CHUNK = 1 << 18, 1 << 24
-"""Numbers of one chunk of swarms: bounds memory whatever K is, and keeps a step's tensors in a CPU's cache."""
+"""Largest number of values in one chunk of swarms: it bounds memory for any K and keeps a step's tensors in a CPU's cache."""
 
 
 class Composed(NamedTuple):
@@ -95,7 +95,7 @@ class Settings(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What a run of swarms tells of itself: means over the swarms.
+    """Diagnostics of a run of swarms, as means over the swarms.
 
     Attributes:
         clipped: share of particle-steps whose rate was clipped.

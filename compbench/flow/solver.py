@@ -15,7 +15,7 @@ Velocity = Callable[[Tensor, Tensor], Tensor]
 """(x (B, *D), t (B,)) -> velocity (B, *D)."""
 
 NUM_GRADIENTS, DAMPING, TINY = 5, 0.05, 1e-6
-"""Of the regression on given entries: steps, damping over alpha_t (J grows with it), and what counts as no curvature."""
+"""Constants of the regression on given entries: steps, damping over alpha_t (J grows with it), and the smallest curvature."""
 
 
 class Known(NamedTuple):
@@ -73,7 +73,7 @@ def euler(velocity: Velocity, x0: Tensor, *, num_steps: int, known: Known | None
 
 
 def conditioned(velocity: Velocity, x: Tensor, t: float, known: Known) -> Tensor:
-    """The velocity given some entries of x1: every denoised entry moves with them as the network says that they go together.
+    """The velocity given some entries of x1: every denoised entry moves with them as the network's own covariance says.
 
         E[x1 | x_t, known] = E[x1 | x_t] + J_k w,    J_kk w = known - E[x1 | x_t]_k,    J = d E[x1 | x_t] / d x_t
 

@@ -1,12 +1,11 @@
-"""OR over silos at every part of a composition: who answers follows from the experts' own densities along a sample's path.
+"""OR over silos in every part of a composition: the experts' own densities along a sample's path give their weights.
 
     S = sum_k w_k sum_a kappa_ak s_a(x_t, c_k),    kappa_.k = softmax(T log p_a(x_t | c_k) + l_ak)
 
-The log densities are followed along the path itself, as `superposition` says, whatever moves the sample.  With T = 1 and l the
-log shares of the data under c_k the inner sum is the score of the silos' mixture (SuperDiff, Skreta et al. 2024, OR).
+The log densities are tracked along the path as in `superposition`, for any movement of the sample.  With T = 1 and l the log
+shares of the data under c_k the inner sum is the score of the silos' mixture (SuperDiff, Skreta et al. 2024, OR).
 
-Where entries are given, S leads the others towards them as `smc.given` says; whatever S becomes, each expert's density goes on
-to be followed by its own score.
+If entries are given, S guides the others towards them as in `smc.given`; each expert's density is still tracked by its own score.
 """
 
 from __future__ import annotations

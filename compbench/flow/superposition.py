@@ -1,13 +1,13 @@
-"""Superposed models: densities that are followed along a sample's own path, and mixing weights that come from them.
+"""Superposed models: log densities are tracked along a sample's path, and mixing weights follow from them.
 
     dlog p_a = s_a . dx - (f d + f x . s_a + g^2 / 2 |s_a|^2) dt        along dx = (f x + g^2 sum_a kappa_a s_a) dt + g dW
 
-holds for each member a, whatever moves x, without a divergence (Ito; theorem 1 of Skreta et al. 2024, SuperDiff, arXiv
+holds for each member a and any movement of x, without a divergence (Ito; theorem 1 of Skreta et al. 2024, SuperDiff, arXiv
 2412.17762).  OR: kappa = softmax(T log p_a + l_a), a mixture's score.  AND: S = s_0 + g (sum_a kappa_a s_a - s_0), s_0 the
-unconditional score, with kappa that keeps all log p_a equal, a surface and not a product.
+unconditional score, with kappa that keeps all log p_a equal; samples then lie on a surface and do not follow the product.
 
-Where entries are given, S leads the others towards them as `smc.given` says, with kappa held; whatever moves x, each log p_a
-goes on to be followed by its own score.
+If entries are given, S guides the others towards them as in `smc.given`, with kappa fixed; each log p_a is still tracked by its
+own score.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Swarms whose particles take steps that come with weights: the loop that samplers with different steps share.
+"""Swarms of particles whose steps change their weights: the loop that samplers with different steps share.
 
     (x, log w) -> (x', log w + dlog w), resampled where few particles have the weight
 
@@ -21,7 +21,7 @@ from compbench.flow.solver import Known
 from compbench.system.errors import CompbenchError
 
 StepCount = Annotated[int, Field(ge=1, le=100_000)] | Literal["budget"]
-"""A method's setting: how many steps its samples take; "budget": as many as the task's budget says."""
+"""A method's setting: number of steps of its samples; "budget" is the number in the task's budget."""
 
 
 class Stepped(NamedTuple):

@@ -1,10 +1,10 @@
-"""Decoders that know what their factors do to an image: one learnt picture, shifted or turned to where it is asked for.
+"""Decoders that know what their factors do to an image: one learnt picture, shifted or rotated as the condition says.
 
     shift  f(x, y)[v, u] = T[v - y, u - x]     by the shift theorem: each frequency k of T times exp(-2 pi i k . (y, x) / P)
     turn   f(a)[p] = T[R(-a) p]                bilinearly between pixels
 
-T's canvas of P = 2 N - 1 pixels a side holds every difference between a pixel and a place, so that nothing that leaves at one
-border comes in at the other.  Equivariant by construction: what was learnt at one place holds at all.
+T's canvas of P = 2 N - 1 pixels per side holds every difference between a pixel and a position, so that nothing that leaves at
+one border enters at the other.  The decoders are equivariant by construction: what they learn at one position holds at all.
 """
 
 from __future__ import annotations

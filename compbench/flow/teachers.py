@@ -1,7 +1,7 @@
-"""Points on the paths of frozen experts, to teach a student: x_t = ODEInt(x0, v_r(. | c), 0, t) with a random teacher r.
+"""Points on the paths of frozen experts for training a student: x_t = ODEInt(x0, v_r(. | c), 0, t) with a random teacher r.
 
-Decentralized Compositional Flow Matching (DCFM), equation 14.  A trajectory is integrated once and every point of it is
-used: as many batches come of one integration as it has steps.
+Decentralized Compositional Flow Matching (DCFM), equation 14.  A trajectory is integrated once and all of its points are used, so
+one integration gives as many batches as it has steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compbench.flow.experts import Experts
 
 NUM_GROUPS = 8
-"""Teachers drawn, with repetition, for each pool of trajectories."""
+"""Number of teachers drawn, with repetition, for each pool of trajectories."""
 
 
 class TeachersPaths:

@@ -4,8 +4,8 @@
 
 After Diffuser's temporal UNet (Janner et al. 2022): convolutions along time alone, 5 frames wide, channels mixed freely.
 Stages, residual blocks, time embedding and the place of the condition are those of the image UNet, so that methods carry over.
-Beside the stages the whole trajectory reaches the middle through one dense layer and leaves it through another, as it would
-in an MLP: where a cube lies in the first frame decides where the arm is twenty frames on, and convolutions learn that slowly.
+In addition, the whole trajectory reaches the middle through one dense layer and leaves it through another, as in an MLP: where a
+cube lies in the first frame decides where the arm is twenty frames later, and convolutions learn that slowly.
 """
 
 from __future__ import annotations

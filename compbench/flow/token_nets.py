@@ -1,11 +1,11 @@
-"""Velocity networks on patches: blocks that time and condition modulate, and a mixer that decides what a patch sees.
+"""Velocity networks on patches: time and condition modulate the blocks, and a mixer decides what a patch sees.
 
     e = time(t) + sum_f e_f(c_f)
     h <- h + alpha * mix(gamma * LN(h) + beta),    h <- h + alpha' * mlp(gamma' * LN(h) + beta')
 
 (alpha, beta, gamma) of each block is a linear map of silu(e), alpha and gamma - 1 and beta 0 at first (adaLN-zero, Peebles &
-Xie 2023): an untrained block is the identity.  LN is over the channels of one place, so that only the mixer carries anything
-from place to place: attention to all, or a convolution over neighbours.
+Xie 2023): an untrained block is the identity.  LN is over the channels of one position, so only the mixer moves information
+between positions: attention to all, or a convolution over neighbours.
 """
 
 from __future__ import annotations

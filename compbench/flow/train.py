@@ -27,7 +27,7 @@ Loss = Callable[[Any, "Batch", Generator], Tensor]
 """(network, batch, generator on the batch's device) -> scalar loss; the network may be a compiled one, which takes the same."""
 
 LOSS_WINDOW = 50
-"""Steps between looks at the loss: each look makes the host wait for the device."""
+"""Number of steps between readings of the loss; each reading makes the host wait for the device."""
 
 
 def flow_matching_loss(

@@ -1,4 +1,4 @@
-"""Numbers on their way from the host to a device, so that nothing in a loop waits for them."""
+"""Transfers of numbers from the host to a device for which no loop has to wait."""
 
 from __future__ import annotations
 

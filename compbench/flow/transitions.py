@@ -1,4 +1,4 @@
-"""Weights from transition densities: a step is weighted by what each member's own reverse kernel says of it.
+"""Weights from transition densities: each member's own reverse kernel weights a step.
 
     k(x' | x) = N(m, v I),    p_a(x' | x) = N(m_a, v I),    m_a = (x + q s_a) / c,    m = (x + q S) / c
     dlog w = sum_a w_a log p_a(x' | x) - log k(x' | x) = (q / c)^2 / (2 v) (|S|^2 - sum_a w_a |s_a|^2)    where sum_a w_a = 1
@@ -6,8 +6,8 @@
     dlog w = log p'(x') - log p(x) + log q(x | x') - log k(x' | x)    where p = prod_a p_a^w_a is known at both levels
 
 with c = alpha / alpha' and q = sigma^2 - c^2 sigma'^2 of the noising kernel q(x | x') = N(c x', q I), which cancels above, and
-v the variance of x' given x where data are N(0, I).  No divergence and no rate to be clipped: coarse steps have finite weights,
-and as they shrink these are the Feynman-Kac weights.  He et al. 2025 (RNE, arXiv 2506.05668), for kernels of one variance.
+v the variance of x' given x for data from N(0, I).  There is no divergence and no rate to clip: coarse steps have finite weights,
+which converge to the Feynman-Kac weights as steps shrink.  He et al. 2025 (RNE, arXiv 2506.05668), for kernels of one variance.
 """
 
 from __future__ import annotations

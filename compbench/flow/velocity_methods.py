@@ -1,4 +1,4 @@
-"""Methods that are one velocity network and nothing more: flow matching on all training data, Euler's steps to samples."""
+"""Methods that consist of one velocity network: they train by flow matching on all data and sample by Euler's steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def velocity_method(
     *,
     kinds: tuple[EventKind, ...] = ("vector", "image", "trajectory"),
 ) -> Method:
-    """A method that differs from others in its network alone.
+    """A method that differs from others only in its network.
 
     Args:
         name: of the method.
