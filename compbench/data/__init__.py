@@ -1,1 +1,1 @@
-"""What is a sample?  Renderers, readers of official files, and silos of examples."""
+"""The data: renderers, readers of official files, and silos of examples."""

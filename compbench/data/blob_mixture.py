@@ -1,4 +1,4 @@
-"""The four modes of the blobs: their lattice, where they lie, and what can be changed of them."""
+"""The four modes of the blobs: their factor grid, their positions, and their settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOLDOUT = Holdout(SPACE, (0, 1), (MISSING,))
 
 
 class Settings(MethodSettings):
-    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+    """Settings of these tasks, changed by `--set task.NAME=VALUE`."""
 
     side: float = Field(1.0, gt=0, le=100, description="distance of the modes' centres from both axes (not in the paper)")
     std: float = Field(0.3, gt=0, le=100, description="standard deviation of a mode on each axis (not in the paper)")
@@ -21,5 +21,5 @@ class Settings(MethodSettings):
 
 
 def centre(cell: tuple[int, ...], settings: Settings) -> tuple[float, float]:
-    """Centre of a mode: right is at +side on the first axis, top at +side on the second."""
+    """The centre of a mode: right is at +side on the first axis, top at +side on the second."""
     return settings.side * (2 * cell[0] - 1), settings.side * (1 - 2 * cell[1])

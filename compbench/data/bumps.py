@@ -1,8 +1,8 @@
-"""Grey images of one Gaussian bump, or of a stripe where a coordinate is open; and tables of examples as silos.
+"""Grey images of one Gaussian bump, or of a stripe if a coordinate is open; and tables of examples as silos.
 
     g(u, v) = exp(-((u - x)^2 + (v - y)^2) / (2 sigma^2))
 
-Forced rendering, section 2; upright contrast, pixel centres at the integers, nothing clipped or normalised.
+Forced rendering, section 2.  Bumps are bright on black, pixel centres lie at the integers, nothing is clipped or normalised.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def all_stripes(size: int) -> Tensor:
 
 
 class TableSilo:
-    """A silo whose examples lie in one table on the device; a batch is an index, there is no loader."""
+    """A silo whose examples lie in one table on the device; a batch indexes it, without a loader."""
 
     def __init__(self, name: str, x1: Tensor, condition: Tensor) -> None:
         if not len(x1):

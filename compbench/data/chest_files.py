@@ -1,7 +1,7 @@
 """NIH's chest radiographs as they are published: a table of labels, and a folder of images.
 
-Below `chest/` in the data folder: `Data_Entry_2017.csv`, the images anywhere below (`images_001/images/...`), and, where it is
-there, `test_list.txt` with the images that no one trains on; without it, those of one patient in five.
+`chest/` in the data folder has `Data_Entry_2017.csv`, the images in any subfolder (`images_001/images/...`), and optionally
+`test_list.txt` with the images that are kept for testing.  Without that list, the images of one patient in five are kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TEST_EVERY = 5
 
 
 class Entry(NamedTuple):
-    """One radiograph: its file's name, its label set (14), and whether no one may train on it."""
+    """One radiograph: its file's name, its label set (14), and whether it is a test image."""
 
     image: str
     labels: tuple[int, ...]
@@ -36,7 +36,7 @@ def read_table(folder: Path) -> list[Entry]:
     """All radiographs of the table.
 
     Raises:
-        CompbenchError: the table is missing or damaged, lacks a column, or has a label that no finding is called.
+        CompbenchError: the table is missing or damaged, lacks a column, or has a label that is not one of the findings.
     """
     path = folder / "chest" / TABLE
     try:
@@ -74,7 +74,7 @@ def find_images(folder: Path, entries: list[Entry]) -> list[Path]:
     """The file of each radiograph.
 
     Raises:
-        CompbenchError: how many are missing, and which first.
+        CompbenchError: images are missing; the message says how many, and which is the first.
     """
     lying = {path.name: path for path in (folder / "chest").rglob("*.png")}
     missing = [entry.image for entry in entries if entry.image not in lying]
@@ -87,7 +87,7 @@ def find_images(folder: Path, entries: list[Entry]) -> list[Path]:
 
 
 def fingerprint(folder: Path) -> str:
-    """SHA-256 of the table and the list of test images, 32 hex digits; 45 GB of images are named by it."""
+    """SHA-256 of the table and the list of test images, 32 hex digits; it stands for the 45 GB of images."""
     digest = hashlib.sha256()
     for name in (TABLE, TEST_LIST):
         path = folder / "chest" / name

@@ -1,7 +1,7 @@
 """The 14 findings of NIH's chest radiographs, and how often they occur together.
 
-`LABEL_SETS` counts the label sets of the public random sample of 5,606 of the 112,120 radiographs.  54 of them make up 0.1 % or
-more, as many as DCFM (section 6.3) finds feasible in the whole.
+`LABEL_SETS` counts the label sets of the public random sample of 5,606 of the 112,120 radiographs.  54 label sets have a share of
+0.1 % or more; DCFM (section 6.3) finds equally many feasible sets in the whole data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FINDINGS = (
     "Pleural_Thickening",
     "Hernia",
 )
-"""In the order of the data's own list; Wang et al. 2017."""
+"""The findings in the order of the data's own list; Wang et al. 2017."""
 
 FEASIBLE_SHARE = 0.001
 """A label set of at least this share of the data is feasible (DCFM, section 6.3)."""
@@ -75,7 +75,7 @@ LABEL_SETS: dict[int, str] = {
     " abcdm gm dfj cfm dij cdk dim fj bgi acdj ik bcm cg ghk def cdg akl acm adfhk bceh bdfj acdh aei be"
     " bdi hkm acei cgi bck",
 }
-"""Count -> the label sets that occur so often, a letter a finding in the order of `FINDINGS` (a to n); "-" is no finding."""
+"""Count -> the label sets that occur this often; a letter (a to n) is a finding in the order of `FINDINGS`, "-" means none."""
 
 
 def label_counts() -> dict[tuple[int, ...], int]:

@@ -1,4 +1,4 @@
-"""Chest radiographs with their label sets: NIH's own, scaled down once, or the phantom's."""
+"""Chest radiographs with their label sets: NIH's images, scaled down once, or the phantom's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import TaskContext
 
 PHANTOM_VERSION = 1
-"""Goes up when an image of the phantom changes."""
+"""Version of the phantom; raise it when an image changes."""
 
 
 class TrainingSet(NamedTuple):
@@ -39,19 +39,19 @@ class Radiographs(Protocol):
 
     Attributes:
         feasible: label sets of at least 0.1 % of the data, (L, 14).
-        training: what the silos share out.
+        training: the images that are spread over the silos.
     """
 
     feasible: Tensor
     training: TrainingSet
 
     def of(self, labels: Tensor, generator: Generator) -> Tensor:
-        """A random image of each label set (B, 14) that no one trains on: uint8 (B, 1, side, side) on the device."""
+        """A random image outside the training data for each label set (B, 14): uint8 (B, 1, side, side) on the device."""
         ...
 
 
 class PhantomRadiographs:
-    """The phantom's: label sets as in the published sample, a pool of training styles, fresh ones for the referee.
+    """The phantom's radiographs: label sets as in the published sample, a pool of training styles, new styles for the referee.
 
     Args:
         side: pixels of a side.
@@ -81,7 +81,7 @@ class PhantomRadiographs:
 
 
 class OfficialRadiographs:
-    """NIH's: all training images of all label sets; the referee's are test images of the feasible ones.
+    """NIH's radiographs: training images of all label sets, and for the referee test images of the feasible sets.
 
     Raises:
         CompbenchError: table or images are missing or damaged, or a feasible label set has no test image.
@@ -109,7 +109,7 @@ class OfficialRadiographs:
 
     @staticmethod
     def _images(entries: list[chest_files.Entry], side: int, ctx: TaskContext) -> Tensor:
-        """All images at one size, from the cache if they were scaled down before (112,120 take some 20 minutes)."""
+        """All images at one size, from the cache if they were scaled before (112,120 images take some 20 minutes)."""
         name = f"chest-{side}-{chest_files.fingerprint(ctx.data)}.safetensors"
         path: Path = ctx.cache / FROM_DATA / name
         with held(path):

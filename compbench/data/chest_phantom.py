@@ -1,8 +1,8 @@
-"""A phantom of chest radiographs: body, lungs, ribs, heart, and 14 findings, each visible and placed for itself.
+"""A phantom of chest radiographs: body, lungs, ribs, heart, and 14 findings, each drawn and placed independently.
 
-Bright is dense, as on film.  Lengths are shares of the image's side, x to the right, y downwards; the patient's left lung is on
-the right.  A finding is a sign that a reader of radiographs looks for (a meniscus, a plate, a pleural line), drawn simply; it
-is not meant to teach anyone medicine.
+Dense tissue is bright, as on film.  Lengths are fractions of the image's side, x to the right, y downwards; the patient's left
+lung is on the right.  A finding is a simple drawing of a sign that readers of radiographs look for (a meniscus, a plate, a
+pleural line); it is not medical teaching material.
 
     image = anatomy(heart, lungs, diaphragm), then each finding adds to it or takes from it
 """
@@ -20,9 +20,9 @@ from compbench.system.errors import CompbenchError
 
 SIDE = 64
 NUM_STYLES = 16 + 4 * len(FINDINGS)
-"""Numbers in [0, 1) that an image takes beside its findings: 16 of the anatomy, 4 of each finding."""
+"""Number of style values in [0, 1) of an image, in addition to its findings: 16 for the anatomy, 4 for each finding."""
 BLOCK = 32
-"""Images that are made at once: their pixels stay in a core's cache."""
+"""Number of images rendered at a time, so that their pixels stay in a core's cache."""
 
 SOFT = 0.012
 """Width of an anatomical edge."""

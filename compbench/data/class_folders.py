@@ -1,4 +1,4 @@
-"""Pictures that a user has, sorted into one folder a class: found, named by their content, read as squares of one size."""
+"""A user's pictures, one folder per class: find them, fingerprint their content, read them as squares of one size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Second = Literal["painting", "table"]
-"""The object beside the couch."""
+"""The second object, next to the couch."""
 
 ROOMS: dict[Second, tuple[str, str, str, str]] = {
     "painting": ("empty", "couch", "framed_painting", "couch+framed_painting"),
@@ -25,10 +25,10 @@ ROOMS: dict[Second, tuple[str, str, str, str]] = {
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
 FEWEST = 10
-"""Pictures that a class needs: some to train on, some that no one trains on."""
+"""Smallest number of pictures of a class: some are for training, some for the referee."""
 
 REFERENCE_EVERY = 5
-"""One picture in so many is kept for the referee."""
+"""One picture in this many is kept for the referee."""
 
 
 def class_files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
@@ -57,7 +57,7 @@ def fingerprint(files: dict[str, list[Path]]) -> str:
     """SHA-256 of all classes' names and pictures' contents, 32 hex digits.
 
     Raises:
-        CompbenchError: a file that is no picture, or damaged as far as that shows without decoding it.
+        CompbenchError: a file is not a picture, or is visibly damaged without decoding it.
     """
     from PIL import Image
 
@@ -81,7 +81,7 @@ def read_pictures(
     """Pictures cut to their central square and scaled to one size: uint8 (N, C, side, side), C = 3 in "RGB" and 1 in "L".
 
     Raises:
-        CompbenchError: a file that is no picture, or damaged.
+        CompbenchError: a file is not a picture, or is damaged.
     """
     import numpy
     import torch
@@ -103,5 +103,5 @@ def read_pictures(
 
 
 def unreadable(path: Path, error: Exception) -> CompbenchError:
-    """What is said of a file that is no picture."""
+    """The error for a file that is not a picture."""
     return CompbenchError(f"{path} cannot be read as a picture ({error}); replace it or take it away.")

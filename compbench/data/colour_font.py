@@ -1,8 +1,8 @@
-"""Pictures of a colour font: PNG bitmaps of its CBDT or sbix table, for sequences of code points that GSUB joins.
+"""Pictures of a colour font: PNG bitmaps from its CBDT or sbix table, for sequences of code points that GSUB joins.
 
     code points -> cmap -> glyph names -> GSUB ligature (type 4) -> one glyph -> its PNG in the largest strike
 
-Fonts that draw in vectors (COLR, SVG) or join sequences by other tables (Apple's morx) are refused.
+Vector fonts (COLR, SVG) and fonts that join sequences by other tables (Apple's morx) are refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install 'compbench[emoji]'"
 LIGATURE, EXTENSION = 4, 7
-"""Types of GSUB lookups: joined glyphs, and one that holds a lookup of another type."""
+"""Types of GSUB lookups: a ligature, and an extension that holds a lookup of another type."""
 VARIATION = 0xFE0F
 """The code point that asks for a colour picture; fonts leave it out of their ligatures."""
 

@@ -1,4 +1,4 @@
-"""Handwritten digits to be coloured: MNIST's four idx files where they are there, else scikit-learn's digits, enlarged.
+"""Handwritten digits for colouring: MNIST if its four idx files are there, otherwise scikit-learn's digits, enlarged.
 
 An image is its grey digit times a colour, on black; 28 x 28 pixels.
 """
@@ -30,14 +30,14 @@ FILES = {
 """MNIST's files and the md5 sums of their gzipped form."""
 
 NUM_REFERENCE = 497
-"""Of scikit-learn's 1,797 digits, those that no one trains on."""
+"""Number of scikit-learn's 1,797 digits that are kept as reference."""
 
 VARIANTS = 5
-"""Images made of each of scikit-learn's digits."""
+"""Number of images made from each of scikit-learn's digits."""
 
 
 class Digits(NamedTuple):
-    """Grey digits, uint8 (N, 28, 28), and which they are, long (N,)."""
+    """Grey digits, uint8 (N, 28, 28), and their labels, long (N,)."""
 
     images: Tensor
     labels: Tensor

@@ -1,11 +1,11 @@
-"""Pick-and-place segments of play trajectories, as plans: frames of states and the absolute targets that actions meant.
+"""Pick-and-place segments of play trajectories as plans: frames of states and of the absolute targets of the actions.
 
 One frame, 17 numbers in metres and radians (cosines and sines for angles):
 
     state   effector x y z, cos sin of its yaw, gripper opening, cube x y z, cos sin of 4 x its yaw (a cube has four)
     target  effector x y z, cos sin of its yaw, gripper opening: the pose at that frame plus the action there
 
-A target is as deterministic as an action and far safer to follow: errors of relative actions add up.
+A target has the same information as an action and is far safer to follow, because errors of relative actions add up.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ TARGET, TARGET_YAW, TARGET_OPENING = slice(11, 14), slice(14, 16), 16
 NUM_CHANNELS, NUM_STATE_CHANNELS = 17, 11
 
 WINDOW = 96
-"""Control steps of a segment: approach, pick, place, and some rest."""
+"""Number of control steps of a segment: approach, pick, place, and some rest."""
 
 RISE = 14
 """Control steps from the release of one segment to the start of the next.  The arm has risen to where the next approach begins:
 85 % of these starts are in the box in which the environment's own resets put the arm, of the releases themselves none."""
 
 CENTRE = (0.425, 0.0)
-"""Of the table, and so where the quadrants meet."""
+"""Centre of the table, where the quadrants meet."""
 
 QUADRANTS = ("TL", "TR", "BL", "BR")
-"""As the front camera shows them: left is y < 0, top is small x."""
+"""The quadrants as the front camera shows them: left is y < 0, top is small x."""
 
 REST_HEIGHT, LIFTED_HEIGHT, OPEN = 0.02, 0.035, 0.1
 ACTION_SCALE = numpy.array([0.05, 0.05, 0.05, 0.3, 1.0])

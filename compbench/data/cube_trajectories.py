@@ -1,8 +1,8 @@
-"""Trajectories of OGBench's `cube-single-play`: the official file where present, else its own oracle's in MuJoCo.
+"""Trajectories of OGBench's `cube-single-play`: the official file if present, otherwise play by its oracle in MuJoCo.
 
 An episode is 1001 rows of play: an arm carries one cube to random places, one after another (Park et al. 2025).  Episode k
-of a seed is the same bits whatever process generates it and whatever came before: the environment and the oracle, which
-draws from numpy's global generator, are both seeded at its start.
+of a seed has the same bits in every process and after any other episode, because the environment and the oracle, which draws
+from numpy's global generator, are both seeded at its start.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from compbench.system.home import FROM_DATA
 
 FILE = "cube-single-play-v0.npz"
 OFFICIAL = SourceFile(FILE, ())
-"""No hash of it is published: the first use records the one it finds."""
+"""The official file.  No hash of it is published; the first use records the file's hash."""
 
 OFFICIAL_FOLDER = Path("~/.ogbench/data")
-"""Where OGBench's own loader leaves its files."""
+"""The folder in which OGBench's own loader stores its files."""
 
 ROWS = 1001
-"""Of one episode, the official files' length."""
+"""Number of rows of one episode, as in the official files."""
 
 CHUNK = 20
-"""Episodes that are kept together: a generation that is killed goes on from there, and longer play begins with shorter."""
+"""Number of episodes per cached file.  A generation that is killed resumes from there, and longer play reuses shorter play."""
 
 GENERATOR_VERSION = 1
-"""Goes up when generated trajectories change."""
+"""Version of the generator; raise it when generated trajectories change."""
 
 NUM_STATES, NUM_ACTIONS = 28, 5
 
@@ -59,7 +59,7 @@ class Trajectories(NamedTuple):
     terminals: numpy.ndarray
 
     def episodes(self, most: int) -> list[tuple[numpy.ndarray, numpy.ndarray]]:
-        """(observations, actions) of each episode, at most so many."""
+        """(observations, actions) of each episode, at most `most` of them."""
         ends = numpy.flatnonzero(self.terminals)[:most] + 1
         starts = [0, *ends[:-1]]
         return [
@@ -81,10 +81,10 @@ def check_installed() -> None:
 def choose(folder: Path, asked: str) -> Source:
     """The official file where it is present, else the oracle.
 
-    The fingerprint of a file is that of its content: a copy of it, or the same file on another machine, is the same data.
+    The fingerprint of a file depends only on its content, so a copy on another machine counts as the same data.
 
     Raises:
-        CompbenchError: the official file was asked for and is not there or is not the file of its first use, or the simulator
+        CompbenchError: the official file is requested but missing, or is not the file of its first use, or the simulator
             is not installed.
     """
     check_installed()
@@ -99,7 +99,7 @@ def choose(folder: Path, asked: str) -> Source:
 
 
 def fingerprint() -> str:
-    """Of generated trajectories: the physics, and so every number, changes with the simulator's version."""
+    """The fingerprint of generated trajectories; it has the simulator's version, because the physics changes with it."""
     return f"oracle-{GENERATOR_VERSION} ogbench-{_version('ogbench')} mujoco-{_version('mujoco')}"
 
 
@@ -142,12 +142,12 @@ def load(
 
 
 def _counted_from(first: int, total: int, progress: Callable[[int, int], None]) -> Callable[[int], None]:
-    """The progress of a chunk, as that of all episodes."""
+    """The progress of a chunk as progress over all episodes."""
     return lambda done: progress(first + done, total)
 
 
 def _kept(path: Path) -> Trajectories | None:
-    """A chunk that was generated before; a damaged one is made again."""
+    """A chunk that was generated before; None if it is missing or damaged, and then it is generated again."""
     if path.is_file():
         try:
             return read(path)
@@ -245,11 +245,11 @@ def cube_environment(mode: str) -> Any:
     """This process's `cube-single` environment of a mode ("data_collection" or "task"); two models take a second to compile."""
     if mode not in _ENVIRONMENTS:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a viewer that no one asked for misses its display
+            warnings.simplefilter("ignore")  # an unused viewer warns that it has no display
             import gymnasium
             from ogbench.manipspace.envs.cube_env import CubeEnv
 
-        gymnasium.logger.min_level = gymnasium.logger.ERROR  # two warnings a reset about the precision of a Box
+        gymnasium.logger.min_level = gymnasium.logger.ERROR  # each reset warns twice about the precision of a Box
         _ENVIRONMENTS[mode] = CubeEnv("single", mode=mode, terminate_at_goal=False, visualize_info=False)
     return _ENVIRONMENTS[mode]
 

@@ -1,4 +1,4 @@
-"""One handwritten digit, and its rotations: MNIST's first 4 where its file is there, else scikit-learn's."""
+"""One handwritten digit and its rotations: MNIST's first 4 if the file is there, otherwise scikit-learn's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compbench.system.errors import CompbenchError
 DIGIT, SIDE = 4, 28
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 MOST_BYTES = 1 << 30
-"""Of one file's content; MNIST's largest has 47 million."""
+"""Largest content of one file in bytes; MNIST's largest has 47 million."""
 
 
 def mnist_files(data: Path, names: Sequence[str] = (IMAGES, LABELS)) -> tuple[Path, ...] | None:

@@ -1,4 +1,4 @@
-"""Fetch and verify official files: resumable, locked, and whole or absent under their own name."""
+"""Fetch and verify official files: downloads resume, are locked, and get the file's name only when they are complete."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from compbench.system.files import lock
 BLOCK = 2**20
 TIMEOUT_SECONDS = 60.0
 ATTEMPTS = 3
-"""Connections in a row that may bring nothing new before a mirror is given up."""
+"""Number of successive connections without new data after which a mirror is given up."""
 PAUSE_SECONDS = 2.0
-"""Before the second attempt in a row; twice that before the third."""
+"""Pause before the second attempt; the pause before the third is twice as long."""
 SPARE_BYTES = 2**28
-"""Left free on the disk after a download."""
+"""Number of bytes that must stay free on the disk after a download."""
 
 Progress = Callable[[str, int, int], None]
-"""(file, bytes done, bytes in all or 0)."""
+"""A callback (file, bytes done, bytes in total or 0)."""
 
 
 class FileStatus(NamedTuple):
-    """What `verify` found of one file; `sha256` is "" where it was not measured."""
+    """The result of `verify` for one file; `sha256` is "" if it was not measured."""
 
     name: str
     state: Literal["ok", "missing", "wrong"]
@@ -49,12 +49,12 @@ def _silent(name: str, done: int, total: int) -> None:
 
 
 def fetch(source: DataSource, folder: Path, *, offline: bool = False, progress: Progress = _silent) -> list[Path]:
-    """Bring all files of a source into `folder`; those that are there are verified instead.
+    """Fetch all files of a source into `folder`; files that are already there are verified instead.
 
     Args:
         source: what to fetch.
-        folder: data folder; made if need be.
-        offline: fetch nothing, say what is missing.
+        folder: data folder; created if it does not exist.
+        offline: fetch nothing, and report what is missing.
         progress: called as progress(file, done, total), and as progress("file (checking)", ...) while it is hashed.
 
     Returns:
@@ -68,9 +68,9 @@ def fetch(source: DataSource, folder: Path, *, offline: bool = False, progress: 
 
 
 def verify(source: DataSource, folder: Path, *, progress: Progress = _silent) -> list[FileStatus]:
-    """Size and SHA-256 of each file against what is known.
+    """Compare size and SHA-256 of each file with the known values.
 
-    A file of unknown hash must have the right structure; its hash is recorded on first use, and checked from then on.
+    A file without a known hash must have the right structure; its hash is recorded on first use and checked from then on.
     """
     statuses = []
     for file in source.files:
@@ -114,7 +114,7 @@ def _lock(folder: Path, name: str) -> Iterator[None]:
 
 
 def _bring(file: SourceFile, path: Path, progress: Progress) -> FileStatus:
-    """Download from the first mirror that sends the right file, and only then give it its name."""
+    """Download from the first mirror that sends the right file, and name the file only when it is complete."""
     part = path.with_name(path.name + ".part")
     failures = []
     for url in file.urls:
@@ -138,13 +138,13 @@ def _from_mirror(file: SourceFile, url: str, part: Path, noted: str, progress: P
     status = _status(file, part, noted, progress)
     if status.state != "ok":
         part.unlink()
-        if resumed:  # what lay there may have been of another file: once more, from the start
+        if resumed:  # the partial download may be of another file: start again
             return _from_mirror(file, url, part, noted, progress)
     return status
 
 
 def _download(file: SourceFile, url: str, part: Path, progress: Progress) -> None:
-    """Fill `part` from one mirror; a cut connection is taken up again for as long as that brings something new."""
+    """Fill `part` from one mirror; resume after a cut connection as long as new data arrive."""
     best, idle = _size(part), 0
     while True:
         try:
@@ -208,7 +208,7 @@ def _check_space(folder: Path, needed: int) -> None:
 
 
 def _status(file: SourceFile, path: Path, noted: str, progress: Progress) -> FileStatus:
-    """Compare the file at `path` (perhaps not yet under its name) with what is known and with the note of its first use."""
+    """Compare the file at `path` (perhaps still a partial name) with the known values and the hash noted on first use."""
     if not path.is_file():
         return FileStatus(file.name, "missing", f"`compbench data fetch` gets it, or bring it into {path.parent}")
     size = path.stat().st_size

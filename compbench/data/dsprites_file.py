@@ -1,4 +1,4 @@
-"""The official dSprites file: `imgs` (737280, 64, 64) uint8 of 0 and 1, all combinations once, the last factor fastest."""
+"""Reader of the official dSprites file: `imgs` (737280, 64, 64) uint8, 0 or 1; all combinations once, last factor fastest."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 COUNT = math.prod(SIZES)
 ROW = SIDE * SIDE // 8
-"""Bytes of one image with eight pixels in a byte."""
+"""Number of bytes of one image with eight pixels per byte."""
 BLOCK = 4096
-"""Images unpacked at once."""
+"""Number of images unpacked at a time."""
 
 Progress = Callable[[str, int, int], None]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FONT = INSTALLED["emoji"].file
 SIDE = 64
 VERSION = 1
-"""Goes up when a picture changes that is made of the same drawing."""
+"""Version of the pictures; raise it when the same drawing gives another picture."""
 ZWJ = 0x200D
 PERSONS = {"person": 0x1F9D1, "man": 0x1F468, "woman": 0x1F469}
 SIGNS: dict[str, tuple[int, ...]] = {"person": (), "man": (ZWJ, 0x2642), "woman": (ZWJ, 0x2640)}

@@ -14,11 +14,11 @@ Combination = tuple[int, ...]
 
 
 class SourceOracle:
-    """What the sources' scores really are.
+    """The exact scores of the sources.
 
     Args:
-        sources: the law of each seen combination, in float64.
-        device: where scores are wanted.
+        sources: the distribution of each seen combination, in float64.
+        device: device of the scores.
     """
 
     def __init__(self, sources: Mapping[Combination, Mixture], device: torch.device) -> None:
@@ -26,9 +26,9 @@ class SourceOracle:
         self.device = device
 
     def law(self, combination: Combination) -> Mixture:
-        """The law of a condition: a source; what an open factor leaves, mixed; or the base composition of the two.
+        """The distribution of a condition: a source, a mixture over an open factor, or the composition around the base.
 
-        Where (1, 1) has no closed form it is a quadrature of the plane: right once it is noised.
+        If (1, 1) has no closed form, it is a quadrature of the plane, which is accurate once noise is added.
         """
         if NULL in combination:
             fitting = [law for cell, law in self.sources.items() if _fits(cell, combination)]

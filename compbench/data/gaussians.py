@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from compbench.system.errors import CompbenchError
 
 QUADRATURE_SIDE = 400
-"""Grid points a side where a composition has no closed form; moments change by less than 1e-6 at 800."""
+"""Grid points per side if a composition has no closed form; with 800 the moments change by less than 1e-6."""
 
 
 class Mixture(NamedTuple):
@@ -87,7 +87,7 @@ def uniform_over(means: Sequence[tuple[float, float]], members: Sequence[int], v
 
 
 def mixed(parts: Sequence[Mixture]) -> Mixture:
-    """The equal mixture of some mixtures: what a condition that leaves a factor open stands for."""
+    """The equally weighted mixture of some mixtures: the distribution of a condition that leaves a factor open."""
     return Mixture(
         torch.cat([part.weights for part in parts]) / len(parts),
         torch.cat([part.means for part in parts]),

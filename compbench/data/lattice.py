@@ -1,4 +1,4 @@
-"""Images on a lattice, by index: from the official file where it is, else from the embedded renderer."""
+"""Images of a factor grid by index: from the official file if it is there, otherwise from the embedded renderer."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def choose_source(lattice: Lattice, folder: Path, asked: str) -> Source:
-    """Official if its file is there (or asked for), else embedded.
+    """The official source if its file is there or requested, otherwise the embedded one.
 
     Raises:
-        CompbenchError: the official data was asked for and is not there, or the file is not the official one.
+        CompbenchError: the official data is requested but missing, or the file is not the official one.
     """
     file = SOURCES[lattice.source].files[0]
     path = folder / file.name
@@ -52,7 +52,7 @@ def open_images(
     device: torch.device,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Images:
-    """The images of a lattice on a device.
+    """The images of a factor grid on a device.
 
     An official dataset that fits the GPU lives there as uint8; on a CPU it is read by index from the file.
     """
@@ -91,13 +91,13 @@ def _renderer_class(lattice: Lattice) -> Any:
 
 
 class ImageSilo:
-    """The seen part of a lattice as training data; images come on the device by index, no workers, no I/O.
+    """The seen part of a factor grid as training data; images are indexed on the device, without workers or I/O.
 
     Args:
         images: fine combinations -> uint8 images.
-        fine: the holdout on the data's own lattice, which examples are drawn from.
+        fine: the holdout on the data's own factor grid, from which examples are drawn.
         condition: fine combinations (B, F) -> the conditions that methods see.
-        device: where batches are wanted.
+        device: device of the batches.
         size: number of seen images.
     """
 

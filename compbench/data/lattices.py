@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Images = Callable[["Tensor"], "Tensor"]
-"""fine combinations (B, F) -> uint8 images (B, C, 64, 64) on the device."""
+"""A function from fine combinations (B, F) to uint8 images (B, C, 64, 64) on the device."""
 
 
 class Lattice(NamedTuple):
     """A dataset whose images are all combinations of its factors, once each, last factor fastest.
 
     Attributes:
-        name: of the dataset.
+        name: name of the dataset.
         source: name of its official source.
         sizes: number of positions of each factor in the data (MPI3D's axes have 40).
         factors: their names.
-        renderer_version: goes up when an image of the embedded renderer changes.
+        renderer_version: raise it when an image of the embedded renderer changes.
     """
 
     name: str

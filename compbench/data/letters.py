@@ -1,4 +1,4 @@
-"""Letters of four typefaces that matplotlib ships, in two weights and two slants, at several places and sizes: grey, 32 x 32.
+"""Letters (grey, 32 x 32) of four typefaces that matplotlib ships, in two weights and slants, at several positions and sizes.
 
 DejaVu Sans, DejaVu Serif, DejaVu Sans Mono (Bitstream Vera's licence) and STIX General (SIL Open Font License 1.1).
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 INSTALL = "pip install 'compbench[glyphs]'"
 SIDE = 32
 MARGIN = 4
-"""Pixels around a picture that shifted ones are cut from."""
+"""Margin in pixels around a picture, from which shifted pictures are cut."""
 SHIFTS = 5
-"""Places along each axis: two pixels to either side of the middle."""
+"""Number of positions along each axis: up to two pixels to either side of the middle."""
 EMS = (19, 22, 25)
 """Font sizes in pixels."""
 BASELINE = 23
@@ -39,7 +39,7 @@ FILES = {
 """Files of each typeface: regular upright, regular slanted, bold upright, bold slanted."""
 WEIGHTS, SLANTS = ("regular", "bold"), ("upright", "slanted")
 VERSION = 1
-"""Goes up when a picture changes that is made of the same fonts."""
+"""Version of the pictures; raise it when the same fonts give another picture."""
 
 
 def folder() -> Path:

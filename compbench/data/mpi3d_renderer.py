@@ -1,9 +1,9 @@
 """The embedded MPI3D: a two-joint arm on a dark table, with the object at its tip and a coloured arc behind.
 
-The scene is seen by an orthographic camera of three pitches; lengths are pixels.  What depends on geometry alone is traced
-once and kept as bytes: the arm's coverage for each (camera, horizontal, vertical), 4,800 cases, and the object's coverage and
-shade in a window of 16 x 16 for each (shape, size, camera, horizontal, vertical), 57,600 sprites.  Colours only multiply, so
-an image is a few multiply-adds a pixel:
+An orthographic camera with three pitches sees the scene; lengths are in pixels.  Everything that depends only on geometry is
+traced once and kept as bytes: the arm's coverage for each (camera, horizontal, vertical), 4,800 cases, and the object's coverage
+and shade in a window of 16 x 16 for each (shape, size, camera, horizontal, vertical), 57,600 sprites.  Colours only multiply, so
+an image costs a few multiply-adds per pixel:
 
     image = ((background (1 - arm) + ARM arm) (1 - object) + colour shade object
 """
@@ -24,7 +24,7 @@ SIZES = (6, 6, 2, 3, 3, 40, 40)
 SIDE, WINDOW, SAMPLES = 64, 16, 2
 
 COLOURS = ((220, 220, 220), (39, 153, 38), (208, 0, 0), (40, 105, 202), (82, 51, 34), (118, 117, 47))
-"""Lit side of white, green, red, blue, brown and olive objects."""
+"""Colours of the lit side of white, green, red, blue, brown and olive objects."""
 ARCS = ((90, 68, 128), (64, 88, 85), (97, 69, 77))
 """Purple, sea green, salmon."""
 ARM, BACKDROP, TABLE = (18.0, 20.0, 19.0), (20.0, 26.0, 24.0), (42.0, 49.0, 46.0)
@@ -44,7 +44,7 @@ SPIN = 25.0
 """Degrees that the object is turned about the link."""
 RADIUS = (3.75, 5.75)
 LAMP = (0.40, -0.75, 0.52)
-"""Towards the light: right, away from the camera, up."""
+"""Direction towards the light: right, away from the camera, up."""
 AMBIENT = 0.16
 CONE, CUBE, CYLINDER, HEXAGONAL, PYRAMID, SPHERE = range(6)
 

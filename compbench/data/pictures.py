@@ -1,4 +1,4 @@
-"""Pictures of what the embedded renderers make, for people to look at."""
+"""Sample sheets of the embedded renderers' images, for people to look at."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Work spread over processes of one thread each, where a process may die: its item fails, and the rest go on.
+"""A pool of processes with one thread each; if a process dies, only its item fails and the others continue.
 
-Simulators are C code: one that crashes takes its process with it.  `concurrent.futures` gives all of its work up then.
+Simulators are C code, and a crash kills the process.  `concurrent.futures` would then give up all of its work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compbench.system.devices import thread_variables
 
 
 class Failed(NamedTuple):
-    """What stands in the place of a result: why there is none."""
+    """Replaces a missing result and says why it is missing."""
 
     reason: str
 
@@ -60,7 +60,7 @@ class Workers:
                 while waiting and len(busy) < self._count:
                     worker = self._idle.pop() if self._idle else _Worker(self._context, self._function)
                     worker.index = waiting.popleft()
-                    with contextlib.suppress(OSError):  # it died before its item: its end of file tells
+                    with contextlib.suppress(OSError):  # it died before its item; the end of file shows it
                         worker.connection.send(items[worker.index])
                     busy[worker.connection] = worker
                 for connection in wait(list(busy)):
@@ -68,7 +68,7 @@ class Workers:
                     results[worker.index] = worker.answer()
                     if not isinstance(results[worker.index], Failed):
                         self._idle.append(worker)
-                    else:  # whatever failed in there is not trusted with another item
+                    else:  # a process that failed gets no other item
                         worker.end()
                     progress(len(items) - len(waiting) - len(busy), len(items))
         return results

@@ -1,4 +1,4 @@
-"""Readers of the official files, by index, without ever holding a data set twice."""
+"""Readers of the official files by index, which never hold a data set in memory twice."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from compbench.data.lattices import Images, Lattice
 
 SHAPE = (64, 64, 3)
-"""Of one picture, height x width x RGB, in both data sets."""
+"""Shape of one picture, height x width x RGB, in both data sets."""
 BLOCK = 4096
-"""Images read at once while a data set is loaded or unpacked; a multiple of the file's own chunks where it has any."""
+"""Number of images read at a time while loading or unpacking; a multiple of the file's own chunks if it has chunks."""
 COARSE = 16
-"""A chunk of more images than this is too slow to read one image from."""
+"""Largest number of images in a chunk from which reading one image is fast enough."""
 SPARE_BYTES = 2**28
-"""Left free on the disk after unpacking."""
+"""Number of bytes that must stay free on the disk after unpacking."""
 
 Progress = Callable[[str, int, int], None]
 NOT_READABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
-"""What h5py, zipfile and numpy raise on a file that is damaged or of another kind (NotImplementedError is a RuntimeError)."""
+"""Exceptions of h5py, zipfile and numpy for a damaged file or one of another kind (NotImplementedError is a RuntimeError)."""
 
 
 class LatticeFile(Protocol):
@@ -189,7 +189,7 @@ class MPI3DFile:
 def npz_problem(path: Path, count: int) -> str:
     """What is wrong with an .npz that should hold `count` pictures as `images`; "" if nothing.
 
-    Reads all of it: the archive's own CRC-32 is what tells a damaged copy where no hash is published.
+    The function reads the whole file: if no hash is published, only the archive's own CRC-32 reveals a damaged copy.
     """
     try:
         with zipfile.ZipFile(path) as archive, archive.open("images.npy") as member:
@@ -270,7 +270,7 @@ def _pieces(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Ite
         with archive.open(entry) as member:
             while piece := member.read(2**22):
                 yield piece
-    except NOT_READABLE as error:  # told apart from what goes wrong with the copy
+    except NOT_READABLE as error:  # distinguished from errors of writing the copy
         raise _damaged(path, "MPI3D", error) from error
 
 
@@ -281,7 +281,7 @@ def unpack(path: Path, num_bytes: int, pieces: Iterable[bytes | numpy.ndarray], 
         return target
     try:
         with path.with_name(path.name + ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # contestant and referee both come here: the second waits, and finds it done
+            fcntl.flock(lock, fcntl.LOCK_EX)  # contestant and referee both unpack: the second waits, then finds it done
             if is_of(target, path):
                 return target
             target.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Pictures of living rooms by class: a user's own folders, else the embedded renderer."""
+"""Pictures of living rooms by class: from a user's own folders, otherwise from the embedded renderer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import TaskContext
 
 RENDERER_VERSION = 1
-"""Goes up when an image of the embedded renderer changes."""
+"""Version of the renderer; raise it when an image changes."""
 
 
 class RoomPictures(Protocol):
@@ -30,16 +30,16 @@ class RoomPictures(Protocol):
         ...
 
     def reference(self, classes: Tensor, generator: Generator) -> Tensor:
-        """A random picture of each class (B,) that no one trains on."""
+        """A random picture outside the training data for each class (B,)."""
         ...
 
 
 class RenderedRooms:
-    """Rooms of the embedded renderer: a pool of styles for training, fresh ones as reference.
+    """Rooms of the embedded renderer: a pool of styles for training, new styles as reference.
 
     Args:
-        second: the object beside the couch.
-        side: pixels of a side.
+        second: the object next to the couch.
+        side: pixels per side.
         pictures: training pictures of each class.
         ctx: device and cache; the renderer's buffers are kept there.
     """
@@ -67,7 +67,7 @@ class FolderRooms:
     """A user's pictures: one in `REFERENCE_EVERY` of each class is the referee's.  Training pictures are mirrored at random.
 
     Raises:
-        CompbenchError: a class has no folder or too few pictures, or a file is no picture.
+        CompbenchError: a class has no folder or too few pictures, or a file is not a picture.
     """
 
     def __init__(self, second: Second, side: int, ctx: TaskContext) -> None:

@@ -1,6 +1,6 @@
-"""Which classes of rooms each condition shows how often, and what their composition shows.
+"""Class shares of rooms in each condition and in their composition.
 
-target(c) = p10(c) p01(c) / p00(c), normalised, for classes c that no picture shares
+target(c) = p10(c) p01(c) / p00(c), normalised; each picture belongs to exactly one class c
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SOURCES: dict[str, dict[Cell, Shares]] = {
         (0, 1): (BETA, BETA, 1 - 3 * BETA, BETA),
     },
 }
-"""Shares of the classes nothing, couch, second object, both in each source."""
+"""Shares of the classes (nothing, couch, second object, both) in each source."""
 
 
 def exact_shares(where: str) -> Shares:

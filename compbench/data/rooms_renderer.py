@@ -1,11 +1,11 @@
-"""The embedded rooms: ray-cast interiors with a couch, a framed painting, a coffee table, in any selection.
+"""The embedded rooms: ray-cast interiors with any selection of a couch, a framed painting and a coffee table.
 
-What depends on geometry alone is traced once and kept as bytes: each room's light by material, and coverage, light and shadow
-of each couch, painting and table pose in it.  Colours only multiply, so an image is a few multiply-adds a pixel:
+Everything that depends only on geometry is traced once and kept as bytes: each room's light by material, and the coverage, light
+and shadow of each couch, painting and table pose.  Colours only multiply, so an image costs a few multiply-adds per pixel:
 
     room = sum_m colour_m light_m;    image <- (1 - shadow) image (1 - coverage) + colour light,   painting, couch, table in turn
 
-Everything else varies: room, poses, colours, exposure, left and right.
+All other properties vary: room, poses, colours, exposure, left and right.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from compbench.system.errors import CompbenchError
 
 OBJECTS = ("couch", "painting", "table")
 NUM_STYLES = 25
-"""Numbers in [0, 1) that a picture takes beside its objects."""
+"""Number of style values in [0, 1) of a picture, in addition to its objects."""
 BLOCK = 16
-"""Pictures that are made at once: their pixels stay in a core's cache."""
+"""Number of pictures rendered at a time, so that their pixels stay in a core's cache."""
 
 GROUND = ("floor", "wall", "sky", "garden", "trim")
 FABRICS = (

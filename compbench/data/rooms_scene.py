@@ -1,7 +1,7 @@
-"""The geometry of the embedded rooms: a wide-angle camera in an empty living room, and where rays meet what stands in it.
+"""The geometry of the embedded rooms: a wide-angle camera in a living room, and the points where rays meet objects.
 
-Lengths are metres; x points right, y away from the camera, z up; the camera stands at (0, 0, eye).  Of each of `NUM_ROOMS`
-rooms there are `NUM_POSES` couches at the back wall, paintings on it, and coffee tables before where a couch may stand.
+Lengths are in metres; x points right, y away from the camera, z up; the camera is at (0, 0, eye).  Each of `NUM_ROOMS` rooms has
+`NUM_POSES` poses of a couch at the back wall, of a painting on it, and of a coffee table in front of the couch's place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SAMPLES = 2
 SUN_HEIGHT = 0.9
 """The sun's rise per metre away from the window's wall."""
 LAMP = (-0.45, -0.60, 0.66)
-"""Towards the light that shades furniture: right, away, up."""
+"""Direction towards the light that shades furniture: right, away, up."""
 AMBIENT = 0.42
 FAR = 1e9
 
@@ -43,7 +43,7 @@ class Room(NamedTuple):
 
 
 class Box(NamedTuple):
-    """An axis-parallel box, and how light it is beside its neighbours."""
+    """An axis-parallel box, and its brightness relative to its neighbours."""
 
     low: tuple[float, float, float]
     high: tuple[float, float, float]

@@ -1,4 +1,4 @@
-"""Data sets that fit in memory, whole or spread over silos."""
+"""Data sets in memory, as a whole or spread over silos."""
 
 from __future__ import annotations
 

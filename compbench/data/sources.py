@@ -1,4 +1,4 @@
-"""Official data files: where they come from, what they must look like, who made them."""
+"""Official data files: their origin, expected size and hash, licence and citation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from compbench.system.errors import CompbenchError
 
 
 class SourceFile(NamedTuple):
-    """One file.  Where we know no hash with certainty it is "", and the first use records the one it finds.
+    """One file.  A hash that is not known for certain is "", and the first use records the file's hash.
 
     Attributes:
-        name: under which it lies in the data folder.
-        urls: mirrors, tried in turn.  Only one where no hash is known: it alone vouches for what it sends.
-        size: bytes, 0 where not known for certain.
+        name: name in the data folder.
+        urls: mirrors, tried in turn; only one if no hash is known, because nothing else verifies what it sends.
+        size: bytes, 0 if not known for certain.
         sha256, md5: hexadecimal.
-        about: bytes, roughly, where `size` is not known: for people and for the look at the disk.
-        num_images: of an .npz of unknown hash, how many pictures 64x64x3 its array `images` holds.
+        about: approximate bytes if `size` is not known, for messages and for the check of free disk space.
+        num_images: for an .npz without a known hash, the number of pictures 64x64x3 in its array `images`.
     """
 
     name: str
@@ -43,12 +43,12 @@ class DataSource(NamedTuple):
 
 
 class InstalledSource(NamedTuple):
-    """Data that a package of the machine brings: nothing of it is downloaded here, and it has no one right hash.
+    """Data that a system package installs: compbench downloads nothing, and the data has no single right hash.
 
     Attributes:
-        name, summary, licence, citation: as a `DataSource` has them.
-        file: name of the file that is looked for.
-        install: what brings it, as a command.
+        name, summary, licence, citation: as in `DataSource`.
+        file: name of the file to look for.
+        install: the command that installs it.
     """
 
     name: str
@@ -196,7 +196,7 @@ def file_hash(path: Path, algorithm: str = "sha256", *, progress: Callable[[int]
 
 
 def recorded_sha256(path: Path, file: SourceFile) -> str:
-    """The file's hash: from the note beside it if the note is of this very file, else measured and noted (12 GB take a while).
+    """The file's hash: from the note next to it if the note is of this file, otherwise measured and noted (12 GB take a while).
 
     Raises:
         CompbenchError: the file's hash is not published, and it is not the file that was here first.
@@ -215,7 +215,7 @@ def recorded_sha256(path: Path, file: SourceFile) -> str:
 
 
 def noted_sha256(path: Path) -> str:
-    """The hash in the note beside a file (which need not be there), "" without a note."""
+    """The hash in the note next to a file (which need not exist), "" without a note."""
     try:
         words = _note(path).read_text("ascii").split()
     except (OSError, UnicodeDecodeError):
@@ -224,7 +224,7 @@ def noted_sha256(path: Path) -> str:
 
 
 def note_sha256(path: Path, digest: str) -> bool:
-    """Write the note, in the format of sha256sum.  False where the folder cannot be written to: a note is no must."""
+    """Write the note in the format of sha256sum.  False if the folder is not writable; a note is optional."""
     note = _note(path)
     part = note.with_name(f"{note.name}.{os.getpid()}.part")
     try:
@@ -237,13 +237,13 @@ def note_sha256(path: Path, digest: str) -> bool:
 
 
 def stamp(derived: Path, original: Path) -> None:
-    """Give a derived file its original's time of change, by which `is_of` tells that it was made from it."""
+    """Give a derived file its original's modification time, by which `is_of` recognises it."""
     status = original.stat()
     os.utime(derived, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def is_of(derived: Path, original: Path) -> bool:
-    """Whether a derived file is there and was made from the original as it is now."""
+    """Whether a derived file exists and was made from the original in its present form."""
     return derived.is_file() and derived.stat().st_mtime_ns == original.stat().st_mtime_ns
 
 

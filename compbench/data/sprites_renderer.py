@@ -20,9 +20,9 @@ SIZES = (*OWN, *OWN)
 COLOURS = ((230, 60, 50), (240, 200, 60), (70, 200, 90), (70, 110, 240))
 GROUND = 25.0
 RADII = (0.095, 0.14)
-"""Of the two sizes, in shares of the image's side."""
+"""Radii of the two sizes, as fractions of the image's side."""
 FIRST, NEXT = 0.2, 0.2
-"""Centre of the first position, and the way to the next, in shares of the image's side."""
+"""Centre of the first position, and the distance to the next, as fractions of the image's side."""
 
 
 class SpritesRenderer:

@@ -1,1 +1,1 @@
-"""How is a sample judged?"""
+"""The metrics that score samples, and the judges that they use."""

@@ -1,6 +1,6 @@
 """Nearest-neighbour and kernel distances on a GPU; `manifold.precision_recall` and `kernel.kid` are their plain references.
 
-In float64 as these, and from the same random subsets; each waits for the device once.
+They compute in float64 like the references, from the same random subsets; each waits for the device once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from compbench.metrics.kernel import KidEstimate
 from compbench.metrics.manifold import PrecisionRecall
 
 BLOCK = 8192
-"""Rows of one block of distances: bounds the memory at 8192 x N float64 numbers."""
+"""Number of rows in one block of distances; it bounds the memory at 8192 x N float64 numbers."""
 
 
 def precision_recall(real: Tensor, generated: Tensor, *, k: int = 3) -> PrecisionRecall:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 
 BLOCK = 1024
-"""Rows of a distance matrix held at a time."""
+"""Number of rows of a distance matrix in memory at a time."""
 
 
 def squared_distances(x: numpy.ndarray, y: numpy.ndarray) -> numpy.ndarray:

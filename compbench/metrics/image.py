@@ -1,7 +1,7 @@
 """Metrics of image tasks.
 
-accuracy   share of samples whose asked factors the judge finds in them
-fid        Frechet distance in Inception features by clean-fid's network and resize
+accuracy   share of samples in which the judge finds the requested factors
+fid        Frechet distance in Inception features, with clean-fid's network and resize
 fd_judge   Frechet distance in the full-data judge's features
 kid        kernel distance in the full-data judge's features
 precision  share of generated samples near real ones, in the full-data judge's features
@@ -45,7 +45,7 @@ def fd_judge(pair: SamplePair, generator: numpy.random.Generator) -> Value:
 def kid(pair: SamplePair, generator: numpy.random.Generator) -> Value:
     """Unbiased kernel distance of features scaled to unit mean square of the real ones.  Binkowski et al. 2018.
 
-    Version 1 did not scale: its figures depend on the judge and are mostly noise.
+    Version 1 did not scale the features, so its values depend on the judge and are mostly noise.
     """
     from compbench.metrics.kernel import kid as kernel_distance
 
@@ -81,12 +81,12 @@ def kid(pair: SamplePair, generator: numpy.random.Generator) -> Value:
 
 
 def precision(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Improved precision, k = 3; its floor is a real sample's.  Kynkaanniemi et al. 2019."""
+    """Improved precision, k = 3; its floor is the value of a real sample.  Kynkaanniemi et al. 2019."""
     return Value(*(_near(pair, which).precision for which in ("generated", "floor")))
 
 
 def recall(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Improved recall, k = 3; its floor is a real sample's.  Kynkaanniemi et al. 2019."""
+    """Improved recall, k = 3; its floor is the value of a real sample.  Kynkaanniemi et al. 2019."""
     return Value(*(_near(pair, which).recall for which in ("generated", "floor")))
 
 
@@ -110,7 +110,7 @@ def _on_device(pair: SamplePair, which: str) -> Tensor:
 @hookimpl
 def compbench_metrics() -> tuple[Metric, ...]:
     return (
-        Metric("accuracy", "share of samples that show what was asked for", "", "higher", margin=0.02),
+        Metric("accuracy", "share of samples that show what was requested", "", "higher", margin=0.02),
         Metric("fid", "Frechet distance in Inception features", "", "lower", margin=0.5, compute=fid),
         Metric("fd_judge", "Frechet distance in the judge's features", "", "lower", margin=1.0, compute=fd_judge),
         Metric("kid", "kernel distance in the judge's features", "", "lower", version=2, margin=0.01, compute=kid),

@@ -1,4 +1,4 @@
-"""Distances of pictures in the features of a network that no run trains: comparable between machines, devices and papers.
+"""Distances of pictures in the features of a fixed network: comparable between machines, devices and papers.
 
 fd_imagenet         Frechet distance in EfficientNet-Lite0's features
 kid_imagenet        kernel distance in EfficientNet-Lite0's features
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compbench.metrics.manifold import PrecisionRecall
 
 EXTRACTOR = "imagenet"
-"""What these metrics ask `SamplePair.features` for."""
+"""Name of the extractor that these metrics request from `SamplePair.features`."""
 KID_SUBSETS, KID_SIZE = 20, 1000
 
 

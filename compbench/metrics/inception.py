@@ -1,6 +1,6 @@
-"""Inception features as clean-fid computes them (Parmar et al. 2022), with weights that we find and check ourselves.
+"""Inception features as clean-fid computes them (Parmar et al. 2022), with weights that compbench finds and checks itself.
 
-clean-fid's own loader takes whatever lies in the system's temporary folder, and downloads there; ours does neither.
+clean-fid's own loader trusts any file in the system's temporary folder, and downloads to it; ours does neither.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from compbench.metrics.unavailable import MetricUnavailable
 
 WEIGHTS = SOURCES["inception"].files[0].name
 WEIGHTS_SHA256 = SOURCES["inception"].files[0].sha256
-"""Of NVIDIA's 95,607,719 bytes; k-diffusion pins the same.  We have not measured it ourselves."""
+"""Hash of NVIDIA's file of 95,607,719 bytes; k-diffusion pins the same hash.  We have not measured it ourselves."""
 INSTALL = "pip install 'compbench[fid]'"
 
 
 class InceptionFeatures:
-    """2048 features an image, by clean-fid's network and its antialiased bicubic resize.
+    """An extractor of 2048 features per image, with clean-fid's network and its antialiased bicubic resize.
 
     Args:
         folder: data folder that may hold the weights.

@@ -1,4 +1,4 @@
-"""The judge: a CNN with one head for each factor, which says what an image shows."""
+"""The judge: a CNN with one head per factor that classifies what an image shows."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class JudgeSettings:
 
 
 class Judge(nn.Module):
-    """Images to one classification a factor.
+    """Classifies images, once per factor.
 
     Args:
         sizes: number of values of each factor.
         settings: its architecture and width.
-        channels, side: of the images; a side that is no multiple of 16 is filled up with black.
+        channels, side: of the images; a side that is not a multiple of 16 is padded with black.
     """
 
     def __init__(self, sizes: tuple[int, ...], settings: JudgeSettings, *, channels: int = 3, side: int = 64) -> None:

@@ -1,7 +1,7 @@
-"""Where a bump is: the brightest pixel against the place asked for, and whether it is the only peak.
+"""Localisation of a bump: the brightest pixel against the requested position, and whether it is the only peak.
 
-A superposition of several bumps can win by luck: the brightest pixel alone calls a third of a plain decoder's held-out
-images right.  The strict form also asks for a peak above 1/2 and for no second one above half of it.
+A superposition of several bumps can succeed by luck: by the brightest pixel alone, a third of a plain decoder's held-out
+images are right.  The strict form also requires a peak above 1/2 and no second peak above half of it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ SHAPE = 0.75
 
 
 class Localisation(NamedTuple):
-    """Which images have their bump where it was asked for, each bool (B,).
+    """Which images have their bump at the requested position, each bool (B,).
 
     Attributes:
-        x, y: that coordinate of the brightest pixel is within the tolerance.
-        both: both are.
-        exact: the brightest pixel is the very one.
-        strict: both are, the peak exceeds 1/2, and no local maximum beyond the tolerance exceeds half of it.
+        x, y: this coordinate of the brightest pixel is within the tolerance.
+        both: both coordinates are within the tolerance.
+        exact: the brightest pixel is exactly the requested one.
+        strict: both, the peak exceeds 1/2, and no local maximum beyond the tolerance exceeds half of it.
     """
 
     x: Tensor
@@ -38,7 +38,7 @@ def localise(upright: Tensor, condition: Tensor, *, tolerance: int = 1) -> Local
 
     Args:
         upright: (B, H, W), bright on dark.
-        condition: the places asked for, (x, y), (B, 2).
+        condition: the requested positions, (x, y), (B, 2).
         tolerance: pixels that each coordinate may be off.
     """
     peak, index = upright.flatten(1).max(1)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy
 
 BLOCK = 2048
-"""Rows of one block of distances: bounds the memory at 2048 x N numbers."""
+"""Number of rows in one block of distances; it bounds the memory at 2048 x N numbers."""
 
 
 class PrecisionRecall(NamedTuple):

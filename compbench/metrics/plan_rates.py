@@ -1,10 +1,10 @@
 """Metrics of planning tasks, in percent of the trials.
 
 success_rate       trials whose plan is feasible and whose execution leaves the cube within 4 cm of the plan's goal
-success_spread     standard deviation of the success rate over groups of trials (of the population, as the paper's)
-feasibility        plans that begin and end with the cube on the floor, in the quadrants that were asked for
+success_spread     standard deviation of the success rate over groups of trials (population deviation, as in the paper)
+feasibility        plans that begin and end with the cube on the floor, in the requested quadrants
 trivial_rate       feasible plans whose goal is within 4 cm of their start: doing nothing would succeed
-execution_ceiling  recorded segments that succeed when they are carried out in the place of a plan
+execution_ceiling  recorded segments that succeed when they are executed in place of a plan
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Metrics of class shares, for tasks whose target is a mixture of classes with known shares.
 
-total_variation  distance between the classes' shares that a judge finds in samples and the exact ones
-class_share      share of samples that the judge takes for a class which the target has much of
-rare_share       share of samples that the judge takes for a class which the target has little of
+total_variation  distance between the class shares that a judge finds in samples and the exact shares
+class_share      share of samples that the judge assigns to a class that is frequent in the target
+rare_share       share of samples that the judge assigns to a class that is rare in the target
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A judge small enough to keep in the repository, so that no run trains its own: 130,000 weights of 16 bits.
+"""A judge small enough to be stored in the repository, so that runs need not train one: 130,000 weights of 16 bits.
 
     2 x 2 pixels to channels -> 4 x (3x3 convolution, batch norm, ReLU, halved) -> 2 x 2 maxima -> one linear head a factor
 
-It is trained on pictures that were shifted, blurred, made noisy and of other contrast: one that has met each picture of a
-lattice only as it is would be right on these and on nothing near them.
+It is trained on pictures with random shifts, blur, noise and contrast.  A judge trained only on the clean pictures of a factor
+grid would be right on exactly these, and wrong on pictures close to them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from compbench.system.errors import CompbenchError
 from compbench.system.files import load_tensors, save_tensors
 
 STORED = Path(__file__).parent / "judges"
-"""Judges that come with compbench, each named by the first 16 digits of its SHA-256."""
+"""Folder of the judges that compbench ships, each named by the first 16 digits of its SHA-256."""
 WIDTHS = (24, 48, 64, 96)
 LARGEST_SHIFT = 3
-"""Pixels on 64; in proportion on others."""
+"""Largest shift in pixels on images of 64 pixels; it is proportional on other sizes."""
 
 
 class SmallJudge(nn.Module):

@@ -1,4 +1,4 @@
-"""How close samples come to the one true picture of their combination, against all pictures of the lattice."""
+"""Closeness of samples to the one true picture of their combination, compared with all pictures of the factor grid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 COPIED = 1 / 3
-"""A copied picture is nearer than this share of the distance to the next trained one (Yoon et al. 2023)."""
+"""A sample is a copy if its distance to a picture is below this share of that to the next trained one (Yoon et al. 2023)."""
 
 
 class TruthScores(NamedTuple):

@@ -1,4 +1,4 @@
-"""A metric that cannot be had here, and why."""
+"""The exception of a metric that cannot be computed on this machine."""
 
 
 class MetricUnavailable(Exception):

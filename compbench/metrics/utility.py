@@ -1,6 +1,6 @@
-"""Metrics of what generated samples are good for.
+"""Metrics of the usefulness of generated samples.
 
-utility  macro-averaged exact-match recall, on real data, of a classifier that learnt from generated samples alone
+utility  macro-averaged exact-match recall, on real data, of a classifier trained only on generated samples
 
     R(A) = |{pred = 1_A} and {true = 1_A}| / |{true = 1_A}|,   U = mean over the label sets A
 """

@@ -1,10 +1,10 @@
 """Metrics of vector tasks.
 
 sw2         sliced Wasserstein distance, 2000 projections
-mmd2        unbiased squared maximum mean discrepancy, bandwidth the median distance between the two sets at hand
+mmd2        unbiased squared maximum mean discrepancy, bandwidth the median distance between the two compared sets
 mmd2_fixed  unbiased squared MMD, bandwidth the median distance between two real sets: comparable between methods
 mean_error  distance of the samples' mean from the target's
-mode_share  share of the samples that lie within 3 standard deviations of the mode that was asked for
+mode_share  share of the samples that lie within 3 standard deviations of the requested mode
 covariance_error  Frobenius distance of the samples' covariance from the target's, relative to it
 """
 
@@ -22,7 +22,7 @@ NUM_PROJECTIONS = 2000
 
 
 def sw2(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Sliced Wasserstein distance; its floor is another real sample's.  Bonneel et al. 2015."""
+    """Sliced Wasserstein distance; its floor is the value of another real sample.  Bonneel et al. 2015."""
     from compbench.metrics.transport import directions, sliced_wasserstein
 
     real, generated, floor = _arrays(pair)
@@ -39,7 +39,7 @@ def mmd2(pair: SamplePair, generator: numpy.random.Generator) -> Value:
 
 
 def mmd2_fixed(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Unbiased MMD^2 with a bandwidth that depends on the target alone."""
+    """Unbiased MMD^2 with a bandwidth that depends only on the target."""
     from compbench.metrics import discrepancy
 
     real, generated, floor = _arrays(pair)
@@ -59,7 +59,7 @@ def compbench_metrics() -> tuple[Metric, ...]:
         Metric("sw2", "sliced Wasserstein distance", "", "lower", margin=0.02, kinds=kinds, compute=sw2),
         Metric("mmd2", "squared MMD, bandwidth of the pair", "", "lower", margin=0.002, kinds=kinds, compute=mmd2),
         Metric("mmd2_fixed", "squared MMD, bandwidth of the target", "", "lower", margin=0.002, kinds=kinds, compute=mmd2_fixed),
-        Metric("mode_share", "share of samples in the mode that was asked for", "", "higher", margin=0.05, kinds=kinds),
+        Metric("mode_share", "share of samples in the requested mode", "", "higher", margin=0.05, kinds=kinds),
         Metric("mean_error", "distance of the mean from the target's", "", "lower", margin=0.02, kinds=kinds),
         Metric("covariance_error", "relative distance of the covariance", "", "lower", margin=0.02, kinds=kinds),
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PACKET_SIDE = 4
-"""Pixels of a packet's side: four levels on 64 x 64 pixels, as the paper's default, and three on 32 x 32."""
+"""Side of a packet in pixels: four levels on 64 x 64 pixels, the paper's default, and three on 32 x 32."""
 
 
 def haar_packets(images: Tensor, levels: int) -> Tensor:
