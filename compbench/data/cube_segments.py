@@ -150,12 +150,12 @@ def cells_of(plans: numpy.ndarray) -> numpy.ndarray:
 
 
 def feasible(plans: numpy.ndarray, cells: numpy.ndarray, *, tolerance: float) -> numpy.ndarray:
-    """Whether the cube lies on the floor at both ends, in the quadrants that were asked for, bool (N,).
+    """Whether the cube lies on the floor at both ends, in the requested quadrants, bool (N,).
 
     Args:
         plans: (N, 17, frames).
-        cells: asked sources and destinations, (N, 2).
-        tolerance: of the height at which the cube lies, in metres.
+        cells: requested sources and destinations, (N, 2).
+        tolerance: largest distance in metres from the height at which the cube lies on the floor.
     """
     heights = plans[:, CUBE.start + 2][:, [0, -1]]
     on_floor = (numpy.abs(heights - REST_HEIGHT) <= tolerance).all(axis=1)

@@ -41,7 +41,7 @@ def check_official(path: Path) -> None:
 
 
 def open_dsprites(path: Path, device: torch.device, *, progress: Progress = lambda stage, done, total: None) -> Images:
-    """The images of the official file, from a copy of 377 MB with a bit for each pixel, made beside it on first use.
+    """The images of the official file, from a copy of 377 MB with one bit per pixel, made next to it on first use.
 
     Raises:
         CompbenchError: not such a file, damaged, of another shape, or no room for the copy.

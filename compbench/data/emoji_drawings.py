@@ -132,7 +132,7 @@ def choose(folder: Path, asked: str, font: str = FONT) -> Source:
         font: name of its file, or a path.
 
     Raises:
-        CompbenchError: there is no such font, it lacks pictures, or embedded data is asked for, of which there is none.
+        CompbenchError: there is no such font, it lacks pictures, or embedded data is requested, which does not exist.
     """
     if asked == "embedded":
         raise CompbenchError("emoji tasks have no embedded data: their pictures are a font's; use --source auto.")

@@ -117,7 +117,7 @@ def product_of_gaussians(sources: Sequence[Mixture], weights: Sequence[float]) -
 def base_composition(a1: Mixture, a2: Mixture, base: Mixture, count: int, generator: Generator) -> Tensor:
     """Exact draws of p1 p2 / p0 by rejection.
 
-    Where the base is no mixture of the perturbations: propose p1, accept p2 / (M p0), M the largest ratio of shared
+    If the base is not a mixture of the perturbations: propose p1, accept p2 / (M p0), M the largest ratio of shared
     components' weights.  Where p0 = (p1 + p2) / 2: 2 p1 p2 / (p1 + p2) <= sqrt(p1 p2) <= sum_jk sqrt(w_j w_k N_j N_k), a
     Gaussian at each pair's midpoint with weight sqrt(w_j w_k) exp(-|mu_j - mu_k|^2 / (8 v)).
 

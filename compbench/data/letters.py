@@ -54,7 +54,7 @@ def choose(data: Path, asked: str) -> Source:
     """The fonts in the installed matplotlib; their fingerprint is a hash of their files.
 
     Raises:
-        CompbenchError: official data is asked for, of which there is none, or matplotlib or one of its fonts is missing.
+        CompbenchError: official data is requested, which does not exist, or matplotlib or one of its fonts is missing.
     """
     if asked == "official":
         raise CompbenchError("glyph tasks have no official data: their letters are drawn; use --source auto.")

@@ -93,7 +93,7 @@ class Shapes3DFile:
     """3dshapes.h5: `images` (N, 64, 64, 3) uint8 and `labels` (N, 6) float64, all combinations once, in order.
 
     Where its chunks hold many images (one of h5py's default size holds a 4x4 patch of 15,000, and an image is spread over
-    768 of them: 6 images/s), the first `images` call unpacks the file to an .npy beside it, once, and maps that.
+    768 of them: 6 images/s), the first `images` call unpacks the file once to an .npy next to it, and maps that.
 
     Args:
         path: the file.
@@ -157,7 +157,7 @@ class Shapes3DFile:
 class MPI3DFile:
     """The MPI3D npz: one array `images`, (N, 64, 64, 3) or one axis a factor, uint8; memory-mapped.
 
-    An array stored without compression is mapped inside the archive; a compressed one is unpacked once, beside it.
+    An array stored without compression is mapped inside the archive; a compressed one is unpacked once, next to it.
 
     Args:
         path: the file.
@@ -275,7 +275,7 @@ def _pieces(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Ite
 
 
 def unpack(path: Path, num_bytes: int, pieces: Iterable[bytes | numpy.ndarray], progress: Progress) -> Path:
-    """An array as an .npy beside its file: written once, whole or absent, and again if the file has changed since."""
+    """Write an array to an .npy next to its file, whole or not at all, and again if the file has changed since."""
     target, part = (path.with_name(path.name + end) for end in (".images.npy", ".images.npy.part"))
     if is_of(target, path):
         return target

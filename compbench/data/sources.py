@@ -109,7 +109,7 @@ SOURCES: dict[str, DataSource] = {
                 SourceFile(
                     "mpi3d_real.npz",
                     # The authors' address since May 2024; the older bucket, disentanglement_dataset, is closed.  disent pins
-                    # MD5 0f33f609918fb5c97996692f91129802 for the copy that lay there; that this is the same, no one says.
+                    # MD5 0f33f609918fb5c97996692f91129802 for the copy that lay there; nothing says that this is the same.
                     ("https://storage.googleapis.com/mpi3d_disentanglement_dataset/data/real.npz",),
                     about=12_740_198_400,  # its pixels, if it is stored uncompressed
                     num_images=1_036_800,

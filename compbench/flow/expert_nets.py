@@ -61,7 +61,7 @@ class MarginalExperts(nn.Module):
         return torch.where(still.view(*still.shape, *[1] * (x_t.ndim - 1)), velocities[:1], velocities)
 
     def forward(self, points: Sequence[Tensor], times: Sequence[Tensor], conditions: Sequence[Tensor]) -> list[Tensor]:
-        """v_k(x_t, t | c) of each expert at points (B, *D), times (B,) and conditions (B, F) of its own, (B, *D) each."""
+        """v_k(x_t, t | c) of each expert at its own points (B, *D), times (B,) and conditions (B, F), (B, *D) each."""
         asked = zip(self.nets, points, times, conditions, strict=True)
         return [net(x_t, t, condition) for net, x_t, t, condition in asked]
 

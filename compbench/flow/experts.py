@@ -31,13 +31,13 @@ class Experts(nn.Module):
 
     def __init__(self, template: VelocityNet, states: Sequence[Mapping[str, Tensor]]) -> None:
         super().__init__()
-        # Not a submodule: its weights are no one's.  In a tuple it stays out of state_dict() and parameters().
+        # Not a submodule, because its weights are not used.  In a tuple it stays out of state_dict() and parameters().
         self._template = (copy.deepcopy(template).requires_grad_(False).eval(),)
-        self._names = list(template.state_dict())  # of the template, so that stored weights fit whoever gave the states
+        self._names = list(template.state_dict())  # the template's names, so that stored weights fit any source of states
         learnt = {name for name, _ in template.named_parameters()}
         for index, name in enumerate(self._names):
             stack = torch.stack([state[name].detach() for state in states])
-            if name in learnt:  # a parameter, so that whoever counts these finds every expert's
+            if name in learnt:  # a parameter, so that counts of parameters include every expert
                 self.register_parameter(f"stack{index}", nn.Parameter(stack, requires_grad=False))
             else:
                 self.register_buffer(f"stack{index}", stack)
@@ -60,13 +60,13 @@ class Experts(nn.Module):
         return {name: stack[expert] for name, stack in self.stacks.items()}
 
     def forward(self, x_t: Tensor, t: Tensor, conditions: Tensor, *, own_points: bool = False) -> Tensor:
-        """v_a(x_t, t | c_a), each expert asked for conditions of its own.
+        """v_a(x_t, t | c_a), with separate conditions for each expert.
 
         Args:
-            x_t: points, (B, *D) that all share, or (n, B, *D) with `own_points`.
+            x_t: points, (B, *D) if all experts share them, or (n, B, *D) with `own_points`.
             t: times, (B,).
             conditions: (n, K, B, F), K conditions for each expert.
-            own_points: whether each expert has points of its own.
+            own_points: whether each expert has its own points.
 
         Returns:
             velocities, (n, K, B, *D).
@@ -91,7 +91,7 @@ class Experts(nn.Module):
     def chosen(self, indices: Tensor) -> Experts:
         """The experts at some indices (R,), with repetitions, as R experts; weights are gathered on the device."""
         view = copy.copy(self)
-        # What is gathered is no parameter any more: plain tensors stand where modules keep parameters and buffers.
+        # Gathered weights are not parameters: plain tensors replace the module's parameters and buffers.
         view._parameters = {name: stack.index_select(0, indices) for name, stack in self._parameters.items()}  # type: ignore[misc, union-attr]
         view._buffers = {name: stack.index_select(0, indices) for name, stack in self._buffers.items()}  # type: ignore[union-attr]
         return view

@@ -1,14 +1,14 @@
-"""Answer requests that give entries of a sample by one stochastic rule, whatever the method's own solver is.
+"""Answer requests that give entries of a sample by one stochastic rule, which replaces the method's own solver.
 
     x <- x + [f x + g^2 s(x, t | c, known)] h + g sqrt(h) xi,    s = (t v - x) / (1 - t),    v = `solver.conditioned`
 
-These are Euler-Maruyama's steps on the linear path: as many evaluations of the velocity as Euler's, and the last one without
-noise.  What is given is one regression a step (`solver.conditioned`), which a flow follows with all its errors and a diffusion
-forgets step by step.  Methods that follow a score's flow (`smc` without noise) follow its diffusion here; those whose steps
-have noise of their own stay as they are.
+These are Euler-Maruyama's steps on the linear path, with as many evaluations of the velocity as Euler steps and without noise in
+the last step.  Each step regresses on the given entries (`solver.conditioned`).  A flow accumulates the errors of these
+regressions, but a diffusion forgets them step by step.  Methods that follow a score's flow (`smc` without noise) follow its
+diffusion here; methods whose steps already have noise do not change.
 
-A task asks for it (`Task.inpaint`).  While such a request is answered, two functions of `flow` are exchanged, so that code that
-asks for none keeps its meaning.
+A task requests this rule (`Task.inpaint`).  During such a request two functions of `flow` are replaced, so that other code keeps
+its meaning.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from compbench.flow.solver import Known, Velocity, conditioned
 
 @contextlib.contextmanager
 def stochastic(model: object, generator: Generator, *, weight: float) -> Iterator[None]:
-    """Let entries that are given lead samples by the stochastic rule while the block runs.
+    """Let given entries guide samples by the stochastic rule while the block runs.
 
     Args:
-        model: of a method; where its networks have the task's guidance weight, they have `weight` meanwhile.
-        generator: of the noise, on the CPU.
+        model: a method's model; networks with the task's guidance weight use `weight` meanwhile.
+        generator: draws the noise, on the CPU.
         weight: w of composed rows of such requests.
     """
     before = solver.euler, smc.feynman_kac

@@ -149,7 +149,7 @@ def hamiltonian(
     """One move of every chain along leapfrog steps of length sqrt(2 eta), unit mass; an evaluation each.
 
     A rejected move turns the momentum around (Horowitz 1991).  Without densities the line integral goes along the leapfrog
-    points, whose scores are there already, or straight where more points are asked for.
+    points, whose scores are there already, or straight if more points are requested.
     """
     length = (2 * eta) ** 0.5
     momentum = damping * chain.momentum + (1 - damping**2) ** 0.5 * _noise(target, chain.x, generator)

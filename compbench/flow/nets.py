@@ -163,7 +163,7 @@ class UNet(nn.Module):
     def _down(self, level: int, h: Tensor) -> Tensor:
         if min(h.shape[2:]) > 2:
             return self.downs[level](h)
-        # To a single pixel in fp32: there oneDNN's bf16 gradient of the weights reads memory that no one wrote.
+        # To a single pixel in fp32: there oneDNN's bf16 gradient of the weights reads uninitialised memory.
         with torch.autocast(h.device.type, enabled=False):
             return self.downs[level](h.float())
 

@@ -42,7 +42,7 @@ class NoiseNet(nn.Module):
         dimension: numbers of a sample.
         sources: combinations that it knows, in order.
         width: hidden units.
-        experts: one network a source, which then needs no one-hot.
+        experts: one network per source, which then needs no one-hot.
         sample_steps: solver steps that its samples take.
     """
 
@@ -82,7 +82,7 @@ class NoiseNet(nn.Module):
         return (condition[:, None] == self.table).all(-1).int().argmax(1)
 
     def check(self, condition: Tensor) -> None:
-        """Raise CompbenchError for a training batch with a condition that is no source, or, for experts, out of order."""
+        """Raise CompbenchError for a training batch with a condition that is not a source, or, for experts, out of order."""
         found = [self.position(tuple(row)) for row in condition.tolist()]
         count = len(self.sources)
         if self.experts and (len(found) % count or found != sorted(found) or len(set(map(found.count, range(count)))) > 1):
@@ -167,7 +167,7 @@ def build_noise_net(problem: Problem, *, experts: bool) -> NoiseNet:
 
 
 def fit_noise_net(problem: Problem, ctx: Context, *, experts: bool, fast: bool = True) -> NoiseNet:
-    """min E || eps(x_t, t | c) - x0 ||^2, the sum over axes, t uniform on (0, 1); Adam.  An expert has batches of its own.
+    """min E || eps(x_t, t | c) - x0 ||^2, the sum over axes, t uniform on (0, 1); Adam.  Each expert has its own batches.
 
     Args:
         problem: a perturbation task's; its silo draws equally many examples of each source, in order.

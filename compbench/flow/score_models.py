@@ -233,7 +233,7 @@ def compositions(
 
 
 def _of_all_rows(composed: ComposedScore) -> Callable[[slice], ComposedScore]:
-    """One composed score, whichever requests it is asked for."""
+    """The same composed score for any requests."""
     return lambda rows: composed
 
 

@@ -151,7 +151,7 @@ def merged(members: Sequence[Weighted]) -> list[Weighted]:
 
 
 def of_noise_net(net: NoiseNet, path: GaussianPath, members: Sequence[Weighted]) -> Members:
-    """Of a noise network, for requests that share their conditions: s_a = -eps_a / sigma."""
+    """Members of a noise network, for requests that share their conditions: s_a = -eps_a / sigma."""
     sources = [net.position(tuple(member.condition[0].tolist())) for member in members]
 
     def scores(x: Tensor, t: float) -> Tensor:
@@ -164,7 +164,7 @@ def of_noise_net(net: NoiseNet, path: GaussianPath, members: Sequence[Weighted])
 
 
 def sigma_at(path: GaussianPath, t: float) -> float:
-    """sigma_t, in float64, from a table of the times that were asked for: a GPU's kernels would wait for it at each step."""
+    """sigma_t, in float64, from a table of the times used so far, because a GPU's kernels would wait for it at each step."""
     return _sigma(type(path), tuple(sorted(vars(path).items())), t)
 
 
@@ -174,7 +174,7 @@ def _sigma(kind: type[GaussianPath], arguments: tuple[tuple[str, float], ...], t
 
 
 def of_velocity_net(net: Callable[..., Tensor], members: Sequence[Weighted]) -> Members:
-    """Of a velocity network on the linear path; each request has conditions of its own, its particles share them."""
+    """Members of a velocity network on the linear path; each request has its own conditions, which its particles share."""
     path = LinearPath()
     conditions = torch.stack([member.condition for member in members])  # (C, B, F)
 
@@ -188,7 +188,7 @@ def of_velocity_net(net: Callable[..., Tensor], members: Sequence[Weighted]) -> 
 
 
 def of_oracle(oracle: Oracle, path: GaussianPath, members: Sequence[Weighted]) -> Members:
-    """Of a task's analytic scores, for requests that share their conditions; log densities and divergences are exact."""
+    """Members with a task's analytic scores, for requests that share conditions; densities and divergences are exact."""
     weights = tuple(member.weight for member in members)
     cells = [tuple(member.condition[0].tolist()) for member in members]
     truth = oracle.composed(list(zip(weights, cells, strict=True)))

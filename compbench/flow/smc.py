@@ -261,7 +261,7 @@ def given(composed: ComposedScore, path: GaussianPath, known: Known) -> Composed
     def conditioned(x: Tensor, t: float) -> Composed:
         alpha, sigma = _alpha_sigma(path, t)
         with torch.enable_grad():
-            leaf = x.detach().flatten(0, 1).requires_grad_(True)  # each particle is a regression of its own
+            leaf = x.detach().flatten(0, 1).requires_grad_(True)  # each particle is a separate regression
             found = composed(leaf.view_as(x), t)
             denoised = (leaf + sigma**2 * found.score.flatten(0, 1)) / alpha
         own = Known(known.values.expand_as(x).flatten(0, 1), known.mask.expand_as(x).flatten(0, 1))

@@ -51,7 +51,7 @@ def answer(velocity: Velocity, request: Request, *, num_steps: int) -> Tensor:
 
 
 def euler(velocity: Velocity, x0: Tensor, *, num_steps: int, known: Known | None = None) -> Tensor:
-    """x <- x + h v(x, t), h = 1 / num_steps; one evaluation a step.
+    """x <- x + h v(x, t), h = 1 / num_steps; one evaluation per step.
 
     Args:
         velocity: dx/dt.
@@ -78,8 +78,8 @@ def conditioned(velocity: Velocity, x: Tensor, t: float, known: Known) -> Tensor
         E[x1 | x_t, known] = E[x1 | x_t] + J_k w,    J_kk w = known - E[x1 | x_t]_k,    J = d E[x1 | x_t] / d x_t
 
     On the linear path Cov[x1 | x_t] = (1 - t)^2 / t J, so this is the regression of all entries on the given ones, exact for
-    Gaussian data (optimal posterior covariance, Peng et al. 2024).  To keep given entries on their path and no more is not
-    enough: one frame that shows where a cube lies is outvoted by the noise of the others.  J is symmetric where the denoiser
+    Gaussian data (optimal posterior covariance, Peng et al. 2024).  Keeping given entries on their path is not
+    enough: the noise of the other frames outweighs one frame that shows where a cube lies.  J is symmetric where the denoiser
     is exact; a few conjugate gradients solve for w, a backward pass each, damped as a network is not.
 
     Args:

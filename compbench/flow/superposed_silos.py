@@ -104,7 +104,7 @@ def follow_either(
 
 
 class _Found(NamedTuple):
-    """What moves a step: scores (C, N, *D) and their shares (C, N), of all experts and, at the end, of what leads them."""
+    """Scores (C, N, *D) and shares (C, N) that move a step: of all experts, and last of the guidance by given entries."""
 
     scores: Tensor
     shares: Tensor

@@ -29,10 +29,10 @@ def either(log_densities: Tensor, log_prior: Tensor, temperature: float = 1.0) -
 
 
 class Asked(NamedTuple):
-    """What AND is asked for at each point.
+    """The request of AND at each point.
 
     Attributes:
-        shares: kappa where nothing tells the members apart, (C, N); 0 where a member does not count, the others sum to 1.
+        shares: kappa if the members do not differ, (C, N); 0 where a member does not count, the others sum to 1.
         guidance: g, (N,); 1 leaves the unconditional score out.
     """
 
@@ -117,7 +117,7 @@ def normal_noise(x: Tensor, generator: Generator) -> Tensor:
 
 
 class Mixed(NamedTuple):
-    """What moves a step of AND: scores (1 + C, N, *D) and their coefficients; what leads them comes after the last member."""
+    """What moves a step of AND: scores (1 + C, N, *D) and their coefficients; the guidance by given entries comes last."""
 
     scores: Tensor
     kappa: Tensor
@@ -171,7 +171,7 @@ def follow_all(
     """AND along all steps of a schedule: samples (N, *D).
 
     Args:
-        members: (x (N, *D), t) -> scores (1 + C, N, *D): what is guided from, and then what is asked for.
+        members: (x (N, *D), t) -> scores (1 + C, N, *D): the unconditional one, then those of the requested factors.
         asked: shares (C, N) and g (N,).
         table: the schedule at the ends of the steps.
         x: noise.

@@ -25,7 +25,7 @@ NUM_GROUPS = 8
 class TeachersPaths:
     """A source of `TeacherBatch` batches for `compbench.flow.train.train`; never runs out and needs no data.
 
-    Teachers are drawn in proportion to their silos' sizes and asked for conditions that their silos have.  Times lie on
+    Teachers are drawn in proportion to their silos' sizes, with conditions that their silos have.  Times lie on
     a grid of `num_points` with a random offset, so that t is uniform.
 
     Args:

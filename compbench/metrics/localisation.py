@@ -53,7 +53,7 @@ def localise(upright: Tensor, condition: Tensor, *, tolerance: int = 1) -> Local
 def shaped(upright: Tensor, truth: Tensor, condition: Tensor, *, tolerance: int = 1, least: float = SHAPE) -> Tensor:
     """Which images have their bump in place and look like it: localised, and cosine with the true image above `least`.
 
-    The crossing of two stripes has its one peak in the right place and is no bump.
+    The crossing of two stripes has its single peak in the right position but is not a bump.
 
     Args:
         upright, truth: (B, H, W).

@@ -15,7 +15,7 @@ class TruthScores(NamedTuple):
 
     Attributes:
         psnr: mean of 10 log10(255^2 / MSE) over samples, in dB; an exact one counts as MSE 1/4, which rounding may make.
-        r2: 1 - sum |x - y|^2 / sum |y - mean y|^2; 0 is the mean picture of what was asked for, 1 is the truth.
+        r2: 1 - sum |x - y|^2 / sum |y - mean y|^2; 0 is the mean picture of the requests, 1 is the truth.
         rank: mean place of the true picture among all pictures by distance to the sample; 1 is the nearest.
         first: share of samples to which the true picture is the nearest.
         copied: share of samples that are a copy of a trained picture of another combination, and nearer to it than to the truth.

@@ -94,14 +94,14 @@ Split = Literal["iid", "noniid", "diagonal"]
 
 
 class Rules(NamedTuple):
-    """How plans are asked for and judged; what moves scores moves `version`.
+    """How plans are requested and scored; raise `version` when a change affects scores.
 
     Attributes:
-        version: of the tasks that have these rules.
-        still: control steps at the beginning of a second plan whose frames are given the cube's place; the first frame always is.
+        version: version of the tasks with these rules.
+        still: control steps at the start of a second plan in which the cube's position is given; the first frame always gives it.
         weights: guidance weight of first and of second plans, chosen on seen moves.
-        trials: of one of three groups and one split, by preset.
-        stochastic: whether given entries lead all samples by one stochastic rule (`flow.inpainting`), or by each method's solver.
+        trials: number of trials per group (of three) and split, by preset.
+        stochastic: whether one stochastic rule (`flow.inpainting`) applies given entries, or each method's own solver.
     """
 
     version: int

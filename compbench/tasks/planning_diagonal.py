@@ -1,15 +1,15 @@
-"""Plans of a robot arm with all segments of play in one place, by version 4 of planning's rules; diagonal moves are never seen.
+"""Plans of a robot arm with all play in one silo, under version 4 of the planning rules; diagonal moves are never seen.
 
-Methods that know no silos compete here: a head for all factors or for each, slices, particles.  On `planning-iid` and
-`planning-noniid` they stand as centralised references.  What version 4 changes:
+Methods without silos compete here: one head for all factors or for each, slices, particles.  On `planning-iid` and
+`planning-noniid` they are centralised references.  Version 4 changes four things:
 
-    the cube's place is given to second plans at all frames at which it is known to lie still (0 to 3 at stride 4)
-    given entries lead all methods' samples by one stochastic rule (`compbench.flow.inpainting`)
+    second plans are given the cube's position at all frames at which it is known to lie still (0 to 3 at stride 4)
+    given entries guide all methods' samples by one stochastic rule (`compbench.flow.inpainting`)
     the guidance weight is 2 for first plans and 1 for second ones, chosen on seen moves
-    `standard` has 720 trials a split
+    `standard` has 720 trials per split
 
-Of one network of 2,000 steps on a fifth of the play, 0.49 of an ODE's plans of seen moves succeeded before, and 0.83 with the
-first three; of an SDE's 0.93, which is the ceiling.
+With a network of 2,000 steps on a fifth of play, 0.49 of an ODE solver's plans of seen moves succeeded before, and 0.83 with
+the first three changes; an SDE solver's rate is 0.93, which is the ceiling.
 """
 
 from __future__ import annotations
