@@ -1,8 +1,8 @@
 """One bump at (x, y) on a grey image; a square of positions is held out in the centre or in a corner.
 
-bump-center   37 % of the positions held out: a square in the middle (6 to 22 of 28 pixels)
-bump-corner   37 % of the positions held out: a square at large x and y (11 to 27 of 28 pixels)
-bump-scaling  25 % of the positions held out in the middle, few training examples: one point of a data-against-size curve
+bump-center   bumps: 37 % of the positions held out: a square in the middle (6 to 22 of 28 pixels)
+bump-corner   bumps: 37 % of the positions held out: a square at large x and y (11 to 27 of 28 pixels)
+bump-scaling  bumps: 25 % of the positions held out in the middle, few training examples: one point of a data-against-size curve
 
 Forced rendering, sections 2 and 4.  The tasks are deterministic: each condition has exactly one image.
 """

@@ -1,6 +1,6 @@
 """Coloured digits in one silo, each digit seen in two colours: CoInD's partial support.
 
-cmnist-diagonal  20 of 100 (digit, colour) pairs seen: digit d in colours d and d + 1; one silo, so nothing is federated
+cmnist-diagonal  coloured digits, 20 of 100 (digit, colour) pairs seen: digit d in colours d and d + 1; one silo
 
 CoInD (Gaudi et al. 2025, arXiv 2503.01145), coloured MNIST.  The settings, data and judges are those of the other cmnist tasks.
 """

@@ -1,6 +1,6 @@
 """Coloured digits in any colour but one: CoInD's NOT conditions, for which the right answer is known.
 
-cmnist-not  requested: digit d and not colour c, for all 100 pairs; seen: digit d in colours d and d + 1, one silo
+cmnist-not  coloured digits, requested as digit d and not colour c for all pairs; seen: digit d in colours d and d + 1
 
 The right answer is uniform over the nine other colours.  The digits, colours and seen pairs are those of cmnist-diagonal.  CoInD
 (Gaudi et al. 2025, arXiv 2503.01145) scores whether a sample conforms; we also score whether all nine colours occur.

@@ -1,6 +1,6 @@
 """One coloured shape (28x28): two shapes, two colours, two sizes; the four combinations with at most one change are seen.
 
-concept-space  seen: a small red disc, and the disc with its shape, colour or size changed; held out: two or three changes
+concept-space  coloured shapes; seen: a small red disc, and with one of its factors changed; held out: two or three changes
 
 Okawa et al. 2023 (Compositional abilities emerge multiplicatively) and Park et al. 2024 (Emergence of hidden capabilities).
 Their pictures are not published, so our own renderer draws them.

@@ -1,8 +1,8 @@
 """One white sprite on black (dSprites, 64x64); pairs of factors or a square of positions are held out.
 
-dsprites-light     27 % of the (shape, orientation) pairs held out: (a + b) mod 4 = 0
-dsprites-heavy     67 % of the (shape, x) pairs held out: (a + b) mod 3 != 0
-dsprites-position  25 % of the (x, y) positions held out: a square in the middle
+dsprites-light     sprites: 27 % of the (shape, orientation) pairs held out: (a + b) mod 4 = 0
+dsprites-heavy     sprites: 67 % of the (shape, x) pairs held out: (a + b) mod 3 != 0
+dsprites-position  sprites: 25 % of the (x, y) positions held out: a square in the middle
 
 Data: Matthey et al. 2017.  The patterns resemble those of the Shapes3D tasks.  The task uses the orientations of the first
 quarter turn, because a square looks the same after it: only these orientations are distinguishable for every shape.

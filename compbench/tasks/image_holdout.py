@@ -1,13 +1,13 @@
 """Held-out pairs and added factors on Shapes3D and MPI3D (64x64 images).
 
-shapes3d-light   25 % of the (shape, object hue) pairs held out: (a + b) mod 4 = 0
-shapes3d-medium  50 % of the (shape, object hue) pairs held out: (a + b) mod 2 = 1
-shapes3d-heavy   75 % of the (shape, object hue) pairs held out: (a + b) mod 4 != 0
-shapes3d-extend  add floor hue to a model of the five other factors, nothing held out
-mpi3d-light   25 % of the (object colour, object shape) pairs held out: (a + b) mod 4 = 0
-mpi3d-medium  50 % of the (object colour, object shape) pairs held out: (a + b) mod 2 = 1
-mpi3d-heavy   75 % of the (object colour, object shape) pairs held out: (a + b) mod 4 != 0
-mpi3d-extend  add background colour to a model of the six other factors, nothing held out
+shapes3d-light   images of a room: 25 % of the (shape, object hue) pairs held out: (a + b) mod 4 = 0
+shapes3d-medium  images of a room: 50 % of the (shape, object hue) pairs held out: (a + b) mod 2 = 1
+shapes3d-heavy   images of a room: 75 % of the (shape, object hue) pairs held out: (a + b) mod 4 != 0
+shapes3d-extend  images of a room: add floor hue to a model of the five other factors, nothing held out
+mpi3d-light   images of a robot arm: 25 % of the (object colour, object shape) pairs held out: (a + b) mod 4 = 0
+mpi3d-medium  images of a robot arm: 50 % of the (object colour, object shape) pairs held out: (a + b) mod 2 = 1
+mpi3d-heavy   images of a robot arm: 75 % of the (object colour, object shape) pairs held out: (a + b) mod 4 != 0
+mpi3d-extend  images of a robot arm: add background colour to a model of the six other factors, nothing held out
 
 Compositional Flow Matching with Factored Velocity Fields (FVF), sections 3.1 and 3.3, appendices C to E.
 """

@@ -1,6 +1,6 @@
 """Shapes3D split by composition: each value of each factor is seen, but few values are seen together.
 
-shapes3d-composition  seen: at most one of wall hue, object hue and shape in its upper half; held out: two or all three
+shapes3d-composition  images of a room; seen: at most one of wall hue, object hue and shape in its upper half; held out: more
 
 The composition split of Schott et al. 2022 (arXiv 2107.08221), on which CoInD (Gaudi et al. 2025, arXiv 2503.01145) has an
 orthogonal support.  Its authors publish image files without the rule, so the choice of held-out cells is ours.
