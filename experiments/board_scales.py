@@ -9,6 +9,7 @@ For each core task the primary score of the best constant answer (`zero`), and o
     utility       zero: one label set, whatever is asked; real: the ceiling, from the records
     class shares  zero: the distance of the sources' mean shares from the target's; real: the floor, from the records
     planning      zero: a plan that does nothing
+    validity      zero: answers drawn without constraints; real: every answer is valid
 
 Only tasks that are not stored yet are measured, unless `--all` is given; `--check` measures with few draws and compares.
 """
@@ -76,6 +77,16 @@ def shares_scale(task: Any) -> float:
     return total_variation([sum(column) / len(sources) for column in zip(*sources, strict=True)], exact_shares(where))
 
 
+def validity_at_random(task: Any) -> float:
+    """Share of valid ones among answers that are drawn without constraints."""
+    from compbench.data.constraint_laws import laws_of, violations
+    from compbench.tasks.constraints import KINDS, puzzle_of
+
+    base, *groups = laws_of(puzzle_of(KINDS[task.name], task.settings)).values()
+    signs = base.signs(20_000, torch.Generator().manual_seed(0))
+    return (violations(groups, signs) == 0).double().mean().item()
+
+
 def mean_distances(target: Draw, seen: Draw, draws: int) -> tuple[float, float]:
     """Mean SW2 of what `seen` draws to what `target` draws, and of two draws of `target`."""
     metric = Registry().load("metrics", "sw2")
@@ -115,6 +126,8 @@ def scale(task: Any, family: str, draws: int) -> dict[str, Any]:
 
         version = Registry().load("metrics", "utility").version
         return known | {"zero": rounded(1 / len(feasible(label_counts()))), "metric_version": version}
+    if task.primary == "heldout_validity":
+        return known | {"zero": rounded(validity_at_random(task)), "real": 1.0}
     return known | {"zero": 0.0 if family == "planning" else rounded(1 / len(task.holdout.cells))}
 
 

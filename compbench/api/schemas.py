@@ -14,7 +14,7 @@ from compbench.api.interfaces import LARGEST, Budget, Score
 from compbench.system.errors import CompbenchError, first_of
 from compbench.system.files import Json
 
-RECORD_FORMAT = 9
+RECORD_FORMAT = 10
 """Goes up when a record's fields or lines change; `compbench.store.format` migrates older ones.
 
 2: the file has a digest of itself.
@@ -22,6 +22,7 @@ RECORD_FORMAT = 9
 7: it says whether samples alone were scored.
 8: it has curves of loss and throughput.
 9: a line holds a whole score.
+10: it says where settings were tuned and whether a holdout is sealed.
 """
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]

@@ -1,4 +1,4 @@
-"""What a method loses when nobody could tune to the holdout: its scores under the public and under a sealed pattern.
+"""What a method loses when its holdout could not be tuned to: its scores under the public and under a sealed pattern.
 
 drop = mean of the public runs - mean of the sealed runs,    interval by Welch's t at 95 %
 """

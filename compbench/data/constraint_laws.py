@@ -183,7 +183,7 @@ class BlockOracle:
         return lambda x, alpha, sigma: torch.stack([law.divergence(x.double(), alpha, sigma).to(x.dtype) for law in laws])
 
     def repaired(self, combination: Combination, count: int, most: int, generator: Generator) -> Tensor:
-        """Answers without constraints, mended greedily until no single change helps: signs, float64 (count, D), on the CPU.
+        """Answers without constraints, repaired greedily until no single change helps: signs, float64 (count, D), on the CPU.
 
         A change gives one block of the base another of its patterns.  Each answer takes the change that leaves the fewest
         broken constraints of those that are on, a random one of equally good ones, and only if it leaves fewer than before.

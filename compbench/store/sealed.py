@@ -1,4 +1,4 @@
-"""Sealed holdouts: which combinations a method never sees is drawn from the hash of its own code, so nobody can tune to them.
+"""Sealed holdouts: which combinations a method never sees is drawn from the hash of its own code, so they cannot be tuned to.
 
     split seed = SHA-256(method's code, its settings, task, task's version, coverage)  mod 2^31
 
@@ -7,7 +7,7 @@ another pattern; a comment or a docstring changes nothing, since the hash is of 
 many seen combinations as the task's own holdout, and shows each value (`compbench.tasks.coverage`).  A record names its pattern
 by its settings, and anyone recomputes the seed from the record itself; `compbench verify` refuses another one.
 
-It does not stop somebody from trying many versions and showing the best; each version leaves a record of its own identity, so
+It does not stop an author from trying many versions and showing the best; each version leaves a record of its own identity, so
 attempts are counted only where they are kept.
 """
 

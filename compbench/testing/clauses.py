@@ -27,7 +27,7 @@ PAIRED_ROWS = 48
 """Number of rows, some of which get other noise: enough that some of a swarm's first particles survive to the end."""
 
 GIVEN, UNGIVEN = 0.4, 9.0
-"""Share of a trajectory's entries that are given, and what `known` holds at the others, where nobody may look."""
+"""Share of a trajectory's entries that are given, and what `known` holds at the others, where a method may not look."""
 
 MASKED = "use known_mask entry by entry, as request.known_mask has them: rows, channels and frames may differ"
 

@@ -190,7 +190,7 @@ def test_the_core_suite_runs_the_tasks_that_call_themselves_core_and_no_others()
 
 def test_tasks_of_a_family_stand_in_the_order_of_their_files() -> None:
     found = installed_families()
-    assert list(found) == ["images", "drawings", "plane", "rooms", "bumps", "silos", "radiographs", "planning"]
+    assert list(found) == ["images", "drawings", "plane", "rooms", "bumps", "silos", "radiographs", "planning", "constraints"]
     assert found["images"] == (*TASKS, "mpi3d-medium", "dsprites-light")
     assert found["rooms"] == ("rooms-fc-id", "rooms-nfc-id", "rooms-fc-ood", "rooms-nfc-ood")  # it has no core task: all count
 

@@ -39,7 +39,7 @@ def test_a_kind_has_a_line_for_each_that_fits_80_columns(tmp_path: Path) -> None
 
 def test_a_word_lists_what_has_it_in_its_name_summary_or_family(tmp_path: Path) -> None:
     found = json.loads(output(tmp_path, "list", "planning", "--json"))
-    assert [entry["name"] for entry in found["tasks"]] == ["planning-iid", "planning-noniid"]
+    assert [entry["name"] for entry in found["tasks"]] == ["planning-diagonal", "planning-iid", "planning-noniid"]
     assert "fkc" in output(tmp_path, "list", "PARTICLES")
     done = CliRunner().invoke(main, ["list", "shapes3d-hevy"], env={"COMPBENCH_HOME": str(tmp_path)})
     assert (done.exit_code, "Did you mean 'shapes3d-heavy'" in done.output) == (2, True)
@@ -72,7 +72,7 @@ def test_tasks_stand_below_their_families(tmp_path: Path) -> None:
 def test_every_first_party_task_has_a_family(tmp_path: Path) -> None:
     tasks = json.loads(output(tmp_path, "list", "--json"))["tasks"]
     assert {task["family"] for task in tasks if task["distribution"] == "compbench"} == {
-        "images", "drawings", "plane", "rooms", "bumps", "silos", "radiographs", "planning"
+        "images", "drawings", "plane", "rooms", "bumps", "silos", "radiographs", "planning", "constraints"
     }  # fmt: skip
 
 

@@ -138,8 +138,11 @@ def test_a_plugin_that_hangs_is_killed_with_its_children_at_the_time_limit(home:
     monkeypatch.setattr(processes, "GRACE_SECONDS", 1.0)
     body = "import subprocess; print('child', subprocess.Popen(['sleep', '600']).pid)"
     file = plugin(fit=f"{body}; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
-    for limit in (3.0, 30.0):  # on a busy machine three seconds do not reach the fit
-        record = attempt(home, file, task="gauss2d-fact-id", time_limit=limit)
+    for limit in (3.0, 30.0):  # on a busy machine three seconds do not reach the fit, or not even the plugin's import
+        try:
+            record = attempt(home, file, task="gauss2d-fact-id", time_limit=limit)
+        except CompbenchError:
+            continue
         assert record.status == "timeout"
         if "child " in record.traceback:
             break

@@ -112,7 +112,7 @@ def test_a_member_out_of_time_asks_for_its_own_job_also_where_it_is_the_only_one
 
     def stopped_by_slurm(requests, how, *, stopping, finished) -> None:
         os.kill(os.getpid(), signal.SIGUSR2)
-        assert stopping.wait(10)
+        assert any(stopping.wait(0.1) for _ in range(100))  # by turns, as a sweep does: another thread may have had the signal
         finished(0, RunResult("mono", "gmm-id", 0, "killed", stopping.why, 1.0, False, "", ""))
 
     monkeypatch.setattr("compbench.sweep.slurm.work_through", stopped_by_slurm)

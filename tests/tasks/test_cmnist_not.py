@@ -131,10 +131,10 @@ def test_samples_of_others_may_carry_excluded_values_where_a_task_negates(tmp_pa
 
     task, file = make_task(), tmp_path / "samples.npz"
     conditions = numpy.array([[3, excluding(0)], [4, excluding(9)]])
-    numpy.savez(file, conditions=conditions, samples=numpy.zeros((2, 3, 28, 28), numpy.float32))
+    numpy.savez(file, conditions=conditions, samples=numpy.full((2, 3, 28, 28), -0.5, numpy.float32))
     assert len(read_pool(file, task.space, task.event, negates=True)) == 2
     with pytest.raises(CompbenchError, match="label -2 of 'colour' in row 0 is out of range"):
         read_pool(file, task.space, task.event)
-    numpy.savez(file, conditions=conditions - 1, samples=numpy.zeros((2, 3, 28, 28), numpy.float32))
+    numpy.savez(file, conditions=conditions - 1, samples=numpy.full((2, 3, 28, 28), -0.5, numpy.float32))
     with pytest.raises(CompbenchError, match="label -12 of 'colour' in row 1 is out of range"):
         read_pool(file, task.space, task.event, negates=True)

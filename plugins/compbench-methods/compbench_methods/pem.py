@@ -131,12 +131,14 @@ def learnt(net: EnergyNet, members: Sequence[Weighted]) -> Composite:
 def exact(members: scores.Members) -> Composite:
     """The composition of a task's own densities."""
     assert members.log_densities is not None
-    densities, weights = members.log_densities, torch.tensor(members.weights, dtype=torch.float64)
+    densities, weights = members.log_densities, members.weights
 
     def values(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
-        each = members.scores(x, t)
-        total = torch.tensordot(weights.to(x.device), densities(x, t), dims=1)
-        return total, torch.tensordot(weights.to(each), each, dims=1)
+        logs, each = densities(x, t), members.scores(x, t)
+        total, score = torch.zeros_like(logs[0]), torch.zeros_like(each[0])
+        for weight, log, own in zip(weights, logs, each, strict=True):
+            total, score = total.add(log, alpha=weight), score.add(own, alpha=weight)
+        return total, score
 
     return values
 

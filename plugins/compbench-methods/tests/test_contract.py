@@ -16,7 +16,7 @@ CHEAP = ("settings", "shape", "dtype", "finite", "conditions", "null", "build", 
 def test_method_keeps_the_cheap_part_of_the_contract_on_its_cheapest_problem(name) -> None:
     method = Registry().load("methods", name)
     images = "objects" if "objects" in method.needs else "bumps"
-    cheapest = "perturbation" if method.oracle else "vector" if "vector" in method.kinds else images
+    cheapest = "perturbation" if method.oracle or "base" in method.needs else "vector" if "vector" in method.kinds else images
     report = report_on(method, only=CHEAP, problems=(cheapest,), device="cpu")
     assert [finding.message for finding in report.failures] == []
     assert {finding.check for finding in report.findings} == set(CHEAP)
