@@ -125,7 +125,7 @@ AFTER = {
     "mixed": ("determinism", "x0"),
     "build": ("determinism",),
     "resume": ("determinism", "cancellation"),
-    "null": ("conditions",),
+    "null": ("conditions", "learns"),
     "learns": ("precision",),
     "counted": ("learns",),
     "asked": ("learns",),

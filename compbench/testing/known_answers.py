@@ -34,11 +34,17 @@ from compbench.testing.tiny_problems import (
 OWN_SHARE = 0.5
 """Least share of a combination's samples that lie nearer to its own centre than to any other's."""
 
-MOST_SCALE = 0.1
+MOST_SCALE = 0.12
 """The samples' scale s may differ from 1 by this much in entries that no factor moves: a path that stops at t has s = t."""
+
+MOST_SCALE_OPEN = 0.5
+"""The same for samples with open factors, which are fewer."""
 
 LEAST_EFFECT = 0.3
 """Least effect of each factor on means, relative to the true effect, for a model that is half trained."""
+
+MOST_SCALE_CHANNEL = 0.25
+"""The same in one channel of an image, where an example that was flipped puts what a factor moved."""
 
 LOOSE = 3
 """Factor by which `MOST_SCALE` is relaxed for methods that give one sample per condition and follow no path."""
@@ -52,6 +58,8 @@ ORACLE_SPREADS = (0.65, 1.55)
 PLACE = "give the network each row's own condition, factors in the order of problem.space, in fit and in sample"
 PATH = "go from t = 0 (noise) to t = 1 (data) in all steps, forwards; do not clamp or rescale what is no image"
 WIDTH = "draw from the whole law: neither its mean alone, nor noise that is left over from a path that ended early"
+OPENED = "train with factors left open as often as sampling asks for them: compbench.flow.masking has laws"
+FLIPPED = "show the network no picture that was flipped, turned, shifted or recoloured in a way that moves a factor"
 FINITE = "look for a division by 0 near t = 0 or 1, or a product that overflows"
 
 QUARTILES = torch.tensor([0.25, 0.75], dtype=torch.float64)
@@ -87,6 +95,13 @@ class KnownAnswer(NamedTuple):
     bounds: tuple[float, float] = SPREADS
 
     @property
+    def open_conditions(self) -> Tensor:
+        """`conditions`, with the factors open in turns: all, the first, the second, ...; alike in both halves of the rows."""
+        condition = self.conditions()
+        turn = torch.arange(len(condition) // 2).repeat(2) % (1 + condition.shape[1])
+        return condition.masked_fill((turn[:, None] == 0) | (turn[:, None] == 1 + torch.arange(condition.shape[1])), NULL)
+
+    @property
     def separated(self) -> bool:
         """Whether combinations lie apart; else they differ in width alone."""
         return bool(self.centre(self.cells).any())
@@ -110,18 +125,34 @@ class KnownAnswer(NamedTuple):
         own = self._own(condition)
         if not self.separated:
             return self._spread_fault(x, own)
-        fault = self._path_fault(x, MOST_SCALE if spread else LOOSE * MOST_SCALE) or self._elsewhere(x, own)
+        fault = self._path_fault(x, MOST_SCALE if spread else LOOSE * MOST_SCALE) or self._channel_fault(x)
+        fault = fault or self._elsewhere(x, own)
         return fault or (self._spread_fault(x, own) if spread else None)
 
     def half_learnt(self, condition: Tensor, samples: Tensor) -> bool:
         """Whether samples follow every factor a good part of the way, and the path from end to end."""
         x = samples.detach().cpu().double().flatten(1)
-        if not bool(x.isfinite().all()) or self._path_fault(x, MOST_SCALE):
+        if not bool(x.isfinite().all()) or self._path_fault(x, MOST_SCALE) or self._channel_fault(x):
             return False
         own = self._own(condition)
         means = torch.stack([x[own == k].mean(0) for k in range(len(self.cells))])
         found, true = self._effects(means), self._effects(self._centres())
         return all(float((f * t).sum()) >= LEAST_EFFECT * float(t.square().sum()) for f, t in zip(found, true, strict=True))
+
+    def open_fault(self, condition: Tensor, samples: Tensor) -> Fault | None:
+        """What is wrong with samples of conditions with open factors: they lie at centres that fit what is told."""
+        x, moving = samples.detach().cpu().double().flatten(1), self._moving()
+        fits = ((condition.cpu()[:, None] == NULL) | (condition.cpu()[:, None] == self.cells)).all(-1)  # (B, N)
+        nearest = torch.cdist(x[:, moving], self._centres()[:, moving]).argmin(1)
+        told = (condition.cpu() != NULL).any(1)
+        share = float(fits[torch.arange(len(x)), nearest][told].double().mean())
+        if share < OWN_SHARE:
+            return Fault(f"with one factor open, {share:.0%} of the samples lie nearest to a place that fits the others", PLACE)
+        for what, rows in (("all factors open", ~told), ("one factor open", told)):
+            fault = self._path_fault(x[rows], MOST_SCALE_OPEN)
+            if fault is not None:
+                return Fault(f"with {what}, {fault.found}", OPENED)
+        return None
 
     def _centres(self) -> Tensor:
         return self.centre(self.cells).double().flatten(1)
@@ -156,12 +187,29 @@ class KnownAnswer(NamedTuple):
 
     def _path_fault(self, x: Tensor, most: float) -> Fault | None:
         """The scale s of middles (half-way between quartiles) = s * centres, in the entries that no factor moves."""
-        still = ~self._moving()
-        centre, middle = self._centres()[0, still], x[:, still].quantile(QUARTILES, dim=0).mean(0)
-        scale = float((middle * centre).sum() / centre.square().sum())
+        scale = self._scale(x, ~self._moving())
         if abs(scale - 1) <= most:
             return None
         return Fault(f"entries that no factor moves lie at {scale:.2f} times the data", PATH)
+
+    def _channel_fault(self, x: Tensor) -> Fault | None:
+        """The scale of middles in each channel of an image."""
+        shape = self.centre(self.cells[:1]).shape[1:]
+        if len(shape) < 3:
+            return None
+        still = ~self._moving()
+        channel = torch.arange(shape[0]).repeat_interleave(shape[1:].numel())
+        for one in range(shape[0]):
+            own = still & (channel == one)
+            scale = self._scale(x, own) if bool(own.any()) else 1.0
+            if abs(scale - 1) > MOST_SCALE_CHANNEL:
+                return Fault(f"entries of channel {one} that no factor moves lie at {scale:.2f} times the data", FLIPPED)
+        return None
+
+    def _scale(self, x: Tensor, entries: Tensor) -> float:
+        """s of middles (half-way between quartiles) = s * centres, by least squares over the entries."""
+        centre, middle = self._centres()[0, entries], x[:, entries].quantile(QUARTILES, dim=0).mean(0)
+        return float((middle * centre).sum() / centre.square().sum())
 
     def _elsewhere(self, x: Tensor, own: Tensor) -> Fault | None:
         moving = self._moving()
@@ -310,7 +358,7 @@ TRAINING = Budget(
     ema_decay=0.9,
     sample_steps=6,
 )
-SMALL = TRAINING.model_copy(update={"width": 8, "batch_size": 32, "train_steps": 60, "sample_steps": 4})
+SMALL = TRAINING.model_copy(update={"width": 8, "batch_size": 32, "train_steps": 80, "sample_steps": 4})
 SHORT = SMALL.model_copy(update={"train_steps": 40})
 
 KNOWN: Sequence[KnownAnswer] = (

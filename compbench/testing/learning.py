@@ -21,6 +21,7 @@ from compbench.store.conditions import KINDS, LEAST_EXAMPLES, by_kind, untrained
 from compbench.store.counts import evaluations_excess, fit_excess
 from compbench.system import devices, profiling
 from compbench.testing.known_answers import Fault, KnownAnswer
+from compbench.testing.long_requests import middle_obeys, obeys_long
 from compbench.testing.watched import FIT_SEED, SAMPLE_SEED, Broken, Progress, Skipped, Subject
 
 LONGER = (2, 5)
@@ -126,6 +127,19 @@ def learns(learner: Learner) -> str | None:
     raise Broken(f"in {learner.precision}, which published runs take, {fault.found}; in fp32 all is well", PRECISION, "precision")
 
 
+def left_open(learner: Learner) -> str | None:
+    """Vectors with one factor open, and with all, of the model after the problem's steps."""
+    if learner.method.ignores_condition:
+        raise Skipped("it declares that it ignores the condition")
+    if learner.method.oracle or learner.fitted_on.event.kind != "vector":
+        return None
+    condition = learner.known.open_conditions.to(learner.device)
+    fault = learner.known.open_fault(condition, learner.sample(condition, learner.noise(len(condition))))
+    if fault is not None:
+        raise Broken(*fault)
+    return None
+
+
 def precision_of_runs(device: torch.device) -> Literal["bf16", "fp32"]:
     """bf16, which published boards are made in, on every CPU; on a GPU what `run` takes there."""
     return "bf16" if device.type == "cpu" or devices.precision("auto", device) == "bf16" else "fp32"
@@ -172,14 +186,23 @@ def mixed(subject: Subject) -> str | None:
         return "it declares that rows of a request share something: their law is what `learns` looks at"
     sample = partial(subject.sample, precision="fp32")
     whole = sample(condition, noise)
-    reseeded = sample(condition, noise, seed=SAMPLE_SEED + 1)
+    rounding = ROUNDING if subject.device.type == "cpu" else 5 * ROUNDING
+    long = subject if isinstance(subject, Learner) and subject.fitted_on.event.kind == "vector" else None
+    alone_alike = middle_obeys(subject, whole, condition, noise)
+    reseeded = whole if alone_alike else sample(condition, noise, seed=SAMPLE_SEED + 1)
     if subject.alike(whole, reseeded):
         for rows in ALONE:
             alone = sample(condition[rows], noise[rows])
             _same(
                 subject, alone, whole[rows], f"rows {rows.start} to {rows.stop - 1} of {len(noise)} are others when asked alone"
             )
+        if not alone_alike:
+            raise Broken("rows change with the conditions and the noise of other rows")
+        if long is not None:
+            obeys_long(long, long.known, draws=False, rounding=rounding)
         return None
+    if long is not None:
+        obeys_long(long, long.known, draws=True, rounding=rounding)
     _twins_differ(subject, condition, noise, (whole - reseeded).abs().flatten(1).amax(1))
     return _in_other_company(subject, condition, noise, whole)
 
@@ -298,6 +321,7 @@ LEARNER_CHECKS: dict[str, Callable[[Any], str | None]] = {
     "precision": precision,
     "learns": learns,
     "mixed": mixed,
+    "null": left_open,
     "counted": count,
     "asked": asked,
 }

@@ -332,8 +332,14 @@ STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1, "num_partic
 
 def _short(method: Method, sample_steps: int) -> MethodSettings:
     """The default settings, with no more steps of its own than the tiny problem's budget has."""
-    default = method.settings()
-    own = {name: getattr(default, name, None) for name in STEPS_OF_ITS_OWN}
-    most = {name: few or sample_steps for name, few in STEPS_OF_ITS_OWN.items()}
+    return shortened(method.settings(), {name: few or sample_steps for name, few in STEPS_OF_ITS_OWN.items()})
+
+
+def shortened(settings: MethodSettings, most: dict[str, int]) -> MethodSettings:
+    """Settings with no larger values of these names than given; as they are if the class refuses that."""
+    own = {name: getattr(settings, name, None) for name in most}
     changes = {name: most[name] for name, steps in own.items() if isinstance(steps, int) and steps > most[name]}
-    return method.settings(**{**default.model_dump(), **changes}) if changes else default
+    try:
+        return type(settings)(**{**settings.model_dump(), **changes}) if changes else settings
+    except ValueError:
+        return settings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.planted.bugs import BUGS, RETURN, Bug
-from support.planted.stranger_bugs import STRANGER_BUGS
+from support.planted.stranger_bugs import BATCH, STRANGER_BUGS
 
 from compbench.api.interfaces import Method
 from compbench.gate.paired_test import compare_scores
@@ -25,6 +25,8 @@ HONEST = (Path(__file__).parents[1] / "support" / "planted" / "honest.py").read_
 STRUCTURAL = [name for name, bug in BUGS.items() if bug.check != "score"]
 NUMERICAL = [name for name, bug in BUGS.items() if bug.check == "score"]
 SEEDS = range(16)
+DRAWN = "silo.batch(budget.batch_size, ctx.generator)"
+COIN = "torch.rand(budget.batch_size, 1, 1, 1, generator=ctx.generator) < 0.5"
 FEW_TIMES = 2 if isinstance(learning.LONGER, int) else learning.LONGER[:1]
 
 
@@ -102,11 +104,29 @@ def test_a_shape_that_only_a_long_request_loses_is_said_as_a_shape(check, tmp_pa
     assert [(one.check, "for x0 of" in one.found) for one in report.failures] == [("shape", True)]
 
 
+@pytest.mark.parametrize("axis", [-1, -2])
+def test_flipped_pictures_are_no_lack_of_training(axis, tmp_path) -> None:
+    flip = f"batch = {DRAWN}\n        batch = batch._replace(x1=torch.where({COIN}, batch.x1.flip({axis}), batch.x1))"
+    method = replace(method_of(tmp_path, Bug("learns", "image known", BATCH, flip)), kinds=("vector", "image"))
+    (found,) = report_on(method, only=("learns",), problems=("image known",), device="cpu").failures
+    assert "that no factor moves lie at" in found.found
+
+
+def test_pictures_as_they_are_pass_half_trained(tmp_path) -> None:
+    method = replace(method_of(tmp_path), kinds=("vector", "image"))
+    assert report_on(method, only=("learns",), problems=("image known",), device="cpu").failures == ()
+
+
 def test_a_method_that_says_it_ignores_the_condition_is_held_to_that(tmp_path) -> None:
     method = replace(method_of(tmp_path), ignores_condition=True)
     checks = ("conditions", "null", "learns")
     found = report_on(method, only=checks, problems=("vector", "vector known"), device="cpu").findings
-    assert [(one.check, one.status) for one in found] == [("conditions", "failed"), ("null", "skipped"), ("learns", "skipped")]
+    assert [(one.check, one.status) for one in found] == [
+        ("conditions", "failed"),
+        ("null", "skipped"),
+        ("learns", "skipped"),
+        ("null", "skipped"),
+    ]
     assert "ignores the condition, and factor 'a' changes" in found[0].found
 
 

@@ -63,6 +63,10 @@ STRANGER_BUGS = {
         "learns", KNOWN, "share < settings.null_share", "share < 1 + settings.null_share"
     ),
     "NULL is never trained and guided by": Bug("asked", KNOWN, "share < settings.null_share", "share < 0 * settings.null_share"),
+    "NULL is never trained": Bug("null", KNOWN, "share < settings.null_share", "share < 0 * settings.null_share"),
+    "one open factor opens the others": Bug(
+        "null", KNOWN, TOLD, "net(x, t, request.condition.masked_fill((request.condition < 0).any(1, keepdim=True), NULL))"
+    ),
     # Given entries
     "the first row's given entries are all rows'": Bug("known", GIVES, MASK, MASK.replace("mask", "mask[:1]")),
     "the first channel's given entries are all channels'": Bug("known", GIVES, MASK, MASK.replace("mask", "mask[:, :1]")),
@@ -82,6 +86,18 @@ STRANGER_BUGS = {
     ),
     "rows beyond 128 get the first rows' conditions": Bug(
         "learns", KNOWN, TOLD, "net(x, t, torch.cat([request.condition[:8], request.condition])[: len(x)])"
+    ),
+    "the last partial batch gets the first rows' conditions": Bug(
+        "mixed", KNOWN, TOLD, "net(x, t, torch.cat([request.condition[: len(x) // 1024 * 1024], request.condition])[: len(x)])"
+    ),
+    "rows beyond 1,024 are drawn from the first ones' conditions": Bug(
+        "mixed", KNOWN, TOLD, "net(x, t, torch.cat([request.condition[:1024], request.condition])[: len(x)])"
+    ),
+    "the last row of more than 1,000 is noise": Bug(
+        "mixed", KNOWN, RETURN, sampled("x = x if len(x) < 1000 else torch.cat([x[:-1], request.x0[-1:]])")
+    ),
+    "answers are kept by shape and ends": Bug(
+        "mixed", KNOWN, RETURN, sampled("x = vars(sample).setdefault(f'{x.shape} {request.x0[[0, -1]]}', x)")
     ),
     "samples are centred over rows of different conditions": Bug(
         "mixed",

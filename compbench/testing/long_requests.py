@@ -1,0 +1,90 @@
+"""Requests that are longer than a network's batch or a referee's, and requests that differ in the middle alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from compbench.testing.watched import FIT_SEED, SAMPLE_SEED, Broken, shortened
+
+if TYPE_CHECKING:
+    from compbench.testing.known_answers import KnownAnswer
+    from compbench.testing.watched import Subject
+
+LONG = 8_192 + 7
+"""Number of rows of a long request: a few more than a referee asks for at once."""
+
+FIRST = 128
+"""Rows of a long request whose obedience is the measure of the others'."""
+
+PLACES = (0, 1, 127, 128, 4_095, 8_191, 8_192, LONG - 1)
+"""Rows of a long request that are requested again without the others."""
+
+LESS = 0.3
+"""Later rows may obey less often than the first ones by this share; of the last seven, by twice as much."""
+
+LONG_STEPS = {"num_levels": 2, "num_steps": 2, "num_inner": 1, "num_particles": 2}
+"""A long request is drawn with few steps and particles of the sampler's own: rows are compared with rows of the same request."""
+
+
+def middle_changed(condition: Tensor, noise: Tensor) -> tuple[slice, Tensor, Tensor]:
+    """Three rows in the middle, and the request with another combination and the opposite noise there."""
+    middle = slice(len(condition) // 2 - 1, len(condition) // 2 + 2)
+    changed, other = condition.clone(), noise.clone()
+    for row in range(middle.start, middle.stop):
+        others = (condition != condition[row]).any(1).nonzero()[:, 0]
+        changed[row] = condition[others[0]] if len(others) else condition[row]
+    other[middle] *= -1
+    return middle, changed, other
+
+
+def middle_obeys(subject: Subject, whole: Tensor, condition: Tensor, noise: Tensor) -> bool:
+    """Asks again for other conditions and noise in the middle, with another seed; whether all other rows came back as they were.
+
+    Raises Broken: the middle came back as it was.
+    """
+    middle, changed, other = middle_changed(condition, noise)
+    made = subject.sample(changed, other, seed=SAMPLE_SEED + 1, precision="fp32")
+    if not (subject.method.regresses and subject.method.ignores_condition) and not subject.differ(made[middle], whole[middle]):
+        raise Broken(
+            f"other conditions and noise in rows {middle.start} to {middle.stop - 1} of {len(condition)} left them as they were",
+            "keep no answers from one request to the next",
+        )
+    rest = torch.ones(len(condition), dtype=torch.bool, device=condition.device)
+    rest[middle] = False
+    return subject.alike(made[rest], whole[rest])
+
+
+def obeys_long(learner: Subject, known: KnownAnswer, *, draws: bool, rounding: float) -> None:
+    """All rows of a long request obey as often as its first ones; some are the samples that they are without the others.
+
+    Args:
+        learner: a method on a known problem of vectors, where rows cost little.
+        known: where its samples must lie.
+        draws: whether the sampler draws random numbers of its own.
+        rounding: largest change of a row among other rows, relative to its largest entry.
+    """
+    generator = torch.Generator().manual_seed(FIT_SEED)
+    cells = known.cells
+    condition = cells[torch.randint(len(cells), (LONG,), generator=generator)].to(learner.device)
+    noise, settings = learner.noise(LONG), learner.settings
+    try:
+        learner.model  # noqa: B018 - fits, with its own settings
+        learner.settings = shortened(settings, LONG_STEPS)
+        made = learner.sample(condition, noise, precision="fp32")
+        places = torch.tensor(PLACES, device=learner.device)
+        alone = None if draws else learner.sample(condition[places], noise[places], precision="fp32")
+    finally:
+        learner.settings = settings
+    share = [known.own_share(condition[rows], made[rows]) for rows in (slice(FIRST), slice(FIRST, -7), slice(-7, None))]
+    for place, later, less in ((f"rows after {FIRST}", share[1], LESS), ("the last 7 rows", share[2], 2 * LESS)):
+        if later < share[0] - less:
+            raise Broken(
+                f"of a request of {LONG} rows, {later:.0%} of {place} lie where they should, and {share[0]:.0%} of those before"
+            )
+    if alone is not None:
+        gap = float((alone - made[places]).abs().max())
+        if not gap <= rounding * float(made.abs().max()):
+            raise Broken(f"rows of a request of {LONG} are others when asked alone, by up to {gap:.3g}")
