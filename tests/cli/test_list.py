@@ -102,4 +102,4 @@ def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("kind", "name"), [("metrics", "precision"), ("tasks", "bump-scaling")])
 def test_a_summary_is_about_the_name_and_not_about_the_file(kind: str, name: str) -> None:
     summary = Registry().entry(kind, name).summary
-    assert summary.startswith({"precision": "share of generated samples", "bump-scaling": "25 % of the positions"}[name])
+    assert summary.startswith({"precision": "share of generated samples", "bump-scaling": "bumps: 25 % of the positions"}[name])
