@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Combination = tuple[int, ...]
 SPREAD = 0.1
-"""Standard deviation of the numbers around their signs."""
+"""The numbers of a sample have this standard deviation around their signs."""
 
 
 class Blocks(NamedTuple):

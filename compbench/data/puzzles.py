@@ -19,9 +19,9 @@ from compbench.system.errors import CompbenchError
 
 NUM_COLOURS = 3
 LITERALS = 3
-"""Literals of a clause."""
+"""A clause has so many literals."""
 NUM_ORDERS = 50
-"""Orders in which members are tried to be grouped."""
+"""Members are grouped in so many orders, and the best grouping is kept."""
 
 
 class Lines(NamedTuple):

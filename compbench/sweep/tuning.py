@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 INSTALL = "tuning needs Optuna: pip install 'compbench[tune]'."
 WIDEST = 10.0
-"""A number without narrow bounds of its own is sought between its default over this and its default times this."""
+"""A number without narrow bounds is tried between its default divided by this and its default times this."""
 MOST_PARAMETERS = 1.15
 """A trial whose network has more than this share of the default's parameters is pruned: rows compete at one size."""
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from PIL import ImageDraw
 
 NUM_ANSWERS = {"smoke": 40, "quick": 200, "standard": 500, "paper": 500}
-"""Answers to all constraints; each group alone is asked for a quarter of it."""
+"""The evaluation requests so many answers to all constraints, and a quarter of that to each group alone."""
 MOST_CHANGES = 200
-"""Changes of one answer by greedy repair, at most."""
+"""Greedy repair changes one answer so many times at most."""
 NUM_SHOWN, SIDE = 8, 132
 COLOURS = ((214, 69, 65), (58, 123, 213), (64, 160, 92), (170, 170, 170))
-"""Of the vertices; the last is that of a vertex with no colour, or with two."""
+"""These colours draw the vertices; the last draws a vertex with no colour, or with two."""
 
 
 def evaluate(sampler: Sampler, puzzle: Puzzle, kind: str, ctx: TaskContext) -> Evaluation:
