@@ -40,7 +40,9 @@ def test_the_ranked_score_stands_with_the_best_constant_answer_ceiling_and_its_m
     lines = shown(record(*many_scores()))
     text = " ".join(" ".join(lines).split())
     assert "result heldout_accuracy 0.5303 (higher is better); best constant answer 0.03333, real data 1" in text
-    assert "share of samples in which the judge finds the requested factors; of 330 samples of combinations never trained on" in text
+    assert (
+        "share of samples in which the judge finds the requested factors; of 330 samples of combinations never trained on" in text
+    )
     assert "seen seen_accuracy 0.9875; real data 0.9937" in text
     assert "missing heldout_fid, seen_fid: no Inception weights" in text
     assert "do not settle the held-out ones" in text
