@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections import Counter
@@ -28,6 +29,7 @@ from compbench.sweep.matrix import Matrix, matrix
 from compbench.sweep.parse import parse_lists, parse_overrides
 from compbench.sweep.pool import cards_of, result_of
 from compbench.system.errors import CompbenchError
+from compbench.system.home import remove_left_over
 
 
 @click.group(invoke_without_command=True)
@@ -140,6 +142,9 @@ def sweep(
             how = SweepOptions(slots, options["force"], options["resume"], chain, max_failures, retries)
             done = chosen.work(settings, [asked[place].request for place in missing], how, listener)
         pages = rebuild_board(Path(asked[0].request.home))
+    else:
+        with contextlib.suppress(OSError):  # a run would tidy its home up
+            remove_left_over(Path(asked[0].request.home))
     by_place = there | dict(zip(missing, done, strict=True))
     results = [by_place[place] for place in range(len(asked))]
     if as_json:

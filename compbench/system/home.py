@@ -126,6 +126,13 @@ def _folder(asked: str) -> Path:
     return path
 
 
+def remove_left_over(root: Path) -> None:
+    """Remove the scratch folders that killed processes of this machine left under `root`.  Raises OSError."""
+    for left in root.glob(f"{glob.escape(f'compbench-{socket.gethostname()}-')}*"):
+        if not _is_in_use(left):
+            remove_tree(left)
+
+
 @contextlib.contextmanager
 def scratch_folder(root: Path) -> Iterator[Path]:
     """A folder that is gone afterwards; those that killed processes of this machine left under `root` go with it.
@@ -136,9 +143,7 @@ def scratch_folder(root: Path) -> Iterator[Path]:
     ours = f"compbench-{socket.gethostname()}-"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        for left in root.glob(f"{glob.escape(ours)}*"):
-            if not _is_in_use(left):
-                remove_tree(left)
+        remove_left_over(root)
         hidden = Path(tempfile.mkdtemp(prefix=".compbench-", dir=root))  # without a name of ours until it is locked
         in_use = os.open(hidden / "in-use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         lock(in_use, wait=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -75,6 +76,17 @@ def test_a_sweep_killed_twice_leaves_whole_records_and_two_parents_at_once_do_ex
         assert (sweep.returncode, error) == (0, ""), output
     assert_whole(tmp_path, kept)
     assert_each_done_once(tmp_path, 4)
+
+
+def test_a_sweep_of_which_nothing_is_missing_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    left = tmp_path / f"compbench-{socket.gethostname()}-killed"
+    for rerun in (False, True):
+        if rerun:
+            left.mkdir()
+        sweep = start(tmp_path, *CHEAP, "--seed", "0")
+        output, error = sweep.communicate(timeout=300)
+        assert (sweep.returncode, error) == (0, ""), output
+    assert not left.exists()
 
 
 KILLS = int(os.environ.get("COMPBENCH_KILLS", "50"))
