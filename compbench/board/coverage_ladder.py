@@ -19,11 +19,9 @@ from compbench.board.catalogue import Lattice, lattice_key
 from compbench.board.groups import SEALED, Section
 from compbench.board.row import BoardRow
 from compbench.board.scale import Scale
+from compbench.store.sealed import PATTERN
 from compbench.store.text import clean
 from compbench.system.files import Json
-
-OWN = ("coverage", "design", "split_seed")
-"""Task settings that choose a point of a ladder."""
 
 
 class Line(NamedTuple):
@@ -68,7 +66,7 @@ def ladders(rows: Sequence[BoardRow], lattices: Mapping[tuple[str, str], Lattice
             continue
         if cell.ceiling is None or not row.primary.endswith("accuracy"):
             continue
-        changed = tuple(word for word in row.section.changed if word.partition("=")[0] not in OWN)
+        changed = tuple(word for word in row.section.changed if word.partition("=")[0] not in PATTERN)
         section = row.section._replace(changed=changed)
         scale = Scale(1 / lattice.num_cells, cell.ceiling)
         curve = found[section].setdefault(Line(row.label, str(settings.get("design", ""))), {})

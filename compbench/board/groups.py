@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 from compbench.api.schemas import Record
 from compbench.board.catalogue import Catalogue, TaskFacts
+from compbench.store.sealed import PATTERN
 from compbench.system.files import Json
 
 READING_ORDER = ("standard", "paper", "quick", "smoke")
 """Order of the presets: the published one comes first, then the presets that rank less and less."""
 SEALED = "sealed"
 """This word stands in a section's `changed` where each method has a holdout drawn from its own code."""
-PATTERN = frozenset({"coverage", "design", "split_seed"})
-"""Task settings that a sealed pattern is made of; they differ between methods."""
 LONGEST, LONGEST_VARIANT = 120, 600
 """Largest number of characters of one setting in a row's variant, and of all settings together."""
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from compbench.board.groups import SEALED
 from compbench.board.row import BoardRow
+from compbench.board.statistics import CONFIDENCE, t_quantile
 from compbench.store.text import clean
 
 COLUMNS = ("task", "preset", "method", "public", "sealed", "drop", "low", "high", "public_runs", "sealed_runs")
@@ -85,8 +86,6 @@ def drops_markdown(found: Sequence[Drop]) -> str:
 
 def _welch(public: Sequence[float], sealed: Sequence[float]) -> tuple[float, float] | None:
     """Welch's 95 % interval of the difference of two means; None where a side has no variance to be known."""
-    from scipy.stats import t
-
     if min(len(public), len(sealed)) < 2:
         return None
     parts = [variance(values) / len(values) for values in (public, sealed)]
@@ -94,5 +93,5 @@ def _welch(public: Sequence[float], sealed: Sequence[float]) -> tuple[float, flo
     if error == 0:
         return difference, difference
     freedom = sum(parts) ** 2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (public, sealed), strict=True))
-    half = float(t.ppf(0.975, freedom)) * error
+    half = t_quantile(freedom, (1 + CONFIDENCE) / 2) * error
     return difference - half, difference + half

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from compbench.cli import names as completion
-from compbench.cli.options import Finite, list_option
+from compbench.cli.options import Finite, list_option, plugin_option
 from compbench.registry.registry import Registry
 from compbench.sweep.parse import names as names_of
 from compbench.system.errors import CompbenchError
@@ -18,14 +18,7 @@ from compbench.testing.outside import check_all
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.names("methods", "tasks", "metrics"))
 @click.option("--all", "every", is_flag=True, help="Check all installed methods.")
 @list_option("--only", metavar="CHECK", help="Run only these checks: a,b,c, or give the option again.")
-@click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE.py",
-    help="File of a method that is not installed; without NAME, check this method.",
-)
+@plugin_option("File of a method that is not installed; without NAME, check this method.")
 @click.option("--device", default="auto", show_default=True, help="auto (CPU, then a GPU if there is one), cpu, cuda or cuda:N.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @click.option("--verbose", is_flag=True, help="Show every check and its time, not only failures.")

@@ -39,6 +39,12 @@ def list_option(*declarations: str, **facts: Any) -> Callable[[Command], Command
     return click.option(*declarations, multiple=True, callback=lambda _context, _option, said: ",".join(said), **facts)
 
 
+def plugin_option(help: str = "File of a method that is not installed.") -> Callable[[Command], Command]:
+    """The option that names files of plugins; it may be given again."""
+    kind = click.Path(path_type=Path)
+    return click.option("--plugin", "plugins", multiple=True, type=kind, metavar="FILE.py", help=help)
+
+
 def run_options(command: Command) -> Command:
     """Options that `run` and `sweep` share."""
     options = [
@@ -77,14 +83,7 @@ def run_options(command: Command) -> Command:
         click.option(
             "--time-limit", default="0", metavar="TIME", help="Limit for a whole run: 90 (seconds), 15m or 2h.  0 means no limit."
         ),
-        click.option(
-            "--plugin",
-            "plugins",
-            multiple=True,
-            type=click.Path(path_type=Path),
-            metavar="FILE.py",
-            help="File of a method that is not installed.",
-        ),
+        plugin_option(),
         click.option("--force", is_flag=True, help="Run again even if the same spec has a finished record."),
         click.option("--resume", is_flag=True, help="Continue a killed fit from its last checkpoint."),
         click.option("--quiet", is_flag=True, help="Show no progress bars."),

@@ -15,7 +15,7 @@ from rich.table import Table
 from compbench.cli import cell_map as lattice
 from compbench.cli import curves, output
 from compbench.cli.names import records
-from compbench.cli.options import home_of_user
+from compbench.cli.options import home_of_user, plugin_option
 from compbench.store import conditions
 from compbench.store.counts import PREFIX, beyond_budget, counted, in_words
 from compbench.store.text import clean
@@ -37,14 +37,7 @@ MOST_MATCHES = 10
 @click.argument("record", required=False, shell_complete=records())
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
 @click.option("--verbose", is_flag=True, help="Also show every count and every loss curve.")
-@click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE.py",
-    help="File of the record's method, if that is not installed.",
-)
+@plugin_option("File of the record's method, if that is not installed.")
 def show(record: str | None, as_json: bool, verbose: bool, plugins: tuple[Path, ...]) -> None:
     """Show a record by path, part of its name, or identity; without one, list the records.
 

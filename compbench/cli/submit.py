@@ -10,7 +10,7 @@ import click
 
 from compbench.cli import names as completion
 from compbench.cli import output
-from compbench.cli.options import Finite, home_of_user
+from compbench.cli.options import Finite, home_of_user, plugin_option
 from compbench.registry.meaning import said
 from compbench.registry.registry import Registry
 from compbench.runner.reproduce import reproduce as reproduce_one
@@ -72,14 +72,7 @@ def matching(store: Store, text: str) -> list[Path]:
 @click.option(
     "--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes as many as the record's run had."
 )
-@click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE.py",
-    help="File of the record's method, if that is not installed.",
-)
+@plugin_option("File of the record's method, if that is not installed.")
 @click.option("--quiet", is_flag=True, help="Show no progress bars.")
 def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, ...], quiet: bool) -> None:
     """Run the spec of RECORD again, compare the scores, and raise its level to `reproduced` if they agree.

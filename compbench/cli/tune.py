@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from compbench.cli.options import run_requests
+from compbench.cli.options import plugin_option, run_requests
 from compbench.runner.signals import terminate_like_ctrl_c
 from compbench.sweep.parse import parse_overrides
 from compbench.sweep.tuning import Progress
@@ -42,7 +42,7 @@ from compbench.system.errors import CompbenchError
 @click.option(
     "--study-seed", default=0, show_default=True, type=click.IntRange(0), help="Of the nested holdout and of the sampler."
 )
-@click.option("--plugin", "plugins", multiple=True, metavar="FILE.py", help="File of a method that is not installed.")
+@plugin_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the settings file as JSON.")
 @click.option("--quiet", is_flag=True, help="Do not print the trials.")
 def tune(method: str, task: str, trials: int, seeds: int, search: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -59,10 +59,7 @@ def tune(method: str, task: str, trials: int, seeds: int, search: tuple[str, ...
 
     Exit status: 0 done, 2 wrong usage or no trial ended well, 130 stopped by Ctrl-C.
     """
-    from pathlib import Path
-
     terminate_like_ctrl_c()
-    options["plugins"] = tuple(map(Path, options["plugins"]))
     overrides = parse_overrides(options["overrides"])
     if wrong := [name for name in overrides if name.startswith("task.")]:
         raise CompbenchError(

@@ -90,13 +90,19 @@ def look_up(
     request: RunRequest, processes: Processes, *, alarm: Callable[[], None] = lambda: None
 ) -> tuple[RunSpec, Outcome | None]:
     """The spec that a request resolves to, and its finished record if there is one; nothing is run, and the processes stay."""
+    attempt, found = _resolved(request, processes, alarm)
+    return attempt.spec, found
+
+
+def _resolved(request: RunRequest, processes: Processes, alarm: Callable[[], None]) -> tuple[Attempt, Outcome | None]:
+    """The attempt of a request once both sides have described themselves, and its finished record if there is one."""
     pair = ProcessPair(request, processes, lambda stage, done, total: None, alarm)
     attempt, well = Attempt(request, Home(Path(request.home)), pair), False
     try:
         found, well = attempt.find(), True
     finally:
         _let_go(processes, well=well)
-    return attempt.spec, found
+    return attempt, found
 
 
 def seal(request: RunRequest, processes: Processes, *, alarm: Callable[[], None] = lambda: None) -> RunRequest:
@@ -105,15 +111,9 @@ def seal(request: RunRequest, processes: Processes, *, alarm: Callable[[], None]
     Raises:
         CompbenchError: the request is wrong, chooses a pattern itself, or its task's pattern cannot be chosen.
     """
-    if chosen := [name for name in request.overrides if name.removeprefix("task.") in sealed.NEEDED and name.startswith("task.")]:
+    if chosen := [name for name in request.overrides if name in {f"task.{own}" for own in sealed.PATTERN}]:
         raise CompbenchError(f"--sealed draws the pattern itself; leave --set {chosen[0]} out.")
-    pair = ProcessPair(request, processes, lambda stage, done, total: None, alarm)
-    attempt, well = Attempt(request, Home(Path(request.home)), pair), False
-    try:
-        attempt.find()
-        well = True
-    finally:
-        _let_go(processes, well=well)
+    attempt, _ = _resolved(request, processes, alarm)
     task = task_of(request, Registry(tuple(map(Path, request.plugins))))
     pattern = sealed.pattern(task, attempt.spec, attempt.code.parts["method"])
     return request.model_copy(update={"overrides": {**request.overrides, **pattern}, "sealed": True})

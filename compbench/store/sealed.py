@@ -22,8 +22,8 @@ from compbench.api.schemas import Record, RunSpec
 from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
 
-NEEDED = ("coverage", "design", "split_seed")
-"""Task settings that a pattern is made of."""
+PATTERN = ("coverage", "design", "split_seed")
+"""A pattern of seen combinations is made of these task settings."""
 
 
 def split_seed(spec: RunSpec, method_code: str, coverage: float) -> int:
@@ -46,7 +46,7 @@ def pattern(task: Task, spec: RunSpec, method_code: str) -> dict[str, Json]:
         CompbenchError: the task's pattern cannot be chosen, or it holds nothing out.
     """
     names = type(task.settings).model_fields
-    if missing := [name for name in NEEDED if name not in names]:
+    if missing := [name for name in PATTERN if name not in names]:
         raise CompbenchError(
             f"--sealed: the combinations that '{task.name}' holds out cannot be chosen (it has no setting '{missing[0]}'); "
             "tasks with task.coverage can be sealed."

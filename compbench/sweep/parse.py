@@ -53,7 +53,7 @@ def parse_overrides(words: Sequence[str], option: str = "--set") -> dict[str, Js
             raise CompbenchError(f"{option} {name} is given twice.")
         if nesting(value.encode()) > DEEPEST:
             raise CompbenchError(f"{option} {name} is nested more than {DEEPEST}-fold, which no setting is.")
-        found[name] = _value(value)
+        found[name] = value_of(value)
     refuse_infinite(found, option)
     return found
 
@@ -92,7 +92,8 @@ def names(kind: Kind, words: str, files: Sequence[Path]) -> list[str]:
     return chosen
 
 
-def _value(text: str) -> Json:
+def value_of(text: str) -> Json:
+    """The value that a word of the command line means: JSON where it is valid JSON, else the text."""
     try:
         found: Json = json.loads(text)
         return found
@@ -102,7 +103,7 @@ def _value(text: str) -> Json:
 
 def _values(text: str) -> list[Json]:
     """Values separated by commas, but not those inside brackets or quotes."""
-    several = _value(f"[{text}]")
+    several = value_of(f"[{text}]")
     if not isinstance(several, list):  # some are words
-        several = [_value(part) for part in re.split(r',(?![^\[{"]*[\]}"])', text) if part != ""]
+        several = [value_of(part) for part in re.split(r',(?![^\[{"]*[\]}"])', text) if part != ""]
     return several or [text]

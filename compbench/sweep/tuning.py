@@ -23,6 +23,7 @@ from compbench.registry.resolve import budget_of, settings_of, task_of
 from compbench.runner.one_run import run
 from compbench.store.text import clean
 from compbench.sweep.nested_holdout import NestedRegistry
+from compbench.sweep.parse import value_of
 from compbench.system.errors import CompbenchError, first_of
 from compbench.system.files import Json, write_atomically
 from compbench.system.home import Home
@@ -110,23 +111,15 @@ def _named(word: str) -> tuple[str, str]:
 
 def _parsed(name: str, word: str) -> Range | Choice:
     if ":" not in word:
-        return Choice(tuple(_value(part) for part in word.split(",")))
+        return Choice(tuple(value_of(part) for part in word.split(",")))
     low, _, rest = word.partition(":")
     high, _, scale = rest.partition(":")
-    first, last = _value(low), _value(high)
+    first, last = value_of(low), value_of(high)
     if not isinstance(first, int | float) or not isinstance(last, int | float) or scale not in ("", "log"):
         raise CompbenchError(f"--search {name}={word}: use LOW:HIGH or LOW:HIGH:log with two numbers.")
     if not (math.isfinite(first) and math.isfinite(last) and first < last and (first > 0 or not scale)):
         raise CompbenchError(f"--search {name}={word}: LOW must be below HIGH, and above 0 with :log.")
     return Range(first, last, bool(scale), isinstance(first, int) and isinstance(last, int))
-
-
-def _value(text: str) -> Json:
-    try:
-        found: Json = json.loads(text)
-        return found
-    except ValueError:
-        return text
 
 
 def _by_bounds(facts: Mapping[str, object]) -> Range | Choice | str:
