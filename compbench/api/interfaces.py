@@ -168,7 +168,7 @@ class Method:
         regresses, negates: whether it has one sample a condition, whatever the noise; whether it answers `factors.excluding`.
         needs: what a task must offer it (`NEEDS`), or no run starts; oracles need "scores", and who needs "symmetry" is one.
         search: what `compbench tune` tries of a setting, by name, where its bounds say too much or too little: "LOW:HIGH",
-            "LOW:HIGH:log" or "V1,V2".  It is no part of a run's identity.
+            "LOW:HIGH:log" or "V1,V2".  A run's identity does not depend on it.
         couples_rows: whether rows of one request share something (pilots, an adapted step): a row alone is another draw.
     """
 
