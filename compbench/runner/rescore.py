@@ -69,7 +69,8 @@ def rescore(path: Path, home: Home, *, plugins: tuple[Path, ...] = (), listener:
         listener: called with (stage, done, total).
 
     Returns:
-        the new record; `reused` where nothing has changed since, or where that was done before.
+        the new record; `reused` where nothing has changed since, or where that was done before.  A score that lacked a library
+        is computed once the library is installed.
 
     Raises:
         CompbenchError: nothing is kept of it, its method is not installed, or what is kept does not give the record's own
@@ -89,6 +90,11 @@ def rescore(path: Path, home: Home, *, plugins: tuple[Path, ...] = (), listener:
     with processes_of(home) as processes:
         pair = ProcessPair(request, processes, listener, lambda: None)
         return _Again(request, home, pair, source=source, kept=kept).run()
+
+
+def lacking_a_library(record: Record) -> set[str]:
+    """The names of the scores that are unavailable for want of a library: installing it changes no identity."""
+    return {score.name for score in record.scores if score.value is None and "pip install" in score.reason}
 
 
 def kept_of(record: Record, home: Home) -> Path:
@@ -226,6 +232,10 @@ class _Again(_Untrained):
             raise CompbenchError(f"{source.name} cannot be scored again: {said(differing)}; run it again.")
         return spec
 
+    def _finished(self) -> Outcome | None:
+        finished = super()._finished()
+        return None if finished is not None and lacking_a_library(finished.record) else finished
+
     def _stages(self) -> None:
         super()._stages()
         again = self.source.model_copy(update={"scores": self.scores})
@@ -238,7 +248,16 @@ class _Again(_Untrained):
                     f"{entry.submitted:.6g}: what is kept does not belong to the record."
                 )
         assert self.kept is not None
-        publish(self.kept, self.folder / self.kept.name)
+        if self.kept.parent != self.folder:
+            publish(self.kept, self.folder / self.kept.name)
+
+    def _record(self, ending: Ending) -> Outcome:
+        finished = super()._finished()
+        if finished is not None and ending.status == "ok":
+            still = {score.name for score in self.scores if score.value is None}
+            if lacking_a_library(finished.record) <= still:
+                return finished
+        return super()._record(ending)
 
     def _origins(self) -> dict[str, Json]:
         source = self.source

@@ -7,7 +7,7 @@ import numpy
 import pytest
 from click.testing import CliRunner
 
-from compbench.api.schemas import RunRequest
+from compbench.api.schemas import Record, RunRequest
 from compbench.cli.main import main
 from compbench.registry.meaning import Code as Meaning
 from compbench.registry.registry import Registry
@@ -18,6 +18,7 @@ from compbench.runner.in_process import InProcessPair
 from compbench.runner.one_run import run
 from compbench.runner.reproduce import request_of
 from compbench.runner.rescore import SAMPLES_FILE, WEIGHTS_FILE
+from compbench.store.format import dump
 from compbench.store.records import read_record
 from compbench.system.errors import CompbenchError
 from compbench.system.files import load_tensors, save_tensors
@@ -133,6 +134,31 @@ def test_a_rescored_record_keeps_what_it_takes_to_be_scored_again(kept) -> None:
     first = rescore.rescore(kept.path, home_of(kept))
     assert rescore.rescore(first.path, home_of(kept)).reused
     assert (home_of(kept).runs / first.record.identity / SAMPLES_FILE).is_file()
+
+
+def without_a_library(kept: Outcome, score) -> Record:
+    """The kept record as a machine writes it that lacks the library of one score."""
+    unavailable = score.model_copy(update={"value": None, "reason": "no library: pip install library"})
+    scores = tuple(unavailable if one.name == score.name else one for one in kept.record.scores)
+    lacking = kept.record.model_copy(update={"scores": scores})
+    kept.path.write_bytes(dump(lacking))
+    return lacking
+
+
+def test_a_score_that_lacked_a_library_is_computed_once_it_is_installed(kept) -> None:
+    first = kept.record.scores[0]
+    without_a_library(kept, first)
+    found = rescore.rescore(kept.path, home_of(kept))
+    assert (found.reused, found.record.score(first.name).value) == (False, first.value)
+    assert (found.record.identity, found.record.attempt) == (kept.record.identity, kept.record.attempt + 1)
+    assert rescore.rescore(kept.path, home_of(kept)).path == found.path
+
+
+def test_a_score_whose_library_is_still_missing_makes_no_new_record(kept, monkeypatch) -> None:
+    lacking = without_a_library(kept, kept.record.scores[0])
+    monkeypatch.setattr(rescore._Again, "_stages", lambda attempt: setattr(attempt, "scores", lacking.scores))
+    found = rescore.rescore(kept.path, home_of(kept))
+    assert (found.reused, found.path) == (True, kept.path)
 
 
 def test_a_record_that_has_all_scores_is_answered_with_itself(kept) -> None:
