@@ -1,4 +1,4 @@
-"""Fit the outlines of the embedded dSprites to official frames and print `compbench/data/dsprites_outlines.py`.
+"""Fit the outlines of the embedded dSprites to official frames and print them as `compbench/data/dsprites_renderer.py` has them.
 
     python experiments/fit_dsprites.py dsprites.gif
 
@@ -132,8 +132,6 @@ def main() -> None:
     parser.add_argument("--leave", default="", help="fit without the frames in which this factor varies, and count on them")
     asked = parser.parse_args()
     frames = read_frames(asked.picture)
-    print('"""Outlines of dSprites\' three shapes, printed by `experiments/fit_dsprites.py` from 320 official frames.\n')
-    print("Radius in pixels at scale 1, at evenly spaced angles from the shape's axis; linear in between.\n")
     tables = []
     for shape, name in enumerate(SHAPES):
         own = [frame for frame in frames if frame.condition[0] == shape]
@@ -143,7 +141,7 @@ def main() -> None:
         if left := [frame for frame in own if frame.varied == asked.leave]:
             print(f"{name}, left out: {said(wrong_pixels(left, radii))}")
         tables.append((name, radii))
-    print('"""\n\n# fmt: off')
+    print("\n# fmt: off")
     for name, radii in tables:
         rows = [", ".join(f"{radius:.4f}" for radius in radii[first : first + 12]) for first in range(0, len(radii), 12)]
         print(f"{name.upper()} = (", *(f"    {row}," for row in rows), ")", sep="\n")

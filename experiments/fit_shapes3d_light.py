@@ -1,4 +1,4 @@
-"""Fit the light of the embedded Shapes3D to real images and print `compbench/data/shapes3d_light.py`.
+"""Fit the light of the embedded Shapes3D to real images and print its constants in `compbench/data/shapes3d_renderer.py`.
 
     python experiments/fit_shapes3d_light.py ../shared/data/samples/3dshapes
 
@@ -37,9 +37,6 @@ def main(folder: Path) -> None:
                 value = pixels[:, channel]
                 usable = mask & (value < 0.985) & (value > 0.02)
                 gathered[name].append((coordinates[usable], value[usable] / colour[channel]))
-    print('"""Brightness of Shapes3D\'s surfaces, printed by `experiments/fit_shapes3d_light.py` from 25 real images.\n')
-    print("Quadratics in the order of `shapes3d_renderer.monomials`: of (column, row, camera angle) for floor and walls (back,")
-    print('right, left), of the normal in the camera\'s frame for the object.  1 is the pure hue; above 1 it is clipped.\n"""\n')
     print("FLOOR =", _fit(gathered["floor"]))
     print("WALL = (")
     for name in ("back", "right", "left"):

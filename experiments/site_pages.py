@@ -24,7 +24,7 @@ import method_tables
 import compbench
 from compbench.api.interfaces import Task
 from compbench.cli.info import of_method, task_facts, usable_tasks
-from compbench.cli.starter import render
+from compbench.cli.new import render
 from compbench.registry.declared import by_family
 from compbench.registry.registry import Entry, LoadResult, Registry, docstring
 from compbench.system.devices import WAITS

@@ -4,9 +4,11 @@ import ast
 import subprocess
 import sys
 from collections import Counter
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import compbench
+from compbench.registry.registry import KINDS
 
 ROOT = Path(__file__).parents[1]
 CORE = sorted((ROOT / "compbench").rglob("*.py"))
@@ -86,6 +88,17 @@ def test_modules_are_short_and_named_after_something() -> None:
     vague = {"utils.py", "helpers.py", "common.py", "misc.py"}
     limits = {**dict.fromkeys(CORE, 600), **dict.fromkeys(PLUGINS, 350)}
     assert [str(path) for path, limit in limits.items() if len(path.read_text().splitlines()) > limit or path.name in vague] == []
+
+
+def test_no_module_is_a_splinter() -> None:
+    """A reader finds a short definition where it is used, unless its file is an entry point or two files share it."""
+    shared = {
+        "compbench.data.blob_mixture": "the task and its evaluation need it, the first without torch",
+        "compbench.flow.transfer": "plugins import it by this name",
+    }
+    points = {point.module for kind in KINDS for point in entry_points(group=f"compbench.{kind}")}
+    short = {dotted(path) for path in CORE if path.name != "__init__.py" and len(path.read_text().splitlines()) < 40}
+    assert short - points == set(shared)
 
 
 def test_no_name_is_defined_twice_in_a_module() -> None:

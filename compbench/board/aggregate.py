@@ -14,11 +14,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from compbench.api.schemas import Record, Tuning
 from compbench.board.catalogue import Catalogue
 from compbench.board.cells import cells
-from compbench.board.code_age import older_code
 from compbench.board.competition import judged
 from compbench.board.decomposition import decomposed
 from compbench.board.discriminability import Discriminability
-from compbench.board.groups import Defaults, Group, Method, Section, changed, default_settings, group_of, section_of, variants
+from compbench.board.groups import (
+    Defaults,
+    Group,
+    Method,
+    Section,
+    changed,
+    default_settings,
+    group_of,
+    older_code,
+    section_of,
+    variants,
+)
 from compbench.board.row import Board, BoardRow, Failure
 from compbench.board.timing import NONE, pooled_steps, timing
 from compbench.board.verdict import Verdict

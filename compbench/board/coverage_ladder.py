@@ -19,8 +19,8 @@ from compbench.board.catalogue import Lattice, lattice_key
 from compbench.board.groups import SEALED, Section
 from compbench.board.row import BoardRow
 from compbench.board.scale import Scale
+from compbench.store.format import clean
 from compbench.store.sealed import PATTERN
-from compbench.store.text import clean
 from compbench.system.files import Json
 
 

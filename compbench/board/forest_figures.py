@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from compbench import __version__
 from compbench.board.view import Answer, Entry, Question, View
-from compbench.store.text import clean
+from compbench.store.format import clean
 from compbench.system.errors import CompbenchError
 from compbench.system.files import write_atomically
 

@@ -1,4 +1,7 @@
-"""Group records: a section holds rows that may be ranked, a row holds runs that may be averaged; and each group gets a name."""
+"""Group records: a section holds rows that may be ranked, a row holds runs that may be averaged.
+
+Each group gets a name, and records that older code made are marked.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import NamedTuple
 
 from compbench.api.schemas import Record
 from compbench.board.catalogue import Catalogue, TaskFacts
+from compbench.registry.equal_code import equal_code
+from compbench.registry.meaning import UNKNOWN
 from compbench.store.sealed import PATTERN
 from compbench.system.files import Json
 
@@ -19,6 +24,8 @@ SEALED = "sealed"
 """This word stands in a section's `changed` where each method has a holdout drawn from its own code."""
 LONGEST, LONGEST_VARIANT = 120, 600
 """Largest number of characters of one setting in a row's variant, and of all settings together."""
+OF_THE_TASK = ("task", "data", "metrics")
+"""Parts of the code that all methods on a task share; the others are compared within a method."""
 
 
 class Section(NamedTuple):
@@ -171,3 +178,30 @@ def _short(text: str, longest: int = LONGEST) -> str:
 
 def _written(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def older_code(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
+    """Record name -> parts of its code that differ from the newest record of its task or method, ("unknown",) if it names none.
+
+    The board compares records with records, not with what is installed, so that the same records give the same board everywhere.
+    """
+    known, name = list(records), equal_code().name
+    newest: dict[tuple[str, ...], str] = {}
+    for record in sorted((record for record in known if record.has_meaning), key=lambda one: (one.started, one.name)):
+        newest |= {_place(record, part): name(digest) for part, digest in record.code.parts.items()}
+    found = {}
+    for record in known:
+        parts = record.code.parts.items()
+        differing = tuple(sorted(part for part, digest in parts if newest[_place(record, part)] != name(digest)))
+        if differing or not parts:
+            found[record.name] = differing or (UNKNOWN,)
+    return found
+
+
+def _place(record: Record, part: str) -> tuple[str, ...]:
+    """The group of records in which a part must be the same.
+
+    A method may use other parts of ours on another task (`core`), and a CPU's record does not count what only GPUs run.
+    """
+    own = () if part in OF_THE_TASK else (record.spec.method, record.plugin.distribution)
+    return part, record.spec.task, "cpu" if record.spec.device_class == "cpu" else "gpu", *own

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from compbench.board.code_age import UNKNOWN
 from compbench.board.discriminability import Discriminability
 from compbench.board.families import Standing
 from compbench.board.groups import Section
 from compbench.board.papers import PaperFigure
 from compbench.board.ranking import Rank
 from compbench.board.row import BoardRow, Failure
-from compbench.store.text import clean
+from compbench.registry.meaning import UNKNOWN
+from compbench.store.format import clean
 from compbench.store.verification import SAMPLES_ONLY
 
 SPLITS = ("heldout", "all", "seen", "none")

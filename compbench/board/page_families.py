@@ -17,7 +17,7 @@ from compbench.board.notation import open_ranks, standing_words
 from compbench.board.papers import PaperFigure
 from compbench.board.row import BoardRow
 from compbench.board.view import family_cost, flop_words
-from compbench.store.text import clean
+from compbench.store.format import clean
 from compbench.system.files import Json
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,199}")

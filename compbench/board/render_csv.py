@@ -11,7 +11,7 @@ from compbench.board.notation import failure, notes
 from compbench.board.papers import PaperFigure
 from compbench.board.row import BoardRow
 from compbench.board.timing import Timing
-from compbench.store.text import text
+from compbench.store.format import text
 
 ROW = ("kind", "task", "task_version", "preset", "source", "fingerprint", "changed", "method", "method_version", "variant",
        "device", "precision", "rank", "rank_best", "rank_worst", "group", "num_ok", "num_failed")  # fmt: skip

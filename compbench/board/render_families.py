@@ -12,7 +12,7 @@ from compbench.board.notation import by_section, open_ranks, standing_words
 from compbench.board.render_csv import exact
 from compbench.board.render_markdown import escape, line
 from compbench.board.row import Board
-from compbench.store.text import text
+from compbench.store.format import text
 from compbench.system.files import Json
 
 FAMILIES = ("preset", "family", "method", "distribution", "state", "rank", "rank_best", "rank_worst", "group",

@@ -41,7 +41,7 @@ from compbench.board.papers import PaperFigure, paper_of, rows_of
 from compbench.board.row import Board, BoardRow
 from compbench.board.timing import SiloCosts, Timing
 from compbench.board.view import View, state
-from compbench.store.text import clean
+from compbench.store.format import clean
 from compbench.system.files import Json
 
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ from compbench.board.notation import MARK, SPLIT_TITLES, by_section, columns, di
 from compbench.board.papers import PaperFigure, paper_of, rows_of
 from compbench.board.row import Board, BoardRow
 from compbench.board.view import STATE_WORDS, Entry, View, answer_of, verdict
-from compbench.store.text import clean
+from compbench.store.format import clean
 
 MARKS = re.compile(r"([\\`*_\[\]{}|~#!])")
 LONGEST = 200

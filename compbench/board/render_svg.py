@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 from compbench.board.groups import Section
 from compbench.board.notation import by_section, heading, number
 from compbench.board.row import BoardRow
-from compbench.store.text import clean
+from compbench.store.format import clean
 
 WIDTH, LABEL, VALUES, LINE, TITLE, FOOT = 900, 330, 110, 16, 34, 14
 INFERENCE, ESTIMATION, FLOOR = "#3b6ea5", "#d9822b", "#777777"

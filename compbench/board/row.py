@@ -42,7 +42,7 @@ class BoardRow(NamedTuple):
         unavailable: reasons, by column.
         primary: the section's primary column.
         codes: how many versions of the code the runs came from; what only GPUs run makes no other version.
-        older: parts of the code that differ from those of newer records (`code_age`).
+        older: parts of the code that differ from those of newer records (`groups.older_code`).
         other_judge: seeds whose distances are in the features of another judge than that of most runs: they compare in floors
             (`Cell.relative`), and their kernel distance is left out.
         threads: numbers of CPU threads that the runs had.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from compbench.board.groups import SEALED
 from compbench.board.row import BoardRow
 from compbench.board.statistics import CONFIDENCE, t_quantile
-from compbench.store.text import clean
+from compbench.store.format import clean
 
 COLUMNS = ("task", "preset", "method", "public", "sealed", "drop", "low", "high", "public_runs", "sealed_runs")
 

@@ -10,7 +10,7 @@ from compbench.board.groups import Section
 from compbench.board.notation import MARK, beyond, by_section, discriminability_words, heading, number, open_ranks
 from compbench.board.row import Board, BoardRow
 from compbench.board.view import STATE_WORDS, Answer, Entry, Question, View, answer_of, cost, flop_words
-from compbench.store.text import clean
+from compbench.store.format import clean
 from compbench.system.errors import suggest
 
 NAME, LABEL, NAMED = 24, 100, 3

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from rich.markup import escape
@@ -15,6 +15,7 @@ from rich.table import Table
 from compbench.cli import output
 from compbench.cli.names import names
 from compbench.cli.options import home_of_user
+from compbench.runner.messages import LineOfText
 from compbench.system.files import Json
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from compbench.api.executor import Executor
     from compbench.api.interfaces import Method, Metric, Task
     from compbench.board.row import BoardRow
-    from compbench.cli.loaded_method import OfMethod
     from compbench.registry.registry import Entry, Kind, LoadResult, Registry
 
 ENOUGH_SEEDS = 3
@@ -33,6 +33,15 @@ FEW_TASKS = 3
 """Of a method that works on all tasks but so many, only these are named."""
 
 SPLITS = {"heldout": "combinations never trained on", "seen": "combinations trained on", "all": "all combinations"}
+
+
+class OfMethod(NamedTuple):
+    """Facts that only a loaded method can give; its settings as `info` prints them."""
+
+    version: int
+    runs_on: LineOfText
+    can_extend: bool
+    settings: dict[LineOfText, LineOfText]
 
 
 @click.command()
@@ -164,7 +173,6 @@ def _plain(value: object) -> str:
 
 def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) -> dict[str, Json]:
     """What `info` says of a method: where it is from, and its settings with bounds.  Its code runs behind a border."""
-    from compbench.cli.loaded_method import OfMethod
     from compbench.runner.isolated import answer_of, scratch
     from compbench.system.home import Home
 
@@ -200,7 +208,6 @@ def usable_tasks(registry: Registry) -> list[LoadResult]:
 
 def of_method(method: Method, tasks: Sequence[LoadResult]) -> OfMethod:
     """The facts of a method, which works on some of the tasks."""
-    from compbench.cli.loaded_method import OfMethod
 
     settings = _setting_facts(method.settings, "--set")
     return OfMethod(method.version, _works_on(method, tasks), method.extend is not None, settings)

@@ -18,7 +18,7 @@ from compbench.cli.names import records
 from compbench.cli.options import home_of_user, plugin_option
 from compbench.store import conditions
 from compbench.store.counts import PREFIX, beyond_budget, counted, in_words
-from compbench.store.text import clean
+from compbench.store.format import clean
 from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:

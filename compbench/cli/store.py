@@ -15,11 +15,11 @@ from compbench.gate.sides import CouldNotRun, Unable
 from compbench.gate.worktree import repository
 from compbench.registry.equal_code import TABLE, read_table, write_table
 from compbench.store import trackers
+from compbench.store.format import clean
 from compbench.store.history import overwritten
 from compbench.store.records import Store
 from compbench.store.table import export as export_records
 from compbench.store.table import read_store
-from compbench.store.text import clean
 from compbench.store.verify import Finding
 from compbench.store.verify import verify as check
 from compbench.system.errors import CompbenchError

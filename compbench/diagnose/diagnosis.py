@@ -8,11 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from compbench.diagnose.activations import distances, most_varying, overlaps, probe_r2
 from compbench.diagnose.geometry import Factorisation, Metric, factorisation, that_move, volume
-from compbench.diagnose.kernels import distances, overlaps
-from compbench.diagnose.probes import probe_r2
 from compbench.diagnose.trained_model import Derivative, Subject
-from compbench.diagnose.units import most_varying
 from compbench.flow.low_rank_maps import LowRankMaps, effective_rank
 from compbench.metrics.superposition_error import (
     KernelAlignments,

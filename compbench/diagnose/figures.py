@@ -10,7 +10,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from compbench.diagnose.units import tuning
+from compbench.diagnose.activations import tuning
 from compbench.metrics.superposition_error import superposition
 from compbench.system.errors import CompbenchError
 

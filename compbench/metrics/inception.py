@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from compbench.data.sources import SOURCES
-from compbench.metrics.unavailable import MetricUnavailable
+from compbench.system.errors import MetricUnavailable
 
 WEIGHTS = SOURCES["inception"].files[0].name
 WEIGHTS_SHA256 = SOURCES["inception"].files[0].sha256

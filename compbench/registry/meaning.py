@@ -7,7 +7,7 @@ ours (compbench, and the plugin's own package) that these refer to, through impo
 docstrings, formatting, annotations of functions, the words of errors and descriptions of settings count for nothing, nor do
 the names of modules and files: what was moved or documented is the same code.  Modules of `HARNESS` are left out: they start,
 check, time and record runs, and samples and scores depend on them only by the order of sums, which depends on the processor
-and torch too (`system/bf16.py`, `system/narrow_norms.py`, `system/weight_gradients.py`).  Other people's libraries are not
+and torch too (`system/bf16.py`, `system/cpu_kernels.py`, `system/weight_gradients.py`).  Other people's libraries are not
 followed; a record names their versions.
 
 A statement that only says which conditions a loss regresses on, `regressed(batch.condition)`, does not count
@@ -39,7 +39,7 @@ from compbench.system.errors import CompbenchError
 
 _ROOMS = "board cli diagnose gate notebook registry runner store sweep system testing"
 _INTERFACES = "api.closures api.context api.executor api.hookspecs api.interfaces api.schemas"
-_FILES_AND_PICTURES = "data.download data.pictures data.sources metrics.picture_arrays metrics.unavailable tasks.planning_picture"
+_FILES_AND_PICTURES = "data.download data.pictures data.sources tasks.planning_picture"
 HARNESS = frozenset(f"{_ROOMS} {_INTERFACES} {_FILES_AND_PICTURES}".split())
 """No number depends on these modules of `compbench` beyond its rounding: the harness, the code that finds and checks data files
 (the spec's fingerprint covers their content), and pictures."""

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from compbench.api.interfaces import LARGEST, Budget, Score, Source
 from compbench.api.schemas import Frozen, RunRequest, Stage
 from compbench.runner.channel import Channel, Frame, Garbled
-from compbench.store.text import clean
+from compbench.store.format import clean
 from compbench.system.errors import first_of
 from compbench.system.files import Json
 

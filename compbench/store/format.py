@@ -1,9 +1,13 @@
-"""A record as bytes: its digest, which reveals changes, and the migrations from every older format to the present one."""
+"""A record as bytes: its digest, which reveals changes, and the migrations from every older format to the present one.
+
+`clean` and `text` make a record's text safe to show.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +29,11 @@ FIELDS_SINCE = 8
 """This is the oldest format that has today's fields and needs no migration; raise it when fields change."""
 PRESENT = tuple(f'\n "format": {number},'.encode() for number in range(FIELDS_SINCE, RECORD_FORMAT + 1))
 """A record with one of these lines has today's fields."""
+
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]+")
+"""Control characters, line separators, and marks that reorder or hide text; they are removed from a record's text."""
+FORMULA = ("=", "+", "-", "@", "|", "%")
+"""A spreadsheet takes text for a formula if it begins with one of these characters."""
 
 
 def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
@@ -153,3 +162,14 @@ def _line(value: Json) -> str:
 
 def _indented(raw: dict[str, Json]) -> bytes:
     return (json.dumps(raw, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+
+
+def clean(text: str) -> str:
+    """One line of text without controls or marks that would reorder it."""
+    return " ".join(UNSAFE.sub(" ", text).split())
+
+
+def text(value: str) -> str:
+    """One line of a record's text that no spreadsheet takes for a formula; a single mark, such as the unit %, stays as it is."""
+    value = clean(value)
+    return f"'{value}" if len(value) > 1 and value.startswith(FORMULA) else value

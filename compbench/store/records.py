@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from compbench.api.schemas import Artifact, Record, RunSpec, name_of
-from compbench.store.format import MAX_RECORD_BYTES, dump, parse
-from compbench.store.text import clean
+from compbench.store.format import MAX_RECORD_BYTES, clean, dump, parse
 from compbench.store.validate import check_known, check_place, check_scores
 from compbench.system.errors import CompbenchError, Unreadable, Unwritable
 from compbench.system.files import read_limited, write_atomically

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from compbench.api.interfaces import Score
 from compbench.api.schemas import Record
+from compbench.store.format import text
 from compbench.store.records import Store, read_records
-from compbench.store.text import text
 from compbench.system.errors import CompbenchError
 from compbench.system.files import write_atomically
 from compbench.system.home import Home

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compbench.api.schemas import Record
+from compbench.store.format import clean
 from compbench.store.records import Store
 from compbench.store.table import export
-from compbench.store.text import clean
 from compbench.system.errors import CompbenchError, Unwritable
 from compbench.system.files import remove_tree, write_atomically
 from compbench.system.home import Home

@@ -21,7 +21,7 @@ from compbench.api.schemas import Frozen, Record, RunRequest, Tuning
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import budget_of, settings_of, task_of
 from compbench.runner.one_run import run
-from compbench.store.text import clean
+from compbench.store.format import clean
 from compbench.sweep.nested_holdout import NestedRegistry
 from compbench.sweep.parse import value_of
 from compbench.system.errors import CompbenchError, first_of

@@ -19,11 +19,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from compbench.system import devices
+from compbench.system.cpu_kernels import CAN_WRAP, Kernel, accept_stacked_norms, lay_out_narrow_norms, wrapped
 from compbench.system.gpu_layout import layout_kept
-from compbench.system.narrow_norms import lay_out_narrow_norms
-from compbench.system.stacked_norms import accept_stacked_norms
 from compbench.system.weight_gradients import share_weight_gradients
-from compbench.system.wrapped_kernels import CAN_WRAP, Kernel, wrapped
 
 _ATEN = torch.ops.aten
 PRODUCTS = frozenset(

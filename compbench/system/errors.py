@@ -71,3 +71,7 @@ def _near(asked: str, known: list[str]) -> list[str]:
     near = [name for name in known if ratio[name] >= max(NEAR, best - BEHIND)]
     near = near or [name for name in known if len(asked) > 2 and name.startswith(asked)]
     return sorted(near, key=lambda name: -ratio[name])[:3]
+
+
+class MetricUnavailable(Exception):
+    """Raised by a metric whose weights or packages are missing; the score then has no value and this reason."""

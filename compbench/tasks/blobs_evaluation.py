@@ -12,7 +12,7 @@ from torch import Tensor
 
 from compbench.api.interfaces import Evaluation, Sampler, Score, TaskContext
 from compbench.data.blob_mixture import HOLDOUT, MISSING, Settings, centre
-from compbench.tasks.vector_distances import Compared, vector_distances
+from compbench.tasks.split_scores import Compared, vector_distances
 
 NUM_SAMPLES = {"smoke": 100, "quick": 1000, "standard": 1000, "paper": 5000}
 """Number of samples drawn for each mode, by preset."""

@@ -9,8 +9,8 @@ from torch import Tensor
 from compbench.api.factors import Holdout
 from compbench.api.interfaces import Evaluation, Sampler, Score
 from compbench.data.bumps import as_upright, blank_level, bumps
+from compbench.data.pictures import coloured, outlined
 from compbench.metrics.localisation import Localisation, localise, shaped
-from compbench.metrics.picture_arrays import coloured, outlined
 from compbench.metrics.superposition_error import as_superposition, kernel_alignments, superposition_score
 
 ENLARGED = 8

@@ -217,8 +217,7 @@ class OpenDigits:
     @cached_property
     def evaluation(self) -> ImageEvaluation:
         """Judges and scores; created on first use, which happens only in the referee."""
-        from compbench.tasks.image_evaluation import ImageEvaluation
-        from compbench.tasks.image_presets import DIGIT_SIZES, JUDGES
+        from compbench.tasks.image_evaluation import DIGIT_SIZES, JUDGES, ImageEvaluation
 
         return ImageEvaluation(
             real=_ColouredDigits(self.train, self.reference, self.holdout, self.ctx.device),

@@ -14,8 +14,8 @@ from torch import Tensor
 from compbench.api.factors import excluding
 from compbench.api.interfaces import Evaluation, Sampler, Score
 from compbench.metrics.shares import total_variation
-from compbench.tasks.by_cell import count_cells
 from compbench.tasks.image_evaluation import ImageEvaluation, grid, to_uint8
+from compbench.tasks.split_scores import count_cells
 
 
 def outcomes(found: Tensor, digit: Tensor, excluded: Tensor, num_colours: int) -> list[float]:

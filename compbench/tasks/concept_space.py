@@ -106,7 +106,7 @@ def open_concepts(lattices: Lattices, settings: Settings, ctx: TaskContext) -> O
     """The task with its renderer."""
     from compbench.data.concepts_renderer import ConceptsRenderer
     from compbench.metrics.judge import JudgeSettings
-    from compbench.tasks.image_presets import DIGIT_SIZES
+    from compbench.tasks.image_evaluation import DIGIT_SIZES
 
     steps, width = {"smoke": (60, 16), "quick": (400, 16), "standard": (400, 16), "paper": (3000, 32)}[ctx.preset]
     signals = {"colour_signal": settings.colour_signal, "size_signal": settings.size_signal}

@@ -20,11 +20,11 @@ from compbench.api.interfaces import Evaluation, Metric, SamplePair, Sampler, Sc
 from compbench.flow.transfer import send
 from compbench.metrics.small_judge import STORED, SmallJudge, load_small_judge, save_small_judge, train_small_judge
 from compbench.metrics.true_picture import truth_scores
-from compbench.metrics.unavailable import MetricUnavailable
 from compbench.registry.meaning import of_definitions
+from compbench.system.errors import MetricUnavailable
 from compbench.system.files import held
-from compbench.tasks.by_cell import count_cells
 from compbench.tasks.image_evaluation import grid, to_uint8
+from compbench.tasks.split_scores import count_cells
 
 if TYPE_CHECKING:
     from compbench.api.factors import FactorSpace

@@ -141,7 +141,7 @@ def choose(folder: Path, asked: str) -> Source:
 def open_sprites(lattices: Lattices, settings: Settings, ctx: TaskContext) -> OpenLattice:
     """The task with its renderer or file open."""
     from compbench.tasks.dsprites_evaluation import JUDGES, overlap_scores
-    from compbench.tasks.image_presets import SIZES
+    from compbench.tasks.image_evaluation import SIZES
 
     images = sprites(ctx)
     referee = Referee(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from compbench.api.interfaces import Evaluation, Sampler, Score, TaskContext
 from compbench.data.gaussians import Mixture, Moments, base_composition, product_of_gaussians, quadrature
-from compbench.tasks.vector_distances import Compared, vector_distances
+from compbench.tasks.split_scores import Compared, vector_distances
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

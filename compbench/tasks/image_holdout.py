@@ -266,8 +266,7 @@ class OpenImages:
     @cached_property
     def evaluation(self) -> ImageEvaluation:
         """Judges and scores; created on first use, which happens only in the referee."""
-        from compbench.tasks.image_evaluation import ImageEvaluation
-        from compbench.tasks.image_presets import JUDGES, SIZES
+        from compbench.tasks.image_evaluation import JUDGES, SIZES, ImageEvaluation
 
         return ImageEvaluation(
             real=_LatticeImages(self.images, self.fine, self.lattice, self.space, self.ctx.device),

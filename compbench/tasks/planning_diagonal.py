@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Task
 from compbench.tasks import planning
-from compbench.tasks.planning_settings import Settings
+from compbench.tasks.planning_rules import RULES, Settings
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -31,7 +31,7 @@ def inpainting(model: object, generator: Generator) -> AbstractContextManager[No
     """Second plans: one stochastic rule for all methods, at the guidance weight of second plans."""
     from compbench.flow.inpainting import stochastic
 
-    return stochastic(model, generator, weight=planning.RULES["diagonal"].weights[1])
+    return stochastic(model, generator, weight=RULES["diagonal"].weights[1])
 
 
 def make_task(settings: Settings | None = None) -> Task:

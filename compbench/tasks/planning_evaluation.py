@@ -29,16 +29,16 @@ from compbench.data.cube_segments import CUBE, NUM_STATE_CHANNELS, REST_HEIGHT, 
 from compbench.data.process_pool import Failed, Workers
 from compbench.registry.meaning import of_definitions
 from compbench.system.files import held
-from compbench.tasks.by_cell import count_cells
 from compbench.tasks.planning_execution import THRESHOLD, Outcome, Trial, carry_out
 from compbench.tasks.planning_picture import panels
 from compbench.tasks.planning_recorded import RecordedPlans
+from compbench.tasks.split_scores import count_cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from compbench.api.factors import Holdout
-    from compbench.tasks.planning_settings import Settings
+    from compbench.tasks.planning_rules import Settings
 
 NUM_GROUPS = 3
 REPLAYS = {"smoke": 4, "quick": 100, "standard": 100, "paper": 300}

@@ -10,7 +10,7 @@ from torch import nn
 
 from compbench.system import devices
 from compbench.system.bf16 import WideDispatch, WideKernels, wide_products
-from compbench.system.wrapped_kernels import CAN_WRAP
+from compbench.system.cpu_kernels import CAN_WRAP
 
 pytestmark = pytest.mark.slow
 WIDTH, ROUNDS = 64, 5

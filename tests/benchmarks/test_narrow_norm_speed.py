@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from compbench.flow.blocks import Modulation
 from compbench.flow.nets import UNet
-from compbench.system import narrow_norms
+from compbench.system import cpu_kernels
 
 pytestmark = pytest.mark.slow
 ROUNDS, GROUPS, BATCH = 15, 8, 32
@@ -31,10 +31,10 @@ def seconds(made: Callable[[], Tensor]) -> float:
 
 
 def compared(benchmark, monkeypatch: pytest.MonkeyPatch, made: Callable[[], Tensor]) -> None:
-    if narrow_norms.lay_out_narrow_norms() is None:
+    if cpu_kernels.lay_out_narrow_norms() is None:
         pytest.skip("this torch lets no kernel be wrapped")
     with monkeypatch.context() as torchs:
-        torchs.setattr(narrow_norms, "is_narrow", lambda x, groups: False)
+        torchs.setattr(cpu_kernels, "is_narrow", lambda x, groups: False)
         plain = seconds(made)
     ours = benchmark.pedantic(seconds, (made,), rounds=1)
     benchmark.extra_info["ours over torch's"] = ours / plain

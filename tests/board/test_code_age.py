@@ -6,7 +6,7 @@ from support.sample_records import record, score
 
 from compbench.api.schemas import Code, Environment, LossCurve, Record
 from compbench.board.aggregate import rows
-from compbench.board.code_age import older_code
+from compbench.board.groups import older_code
 from compbench.board.notation import notes
 from compbench.board.render_csv import rows_csv
 

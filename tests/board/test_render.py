@@ -19,7 +19,7 @@ from compbench.board.render_html import Picture, embedded, to_html
 from compbench.board.render_markdown import escape, to_markdown
 from compbench.board.row import BoardRow
 from compbench.board.timing import timing
-from compbench.store import text as guard
+from compbench.store.format import text as guarded
 from compbench.store.profiles import Measure, by_cost_key
 
 HOSTILE = (
@@ -190,4 +190,4 @@ def test_counts_and_durations() -> None:
 
 
 def test_a_unit_stays_a_unit_and_a_formula_becomes_text() -> None:
-    assert [guard.text(value) for value in ("%", "-", "%s", "=1+1", "ms")] == ["%", "-", "'%s", "'=1+1", "ms"]
+    assert [guarded(value) for value in ("%", "-", "%s", "=1+1", "ms")] == ["%", "-", "'%s", "'=1+1", "ms"]

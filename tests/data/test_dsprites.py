@@ -15,8 +15,7 @@ from compbench.cli.main import main
 from compbench.data import dsprites_file
 from compbench.data.download import verify
 from compbench.data.dsprites_file import check_official, open_dsprites, wrong_pixels
-from compbench.data.dsprites_outlines import ELLIPSE, HEART, SQUARE
-from compbench.data.dsprites_renderer import SHAPES, SIZES, DSpritesRenderer, centre, turn
+from compbench.data.dsprites_renderer import ELLIPSE, HEART, SHAPES, SIZES, SQUARE, DSpritesRenderer, centre, turn
 from compbench.data.sources import SOURCES
 from compbench.system.errors import CompbenchError
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from compbench.data import shapes3d_light as light
 from compbench.data import shapes3d_renderer as fast
+from compbench.data import shapes3d_renderer as light
 from compbench.data.shapes3d_renderer import Shapes3DRenderer, light_buffers, trace
 
 CASES = [(4, fast.CUBE, 3), (2, fast.CYLINDER, 12), (6, fast.SPHERE, 0), (5, fast.CAPSULE, 10)]

@@ -5,6 +5,7 @@ import torch
 from reference.geometry import metrics_by_loop
 from torch import nn
 
+from compbench.diagnose.activations import probe_r2
 from compbench.diagnose.geometry import (
     factorisation,
     metric_of,
@@ -14,7 +15,6 @@ from compbench.diagnose.geometry import (
     that_move,
     volume,
 )
-from compbench.diagnose.probes import probe_r2
 from compbench.diagnose.summary import shown
 from compbench.flow.codes import CodeSettings, Encoding
 from compbench.flow.decoders import CNNDecoder, ConditionDecoder, MLPDecoder, PixelDecoder, TransformerDecoder

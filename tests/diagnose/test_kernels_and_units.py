@@ -2,8 +2,7 @@
 
 import torch
 
-from compbench.diagnose.kernels import distances, overlaps
-from compbench.diagnose.units import most_varying, tuning
+from compbench.diagnose.activations import distances, most_varying, overlaps, tuning
 
 
 def test_overlap_is_one_of_the_same_image_and_none_of_images_apart() -> None:

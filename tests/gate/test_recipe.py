@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from compbench.cli.starter import render, start
+from compbench.cli.new import render, start
 from compbench.gate import worktree
 from compbench.gate.sides import CouldNotRun
 

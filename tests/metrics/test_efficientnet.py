@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from compbench.metrics.efficientnet import EfficientNetLite0, ImageNetFeatures, installed_weights, prepared
-from compbench.metrics.unavailable import MetricUnavailable
+from compbench.system.errors import MetricUnavailable
 
 CPU = torch.device("cpu")
 

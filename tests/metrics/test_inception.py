@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from compbench.metrics.inception import WEIGHTS, InceptionFeatures
-from compbench.metrics.unavailable import MetricUnavailable
+from compbench.system.errors import MetricUnavailable
 
 CPU = torch.device("cpu")
 

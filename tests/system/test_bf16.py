@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from compbench.api.schemas import RunRequest
 from compbench.runner.one_run import run
-from compbench.system import bf16, devices, wrapped_kernels
+from compbench.system import bf16, cpu_kernels, devices
 from compbench.system.bf16 import PRODUCTS, WideDispatch, WideKernels, arithmetic, wide_products
-from compbench.system.wrapped_kernels import CAN_WRAP
+from compbench.system.cpu_kernels import CAN_WRAP
 
 CPU = torch.device("cpu")
 WAYS = [
@@ -54,7 +54,7 @@ class Seen(TorchDispatchMode):
 def kernels_reached(monkeypatch: pytest.MonkeyPatch) -> Counter[torch.dtype]:
     """Counts calls of torch's own kernels behind ours, by precision."""
     reached: Counter[torch.dtype] = Counter()
-    own = wrapped_kernels.torchs_own
+    own = cpu_kernels.torchs_own
 
     def counted(operator):
         def kernel(keys, *args, **kwargs):
@@ -63,7 +63,7 @@ def kernels_reached(monkeypatch: pytest.MonkeyPatch) -> Counter[torch.dtype]:
 
         return kernel
 
-    monkeypatch.setattr(wrapped_kernels, "torchs_own", counted)
+    monkeypatch.setattr(cpu_kernels, "torchs_own", counted)
     return reached
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from compbench.system.bf16 import arithmetic
-from compbench.system.narrow_norms import MAP, VECTOR, _backward, _forward, is_narrow, lay_out_narrow_norms
+from compbench.system.cpu_kernels import MAP, VECTOR, _backward, _forward, is_narrow, lay_out_narrow_norms
 
 STEP = 2.0**-7
 """Between two neighbouring numbers of 8 significant bits, as a part of them."""

@@ -9,7 +9,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from compbench.system.bf16 import arithmetic
-from compbench.system.stacked_norms import contiguous_where_stacked, takes_stacked
+from compbench.system.cpu_kernels import contiguous_where_stacked, takes_stacked
 
 CPU = torch.device("cpu")
 Norm = Callable[..., Tensor]

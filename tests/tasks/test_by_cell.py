@@ -12,7 +12,7 @@ from compbench.board.cells import by_distance, together
 from compbench.cli.cell_map import drawn, lines, product_of_factors
 from compbench.store.validate import check_scores
 from compbench.system.errors import CompbenchError
-from compbench.tasks.by_cell import count_cells
+from compbench.tasks.split_scores import count_cells
 
 HELD = (CellCount((0, 1), 1, 2), CellCount((1, 1), 2, 2))
 SEEN = (CellCount((0, 0), 2, 2), CellCount((1, 0), 1, 2))

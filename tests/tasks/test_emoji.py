@@ -10,10 +10,9 @@ from torch import Tensor
 from compbench.api.factors import identifiability
 from compbench.api.interfaces import TaskContext
 from compbench.metrics.small_judge import SmallJudge
-from compbench.metrics.unavailable import MetricUnavailable
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import metrics_of
-from compbench.system.errors import CompbenchError
+from compbench.system.errors import CompbenchError, MetricUnavailable
 from compbench.tasks.emoji import JUDGES, SPACE, WIDTHS, OpenEmoji, Settings, make_task, pattern_of, turned
 
 CPU = torch.device("cpu")

@@ -13,11 +13,12 @@ from compbench.data.process_pool import Failed, Workers
 from compbench.metrics.plan_rates import compbench_metrics
 from compbench.system.errors import CompbenchError
 from compbench.tasks import planning, planning_diagonal, planning_evaluation
-from compbench.tasks.planning import BUDGETS, HOLDOUT, OWNERS, SPACE, TRIALS, VERSION_3, VERSION_4, make_task
+from compbench.tasks.planning import BUDGETS, make_task
 from compbench.tasks.planning_evaluation import NUM_GROUPS, PlanningEvaluation
 from compbench.tasks.planning_execution import Outcome, Trial, action, carry_out, start_state, targets
 from compbench.tasks.planning_picture import panels
 from compbench.tasks.planning_recorded import RecordedPlans
+from compbench.tasks.planning_rules import HOLDOUT, OWNERS, SPACE, TRIALS, VERSION_3, VERSION_4, Settings
 
 
 def context(folder: Path, seed: int = 0) -> TaskContext:
@@ -33,7 +34,7 @@ def context(folder: Path, seed: int = 0) -> TaskContext:
     )
 
 
-def judge(found: Segments, settings: planning.Settings, ctx: TaskContext, *, frames: int = 1) -> PlanningEvaluation:
+def judge(found: Segments, settings: Settings, ctx: TaskContext, *, frames: int = 1) -> PlanningEvaluation:
     return PlanningEvaluation(found, settings, HOLDOUT, ctx, trials=TRIALS["smoke"], frames=frames)
 
 
@@ -57,7 +58,7 @@ def family(tmp_path: Path, monkeypatch):
     def make(split: str, found: Segments) -> planning.OpenPlanning:
         monkeypatch.setattr(cube_trajectories, "load", lambda *args, **kwargs: None)
         monkeypatch.setattr(cube_segments, "segments", lambda *args, **kwargs: found)
-        return planning.OpenPlanning(split, planning.Settings(), context(tmp_path))
+        return planning.OpenPlanning(split, Settings(), context(tmp_path))
 
     return make
 
@@ -88,7 +89,7 @@ def test_a_quadrant_that_no_silo_has_is_named(family) -> None:
 
 
 def test_configure_changes_the_number_of_frames() -> None:
-    task = make_task("iid").configure(planning.Settings(stride=2))
+    task = make_task("iid").configure(Settings(stride=2))
     assert task.event.shape == (17, 48)
     assert make_task("iid").event.shape == (17, 24)
 
@@ -192,7 +193,7 @@ def test_the_referee_counts_what_is_feasible_and_what_succeeds(tmp_path: Path, m
     monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
     found = invented()
     sampler = Perfect(found)
-    referee = judge(found, planning.Settings(), context(tmp_path))
+    referee = judge(found, Settings(), context(tmp_path))
     result = referee.evaluate(sampler)
     scores = {score.name: score for score in result.scores}
     assert scores["heldout_success_rate"].value == 100
@@ -214,7 +215,7 @@ def test_the_ranked_plan_is_given_the_cube_and_the_goal_and_the_second_score_the
     monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
     found = invented()
     sampler = Perfect(found)
-    judge(found, planning.Settings(), context(tmp_path), frames=frames).evaluate(sampler)
+    judge(found, Settings(), context(tmp_path), frames=frames).evaluate(sampler)
     given = dict(sampler.given)
     assert set(given) == {f"{split}{kind} inpaint" for split in ("heldout", "seen") for kind in ("", "_whole_state")}
     trials = NUM_GROUPS * TRIALS["smoke"]
@@ -248,7 +249,7 @@ def test_ceilings_are_the_tasks_whatever_the_runs_seed(tmp_path: Path, monkeypat
     monkeypatch.setattr(planning_evaluation, "Workers", Noted)
     for seed in (0, 1):
         orders.append([])
-        judge(invented(), planning.Settings(), context(tmp_path / str(seed), seed)).prepare()
+        judge(invented(), Settings(), context(tmp_path / str(seed), seed)).prepare()
     assert len(orders[0]) == len(orders[1]) > 0
     assert all(one.seed == other.seed and numpy.array_equal(one.start, other.start) for one, other in zip(*orders, strict=True))
 
@@ -258,7 +259,7 @@ def test_a_split_without_recorded_segments_has_no_ceiling(tmp_path: Path, monkey
     found = invented()
     seen = numpy.array([tuple(cell) in HOLDOUT.seen_cells for cell in found.cells.tolist()])
     recorded = Segments(found.plans[seen], found.cells[seen])
-    referee = judge(recorded, planning.Settings(), context(tmp_path))
+    referee = judge(recorded, Settings(), context(tmp_path))
     scores = {score.name: score for score in referee.evaluate(Perfect(found)).scores}
     assert scores["heldout_success_rate"].value == 100
     assert scores["heldout_success_rate"].ceiling is None
@@ -301,7 +302,7 @@ class Memory(RecordedPlans):
 def remembered(played: Trajectories, tmp_path_factory) -> dict[str, object]:
     """Scores of a model that memorised the segments of two episodes, carried out in the simulator."""
     found = segments(played, stride=4, episodes=2)
-    referee = judge(found, planning.Settings(), context(tmp_path_factory.mktemp("cache")))
+    referee = judge(found, Settings(), context(tmp_path_factory.mktemp("cache")))
     memory = Memory(found)
     referee.cells = {"seen": memory.cells(HOLDOUT.seen_cells + HOLDOUT.cells)}
     with pytest.MonkeyPatch.context() as patch:
@@ -324,7 +325,7 @@ def test_plans_in_the_wrong_quadrant_are_neither_feasible_nor_carried_out(tmp_pa
     monkeypatch.setattr(planning_evaluation, "Workers", OneProcess)
     found = invented()
     shifted = Segments(found.plans, (found.cells + 1) % 4)
-    referee = judge(found, planning.Settings(), context(tmp_path))
+    referee = judge(found, Settings(), context(tmp_path))
     values = {score.name: score.value for score in referee.evaluate(Perfect(shifted)).scores}
     assert values["heldout_feasibility"] == values["heldout_success_rate"] == values["heldout_success_rate_direct"] == 0
 

@@ -1,19 +1,32 @@
-"""Scores of vector samples: every registered metric against exact points, with its noise floor."""
+"""Scores that several evaluations share: counts of correct samples by cell, and distances of vectors to exact points."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from compbench.api.interfaces import SamplePair, Score, TaskContext
+from compbench.api.interfaces import CellCount, SamplePair, Score, TaskContext
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # annotations of a class count as code, so a move keeps how they are imported
     from torch import Tensor
 
 RANKS = "sw2"
 """The metric whose held-out score ranks, because a sampler that collapses cannot win it."""
+
+
+def count_cells(cells: Tensor, right: Tensor) -> tuple[CellCount, ...]:
+    """Number of correct samples and of all samples for each cell, in the order of cells.
+
+    Args:
+        cells: each sample's values of the holdout's factors, (N, P) long.
+        right: which samples are correct, (N,) bool.
+    """
+    keys = [tuple(row) for row in cells.tolist()]
+    found = Counter(key for key, good in zip(keys, right.tolist(), strict=True) if good)
+    return tuple(CellCount(cell, found[cell], number) for cell, number in sorted(Counter(keys).items()))
 
 
 class Compared(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli.main import main
-from compbench.cli.starter import GROUPS, render, start
+from compbench.cli.new import GROUPS, render, start
 from compbench.system.errors import CompbenchError
 
 EXAMPLE = Path(__file__).parents[2] / "plugins" / "compbench-example"

@@ -1,0 +1,132 @@
+"""Torch's CPU kernels, called in the layout that they take or are fast in: group norms of narrow and of stacked images.
+
+    y = gamma (x - mean_g) / sqrt(var_g + eps) + beta,    x (N, C, H, W), a mean and a variance for each of G groups
+
+Networks keep images channels-last, for their convolutions.
+
+Narrow groups: in bf16, torch's channels-last kernel goes through a group's C / G neighbours one by one where they do not fill a
+vector register.  That takes several times as long as a copy to the contiguous layout, the same kernel there and a copy back
+(`tests/benchmarks/test_narrow_norm_speed.py`).  Results differ by the order of the sums.
+
+Stacked networks (`torch.vmap`): before torch 2.14, `F.group_norm` asks a CPU's images how they lie, which it cannot be told of
+stacked ones ("NYI: querying is_contiguous inside of vmap").  Copied to the contiguous layout first, they are normed alike.
+Silos' networks are trained channels-last, so methods that ask peers or teachers side by side ended in that error.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.nn import functional as F
+
+CAN_WRAP = hasattr(torch.library, "get_kernel")
+"""True if this torch gives access to its kernel, so that our kernel can call it."""
+
+Kernel = Callable[..., Any]
+"""A kernel of torch's; it takes the dispatch keys before its arguments."""
+Norm = Callable[..., tuple[Any, ...]]
+
+VECTOR = 16
+"""From this number of channels per group the channels-last kernel is fast without our help."""
+MAP = 1024
+"""From this number of pixels torch uses another channels-last kernel, which is fast for narrow groups too."""
+
+
+def wrapped(ways: Mapping[OpOverload, Kernel]) -> torch.library.Library:
+    """Let operators on this process's CPU go through `way(torch's own kernel, keys, *arguments)` from now on.
+
+    Returns:
+        what holds the wrapped kernels: torch forgets them with it.
+    """
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*verriding a previously registered kernel")
+        for operator, way in ways.items():
+            library.impl(operator, functools.partial(way, torchs_own(operator)), "CPU", with_keyset=True)  # type: ignore[no-untyped-call]
+    return library
+
+
+@functools.cache
+def torchs_own(operator: OpOverload) -> Kernel:
+    """Torch's kernel of an operator on a CPU, as it is before it is wrapped."""
+    kernel: Kernel = torch.library.get_kernel(operator, "CPU").call_boxed
+    return kernel
+
+
+@functools.cache
+def lay_out_narrow_norms() -> torch.library.Library | None:
+    """Let group norms on this process's CPU take the faster layout from now on.
+
+    Returns:
+        what holds the wrapped kernels, as torch forgets them with it; None where this torch lets no kernel be wrapped.
+    """
+    if not CAN_WRAP:
+        return None
+    aten = torch.ops.aten
+    return wrapped({aten.native_group_norm.default: _forward, aten.native_group_norm_backward.default: _backward})
+
+
+def is_narrow(x: Tensor, groups: int) -> bool:
+    """Whether images (N, C, H, W) would go through torch's slow kernel."""
+    return (
+        x.dtype is torch.bfloat16
+        and x.ndim == 4
+        and x.shape[1] // groups < VECTOR
+        and x.shape[2] * x.shape[3] < MAP
+        and not x.is_contiguous()
+        and x.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
+def _forward(kernel: Norm, keys: object, x: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    """(x, gamma, beta, N, C, HW, G, eps) -> y, means (N, G), inverse deviations (N, G)."""
+    if not is_narrow(x, rest[5]):
+        return kernel(keys, x, *rest)
+    y, mean, inverse = kernel(keys, x.contiguous(), *rest)
+    return _channels_last(y), mean, inverse
+
+
+def _backward(kernel: Norm, keys: object, gradient: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor | None, ...]:
+    """(dy, x, means, inverse deviations, gamma, N, C, HW, G, which are asked for) -> dx, dgamma, dbeta."""
+    if not is_narrow(x, rest[6]):
+        return kernel(keys, gradient, x, *rest)
+    towards_x, *towards_weights = kernel(keys, gradient.contiguous(), x.contiguous(), *rest)
+    return (None if towards_x is None else _channels_last(towards_x), *towards_weights)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+@functools.cache
+def accept_stacked_norms() -> None:
+    """Let `F.group_norm` take stacked images in any layout from now on, where this process's torch does not by itself."""
+    if not takes_stacked(F.group_norm):
+        F.group_norm = contiguous_where_stacked(F.group_norm)
+
+
+def takes_stacked(norm: Callable[..., Tensor]) -> bool:
+    """Whether a group norm takes two stacked images, (2, 1, 3, 2, 2), that lie channels-last."""
+    images = torch.zeros(2, 1, 2, 2, 3).movedim(-1, 2)
+    try:
+        torch.vmap(lambda image: norm(image, 1))(images)
+    except RuntimeError:
+        return False
+    return True
+
+
+def contiguous_where_stacked(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same norm, which copies stacked images to the contiguous layout first."""
+
+    @functools.wraps(norm)
+    def normed(input: Tensor, *rest: Any, **named: Any) -> Tensor:
+        stacked = not torch.compiler.is_compiling() and torch._C._functorch.is_batchedtensor(input)
+        return norm(input.contiguous() if stacked else input, *rest, **named)
+
+    return normed

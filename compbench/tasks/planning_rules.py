@@ -1,0 +1,70 @@
+"""The rules of the planning tasks: their settings, moves that are held out, and how plans are requested and scored."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from compbench.api.factors import Factor, FactorSpace, Holdout
+from compbench.api.interfaces import MethodSettings
+
+QUADRANTS = ("TL", "TR", "BL", "BR")
+SPACE = FactorSpace([Factor("source", 4, QUADRANTS), Factor("destination", 4, QUADRANTS)])
+HOLDOUT = Holdout.by_rule(SPACE, ["source", "destination"], lambda source, destination: source + destination == 3)
+"""Held-out moves are TL-BR, TR-BL and back: the two quadrants share neither a row nor a column."""
+
+NUM_CHANNELS, WINDOW = 17, 96
+TRIALS = {"smoke": 4, "quick": 24, "standard": 48, "paper": 100}
+"""Number of trials per group and split, spread over the split's cells.  The paper's 100 follows from table 2: three integer
+percentages explain each of its numbers."""
+NUM_EPISODES = {"smoke": 4, "quick": 200, "standard": 400, "paper": 1000}
+OWNERS: dict[tuple[int, int], tuple[int, ...]] = {
+    **dict.fromkeys([(0, 1), (1, 0), (1, 3), (3, 1), (1, 1)], (0,)),
+    **dict.fromkeys([(0, 2), (2, 0), (2, 3), (3, 2), (2, 2)], (1,)),
+    **dict.fromkeys([(0, 0), (3, 3)], (0, 1)),
+}
+"""The silos of each pair in the non-iid split.  Moves between quadrants follow figure 8.  Moves within a quadrant go to the silo
+that plays there, and those in TL and BR alternate between both silos.  The figure omits moves within a quadrant, but the text
+says that 3/4 of the pairs are seen."""
+
+Split = Literal["iid", "noniid", "diagonal"]
+
+
+class Settings(MethodSettings):
+    """Settings of these tasks, changed by `--set task.NAME=VALUE`."""
+
+    stride: Literal[1, 2, 4, 8] = Field(4, description="control steps of 50 ms between frames of a plan; 4 makes 24 frames")
+    episodes: int = Field(0, ge=0, le=10_000, description="episodes of play; 0: 200 (quick), 400 (standard), 1000 (paper)")
+    data_seed: int = Field(0, ge=0, le=2**31, description="seed of the generated play and of the silos; not the run's seed")
+    tolerance: float = Field(0.01, gt=0, le=0.1, description="metres by which a feasible plan's cube may be off the floor")
+
+
+class Rules(NamedTuple):
+    """How plans are requested and scored; raise `version` when a change affects scores.
+
+    Attributes:
+        version: version of the tasks with these rules.
+        still: control steps at the start of a second plan in which the cube's position is given; the first frame always gives it.
+        weights: guidance weight of first and of second plans, chosen on seen moves.
+        trials: number of trials per group (of three) and split, by preset.
+        stochastic: whether one stochastic rule (`flow.inpainting`) applies given entries, or each method's own solver.
+    """
+
+    version: int
+    still: int
+    weights: tuple[float, float]
+    trials: dict[str, int]
+    stochastic: bool
+
+    def frames(self, stride: int) -> int:
+        """First frames of a second plan that are given the cube's place."""
+        return max(1, self.still // stride)
+
+
+VERSION_3 = Rules(3, 1, (1.0, 1.0), TRIALS, stochastic=False)
+VERSION_4 = Rules(4, 16, (2.0, 1.0), {**TRIALS, "standard": 240}, stochastic=True)
+"""In all of 866 recorded segments the cube lies still for 16 control steps.  With one frame and each method's own solver, second
+plans of ODE solvers missed the cube in 11 to 28 % of feasible plans, those of SDE solvers on the same network in 4 to 8 %."""
+
+RULES: dict[Split, Rules] = {"iid": VERSION_3, "noniid": VERSION_3, "diagonal": VERSION_4}
