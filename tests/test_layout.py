@@ -16,8 +16,8 @@ PLUGINS = sorted((ROOT / "plugins").glob("*/compbench_*/*.py"))
 FLOORS = """
 cli
 diagnose gate tasks testing
-board metrics notebook sweep
-data runner
+metrics notebook sweep
+board data runner
 flow store
 registry
 api

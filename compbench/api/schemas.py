@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -14,7 +15,7 @@ from compbench.api.interfaces import LARGEST, Budget, Score
 from compbench.system.errors import CompbenchError, first_of
 from compbench.system.files import Json
 
-RECORD_FORMAT = 10
+RECORD_FORMAT = 11
 """Goes up when a record's fields or lines change; `compbench.store.format` migrates older ones.
 
 2: the file has a digest of itself.
@@ -23,6 +24,7 @@ RECORD_FORMAT = 10
 8: it has curves of loss and throughput.
 9: a line holds a whole score.
 10: it says where settings were tuned and whether a holdout is sealed.
+11: it says which settings were given by hand.
 """
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
@@ -154,27 +156,29 @@ class Profile(Frozen):
     """What a run cost.  Rates are medians over synchronised regions after warm-up; absent where not measured."""
 
     train_steps: int | None = Field(None, ge=0, le=LARGEST, description="of the fit, over all silos, stages and rounds together")
-    train_steps_per_second: float | None = Field(None, ge=0, le=LARGEST)
-    train_samples_per_second: float | None = Field(None, ge=0, le=LARGEST)
-    sample_samples_per_second: float | None = Field(None, ge=0, le=LARGEST)
+    train_steps_per_second: float | None = Field(None, ge=0, le=LARGEST, description="training steps, median")
+    train_samples_per_second: float | None = Field(None, ge=0, le=LARGEST, description="training examples, median")
+    sample_samples_per_second: float | None = Field(
+        None, ge=0, le=LARGEST, description="samples at the batch `sample_batch`, median"
+    )
     sample_batch: int | None = Field(None, ge=1, le=LARGEST, description="batch of the throughput measurement")
     latency_p50_ms: float | None = Field(None, ge=0, le=LARGEST, description="one batch of requests, median")
-    latency_p95_ms: float | None = Field(None, ge=0, le=LARGEST)
+    latency_p95_ms: float | None = Field(None, ge=0, le=LARGEST, description="one batch of requests, 95th percentile")
     latency_batch: int | None = Field(None, ge=1, le=LARGEST, description="batch of the latency measurement")
     evaluations_per_sample: int | None = Field(None, ge=0, le=LARGEST, description="network evaluations, per sample")
-    parameters: int | None = Field(None, ge=0, le=LARGEST)
+    parameters: int | None = Field(None, ge=0, le=LARGEST, description="of all networks")
     flops_per_train_step: float | None = Field(None, ge=0, le=LARGEST, description="by torch's counter, forward and backward")
-    flops_per_sample: float | None = Field(None, ge=0, le=LARGEST)
+    flops_per_sample: float | None = Field(None, ge=0, le=LARGEST, description="by torch's counter")
     peak_flops_per_second: float | None = Field(
         None, ge=0, le=LARGEST, description="measured by a matrix product, same precision"
     )
-    share_of_peak_training: float | None = Field(None, ge=0, le=LARGEST)
-    share_of_peak_sampling: float | None = Field(None, ge=0, le=LARGEST)
+    share_of_peak_training: float | None = Field(None, ge=0, le=LARGEST, description="FLOPs of training over the measured peak")
+    share_of_peak_sampling: float | None = Field(None, ge=0, le=LARGEST, description="FLOPs of sampling over the measured peak")
     peak_memory_bytes: int | None = Field(None, ge=0, le=LARGEST, description="contestant: device memory, resident set on a CPU")
-    referee_memory_bytes: int | None = Field(None, ge=0, le=LARGEST)
+    referee_memory_bytes: int | None = Field(None, ge=0, le=LARGEST, description="peak of the process that scores")
     energy_joules: float | None = Field(None, ge=0, le=LARGEST, description="of the fit, from NVML, where it has it")
-    stages: tuple[Stage, ...] = Field((), max_length=500)
-    extension: ExtensionProfile | None = None
+    stages: tuple[Stage, ...] = Field((), max_length=500, description="seconds and CPU seconds of each stage")
+    extension: ExtensionProfile | None = Field(None, description="what the second stage of an extension task cost")
     distrust: str = Field("", max_length=500, description="why speeds are missing: another clock contradicts the contestant's")
     silos: tuple[SiloProfile, ...] = Field((), description="of tasks with several silos, unless their data was pooled")
 
@@ -308,25 +312,27 @@ def name_of(spec: RunSpec, identity: str, attempt: int) -> str:
 class Record(Frozen):
     """One attempt at a run: immutable, written whole or not at all.  Failures are records too."""
 
-    format: int = RECORD_FORMAT
-    identity: str = Field(pattern=r"^[0-9a-f]{64}$")
-    attempt: int = Field(ge=1, le=MOST)
-    spec: RunSpec
-    status: Status
+    format: int = Field(RECORD_FORMAT, description="number of the record's format; older ones are read too")
+    identity: str = Field(
+        pattern=r"^[0-9a-f]{64}$", description="SHA-256 of `spec`: the same run has the same identity everywhere"
+    )
+    attempt: int = Field(ge=1, le=MOST, description="1 for the first attempt at this run, 2 for the next")
+    spec: RunSpec = Field(description="what was run")
+    status: Status = Field(description="ok, failed, timeout, oom (out of memory), killed or refused")
     reason: str = Field("", max_length=2000, description="one line: why it is not ok")
     traceback: str = Field("", max_length=8000, description="tail of the traceback or log")
-    scores: tuple[Score, ...] = Field((), max_length=500)
-    profile: Profile = Profile()
-    environment: Environment
-    plugin: Plugin = Plugin()
-    code: Code = Code()
+    scores: tuple[Score, ...] = Field((), max_length=500, description="every score; `record.score(name)` finds one")
+    profile: Profile = Field(Profile(), description="what the run cost")
+    environment: Environment = Field(description="versions and machine")
+    plugin: Plugin = Field(Plugin(), description="distribution, version and file of the method")
+    code: Code = Field(Code(), description="hashes of the code by part, and git commits")
     notes: dict[str, float | tuple[float, ...]] = Field(
         default_factory=dict, max_length=1000, description="what the method says of itself, by stream; unverified"
     )
-    artifacts: tuple[Artifact, ...] = Field((), max_length=50)
-    pooled_silos: bool = False
-    oracle: bool = False
-    in_process: bool = False
+    artifacts: tuple[Artifact, ...] = Field((), max_length=50, description="files next to the record, with their SHA-256")
+    pooled_silos: bool = Field(False, description="whether the method saw the data of all silos in one place")
+    oracle: bool = Field(False, description="whether the method used the task's analytic truth")
+    in_process: bool = Field(False, description="whether it ran in the caller's process, without a sandbox")
     curve: tuple[CurvePoint, ...] = Field((), max_length=50, description="scores along training, `run --curve`")
     losses: Annotated[tuple[LossCurve, ...], AfterValidator(_few_points)] = Field(
         (), max_length=MOST_CURVES, description="loss and throughput along the fit, a curve a loop"
@@ -335,6 +341,9 @@ class Record(Frozen):
     rescored: str = Field("", max_length=300, description="name of the record whose kept samples or weights were scored again")
     sealed: bool = Field(False, description="whether its holdout was drawn from the hash of its code, `run --sealed`")
     tuning: Tuning | None = Field(None, description="where its settings come from, `run --settings`; none if they were not tuned")
+    given: tuple[Line, ...] | None = Field(
+        None, max_length=1000, description="names of the settings that the request gave, as in --set; null in older records"
+    )
     samples_only: bool = Field(False, description="whether samples or weights from elsewhere were scored: no training was seen")
     started: str = Field("", max_length=40, description="UTC, ISO 8601")
     seconds: float = Field(0.0, ge=0, le=LARGEST, description="whole attempt, wall clock")
@@ -349,6 +358,27 @@ class Record(Frozen):
         """Whether `spec.code` is a hash of meaning; in older records it is one of the method's file, and says less."""
         return bool(self.code.parts)
 
+    @property
+    def primary(self) -> Score | None:
+        """The score that the board ranks by; None if the run has none."""
+        return next((score for score in self.scores if score.primary), None)
+
     def score(self, name: str) -> Score | None:
         """The score of a name, or None."""
         return next((score for score in self.scores if score.name == name), None)
+
+    def __repr__(self) -> str:
+        """One line: what was run, and its ranked score or why there is none.  `model_dump()` has everything."""
+        spec, primary = self.spec, self.primary
+        known = self.status == "ok" and primary is not None and primary.value is not None
+        said = f"{primary.name} {primary.value:.4g}" if known and primary else f"{self.status} {self.reason[:100]}".strip()
+        return f"<Record {spec.method} on {spec.task}, {spec.preset}, seed {spec.seed}: {said}>"
+
+    __str__ = __repr__
+
+    view: ClassVar[Callable[[Record], str | None]] = lambda record: None
+    """How a notebook shows a record as HTML: `compbench.run` and `load` set it (`compbench.notebook.record_view`)."""
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; where this is None it shows the repr."""
+        return type(self).view(self)

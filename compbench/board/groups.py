@@ -110,16 +110,20 @@ Defaults = Mapping[tuple[str, str], tuple[int, Mapping[str, Json]]]
 """This maps the name and distribution of an installed method to its version and default settings."""
 
 
-def default_settings(sections: Mapping[Section, Iterable[Group]], known: Defaults) -> dict[Method, str]:
+def default_settings(sections: Mapping[Section, Mapping[Group, Iterable[Record]]], known: Defaults) -> dict[Method, str]:
     """Settings that stand for each method: its defaults; of one that is not installed those under which it ran most tasks.
 
-    A record does not say which of its settings were given by hand.  A method that was never run at its defaults is not there.
-    Of a version that is not the installed one, a setting may have had another default: one that all its runs agree on.
+    A method that was never run at its defaults is not there.  Of a version that is not the installed one, a record may say that
+    no setting was given.  Older records do not: there a setting may have had another default, one that all its runs agree on.
     """
     found: dict[Method, dict[str, set[Section]]] = defaultdict(lambda: defaultdict(set))
+    plain: dict[Method, set[str]] = defaultdict(set)
     for section, groups in sections.items():
-        for group in groups:
-            found[group.method, group.distribution, group.method_version][group.settings].add(section)
+        for group, records in groups.items():
+            method = group.method, group.distribution, group.method_version
+            found[method][group.settings].add(section)
+            if any(record.given is not None and not {*record.given} & record.spec.settings.keys() for record in records):
+                plain[method].add(group.settings)
 
     def place(item: tuple[str, set[Section]]) -> tuple[object, ...]:
         settings, own = item
@@ -131,6 +135,8 @@ def default_settings(sections: Mapping[Section, Iterable[Group]], known: Default
         if version != method[2]:
             default = _still_known(default, [json.loads(settings) for settings in runs])
         own = {settings: where for settings, where in runs.items() if _agrees(json.loads(settings), default)}
+        if version != method[2] and plain[method]:
+            own = {settings: runs[settings] for settings in plain[method]}
         if own:
             chosen[method] = min(own.items(), key=place)[0]
     return chosen

@@ -23,7 +23,12 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple, TypedDict
 
+from compbench.api.interfaces import Score
+from compbench.api.schemas import Record
+from compbench.board.catalogue import catalogue
 from compbench.board.cells import Cell, known_mean
+from compbench.board.groups import section_of
+from compbench.registry.registry import Registry
 
 FILE = Path(__file__).with_name("scales.json")
 
@@ -80,6 +85,16 @@ def scale_of(task: str, primary: str, cells: Sequence[Cell], constant: Cell | No
     real = median(floors) if floors else known["real"]
     zero = constant.mean if constant else known["zero"]
     return None if real is None or not 0 < real < zero else Scale(zero, real, log=True)
+
+
+def zero_of(record: Record, score: Score) -> float | None:
+    """The score of the best answer that ignores the request; None if it is not known for what the record's task asked."""
+    known = scales().get(record.spec.task)
+    if known is None or known["score"] != score.name or known["metric_version"] not in (None, score.metric_version):
+        return None
+    changed = section_of(record, catalogue([record.spec.task], Registry())).changed
+    asked_otherwise = any(one.partition("=")[0] not in record.spec.budget_changed for one in changed)
+    return None if asked_otherwise else known["zero"]
 
 
 def has_many_pictures(task: str) -> bool:

@@ -34,7 +34,7 @@ def show_result(record: Record, path: Path, *, reused: bool, verbose: bool = Fal
 
 def lines(record: Record, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
     """(name, text) of each line: the ranked score and its meaning, the seen one, warnings, and cost."""
-    primary = next((score for score in record.scores if score.primary), None)
+    primary = record.primary
     if primary is not None:
         yield "result", _value(primary, record)
         yield "", _meaning(primary)
@@ -60,8 +60,10 @@ def _value(score: Score, record: Record | None = None) -> str:
     """`heldout_accuracy 0.53 (higher is better); best constant answer 0.033, real data 1`."""
     if score.value is None:
         return f"{score.name} has no value: {score.reason}"
+    from compbench.board.scale import zero_of
+
     beside = []
-    if record is not None and (zero := _zero(score, record)) is not None:
+    if record is not None and (zero := zero_of(record, score)) is not None:
         beside.append(f"best constant answer {zero:.4g}")
     if score.ceiling is not None:
         beside.append(f"real data {score.ceiling:.4g}")
@@ -70,21 +72,6 @@ def _value(score: Score, record: Record | None = None) -> str:
     unit = f" {score.unit}" if score.unit else ""
     side = f" ({score.direction} is better)" if record is not None else ""
     return f"{score.name} {score.value:.4g}{unit}{side}{'; ' if beside else ''}{', '.join(beside)}"
-
-
-def _zero(score: Score, record: Record) -> float | None:
-    """The score of the best answer that ignores the request, where it was measured for the task's own settings."""
-    from compbench.board.catalogue import catalogue
-    from compbench.board.groups import section_of
-    from compbench.board.scale import scales
-    from compbench.registry.registry import Registry
-
-    known = scales().get(record.spec.task)
-    if known is None or known["score"] != score.name or known["metric_version"] not in (None, score.metric_version):
-        return None
-    changed = section_of(record, catalogue([record.spec.task], Registry())).changed
-    asked_otherwise = any(one.partition("=")[0] not in record.spec.budget_changed for one in changed)
-    return None if asked_otherwise else known["zero"]
 
 
 def _meaning(score: Score) -> str:

@@ -243,18 +243,21 @@ def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Pa
 
 
 def _changed_in_words(record: Record, plugins: Sequence[Path]) -> str:
-    """What differs from the defaults; of a method that is not here its defaults, and so what was changed, are not known."""
+    """What differs from the defaults.
+
+    A record names the settings that were given.  Older ones do not: of a method that is not here what was changed is not known.
+    """
     from compbench.registry.registry import Registry
 
     registry = Registry(tuple(plugins))
-    if record.spec.method not in registry.names("methods") and not record.samples_only:
+    if record.given is None and record.spec.method not in registry.names("methods") and not record.samples_only:
         file = f"; name its file with --plugin {record.plugin.module}" if record.plugin.version == "file" else ""
         return f"not known: the method's defaults are not here{file}"
     return ", ".join(_changed(record, registry)) or "nothing: default settings, the preset's budget"
 
 
 def _changed(record: Record, registry: Registry) -> Iterator[str]:
-    """NAME=VALUE of all that differs from the defaults of the installed method, its task and the preset's budget."""
+    """NAME=VALUE of all that was given or differs from the installed method's defaults, and of changed task and budget."""
     from compbench.board.catalogue import catalogue
     from compbench.board.groups import section_of
     from compbench.registry.defaults import literal_defaults
@@ -265,7 +268,8 @@ def _changed(record: Record, registry: Registry) -> Iterator[str]:
     defaults = literal_defaults(file) if file else {}
     settings = {} if record.samples_only else spec.settings  # those of samples are their hash
     for name, value in settings.items():
-        if name not in defaults or value not in defaults[name]:
+        given = record.given is None or name in record.given
+        if given and (name not in defaults or value not in defaults[name]):
             yield f"{name}={value}"
     section = section_of(record, catalogue([spec.task], registry))
     budget = {f"{name}={getattr(spec.budget, name)}" for name in spec.budget_changed}

@@ -356,6 +356,7 @@ class Attempt:
             notes=self.facts.get("notes", {}),
             losses=self.facts.get("losses", ()),
             tuning=self.request.tuning,
+            given=tuple(sorted(self.request.overrides)),
             sealed=self.request.sealed,
             started=self.started.isoformat(timespec="seconds"),
             seconds=time.monotonic() - self.clock,

@@ -261,7 +261,7 @@ class _Again(_Untrained):
 
     def _origins(self) -> dict[str, Json]:
         source = self.source
-        copied = {name: getattr(source, name) for name in ("pooled_silos", "oracle", "resumed", "notes", "plugin")}
+        copied = {name: getattr(source, name) for name in ("pooled_silos", "oracle", "resumed", "notes", "plugin", "given")}
         profile = source.profile.model_copy(update={"stages": ()})
         return {**copied, "profile": profile, "rescored": source.rescored or source.name}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.sample_records import record, score
@@ -204,6 +205,19 @@ def test_what_a_method_ran_most_is_not_taken_for_its_default_where_that_is_known
     known = {("cfg", ""): (1, {"w": 1.5}), ("mono", ""): (1, {"w": 3, "new": 1})}
     assert {row.method: row.kind for row in rows(made, method_defaults=known)} == {"cfg": "ablation", "mono": "run"}
     assert {row.method: row.kind for row in rows(made)} == {"cfg": "run", "mono": "run"}
+
+
+def test_a_record_says_whether_it_has_the_defaults_of_a_method_that_is_not_here() -> None:
+    often = [record(task=task, settings={"w": 3.0}, more={"given": ("w",)}) for task in ("shapes3d-heavy", "gmm-id")]
+    plain = record(settings={"w": 1.5}, more={"given": ("budget.width",)})
+
+    def kinds(*made: Record, **known: Any) -> dict[str, str]:
+        return {row.variant: row.kind for row in rows(made, **known) if row.section.task == "shapes3d-heavy"}
+
+    assert kinds(*often, plain) == {"w=1.5": "run", "w=3.0": "ablation"}
+    other = {"w=1.5": "ablation", "w=3.0": "run"}
+    assert kinds(*(one.model_copy(update={"given": None}) for one in (*often, plain))) == other  # a guess
+    assert kinds(*often, plain, method_defaults={("factored", ""): (1, {"w": 3.0})}) == other
 
 
 def test_an_ablation_that_stands_alone_says_what_it_changes() -> None:

@@ -9,6 +9,7 @@ from support.sample_records import record, score
 
 from compbench.api.interfaces import CellCount
 from compbench.api.schemas import Profile, Record, RunRequest, Stage
+from compbench.board.scale import zero_of
 from compbench.cli import result
 from compbench.cli.cell_map import drawn, names_of
 from compbench.cli.plan import plan_of
@@ -53,8 +54,8 @@ def test_the_ranked_score_stands_with_the_best_constant_answer_ceiling_and_its_m
 def test_the_zero_of_a_task_is_not_that_of_the_task_under_other_settings() -> None:
     one = record(*many_scores())
     spec = one.spec.model_copy(update={"task_settings": {"coverage": 0.5}})
-    assert result._zero(one.scores[0], one) == 0.03333
-    assert result._zero(one.scores[0], one.model_copy(update={"spec": spec})) is None
+    assert zero_of(one, one.scores[0]) == 0.03333
+    assert zero_of(one.model_copy(update={"spec": spec}), one.scores[0]) is None
 
 
 def test_a_zero_is_printed_as_0_and_not_as_unknown() -> None:

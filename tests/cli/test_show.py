@@ -45,6 +45,18 @@ def test_a_record_says_what_was_changed_where_and_how_far_it_is_vouched_for(show
     assert "doubted  speeds: the clocks disagree" in output
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(("hidden",), "changed  hidden=64"), ((), "changed  nothing"), (None, "changed  not known")],
+)
+def test_a_record_of_a_method_that_is_not_here_says_what_was_changed_by_the_names_that_were_given(
+    show, tmp_path: Path, given: tuple[str, ...] | None, said: str
+) -> None:
+    one = record(method="strange", more={"given": given})
+    Store(tmp_path / "records").write(one)
+    assert said in show(one.identity[:12]).output
+
+
 def test_lines_have_no_trailing_blanks(show, tmp_path: Path) -> None:
     Store(tmp_path / "records").write(record())
     lines = show(record().identity[:12]).output.splitlines()
