@@ -22,7 +22,8 @@ from typing import Any
 import method_tables
 
 import compbench
-from compbench.api.interfaces import Task
+from compbench.api.interfaces import Score, Task
+from compbench.api.schemas import Profile, Record, RunSpec
 from compbench.cli.info import of_method, task_facts, usable_tasks
 from compbench.cli.new import render
 from compbench.registry.declared import by_family
@@ -55,8 +56,8 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def fill(text: str) -> str:
     """A page of docs/ with what its comments ask for: `<!-- tasks -->`, `<!-- methods -->` and so on."""
-    parts = {"tasks": tasks_table, "methods": methods_table, "notebook": notebook, "examples": examples}
-    return re.sub(r"<!-- (tasks|methods|notebook|examples) -->", lambda found: parts[found[1]](), text)
+    parts = {"tasks": tasks_table, "methods": methods_table, "notebook": notebook, "examples": examples, "record": record_tables}
+    return re.sub(rf"<!-- ({'|'.join(parts)}) -->", lambda found: parts[found[1]](), text)
 
 
 def usable(registry: Registry, kind: Any) -> list[Entry]:
@@ -295,7 +296,16 @@ def used_table(method: str) -> str:
     return table(heads, rows) or "No published records yet."
 
 
-# -- the notebook and the examples
+# -- the record, the notebook and the examples
+
+
+def record_tables() -> str:
+    """The fields of a record and of what it consists of, a table for each type."""
+    heads = {"Record": Record, "record.spec": RunSpec, "record.scores": Score, "record.profile": Profile}
+    return "\n\n".join(
+        f"`{head}`\n\n" + table(("field", "meaning"), [(f"`{n}`", one.description or "") for n, one in kind.model_fields.items()])
+        for head, kind in heads.items()
+    )
 
 
 def notebook() -> str:

@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 def test_every_marker_of_a_document_is_filled() -> None:
     from site_pages import fill
 
-    for name in ("tasks", "worked_examples", "notebook"):
+    assert "| `status` | ok, failed, timeout, oom (out of memory), killed or refused |" in fill("<!-- record -->")
+    for name in ("tasks", "worked_examples", "notebook", "api"):
         text = fill((ROOT / "docs" / f"{name}.md").read_text())
         assert "<!--" not in text
     assert "compbench_executors" in fill("<!-- examples -->")

@@ -10,6 +10,7 @@ from compbench.api.context import Presets
 from compbench.api.interfaces import Method
 from compbench.api.schemas import Record, RunRequest
 from compbench.notebook.cell_source import source_of
+from compbench.notebook.record_view import show_records
 from compbench.registry.registry import Defined, Registry
 from compbench.registry.resolve import refuse_infinite
 from compbench.runner.one_run import run as run_request
@@ -51,6 +52,7 @@ def run(
     Raises:
         CompbenchError: the request itself is wrong.
     """
+    show_records()
     own = dict(options or {})
     home = Path(str(own.pop("home", "") or Home.of_user().root))
     name = method if isinstance(method, str) else method.name

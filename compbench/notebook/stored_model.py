@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from compbench.api.context import Context, NoCheckpoints
 from compbench.api.interfaces import Method, MethodSettings, Problem, Request, Task
 from compbench.api.schemas import Record, RunRequest
+from compbench.notebook.record_view import show_records
 from compbench.notebook.task_view import as_conditions
 from compbench.registry.checkout import registry_of
 from compbench.registry.registry import Defined, Registry
@@ -78,6 +79,7 @@ def load(record: Record | Path | str, *, method: Method | None = None, plugins: 
     Raises:
         CompbenchError: no such record, no weights here, or a method that cannot be built again from them.
     """
+    show_records()
     home = Home.of_user()
     found = record if isinstance(record, Record) else read_record(Store(home.records).find(str(record)))
     defined = (Defined(method, Path(__file__)),) if method else ()

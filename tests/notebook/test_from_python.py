@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 import torch
 from pydantic import Field
+from support.sample_records import record, score
 from torch import nn
 
 import compbench
 from compbench import Method, MethodSettings
 from compbench.api.schemas import Record
 from compbench.notebook.cell_source import source_of
+from compbench.notebook.record_view import show_records
 from compbench.registry.registry import Registry
-from compbench.store.records import Store
+from compbench.store.records import Store, read_record
 from compbench.store.submission import checked
 from compbench.system.errors import CompbenchError
 
@@ -149,6 +151,21 @@ def test_the_table_of_records_has_the_runs(ran: Record, home: Path) -> None:
     assert set(table["record"]) <= {path.stem for path in Store(home / "records").paths()}
     own = table[table["record"] == ran.name]
     assert dict(zip(own["score.name"], own["score.value"], strict=True)) == {s.name: s.value for s in ran.scores}
+
+
+def test_a_record_is_one_line_and_in_a_notebook_its_scores_with_chance_and_its_picture(home: Path) -> None:
+    task, metric = "shapes3d-heavy", {"ceiling": 0.99, "metric_version": 2}
+    made = record(score(value=0.5, **metric), score("seen_accuracy", 0.9), task=task)
+    show_records()
+    assert repr(made) == str(made) == "<Record factored on shapes3d-heavy, quick, seed 0: heldout_accuracy 0.5>"
+    assert "<img" not in made._repr_html_()
+    store = Store(home / "records")
+    kept = read_record(store.write(made, {"samples.png": b"picture"}))
+    for part in ("<td>0.5</td><td>0.03333</td><td>0.99</td>", "<td>0.9</td>", "base64,cGljdHVyZQ=="):
+        assert part in kept._repr_html_()
+    failed = record(status="oom", more={"reason": "no <memory>"})
+    assert repr(failed).endswith(": oom no <memory>>")
+    assert "<b>oom</b>: no &lt;memory&gt;" in failed._repr_html_()
 
 
 def test_a_method_object_is_refused_where_it_cannot_be_protected() -> None:

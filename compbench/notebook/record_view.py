@@ -1,0 +1,50 @@
+"""How a notebook shows a record: what was run, its scores next to chance and real data, and the picture of its samples."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from html import escape
+
+from compbench.api.interfaces import Score
+from compbench.api.schemas import Record
+from compbench.board.scale import zero_of
+from compbench.store.records import Store
+from compbench.system.home import Home
+
+HEADS = ("score", "value", "best constant answer", "real data", "two real samples", "samples")
+
+
+def show_records() -> None:
+    """Let notebooks show records by `html` from now on."""
+    Record.view = html
+
+
+def html(record: Record) -> str:
+    """A record as HTML without scripts and links: all that it needs is in it, and all its text is escaped.
+
+    The ranked score is compared with the best constant answer (a model that ignores the request), an accuracy with that of real
+    data, and a distance with the distance between two sets of real samples.  The picture is that of the user's own store.
+    """
+    spec = record.spec
+    head = f"<b>{escape(spec.method)}</b> on <b>{escape(spec.task)}</b>, {escape(spec.preset)}, seed {spec.seed}"
+    parts = [f"<p>{head}, {escape(spec.device_class)}, {spec.precision}</p>"]
+    if record.status != "ok":
+        parts.append(f"<p><b>{record.status}</b>: {escape(record.reason)}</p>")
+    if primary := record.primary:
+        twin = record.score(primary.name.replace("heldout", "seen", 1))
+        rows = [_row(record, primary), *([_row(record, twin)] if twin is not None and twin is not primary else [])]
+        heads = "".join(f"<th>{name}</th>" for name in HEADS)
+        parts.append(f"<table><tr>{heads}</tr>{''.join(rows)}</table>")
+    if (picture := Store(Home.of_user().records).picture(record)) is not None:
+        about = f"real samples above samples of {escape(spec.method)}"
+        parts.append(f'<img alt="{about}" style="max-width: 100%" src="data:image/png;base64,{b64encode(picture).decode()}">')
+    parts.append(f"<p><small>{escape(record.name)}</small></p>")
+    return "".join(parts)
+
+
+def _row(record: Record, score: Score) -> str:
+    values = (score.value, zero_of(record, score), score.ceiling, score.floor)
+    unit = f" {score.unit}" if score.unit else ""
+    name = f"{score.name}{unit} ({score.direction} is better)"
+    cells = [name, *("" if value is None else f"{value:.4g}" for value in values), str(score.n)]
+    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
