@@ -15,7 +15,7 @@ from compbench.api.interfaces import LARGEST, Budget, Score
 from compbench.system.errors import CompbenchError, first_of
 from compbench.system.files import Json
 
-RECORD_FORMAT = 11
+RECORD_FORMAT = 12
 """Goes up when a record's fields or lines change; `compbench.store.format` migrates older ones.
 
 2: the file has a digest of itself.
@@ -25,6 +25,7 @@ RECORD_FORMAT = 11
 9: a line holds a whole score.
 10: it says where settings were tuned and whether a holdout is sealed.
 11: it says which settings were given by hand.
+12: it names the shots that were trained on, and says how additive the network's hidden activations are.
 """
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
@@ -32,6 +33,8 @@ MOST = 10**6
 """No version, attempt or seed count is larger."""
 MOST_POINTS, MOST_CURVES = 100, 32
 """Points of all loss curves of a record together, and such curves: some kilobytes."""
+MOST_NAMED_SHOTS = 2000
+"""A record names so many shots one by one; of more it has the digest alone."""
 Line = Annotated[str, Field(max_length=200)]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}$"
 
@@ -260,6 +263,32 @@ class Code(Frozen):
     plugin: Checkout = Checkout()
 
 
+class Shots(Frozen):
+    """Real examples of held-out cells among the training data (`compbench.api.shots`), as the referee drew them."""
+
+    per_cell: int = Field(ge=1, le=MOST, description="examples of each held-out cell")
+    num_cells: int = Field(ge=1, le=MOST, description="held-out cells")
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of all names, in order, one a line")
+    examples: tuple[Annotated[str, Field(pattern=r"^[0-9.]{1,120}#[0-9a-f]{8}$")], ...] = Field(
+        (), max_length=MOST_NAMED_SHOTS, description="name of each: its condition, and the first digits of its bytes' SHA-256"
+    )
+
+
+class Structure(Frozen):
+    """How additive a fitted network's hidden activations are in the holdout's factors, on seen cells alone (docs/structure.md).
+
+    Measured by the contestant, unverified.
+    """
+
+    layer: Line = Field(description="the module whose activations these are, and whether they are its input or its output")
+    r2: float = Field(ge=0, le=1, description="share of the activations' variance over cells that effects of single factors make")
+    cosine: float | None = Field(
+        None, ge=0, le=1, description="mean cosine of the angles between the spans of two factors' effects; null without effects"
+    )
+    num_cells: int = Field(ge=1, le=MOST, description="seen cells")
+    num_units: int = Field(ge=1, le=LARGEST, description="activations of a cell")
+
+
 class CurvePoint(Frozen):
     """Scores of the weights at a step of the fit, by name: the one that ranks and its seen twin."""
 
@@ -344,6 +373,8 @@ class Record(Frozen):
     given: tuple[Line, ...] | None = Field(
         None, max_length=1000, description="names of the settings that the request gave, as in --set; null in older records"
     )
+    structure: Structure | None = Field(None, description="of the hidden activations; null where no layer is named")
+    shots: Shots | None = Field(None, description="examples of held-out cells that it was trained on, `--set task.shots=N`")
     samples_only: bool = Field(False, description="whether samples or weights from elsewhere were scored: no training was seen")
     started: str = Field("", max_length=40, description="UTC, ISO 8601")
     seconds: float = Field(0.0, ge=0, le=LARGEST, description="whole attempt, wall clock")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from compbench.api.schemas import Record
+from compbench.api.shots import SETTING
 from compbench.registry.registry import Registry
 from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
@@ -91,7 +92,8 @@ def lattices(records: Iterable[Record], registry: Registry | None = None) -> dic
         if loaded.state != "ok" or loaded.value.configure is None:
             continue
         try:
-            holdout = loaded.value.configure(type(loaded.value.settings).model_validate(settings)).holdout
+            own = {name: value for name, value in settings.items() if name != SETTING}  # shots leave the holdout as it is
+            holdout = loaded.value.configure(type(loaded.value.settings).model_validate(own)).holdout
         except (ValueError, CompbenchError):
             continue  # settings of another version of the task
         found[key] = Lattice(holdout.pattern_space.sizes, len(holdout.seen_cells))

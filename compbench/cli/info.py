@@ -100,6 +100,7 @@ def _under(overrides: tuple[str, ...], loaded: Any, name: str, kind: Kind) -> An
 
 def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
     """What `info` says of a task: lattice, holdout and its identifiability, budgets, sources."""
+    from compbench.api import shots
     from compbench.api.context import PRESETS
     from compbench.api.factors import identifiability
     from compbench.registry.declared import OTHERS, missing_extra
@@ -149,6 +150,8 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
         facts["data"] = _data(task, Home.of_user().data)
     for name, field in type(task.settings).model_fields.items():
         facts[f"--set task.{name}"] = f"{getattr(task.settings, name)} ({field.description})"
+    if not shots.refused(task):
+        facts.setdefault(f"--set task.{shots.SETTING}", f"0 ({shots.MEANING})")
     for index, note in enumerate(task.notes):
         facts[f"note {index + 1}"] = note
     for index, note in enumerate(task.paper_notes):

@@ -96,6 +96,8 @@ def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, 
         click.echo(f"{verdict:8} {entry.name}: {entry.submitted:.6g}, now {entry.found:.6g} (within {entry.tolerance:.3g})")
     for name, reason in found.missing.items():
         click.echo(f"missing  {name}: {reason}")
+    if found.again.status == "ok" and not found.same_shots:
+        click.echo("DIFFERS  shots: the record names other examples of held-out cells than its seed draws")
     code = said(found.differing)
     if not found.agrees:
         why = "" if found.again.status == "ok" else f": the run ended as '{found.again.status}' ({found.again.reason})"

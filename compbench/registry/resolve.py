@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from compbench.api.interfaces import NEEDS, Budget, Method, MethodSettings, Metric, Need, Source, Task, TaskContext
+from compbench.api.shots import SETTING, with_shots
 from compbench.registry.declared import missing_extra
 from compbench.system.errors import CompbenchError, suggest
 from compbench.system.files import Json
@@ -42,17 +43,18 @@ def check_extra(entry: Entry, folder: Path, asked: str) -> None:
 
 
 def configured(task: Task, overrides: Mapping[str, Json]) -> Task:
-    """A task under the `task.NAME` settings among some overrides.
+    """A task under the `task.NAME` settings among some overrides; `task.shots` is a setting of every task.
 
     Raises:
         CompbenchError: it has no such setting, or does not take the value.
     """
     changed = _with_prefix(overrides, "task.")
-    if not changed:
-        return task
-    if task.configure is None:
-        raise CompbenchError(f"task '{task.name}' has no settings; --set task.{next(iter(changed))} cannot be used.")
-    return task.configure(updated(task.settings, changed, f"task '{task.name}'", "task."))
+    shots = 0 if SETTING in type(task.settings).model_fields else changed.pop(SETTING, 0)  # a stranger's task may have its own
+    if changed:
+        if task.configure is None:
+            raise CompbenchError(f"task '{task.name}' has no settings; --set task.{next(iter(changed))} cannot be used.")
+        task = task.configure(updated(task.settings, changed, f"task '{task.name}'", "task."))
+    return with_shots(task, shots)
 
 
 def budget_of(request: RunRequest, task: Task) -> Budget:

@@ -358,6 +358,7 @@ class Attempt:
             tuning=self.request.tuning,
             given=tuple(sorted(self.request.overrides)),
             sealed=self.request.sealed,
+            shots=self.referee.shots,
             started=self.started.isoformat(timespec="seconds"),
             seconds=time.monotonic() - self.clock,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 from pydantic import BeforeValidator, Field, ValidationError
 
 from compbench.api.interfaces import LARGEST, Budget, Score, Source
-from compbench.api.schemas import Frozen, RunRequest, Stage
+from compbench.api.schemas import Frozen, RunRequest, Shots, Stage
 from compbench.runner.channel import Channel, Frame, Garbled
 from compbench.store.format import clean
 from compbench.system.errors import first_of
@@ -138,7 +138,7 @@ class ContestantDescribed(Message):
 
 
 class RefereeDescribed(Message):
-    """What the referee found: the task, its settings and budget, device, precision and data."""
+    """What the referee found: the task, its settings and budget, device, precision and data, and the shots that it drew."""
 
     task_version: int
     task_settings: dict[str, Json]
@@ -150,6 +150,7 @@ class RefereeDescribed(Message):
     source: Source
     metrics: dict[str, int]
     num_silos: Count = 1
+    shots: Shots | None = None
 
 
 class Prepared(Message):

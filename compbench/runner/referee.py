@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from compbench.api.context import generator_of
-from compbench.api.interfaces import Evaluation, Event, Request
-from compbench.api.schemas import RunRequest, Stage
+from compbench.api.interfaces import Evaluation, Event, OpenTask, Request
+from compbench.api.schemas import RunRequest, Shots, Stage
+from compbench.api.shots import WithShots
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import budget_of, check_extra, metrics_of, task_context, task_of
 from compbench.runner.messages import WARM_UP, Evaluate, Evaluated, Message, Prepared, RefereeDescribed
@@ -64,6 +65,7 @@ class Referee:
         self.request, self.folder, self.progress, self._note = request, folder, progress, note
         self.registry = registry or Registry(tuple(Path(file) for file in request.plugins))
         self.stages: list[Stage] = []
+        self.opened: OpenTask | None = None
         self._joules: float | None = None
 
     def describe(self) -> RefereeDescribed:
@@ -90,7 +92,16 @@ class Referee:
             source=source,
             metrics={name: metric.version for name, metric in sorted(self.context.metrics.items())},
             num_silos=self.task.silos,
+            shots=self._shots(),
         )
+
+    def _shots(self) -> Shots | None:
+        """The shots of a task that has some, which is opened for it: who asks for more than there are hears it before any fit."""
+        if not isinstance(self.task.open, WithShots):
+            return None
+        opened = self.task.open(self.context)
+        self.opened = opened
+        return opened.shots
 
     def obey(self, order: Message, answer: Answer) -> Message:
         """Do one of the parent's orders, `Prepare` or `Evaluate`."""
@@ -105,7 +116,8 @@ class Referee:
     def prepare(self) -> None:
         """Render, train and cache what the evaluation needs, before the contestant's clock runs."""
         with profiling.timed(self.device) as clock:
-            self.opened = self.task.open(self.context)
+            if self.opened is None:
+                self.opened = self.task.open(self.context)
             self.opened.prepare()
         self.stages.append(Stage(name="prepare", seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))
         self._joules = self._energy()
@@ -121,6 +133,7 @@ class Referee:
         )
         sampler.note = recorder.note if self.request.keep_samples else self._note
         with profiling.timed(self.device) as clock:
+            assert self.opened is not None
             found: Evaluation = self.opened.evaluate(sampler)
         score_seconds = max(0.0, clock.wall[0] - sampler.seconds - sampler.warm_up_seconds)
         if sampler.warm_up_seconds:

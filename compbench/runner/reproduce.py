@@ -46,10 +46,20 @@ class Reproduction(NamedTuple):
         return differing_from(self.record, Code(self.again.spec.code, self.again.code.parts))
 
     @property
+    def same_shots(self) -> bool:
+        """Whether both were trained on shots of the same conditions, or on none; last bits of a picture may differ by machine."""
+        one, other = (
+            shots and (shots.per_cell, shots.num_cells, [name.partition("#")[0] for name in shots.examples])
+            for shots in (self.record.shots, self.again.shots)
+        )
+        return one == other
+
+    @property
     def agrees(self) -> bool:
         primary = {score.name for score in self.record.scores if score.primary}
         return (
             self.again.status == "ok"
+            and self.same_shots
             and primary <= {entry.name for entry in self.compared}
             and all(entry.agrees for entry in self.compared)
         )

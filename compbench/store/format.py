@@ -66,6 +66,7 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     8: dict,  # 9 says the same in fewer lines
     9: dict,  # 10 has where settings were tuned, whether a holdout is sealed, and what older records leave empty
     10: dict,  # 11 has the names of the settings that were given, which are not known of older records
+    11: dict,  # 12 has shots and the structure of hidden activations, which older records lack
 }
 """Each function turns a record of this format into one of the next.  Format 1 had no digest and is not read any more."""
 

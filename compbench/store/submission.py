@@ -16,7 +16,7 @@ from compbench.registry.registry import NOTEBOOK, Registry
 from compbench.store import verification
 from compbench.store.format import MAX_RECORD_BYTES
 from compbench.store.records import Store, read_artifact, read_record
-from compbench.store.validate import check_costs, check_known
+from compbench.store.validate import check_costs, check_known, check_shots
 from compbench.system.errors import CompbenchError
 from compbench.system.files import read_limited, write_atomically
 
@@ -48,6 +48,7 @@ def checked(path: Path, registry: Registry) -> Submission:
         record = read_record(path)
         check_costs(record)
         check_known(record)
+        check_shots(record)
         _check_run(record)
         _check_plugin(record, registry)
         _check_protocol(record, registry)

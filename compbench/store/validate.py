@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from compbench.api.interfaces import Score
 from compbench.api.schemas import Record
+from compbench.api.shots import SETTING, digest_of
 from compbench.registry.registry import Kind, Registry
 from compbench.system.errors import CompbenchError
 
@@ -103,6 +105,32 @@ def doubt_of(record: Record) -> str:
     return ""
 
 
+def check_shots(record: Record) -> None:
+    """Raise CompbenchError if a record does not name the shots that its settings ask for: as many of each held-out cell.
+
+    Which they are, the seed says: `compbench reproduce` draws them again.
+    """
+    asked, given = record.spec.task_settings.get(SETTING), record.shots
+    if given is None:
+        if asked and record.status == "ok" and _takes_shots(record):
+            raise CompbenchError(f"was trained on {asked} shots of each held-out cell, by its settings, and does not name them.")
+        return
+    if asked != given.per_cell:
+        raise CompbenchError(f"names {given.per_cell} shots of each held-out cell, and its settings ask for {asked or 'none'}.")
+    if not given.examples:
+        return
+    if len(set(given.examples)) != given.per_cell * given.num_cells or digest_of(given.examples) != given.digest:
+        raise CompbenchError(f"does not name {given.per_cell} different shots of each of its {given.num_cells} held-out cells.")
+    task = _shipped("tasks", record.spec.task)
+    scored = {one.cell for score in record.scores if score.split == "heldout" for one in score.by_cell}
+    if task is None or not scored:
+        return
+    conditions = (list(map(int, name.partition("#")[0].split("."))) for name in given.examples)
+    cells = Counter(tuple(condition[place] for place in task.holdout.factors) for condition in conditions)
+    if cells != dict.fromkeys(scored, given.per_cell):
+        raise CompbenchError("names shots of other cells than those that it scored as held out.")
+
+
 def check_known(record: Record) -> None:
     """Raise CompbenchError if a record claims another version or direction than our own tasks and metrics have.
 
@@ -122,6 +150,12 @@ def check_known(record: Record) -> None:
             raise CompbenchError(
                 f"says that {score.direction} is better for '{metric.name}'; for this metric, {metric.direction} is better."
             )
+
+
+def _takes_shots(record: Record) -> bool:
+    """Whether `task.shots` is the harness's; a stranger's task may have a setting of that name."""
+    task = _shipped("tasks", record.spec.task)
+    return task is not None and SETTING not in type(task.settings).model_fields
 
 
 def _check_share(score: Score) -> None:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from compbench.api.schemas import Artifact, Record
 from compbench.store import sealed
 from compbench.store.records import Store, read_artifact, read_record
-from compbench.store.validate import check_costs, check_known
+from compbench.store.validate import check_costs, check_known, check_shots
 from compbench.system.errors import CompbenchError
 
 WRITING_SECONDS = 60.0
@@ -53,6 +53,7 @@ def verify(folder: Path) -> Report:
             check_costs(record)
             check_known(record)
             sealed.check(record)
+            check_shots(record)
         except CompbenchError as error:
             findings.append(Finding(path.name, "record", str(error), "restore the file from a copy, or delete it and run again"))
             named.update(other.name for other in paths if other.name.startswith(f"{path.stem}."))  # whose, is not known

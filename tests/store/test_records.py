@@ -101,6 +101,7 @@ def test_a_formatter_does_not_spoil_a_record() -> None:
         ("format-8.json", 0.03333333507180214, 4),
         ("format-9.json", 0.03333333507180214, 4),
         ("format-10.json", 0.03333333507180214, 4),
+        ("format-11.json", 0.03333333507180214, 4),
     ],
 )
 def test_a_stored_record_of_each_format_says_to_both_readers_what_it_said(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from support.sample_records import record
+from support.sample_records import record, score
 
-from compbench.api.schemas import Profile, Record, Stage
-from compbench.store.validate import SPEEDS, check_costs, judged
+from compbench.api.interfaces import CellCount
+from compbench.api.schemas import Profile, Record, Shots, Stage
+from compbench.api.shots import digest_of
+from compbench.store.validate import SPEEDS, check_costs, check_shots, judged
 from compbench.system.errors import CompbenchError
 
 
@@ -59,3 +61,40 @@ def test_a_record_without_a_contradiction_stays_as_it_is() -> None:
 def test_a_record_that_doubts_its_speeds_and_has_some_is_refused() -> None:
     with pytest.raises(CompbenchError, match="has speeds, and says that they cannot be true"):
         check_costs(of(rate=10.0, fit_seconds=3.0, distrust="it was busy"))
+
+
+def shot(*names: str, per_cell: int = 2, num_cells: int = 2) -> Shots:
+    examples = tuple(f"{name}#{number:08x}" for number, name in enumerate(names))
+    return Shots(per_cell=per_cell, num_cells=num_cells, digest=digest_of(examples), examples=examples)
+
+
+def trained_on(shots: Shots | None, asked: int | None = 2) -> Record:
+    """A record of shapes3d-heavy (shape is its fifth factor, object hue its third) that was scored on two held-out cells."""
+    cells = (CellCount((0, 1), 1, 2), CellCount((0, 2), 1, 2))
+    settings = {} if asked is None else {"shots": asked}
+    return record(score(value=0.5, n=4, by_cell=cells), task_settings=settings, more={"shots": shots})
+
+
+HONEST = ("0.0.1.0.0.0", "3.0.1.2.0.0", "0.0.2.0.0.1", "0.0.2.0.0.2")
+
+
+def test_a_record_that_names_the_shots_of_its_settings_is_sound() -> None:
+    check_shots(trained_on(shot(*HONEST)))
+    check_shots(trained_on(None, asked=None))
+
+
+@pytest.mark.parametrize(
+    ("shots", "asked", "said"),
+    [
+        (None, 2, "does not name them"),
+        (shot(*HONEST), None, "its settings ask for none"),
+        (shot(*HONEST), 4, "names 2 shots of each held-out cell, and its settings ask for 4"),
+        (shot(*HONEST[:3]), 2, "does not name 2 different shots"),
+        (shot(*HONEST).model_copy(update={"digest": "0" * 64}), 2, "does not name 2 different shots"),
+        (shot(*HONEST[:3], "0.0.1.0.0.1"), 2, "other cells than those that it scored"),
+        (shot(*HONEST[:2], "0.0.3.0.0.1", "0.0.3.0.0.2"), 2, "other cells than those that it scored"),
+    ],
+)
+def test_a_record_with_other_shots_than_it_says_is_refused(shots: Shots | None, asked: int | None, said: str) -> None:
+    with pytest.raises(CompbenchError, match=said):
+        check_shots(trained_on(shots, asked))

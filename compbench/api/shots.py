@@ -1,0 +1,310 @@
+"""Shots: N real examples of each held-out cell join the training data, `--set task.shots=N`.
+
+    p(x, c) = 1 / (S + H) (sum over S seen cells of p_cell + sum over H held-out cells of (1/N) sum_i delta(x_i, c_i))
+
+Each cell is drawn equally often, whatever it has of examples: with a share of N / (all examples) a few examples would not be
+drawn once in a fit.  The run's seed draws the examples, those of a smaller N are the first of a larger one, and the record names
+them.  All else of the task stays: the same cells are scored by the same judges, which never depend on a run's training data, and
+a method gets the same `Problem.holdout`, so it composes as it does without shots.  Distances leave the shots out of their real
+examples, where any are left.
+
+`task.shots` is in the task's settings only where it is not 0, so a run without shots is the run that it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, create_model
+
+from compbench.api.context import Batch, Silo
+from compbench.api.federation import Federation
+from compbench.api.interfaces import (
+    Budget,
+    Evaluation,
+    MethodSettings,
+    Metric,
+    OpenTask,
+    Problem,
+    SamplePair,
+    Sampler,
+    Task,
+    TaskContext,
+)
+from compbench.api.schemas import MOST_NAMED_SHOTS, Shots
+from compbench.system.errors import CompbenchError
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+SETTING = "shots"
+"""The setting's name, `--set task.shots=N`, and a key of `RunSpec.task_settings`."""
+MEANING = "real examples of each held-out cell that join the training data, drawn by the run's seed (docs/shots.md)"
+MOST = 1000
+"""Largest number of examples of a cell."""
+BLOCK = 8
+"""Examples of a cell that are drawn at a time; with a fixed number the first ones do not depend on how many are asked for."""
+TRIES = 32
+"""A cell with K different examples gives all of them in 32 K draws, but for a chance of K exp(-32)."""
+
+Examples = Callable[["Tensor", "Generator"], "Tensor"]
+"""(full conditions (B, F), generator) -> a real example of each, uint8 images (B, C, H, W) or samples (B, *D)."""
+
+
+def refused(task: Task) -> str:
+    """Why a task takes no shots, as a clause; "" where it may.  Whether it has real examples is known when its data is open."""
+    if task.extends or not task.holdout.cells:
+        return "it holds nothing out"
+    if task.silos > 1:
+        return f"its data lies in {task.silos} silos, and nothing says whose an example of an unseen combination would be"
+    if task.negates:
+        return "it asks for any value but one, which is no cell that has examples"
+    if "scores" in task.offers:
+        return "its held-out distributions are formulas or rules, and no data of them is given to anybody"
+    return ""
+
+
+def with_shots(task: Task, asked: object) -> Task:
+    """The task with some real examples of each held-out cell in its training data; 0 leaves it as it is.
+
+    Args:
+        task: under its other settings.
+        asked: the value of `task.shots`.
+
+    Raises:
+        CompbenchError: not a number of examples, or the task takes none.
+    """
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= MOST:
+        raise CompbenchError(f"--set task.{SETTING}={asked}: use a whole number of examples of each held-out cell, 0 to {MOST}.")
+    if asked == 0:
+        return task
+    if why := refused(task):
+        raise CompbenchError(f"--set task.{SETTING}={asked}: '{task.name}' takes no shots: {why}.")
+    settings = _settings_class(type(task.settings))(**task.settings.model_dump(), **{SETTING: asked})
+    configure = task.configure
+    return replace(
+        task,
+        settings=settings,
+        open=WithShots(task, asked),
+        configure=None if configure is None else lambda changed: _configured(configure, type(task.settings), changed),
+    )
+
+
+@cache
+def _settings_class(base: type[MethodSettings]) -> type[MethodSettings]:
+    """A task's settings and the number of shots."""
+    shots: Any = (int, Field(ge=1, le=MOST, description=MEANING))
+    return create_model(f"{base.__name__}WithShots", __base__=base, **{SETTING: shots})
+
+
+def _configured(configure: Callable[[Any], Task], base: type[MethodSettings], changed: MethodSettings) -> Task:
+    own = changed.model_dump(exclude={SETTING})
+    return with_shots(configure(base.model_validate(own)), getattr(changed, SETTING))
+
+
+@dataclass(frozen=True)
+class WithShots:
+    """`Task.open` of a task with so many shots of each held-out cell."""
+
+    task: Task
+    count: int
+
+    def __call__(self, ctx: TaskContext) -> OpenWithShots:
+        return OpenWithShots(self.task, self.count, ctx)
+
+
+class OpenWithShots:
+    """A task with its data open and the shots drawn.
+
+    Attributes:
+        shots: what the record says of them.
+        examples: the shots themselves, as training data.
+    """
+
+    def __init__(self, task: Task, count: int, ctx: TaskContext) -> None:
+        others = _OtherExamples(task.event.shape)
+        metrics = {name: _among(metric, others) for name, metric in ctx.metrics.items()}
+        self._task: OpenTask = task.open(replace(ctx, metrics=metrics))
+        plain = self._task.problem(task.budgets[ctx.preset])
+        self.shots, self.examples, others.shots = _drawn(task, self._task, plain, count, ctx)
+
+    def problem(self, budget: Budget) -> Problem:
+        """The task's problem, with the shots among the training data of its silo."""
+        plain = self._task.problem(budget)
+        silo = SiloWithShots(plain.federation.pooled(), self.examples, len(plain.holdout.seen_cells), self.shots.num_cells)
+        return replace(plain, federation=Federation([silo]))
+
+    def prepare(self) -> None:
+        self._task.prepare()
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        return self._task.evaluate(sampler)
+
+
+class SiloWithShots:
+    """A silo in which the held-out cells have a few examples each; every cell is drawn equally often.
+
+    Args:
+        silo: of the seen cells, which draws them equally often.
+        shots: equally many examples of each held-out cell.
+        num_seen, num_held: number of cells.
+    """
+
+    def __init__(self, silo: Silo, shots: Batch, num_seen: int, num_held: int) -> None:
+        import torch
+
+        self._silo, self._shots, self._share = silo, shots, num_held / (num_seen + num_held)
+        self.name, self.size = silo.name, silo.size + len(shots.x1)
+        listed: Tensor | None = getattr(silo, "condition", None)
+        if listed is not None:
+            self.condition = torch.cat([listed, shots.condition.to(listed.device)])
+
+    def batch(self, size: int, generator: Generator) -> Batch:
+        """Examples drawn with replacement; each row is a shot with the held-out cells' share of the lattice."""
+        import torch
+
+        given = torch.rand(size, generator=generator) < self._share  # (B,)
+        num_given = int(given.sum())
+        rows = torch.randint(len(self._shots.x1), (num_given,), generator=generator).to(self._shots.x1.device)
+        own = Batch(self._shots.x1[rows], self._shots.condition[rows])
+        if num_given == size:
+            return own
+        seen = self._silo.batch(size - num_given, generator)
+        place = torch.empty(size, dtype=torch.long)
+        place[~given], place[given] = torch.arange(size - num_given), torch.arange(size - num_given, size)
+        place = place.to(seen.x1.device)
+        return Batch(torch.cat([seen.x1, own.x1])[place], torch.cat([seen.condition, own.condition])[place])
+
+
+def _drawn(task: Task, opened: OpenTask, problem: Problem, count: int, ctx: TaskContext) -> tuple[Shots, Batch, frozenset[str]]:
+    """`count` different examples of each held-out cell: what the record says, the examples, and the hashes of their bytes.
+
+    Raises:
+        CompbenchError: the task has no real examples of held-out cells, or a cell has fewer.
+    """
+    import torch
+
+    examples = _examples_of(task, opened, problem)
+    if examples is None:
+        raise CompbenchError(
+            f"--set task.{SETTING}={count}: '{task.name}' takes no shots: it has no real examples of held-out combinations."
+        )
+    found: list[Tensor] = []
+    conditions: list[Tensor] = []
+    hashes: list[str] = []
+    for cell in problem.holdout.cells:
+        generator = ctx.generator(f"shots {cell}")
+        own: dict[str, tuple[Tensor, Tensor]] = {}
+        for _ in range(max(1, TRIES * count // BLOCK)):
+            asked = problem.space.uniform(BLOCK, generator)
+            asked[:, list(problem.holdout.factors)] = torch.tensor(cell)
+            drawn = examples(asked, generator)
+            for name, condition, x1 in zip(hashes_of(drawn, problem.event.shape), asked, drawn, strict=True):
+                own.setdefault(name, (condition, x1))
+            if len(own) >= count:
+                break
+        if len(own) < count:
+            said = ", ".join(
+                f"{problem.space.names[place]} {value}" for place, value in zip(problem.holdout.factors, cell, strict=True)
+            )
+            raise CompbenchError(
+                f"--set task.{SETTING}={count}: '{task.name}' has {len(own)} example{'s' if len(own) > 1 else ''} of {said}; "
+                f"ask for {len(own)} at most."
+            )
+        for name, (condition, x1) in list(own.items())[:count]:
+            hashes.append(name)
+            conditions.append(condition)
+            found.append(x1)
+    names = [f"{'.'.join(map(str, row.tolist()))}#{name[:8]}" for row, name in zip(conditions, hashes, strict=True)]
+    x1 = torch.stack(found).to(ctx.device)
+    if x1.dtype == torch.uint8:
+        x1 = x1.float().div_(127.5).sub_(1)
+    said_of = Shots(
+        per_cell=count,
+        num_cells=len(problem.holdout.cells),
+        digest=digest_of(names),
+        examples=tuple(names) if len(names) <= MOST_NAMED_SHOTS else (),
+    )
+    return said_of, Batch(x1, torch.stack(conditions).to(ctx.device)), frozenset(hashes)
+
+
+def digest_of(names: list[str] | tuple[str, ...]) -> str:
+    """SHA-256 of the names of all shots, in order."""
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+def hashes_of(pictures: Tensor, shape: tuple[int, ...]) -> list[str]:
+    """SHA-256 of the bytes of each example (B, *D), without the channels that a judge's pictures have beyond the event's."""
+    rows = pictures[:, : shape[0]] if len(shape) == 3 else pictures
+    return [hashlib.sha256(row.contiguous().numpy().tobytes()).hexdigest() for row in rows.cpu()]
+
+
+def _examples_of(task: Task, opened: Any, problem: Problem) -> Examples | None:
+    """Where a task has real examples of any combination; None if nowhere.
+
+    A task says so itself by `examples(condition, generator)` of its open task.  Ours have the true sample of a condition
+    (`Task.truth`), a renderer with its factor grids (`images`, `lattices`), a renderer of whole conditions (`images`), or the
+    real images that their referee compares with (`evaluation.real`).
+    """
+    if callable(own := getattr(opened, "examples", None)):
+        return partial(own)
+    if (truth := task.truth) is not None:
+        return lambda condition, generator: truth(condition)
+    images, lattices = getattr(opened, "images", None), getattr(opened, "lattices", None)
+    if callable(images) and lattices is not None:
+        return lambda condition, generator: images(lattices.refined(condition, generator))
+    if callable(images) and problem.deterministic:
+        return lambda condition, generator: images(condition)
+    real = getattr(getattr(opened, "evaluation", None), "real", None)
+    return None if real is None else partial(real.of)
+
+
+class _OtherExamples:
+    """Pairs of real and generated samples without the real examples that were given as shots.
+
+    Attributes:
+        shots: hashes of the shots' bytes, once they are drawn.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape, self.shots = shape, frozenset[str]()
+        self._last: tuple[SamplePair, SamplePair] | None = None
+
+    def of(self, pair: SamplePair) -> SamplePair:
+        """`without_shots`, found once for the metrics of one pair."""
+        if self._last is None or self._last[0] is not pair:
+            self._last = pair, without_shots(pair, self.shots, self.shape)
+        return self._last[1]
+
+
+def _among(metric: Metric, others: _OtherExamples) -> Metric:
+    """The metric, comparing with real examples that are no shots."""
+    compute = metric.compute
+    if compute is None:
+        return metric
+    return replace(metric, compute=lambda pair, generator: compute(others.of(pair), generator))
+
+
+def without_shots(pair: SamplePair, shots: frozenset[str], shape: tuple[int, ...]) -> SamplePair:
+    """The pair without the real examples whose hashes are among `shots`; all three sets stay equally large.
+
+    A pair that has no such example, or has only such, is returned as it is.
+    """
+    kept = {
+        which: [row for row, name in enumerate(hashes_of(block, shape)) if name not in shots]
+        for which, block in (("real", pair.real), ("floor", pair.floor))
+    }
+    most = min(map(len, kept.values()))
+    if not most or most == len(pair.real) == len(pair.floor):
+        return pair
+    rows = {which: own[:most] for which, own in kept.items()} | {"generated": list(range(min(most, len(pair.generated))))}
+    return SamplePair(
+        pair.real[rows["real"]],
+        pair.generated[rows["generated"]],
+        pair.floor[rows["floor"]],
+        lambda extractor, which: pair.features(extractor, which)[rows[which]],
+    )
