@@ -98,9 +98,10 @@ def _show_matrix(chosen: set[str], *, whole: bool, as_json: bool) -> None:
     """
     from compbench.registry.declared import by_family
     from compbench.registry.registry import Registry
-    from compbench.sweep.matrix import matrix
+    from compbench.sweep.matrix import run_facts
 
-    pairs = {method: row for method, row in matrix().items() if method in chosen}
+    with run_facts(home_of_user()) as facts:
+        pairs = {method: row for method, row in facts.matrix().items() if method in chosen}
     if as_json:
         refused = {method: {task: why for task, why in row.items() if why} for method, row in pairs.items()}
         click.echo(json.dumps(refused, indent=1, sort_keys=True))

@@ -122,21 +122,16 @@ def run_requests(
         registry.entry("methods", name)
     for name in tasks:
         registry.entry("tasks", name)
+    shared = {
+        "overrides": overrides,
+        **{name: options[name] for name in ("preset", "device", "precision", "source")},
+        "plugins": tuple(map(str, files)),
+        "time_limit": parse_time(options["time_limit"]),
+        "home": str(home_of_user().root),
+        **more,
+    }
     return [
-        RunRequest.of(
-            task=task,
-            method=method,
-            overrides=overrides,
-            preset=options["preset"],
-            seed=seed,
-            device=options["device"],
-            precision=options["precision"],
-            source=options["source"],
-            plugins=tuple(str(path) for path in files),
-            time_limit=parse_time(options["time_limit"]),
-            home=str(home_of_user().root),
-            **more,
-        )
+        RunRequest.of(task=task, method=method, seed=seed, **shared)
         for seed in parse_seeds(seeds)
         for task in tasks
         for method in methods

@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,18 @@ import click
 from compbench.api.executor import RunResult, SweepOptions
 from compbench.cli import output
 from compbench.cli.names import names
-from compbench.cli.options import Options, list_option, rebuild_board, run_options, run_requests
+from compbench.cli.options import Options, home_of_user, list_option, rebuild_board, run_options, run_requests
 from compbench.cli.sweeps import cancel, status
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import updated
 from compbench.runner.signals import terminate_like_ctrl_c
 from compbench.store.listing import Listing
+from compbench.store.records import collector_paused
 from compbench.sweep import parse
 from compbench.sweep.estimate import expected_seconds, hours_of, longest_first, seconds_taken
 from compbench.sweep.existing import Asked, known, listing_of
 from compbench.sweep.grid import Grid, default_preset, grids
-from compbench.sweep.matrix import Matrix, matrix
+from compbench.sweep.matrix import RunFacts, run_facts
 from compbench.sweep.parse import parse_lists, parse_overrides
 from compbench.sweep.pool import cards_of, result_of
 from compbench.system.errors import CompbenchError
@@ -115,22 +116,15 @@ def sweep(
     if file and not _given("preset"):
         options["preset"] = default_preset(file)
     grids = _here(_grids(methods, tasks, file, options), executor, options)
-    not_on = _applicable(grids, options)
-    asked = _distinct(
-        Asked(request, grid.any_device)
-        for grid in grids
-        for overrides in grid.overrides()
-        for request in run_requests(*_names(grid, options), overrides, {**options, "precision": grid.precision}, seeds=grid.seeds)
-        if not (grid.applicable and not_on.get(request.method, {}).get(request.task))
-    )
-    if not asked:
-        raise CompbenchError("no pair of these methods and tasks can work together; `compbench list --matrix` says why.")
+    home = home_of_user()
+    with run_facts(home) as facts, collector_paused():
+        asked = _asked(grids, facts, options)
+        listing = listing_of(asked)
+        if dry_run:
+            _foretell(asked, listing, facts, options, as_json=as_json)
+            return
+        there = {} if options["force"] else dict(_there(asked, listing, facts))
     chain = chain or all(grid.chain for grid in grids)
-    listing = listing_of(asked)
-    if dry_run:
-        _foretell(asked, listing, options, as_json=as_json)
-        return
-    there = {} if options["force"] else dict(_there(asked, listing))
     missing = [place for place in range(len(asked)) if place not in there]
     if executor != "local" or slots > 1:  # one after another, they keep the order of the command
         missing = _longest_first(asked, missing, listing, options)
@@ -141,10 +135,10 @@ def sweep(
         with output.notices(quiet=quiet), output.sweep_listener(len(missing), quiet=quiet or as_json) as listener:
             how = SweepOptions(slots, options["force"], options["resume"], chain, max_failures, retries)
             done = chosen.work(settings, [asked[place].request for place in missing], how, listener)
-        pages = rebuild_board(Path(asked[0].request.home))
+        pages = rebuild_board(home.root)
     else:
         with contextlib.suppress(OSError):  # a run would tidy its home up
-            remove_left_over(Path(asked[0].request.home))
+            remove_left_over(home.root)
     by_place = there | dict(zip(missing, done, strict=True))
     results = [by_place[place] for place in range(len(asked))]
     if as_json:
@@ -169,25 +163,36 @@ def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:
     return rest
 
 
-def _applicable(grids: Sequence[Grid], options: Options) -> Matrix:
-    """Which method works on which task; only a grid that asks for applicable pairs needs it."""
-    return matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
+def _asked(grids: Sequence[Grid], facts: RunFacts, options: Options) -> list[Asked]:
+    """The requests of all grids, each once, without pairs that cannot work together where a grid asks for applicable ones."""
+    not_on = facts.matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
+    asked = [
+        Asked(request, grid.any_device)
+        for grid in grids
+        for own in [{**options, "precision": grid.precision}]
+        for overrides in grid.overrides()
+        for request in run_requests(*_names(grid, options), overrides, own, seeds=grid.seeds)
+        if not (grid.applicable and not_on.get(request.method, {}).get(request.task))
+    ]
+    if not asked:
+        raise CompbenchError("no pair of these methods and tasks can work together; `compbench list --matrix` says why.")
+    return list({one.request.model_dump_json(): one for one in asked}.values())  # grids of a file may overlap
 
 
-def _foretell(asked: Sequence[Asked], listing: Listing, options: Options, *, as_json: bool) -> None:
+def _foretell(asked: Sequence[Asked], listing: Listing, facts: RunFacts, options: Options, *, as_json: bool) -> None:
     """Print which runs exist, which are missing and how long those may take: one line per task, or each run as JSON."""
-    requests, found = [one.request for one in asked], known(asked, listing, every=True)
+    requests, found = [one.request for one in asked], known(asked, listing, facts, every=True)
     there = [one.outcome is not None for one in found]
     on_gpu = bool(cards_of(options["device"]))
     seconds = expected_seconds(requests, seconds_taken(listing, {one.preset for one in requests}, on_gpu=on_gpu))
     if as_json:
         names = {"method", "task", "seed", "preset", "overrides"}
         rows = [request.model_dump(mode="json", include=names) for request in requests]
-        facts = [
+        outcomes = [
             {"identity": one.identity, "there": done, "seconds": None if done else took}
             for one, done, took in zip(found, there, seconds, strict=True)
         ]
-        click.echo(json.dumps([row | own for row, own in zip(rows, facts, strict=True)], sort_keys=True))
+        click.echo(json.dumps([row | own for row, own in zip(rows, outcomes, strict=True)], sort_keys=True))
     else:
         output.show_missing(requests, there, seconds)
     left = [took for took, done in zip(seconds, there, strict=True) if not done]
@@ -198,13 +203,13 @@ def _foretell(asked: Sequence[Asked], listing: Listing, options: Options, *, as_
     click.echo(f"{sum(there)} of {len(asked)} runs are there{of_which}, {len(left)} are missing{said}.", err=True)
 
 
-def _there(asked: Sequence[Asked], listing: Listing) -> Iterator[tuple[int, RunResult]]:
+def _there(asked: Sequence[Asked], listing: Listing, facts: RunFacts) -> Iterator[tuple[int, RunResult]]:
     """The place and the result of each run that exists, so that no executor is asked for it.
 
     If their identities cannot be found, all runs are taken for missing: each finds its own record when its turn comes.
     """
     try:
-        found = known(asked, listing, every=False)
+        found = known(asked, listing, facts, every=False)
     except CompbenchError as error:
         click.echo(f"compbench: what is there could not be found before the runs: {error}", err=True)
         return
@@ -274,11 +279,6 @@ def _given(option: str) -> bool:
 def _names(grid: Grid, options: Options) -> tuple[list[str], list[str]]:
 
     return parse.names("methods", grid.methods, options["plugins"]), parse.names("tasks", grid.tasks, ())
-
-
-def _distinct(asked: Iterable[Asked]) -> list[Asked]:
-    """Each request once, in order: grids of a file may overlap."""
-    return list({one.request.model_dump_json(): one for one in asked}.values())
 
 
 for verb in (status, cancel):

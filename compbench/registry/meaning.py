@@ -89,6 +89,13 @@ class DefinitionHashes(NamedTuple):
     onwards: tuple[Target, ...]
 
 
+class Below(NamedTuple):
+    """All that an entry depends on: the linked hashes of these definitions, and their own hashes by part."""
+
+    linked: set[str]
+    parts: dict[str, set[str]]
+
+
 def code_of(
     registry: Registry,
     *,
@@ -131,12 +138,10 @@ def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = Non
     linked: set[str] = set()
     own: dict[str, set[str]] = {}
     for part, entry in roots:
-        name = sources.name_of(entry)
-        hooks = [target for target in sources.all_of(name) if part != "method" and target.name.startswith("compbench_")]
-        for target in sources.reached(hooks or sources.all_of(name)):
-            hashed = sources.hashed(target)
-            linked.add(hashed.linked)
-            own.setdefault(sources.part_of(target.module, part), set()).add(hashed.own)
+        below = sources.below(part, entry)
+        linked |= below.linked
+        for name, hashes in below.parts.items():
+            own.setdefault(name, set()).update(hashes)
     return Code(_digest(linked), {part: _digest(hashes) for part, hashes in sorted(own.items())})
 
 
@@ -239,6 +244,7 @@ class _Sources:
                 self._roots.setdefault(name.split(".")[0], entry.file.parents[depth])
         self._modules: dict[str, Module | None] = {}
         self._hashed: dict[Target, DefinitionHashes] = {}
+        self._below: dict[tuple[str, str], Below] = {}
 
     @property
     def scope(self) -> Hashable:
@@ -253,6 +259,19 @@ class _Sources:
     def part_of(self, module: str, own: str) -> str:
         package, _, rest = module.partition(".")
         return PARTS.get(rest.partition(".")[0], "core") if package == "compbench" else own
+
+    def below(self, part: str, entry: Entry) -> Below:
+        """What an entry depends on; its own package is reported as `part`."""
+        name = self.name_of(entry)
+        if (part, name) not in self._below:
+            hooks = [target for target in self.all_of(name) if part != "method" and target.name.startswith("compbench_")]
+            found = Below(set(), {})
+            for target in self.reached(hooks or self.all_of(name)):
+                hashed = self.hashed(target)
+                found.linked.add(hashed.linked)
+                found.parts.setdefault(self.part_of(target.module, part), set()).add(hashed.own)
+            self._below[part, name] = found
+        return self._below[part, name]
 
     def all_of(self, name: str) -> list[Target]:
         """Every definition of a module."""

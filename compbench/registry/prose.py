@@ -46,9 +46,29 @@ PLAIN = (
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes right below a node, in order, without contexts (`ast.Load` and the like): twice as fast as Python's own."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [one for one in value if isinstance(one, ast.AST)]
+        elif isinstance(value, ast.AST) and name != "ctx":
+            found.append(value)
+    return found
+
+
+def walk(*nodes: ast.AST) -> list[ast.AST]:
+    """Some nodes and all that lie below them, a node before what is below it."""
+    found = list(nodes)
+    for node in found:
+        found += children(node)
+    return found
+
+
 def without_prose(tree: ast.Module) -> ast.Module:
     """The module itself, changed in place: without arguments that are words, and without what only made them."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Call):
             called = _last_name(node.func)
             if called == "partial" and node.args:
@@ -59,7 +79,7 @@ def without_prose(tree: ast.Module) -> ast.Module:
             if called == "replace" and not {"name", "family"} <= {keyword.arg for keyword in node.keywords}:
                 words -= TASK_FACTS  # a copy of something else may well have a `core` or `files` that counts
             node.keywords = [keyword for keyword in node.keywords if keyword.arg not in words]
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, FUNCTIONS):
             while unread := _unread(node):
                 node.body = _without(node.body, unread)
@@ -76,10 +96,10 @@ def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     for statement in _statements(function.body):
         if name := _built(statement):
             (added if isinstance(statement, ast.Expr) else stored)[name] += 1
-    everything = [node for statement in function.body for node in ast.walk(statement)]
+    everything = walk(*function.body)
     reads = Counter(node.id for node in everything if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
     writes = Counter(node.id for node in everything if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
-    taken = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
+    taken = {arg.arg for arg in walk(function.args) if isinstance(arg, ast.arg)}
     taken |= {name for node in everything if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     return {name for name in stored if name not in taken and writes[name] == stored[name] and reads[name] == added[name]}
 
@@ -114,7 +134,7 @@ def _built(statement: ast.stmt) -> str:
 def _is_plain(value: ast.expr) -> bool:
     return all(
         isinstance(node, PLAIN) or (isinstance(node, ast.Call) and _last_name(node.func) in QUESTIONS and not node.keywords)
-        for node in ast.walk(value)
+        for node in walk(value)
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from compbench.registry.prose import without_prose
+from compbench.registry.prose import children, without_prose
 
 Chain = tuple[str, tuple[str, ...]]
 """A chain is a module, where the search begins, and the dotted name to find in it."""
@@ -19,8 +19,18 @@ MARKS: tuple[Chain, ...] = (("compbench.system.condition_counts", ("regressed",)
 """A statement that calls this function with plain names tells the harness what to count; nothing that is computed needs it."""
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+IMPORTS = (ast.Import, ast.ImportFrom)
 COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+WITHOUT_EFFECT = (*IMPORTS, ast.Pass, ast.Global)
+NAMED = (*DEFINITIONS, ast.ExceptHandler)
+DOTTED = (ast.Name, ast.Attribute)
+PLACES = (ast.Name, ast.Attribute, ast.Subscript)
+NOT_ENTERED = (*SCOPES, *COMPREHENSIONS, ast.ClassDef)
+"""Names that these bind are their own."""
+UNWRITTEN = frozenset({"ctx", "type_comment", "kind", "type_params"})
+"""Fields of nodes that change nothing, or that not every Python has."""
 
 
 class Target(NamedTuple):
@@ -80,9 +90,9 @@ def _take_up(module: Module, statement: ast.stmt) -> None:
         for inner in statement.orelse:
             _take_up(module, inner)
         return
-    imported = dict(_imported(module, statement))
+    imported = dict(_imported(module, _own_nodes(statement)))
     module.imports.update(imported)
-    if isinstance(statement, ast.Import | ast.ImportFrom) or _is_text(statement):
+    if isinstance(statement, IMPORTS) or _is_text(statement):
         return
     names = _bound(statement) - imported.keys()
     for name in [*names, *([""] if not names or isinstance(statement, COMPOUND) else [])]:
@@ -98,9 +108,9 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _imported(module: Module, statement: ast.AST) -> Iterator[tuple[str, Chain]]:
-    """Names that imports within a statement bind, outside of functions unless it is one itself."""
-    for node in _own_nodes(statement):
+def _imported(module: Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Chain]]:
+    """Names that imports among some nodes bind."""
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 yield alias.asname or alias.name, (module.absolute(node), (alias.name,))
@@ -110,40 +120,42 @@ def _imported(module: Module, statement: ast.AST) -> Iterator[tuple[str, Chain]]
                 yield (alias.asname, (alias.name, ())) if alias.asname else (top, (top, ()))
 
 
-def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and what lies in its scope: functions, classes and comprehensions are given, but not entered."""
-    yield node
-    if not isinstance(node, (*SCOPES, *COMPREHENSIONS, ast.ClassDef)):
-        for child in ast.iter_child_nodes(node):
-            yield from _own_nodes(child)
+def _own_nodes(*nodes: ast.AST) -> list[ast.AST]:
+    """Some nodes and what lies in their scope, in order: functions, classes and comprehensions are given, but not entered."""
+    found, waiting = [], list(reversed(nodes))
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        if not isinstance(node, NOT_ENTERED):
+            waiting += reversed(children(node))
+    return found
 
 
 def _bound(statement: ast.stmt) -> set[str]:
     """Names that a statement at the top defines or changes; `x[...] = y` and `x.a = y` change x."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set()
     for node in _own_nodes(statement):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(node, DEFINITIONS):
             names.add(node.name)
-        elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+        elif isinstance(node, PLACES) and isinstance(node.ctx, ast.Store):
             base: object = node
-            while isinstance(base, ast.Attribute | ast.Subscript):
+            while isinstance(base, PLACES[1:]):
                 base = base.value
             names |= {base.id} if isinstance(base, ast.Name) else set()
     return names
 
 
-def _locals(function: Any) -> set[str]:
-    """Names that a function binds itself."""
+def _locals(function: Any, nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that a function binds itself; `nodes` are its body's."""
     arguments = function.args
     own = {arg.arg for arg in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]}
     own |= {arg.arg for arg in (arguments.vararg, arguments.kwarg) if arg is not None}
-    body = function.body if isinstance(function.body, list) else [function.body]
-    for node in (node for statement in body for node in _own_nodes(statement)):
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             own.add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler) and node.name:
+        elif isinstance(node, NAMED) and node.name:
             own.add(node.name)
         elif isinstance(node, ast.Global):
             own -= set(node.names)
@@ -164,7 +176,7 @@ class _Writer:
     def statements(self, body: list[ast.stmt]) -> list[str]:
         written = []
         for statement in body:
-            if _is_text(statement) or isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass | ast.Global):
+            if _is_text(statement) or isinstance(statement, WITHOUT_EFFECT):
                 continue
             if self._is_mark(statement) or (not self.gpu and self._is_for_gpus(statement)):
                 continue
@@ -182,7 +194,7 @@ class _Writer:
             return f"[{','.join(self.write(part) for part in node)}]"
         if not isinstance(node, ast.AST):
             return repr(node)
-        if isinstance(node, ast.Name | ast.Attribute) and (parts := _dotted(node)):
+        if isinstance(node, DOTTED) and (parts := _dotted(node)):
             return self._name(parts)
         if isinstance(node, SCOPES):
             return self._function(node)
@@ -191,9 +203,9 @@ class _Writer:
         return self._node(node)
 
     def _node(self, node: ast.AST) -> str:
-        skipped = ("ctx", "type_comment", "kind", "type_params")
-        fields = [(name, value) for name, value in ast.iter_fields(node) if name not in skipped and value not in (None, [])]
-        return f"{type(node).__name__}({','.join(f'{name}={self.write(value)}' for name, value in fields)})"
+        fields = ((name, getattr(node, name, None)) for name in node._fields if name not in UNWRITTEN)
+        written = [f"{name}={self.write(value)}" for name, value in fields if value is not None and value != []]
+        return f"{type(node).__name__}({','.join(written)})"
 
     def _function(self, node: Any) -> str:
         """A function without its annotations; decorators and defaults belong to the scope around it."""
@@ -204,8 +216,9 @@ class _Writer:
         groups = (arguments.posonlyargs, arguments.args, [arguments.vararg], arguments.kwonlyargs, [arguments.kwarg])
         names = "|".join(",".join(arg.arg for arg in group if arg is not None) for group in groups)
         body = node.body if isinstance(node.body, list) else [ast.Expr(node.body)]
-        imported = {name: chain for statement in body for name, chain in _imported(self.module, statement)}
-        self._scopes.append((_locals(node) - imported.keys(), imported))
+        nodes = _own_nodes(*body)
+        imported = dict(_imported(self.module, nodes))
+        self._scopes.append((_locals(node, nodes) - imported.keys(), imported))
         inside = self.statements(body) if isinstance(node.body, list) else [self.write(body[0])]
         self._scopes.pop()
         return f"{type(node).__name__}({getattr(node, 'name', '')},{names},[{','.join(around)}],[{','.join(inside)}])"

@@ -17,11 +17,22 @@ from compbench.system.errors import CompbenchError
 
 
 class InProcessPair:
-    """A `Pair` that uses plain calls, on threads that do not spin; a failure keeps its traceback and reaches the debugger."""
+    """A `Pair` that uses plain calls, on threads that do not spin; a failure keeps its traceback and reaches the debugger.
+
+    The referee is not asked to describe itself if its description is `known`; it is the same for all methods of a task.
+    """
 
     predecessors, deadline = 0, float("inf")
 
-    def __init__(self, request: RunRequest, folder: Path, listener: Listener, registry: Registry | None = None) -> None:
+    def __init__(
+        self,
+        request: RunRequest,
+        folder: Path,
+        listener: Listener,
+        registry: Registry | None = None,
+        known: RefereeDescribed | None = None,
+    ) -> None:
+        self._known = known
         self.alarm: Callable[[], None] = lambda: None
         self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
         self.watch, self.threads = Watch(listener), request.threads
@@ -30,7 +41,7 @@ class InProcessPair:
 
     def describe(self) -> tuple[ContestantDescribed, RefereeDescribed]:
         try:
-            return self.contestant.describe(), self.referee.describe()
+            return self.contestant.describe(), self._known or self.referee.describe()
         except CompbenchError as error:
             raise Ended("refused", str(error), usage=True) from error
 

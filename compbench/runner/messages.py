@@ -211,6 +211,23 @@ OF_THE_REFEREE = (Prepare, Evaluate)
 """The referee obeys these orders; all other orders are for the contestant."""
 
 
+class Call(Message):
+    """The `module:function` to call, its arguments, and the sandbox: the folder to write to and what must not be read."""
+
+    function: str
+    arguments: dict[str, Json]
+    device: str
+    folder: str
+    closed: tuple[str, ...]
+
+
+class Value(Message):
+    """One value that the function yielded; it is empty if the function has `ended`."""
+
+    value: object = None
+    ended: bool = False
+
+
 def parsed(frame: Frame) -> Message:
     """The message in a frame.  Raises Garbled if the frame holds none."""
     header = dict(frame.header)

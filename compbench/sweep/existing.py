@@ -11,7 +11,7 @@ from compbench.runner.attempt import Outcome
 from compbench.runner.processes import Ended
 from compbench.store.listing import Listing, glimpse
 from compbench.store.records import Store, finished_among
-from compbench.sweep import matrix
+from compbench.sweep.matrix import RunFacts
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
@@ -35,12 +35,13 @@ def listing_of(asked: Sequence[Asked]) -> Listing:
     return Listing(Store(Home(Path(asked[0].request.home)).records))
 
 
-def known(asked: Sequence[Asked], listing: Listing, *, every: bool) -> list[Known]:
+def known(asked: Sequence[Asked], listing: Listing, facts: RunFacts, *, every: bool) -> list[Known]:
     """What is known of each run, in order.
 
     Args:
         asked: what would be run.
         listing: the names in their store.
+        facts: the process that finds identities.
         every: find all identities, and refuse a request that cannot run here.  Otherwise only those of requests with a record of
             such a name: a run without one does not exist.
 
@@ -54,7 +55,7 @@ def known(asked: Sequence[Asked], listing: Listing, *, every: bool) -> list[Know
     requests = [asked[place].request for place in places]
     elsewhere = [_device_classes(paths[place]) if asked[place].any_device else [] for place in places]
     try:
-        found = dict(zip(places, matrix.identities(requests, elsewhere=elsewhere, pass_over=not every), strict=True))
+        found = dict(zip(places, facts.identities(requests, elsewhere=elsewhere, pass_over=not every), strict=True))
     except Ended as end:
         raise CompbenchError(end.reason) from end
     return [_known(one.request, paths[place], found.get(place, [])) for place, one in enumerate(asked)]

@@ -5,8 +5,10 @@ Methods are loaded in one sandboxed process (`isolated`); this process imports n
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 
 from compbench.api.schemas import Code, RunRequest, RunSpec
@@ -14,8 +16,10 @@ from compbench.registry.equal_code import equal_code
 from compbench.registry.meaning import Kept, code_of
 from compbench.registry.registry import Kind, LoadResult, Registry
 from compbench.registry.resolve import why_not
-from compbench.runner.isolated import answer_of, scratch, values_of
-from compbench.runner.messages import LineOfText
+from compbench.runner.isolated import Isolated, scratch
+from compbench.runner.messages import LineOfText, RefereeDescribed
+from compbench.runner.processes import Ended
+from compbench.store.records import collector_paused
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
@@ -24,13 +28,95 @@ Matrix = dict[str, dict[str, LineOfText]]
 
 HOURS = 3600.0 * 4
 """Longest wait for identities: those of two thousand requests take seconds, but a plugin's import may take minutes."""
+AT_A_TIME = 1000
+"""This many requests go into one call: a message has a largest size (`compbench.runner.channel.MAX_HEADER`)."""
 
 
-def matrix(plugins: Sequence[Path] = ()) -> Matrix:
-    """Every installed method on every task at its default settings; plugins that are broken are left out."""
-    arguments = {"plugins": [str(path.resolve()) for path in plugins]}
-    with scratch() as folder:
-        return answer_of("compbench.sweep.matrix:reasons", arguments, Matrix, folder, home=Home.of_user())
+@contextlib.contextmanager
+def run_facts(home: Home) -> Iterator[RunFacts]:
+    """A `RunFacts` whose process ends with the block."""
+    with scratch() as folder, contextlib.closing(RunFacts(folder, home)) as facts:
+        yield facts
+
+
+class RunFacts:
+    """One sandboxed process that is asked about runs; it starts with the first question and pays its imports once.
+
+    Args:
+        folder: from `isolated.scratch`.
+        home: of the runs.
+    """
+
+    def __init__(self, folder: Path, home: Home) -> None:
+        self._folder, self._home = folder, home
+        self._process: Isolated | None = None
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def matrix(self, plugins: Sequence[Path] = ()) -> Matrix:
+        """Every installed method on every task at its default settings; plugins that are broken are left out."""
+        arguments = {"plugins": [str(path.resolve()) for path in plugins]}
+        try:
+            (found,) = self._started().values("compbench.sweep.matrix:reasons", arguments, Matrix)
+        except Ended as end:
+            raise CompbenchError(end.reason) from end
+        return found
+
+    def identities(
+        self, requests: Sequence[RunRequest], *, elsewhere: Sequence[Sequence[str]] = (), pass_over: bool = False
+    ) -> list[list[tuple[str, ...]]]:
+        """The identities of each request's run (`EqualCode.identities`), and after them those of the run on other devices.
+
+        Nothing is trained.  Requests that differ in nothing but their seed are sent once.
+
+        Args:
+            requests: what would be run.
+            elsewhere: for each request, classes of devices, which need not be here; none for any if it is empty.
+            pass_over: a request that cannot run here (a wrong setting, an extra that is not installed) has no identity.
+
+        Raises:
+            Ended: a request is wrong and not to be passed over, or a process died of one.
+        """
+        asked = [(_alike(request), tuple(own)) for request, own in zip(requests, elsewhere or repeat(()), strict=False)]
+        classes: dict[str, dict[str, None]] = {}
+        for key, own in asked:
+            classes.setdefault(key, {}).update(dict.fromkeys(own))
+        specs: list[list[RunSpec]] = []
+        for start in range(0, len(classes), AT_A_TIME):
+            keys = list(classes)[start : start + AT_A_TIME]
+            arguments = {"requests": keys, "elsewhere": [list(classes[key]) for key in keys], "pass_over": pass_over}
+            specs += self._started().values("compbench.sweep.matrix:resolved", arguments, list[RunSpec], seconds=HOURS)
+        found = dict(zip(classes, specs, strict=True))
+        return [
+            _ways(found[key], list(classes[key]), own, request.seed) for request, (key, own) in zip(requests, asked, strict=True)
+        ]
+
+    def _started(self) -> Isolated:
+        if self._process is None:
+            self._process = Isolated(self._folder, home=self._home)
+        return self._process
+
+
+def _alike(request: RunRequest) -> str:
+    """A request as JSON without its seed."""
+    return request.model_dump_json(exclude={"seed"}, exclude_defaults=True)
+
+
+def _ways(specs: Sequence[RunSpec], classes: Sequence[str], wanted: Sequence[str], seed: int) -> list[tuple[str, ...]]:
+    """The identities of a run here and on the wanted classes of devices, each once.
+
+    Args:
+        specs: with another seed: the one here, and that of each of `classes`; empty where it cannot run here.
+    """
+    if not specs:
+        return []
+    here, *others = specs
+    of_class = dict(zip(classes, others, strict=True))
+    chosen = (here, *(of_class[name] for name in wanted))
+    return list(dict.fromkeys(equal_code().identities(spec.model_copy(update={"seed": seed})) for spec in chosen))
 
 
 def reasons(progress: object, *, plugins: Sequence[str]) -> Iterator[Matrix]:
@@ -44,49 +130,26 @@ def reasons(progress: object, *, plugins: Sequence[str]) -> Iterator[Matrix]:
     yield {found.entry.name: {task.name: why_not(found.value, task) for task in tasks} for found in loaded("methods")}
 
 
-def identities(
-    requests: Sequence[RunRequest], *, elsewhere: Sequence[Sequence[str]] = (), pass_over: bool = False
-) -> Iterator[list[list[str]]]:
-    """The identities of each request's run (`EqualCode.identities`), in order, and after them those of the run on other devices.
-
-    Nothing is trained.
-
-    Args:
-        requests: what would be run.
-        elsewhere: for each request, classes of devices, which need not be here; none for any if it is empty.
-        pass_over: a request that cannot run here (a wrong setting, an extra that is not installed) has no identity.
-
-    Raises:
-        Ended: a request is wrong and not to be passed over, or a process died of one.
-    """
-    facts = [request.model_dump(mode="json") for request in requests]
-    classes = [list(own) for own in elsewhere] or [[] for _ in facts]
-    arguments = {"requests": facts, "elsewhere": classes, "pass_over": pass_over}
-    with scratch() as folder:
-        home = Home(Path(requests[0].home)) if requests else Home.of_user()
-        yield from values_of("compbench.sweep.matrix:resolved", arguments, list[list[str]], folder, home=home, seconds=HOURS)
-
-
 def resolved(
-    progress: object, *, requests: Sequence[dict[str, object]], elsewhere: Sequence[Sequence[str]], pass_over: bool
-) -> Iterator[list[list[str]]]:
-    """The identities.  For a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
+    progress: object, *, requests: Sequence[str], elsewhere: Sequence[Sequence[str]], pass_over: bool
+) -> Iterator[list[object]]:
+    """The spec of each request here and on other classes of devices.  For a process of its own."""
+    with tempfile.TemporaryDirectory() as folder, collector_paused():
         resolver = Resolver(Path(folder))
         for facts, classes in zip(requests, elsewhere, strict=True):
-            request = RunRequest.model_validate(facts)
+            request = RunRequest.model_validate_json(facts)
             try:
                 specs = [resolver.spec(request), *(resolver.spec(request, device) for device in classes)]
             except CompbenchError:
                 if not pass_over:
                     raise
                 specs = []
-            yield list(map(list, dict.fromkeys(equal_code().identities(spec) for spec in specs)))
+            yield [spec.model_dump(mode="json") for spec in specs]
 
 
 class Resolver:
     """Specs of many requests, while no source file changes: installed plugins are looked up once, a definition is hashed once,
-    and requests that differ in nothing but their seed are resolved once.
+    a referee describes itself once for all methods, and requests that differ in nothing but their seed are resolved once.
 
     Args:
         folder: for contestants, which write nothing there.
@@ -97,6 +160,7 @@ class Resolver:
         self._registries: dict[tuple[str, ...], Registry] = {}
         self._hashed: Kept = {}
         self._specs: dict[str, RunSpec] = {}
+        self._described: dict[str, RefereeDescribed] = {}
 
     def spec(self, request: RunRequest, device_class: str = "") -> RunSpec:
         """What a run of the request would be, here or on another class of devices.  Raises CompbenchError as a run would."""
@@ -118,10 +182,13 @@ class Resolver:
         from compbench.runner.in_process import InProcessPair
 
         registry = self._registry(request)
-        pair = InProcessPair(request, self._folder, lambda stage, done, total: None, registry)
+        of_task = request.model_dump_json(exclude={"method"})
+        known = self._described.get(of_task)
+        pair = InProcessPair(request, self._folder, lambda stage, done, total: None, registry, known)
         attempt = Attempt(request, Home(Path(request.home)), pair, force=True, registry=registry)
         attempt.origin_of = self._origin_of
         attempt.find()
+        self._described[of_task] = attempt.referee
         return attempt.spec
 
     def _origin_of(self, request: RunRequest, registry: Registry, metrics: Iterable[str], device_class: str) -> tuple[str, Code]:

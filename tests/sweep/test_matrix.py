@@ -1,10 +1,11 @@
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from compbench.api.interfaces import NEEDS
+from compbench.api.interfaces import NEEDS, all_anchored
 from compbench.api.schemas import RunRequest, name_of
 from compbench.registry.equal_code import equal_code
 from compbench.registry.meaning import code_of
@@ -14,11 +15,17 @@ from compbench.runner.attempt import Attempt
 from compbench.runner.in_process import InProcessPair
 from compbench.runner.processes import Ended
 from compbench.sweep.grid import grids
-from compbench.sweep.matrix import Resolver, identities, matrix, reasons
+from compbench.sweep.matrix import Resolver, RunFacts, reasons, run_facts
 from compbench.sweep.parse import names, parse_seeds
 from compbench.system.home import Home
 
 REGISTRY = Registry()
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> Iterator[RunFacts]:
+    with run_facts(Home(tmp_path)) as found:
+        yield found
 
 
 def why(method: str, task: str) -> str:
@@ -85,9 +92,9 @@ def test_a_suite_asks_for_no_run_twice(file: str) -> None:
     assert len(asked) == len(set(asked))
 
 
-def test_identities_are_those_of_the_runs(tmp_path) -> None:
+def test_identities_are_those_of_the_runs(tmp_path: Path, facts: RunFacts) -> None:
     asked = [RunRequest(method="mono", task="blobs-iid", preset="smoke", seed=seed, home=str(tmp_path)) for seed in (0, 1)]
-    ((first, *_),), ((second, *_),) = identities(asked)
+    ((first, *_),), ((second, *_),) = facts.identities(asked)
     assert first != second
     assert len(first) == 64
     from compbench.runner.one_run import look_up, processes_of
@@ -99,23 +106,33 @@ def test_identities_are_those_of_the_runs(tmp_path) -> None:
     assert name_of(spec, spec.identity, 1).startswith("blobs-iid.mono.smoke.s0.")
 
 
-def test_the_same_run_on_another_device_has_an_identity_that_needs_no_such_device(tmp_path: Path) -> None:
+def test_the_same_run_on_another_device_has_an_identity_that_needs_no_such_device(tmp_path: Path, facts: RunFacts) -> None:
     request = RunRequest(method="mono", task="blobs-iid", preset="smoke", seed=3, device="cpu", home=str(tmp_path))
     resolver = Resolver(tmp_path)
-    ways = [list(equal_code().identities(spec)) for spec in (resolver.spec(request), resolver.spec(request, "NVIDIA H200"))]
+    ways = [equal_code().identities(spec) for spec in (resolver.spec(request), resolver.spec(request, "NVIDIA H200"))]
     here, there = resolver.spec(request), resolver.spec(request, "NVIDIA H200")
     code = code_of(REGISTRY, method="mono", task="blobs-iid", metrics=here.metrics, device_class="NVIDIA H200")
     assert there == here.model_copy(update={"device_class": "NVIDIA H200", "code": code.digest})
-    assert list(identities([request], elsewhere=[["NVIDIA H200", "cpu"]])) == [ways]
+    assert facts.identities([request], elsewhere=[["NVIDIA H200", "cpu"]]) == [ways]
 
 
-def test_a_request_that_cannot_run_here_has_no_identity_and_the_others_keep_theirs(tmp_path: Path) -> None:
+def test_a_request_that_cannot_run_here_has_no_identity_and_the_others_keep_theirs(tmp_path: Path, facts: RunFacts) -> None:
     right = RunRequest(method="mono", task="blobs-iid", preset="smoke", home=str(tmp_path))
     wrong = right.model_copy(update={"overrides": {"nonsense": 3}})
-    (alone,) = identities([right])
-    assert list(identities([wrong, right, wrong], pass_over=True)) == [[], alone, []]
+    (alone,) = facts.identities([right])
+    assert facts.identities([wrong, right, wrong], pass_over=True) == [[], alone, []]
     with pytest.raises(Ended, match="nonsense"):
-        list(identities([right, wrong]))
+        facts.identities([right, wrong])
+
+
+def test_requests_beyond_one_message_keep_their_identities(
+    tmp_path: Path, facts: RunFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = RunRequest(method="mono", task="blobs-iid", preset="smoke", home=str(tmp_path))
+    asked = [right.model_copy(update={"overrides": {"budget.train_steps": steps}}) for steps in (1, 2, 3)]
+    whole = facts.identities(asked)
+    monkeypatch.setattr("compbench.sweep.matrix.AT_A_TIME", 2)
+    assert facts.identities(asked) == whole
 
 
 def test_what_is_shared_between_requests_changes_no_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,5 +167,15 @@ def test_what_is_shared_between_requests_changes_no_identity(tmp_path: Path, mon
     assert len(hashed) == len(asked) / 2  # once for both seeds
 
 
-def test_all_of_it_behind_the_border() -> None:
-    assert matrix()["stripes"]["bump-corner"] == ""
+def test_one_process_behind_the_border_answers_all_questions(tmp_path: Path, facts: RunFacts) -> None:
+    request = RunRequest(method="mono", task="blobs-iid", preset="smoke", home=str(tmp_path))
+    assert facts.matrix()["stripes"]["bump-corner"] == ""
+    started = facts._process
+    assert facts.identities([request])
+    assert facts._process is started
+
+
+@pytest.mark.parametrize("task", ["gmm-id", "shapes3d-heavy", "shapes3d-light", "concept-space", "rooms-fc-ood"])
+def test_all_cells_are_anchored_where_each_has_an_anchor(task: str) -> None:
+    holdout = REGISTRY.load("tasks", task).holdout
+    assert all_anchored(holdout) is all(holdout.anchors(cell) for cell in holdout.cells)
