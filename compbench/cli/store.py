@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from compbench.api.schemas import Record
 from compbench.cli.options import home_of_user
 from compbench.gate.proof import commits_of, new_rows, prove
 from compbench.gate.sides import CouldNotRun, Unable
 from compbench.gate.worktree import repository
 from compbench.registry.equal_code import TABLE, read_table, write_table
+from compbench.store import hub as hub_format
 from compbench.store import trackers
 from compbench.store.format import clean
 from compbench.store.history import overwritten
@@ -26,6 +30,7 @@ from compbench.system.errors import CompbenchError
 from compbench.system.home import scratch_folder
 
 FOLDER = click.Path(path_type=Path)
+NAME_ON_HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @click.command()
@@ -128,16 +133,27 @@ def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int
     metavar="DIR",
     help="Write a data set and models in the format of the Hugging Face Hub; nothing is uploaded.",
 )
-def export(store: Path | None, destination: Path | None, tensorboard: Path | None, wandb: str, hub: Path | None) -> None:
+@click.option(
+    "--benchmark",
+    default="",
+    metavar="OWNER/NAME",
+    help="With --hub: the data set of the Hub that DIR/records will be; also write the files of its community evaluations.",
+)
+def export(
+    store: Path | None, destination: Path | None, tensorboard: Path | None, wandb: str, hub: Path | None, benchmark: str
+) -> None:
     """Write a folder of records (default: those of COMPBENCH_HOME) as a table with one row per score, or for a tracker.
 
     \b
     compbench export --to records.csv
     compbench export leaderboards/records --to records.parquet
     compbench export --tensorboard logs --hub for-the-hub
+    compbench export --hub for-the-hub --benchmark me/compbench-records
     """
     if not (destination or tensorboard or wandb or hub):
         raise CompbenchError("export needs a destination: --to FILE.csv, --tensorboard DIR, --wandb PROJECT or --hub DIR.")
+    if benchmark and (not hub or not NAME_ON_HUB.fullmatch(benchmark)):
+        raise CompbenchError(f"--benchmark {benchmark}: write OWNER/NAME of a data set, next to --hub DIR.")
     folder = store or home_of_user().records
     records, problems = read_store(folder)
     for problem in problems:
@@ -145,10 +161,20 @@ def export(store: Path | None, destination: Path | None, tensorboard: Path | Non
     if destination:
         click.echo(f"{destination}: {export_records(records, destination)} rows of {len(records)} records")
     if tensorboard:
-        count = trackers.to_tensorboard(records, tensorboard)
+        count = trackers.to_tensorboard(records, tensorboard, store=Store(folder))
         click.echo(f"{tensorboard}: {count} runs; `tensorboard --logdir {tensorboard}` shows them")
     if wandb:
         click.echo(f"{wandb}: {trackers.to_wandb(records, wandb)} runs")
     if hub:
-        models = trackers.to_hub(records, hub, store=Store(folder), home=home_of_user())
-        click.echo(f"{hub}: {len(records)} records, {models} models; `huggingface-cli upload` sends a folder")
+        kept, home, comparable = Store(folder), home_of_user(), _comparable(records) if benchmark else ()
+        models = hub_format.to_hub(records, hub, store=kept, home=home, benchmark=benchmark, comparable=comparable)
+        click.echo(f"{hub}: {len(records)} records, {models} models; `hf upload` sends a folder")
+
+
+def _comparable(records: Sequence[Record]) -> set[str]:
+    """Names of the records under their tasks' own settings and budgets."""
+    from compbench.board.catalogue import catalogue
+    from compbench.board.groups import section_of
+
+    known = catalogue({record.spec.task for record in records})
+    return {record.name for record in records if not section_of(record, known).changed}

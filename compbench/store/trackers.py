@@ -1,4 +1,4 @@
-"""Export records to trackers: TensorBoard, Weights & Biases, and folders in the format of the Hugging Face Hub.
+"""Export records to trackers: TensorBoard, and Weights & Biases.
 
 Exports are made from records after the runs: no code of a tracker runs next to a method or in its sandbox.
 """
@@ -6,23 +6,22 @@ Exports are made from records after the runs: no code of a tracker runs next to 
 from __future__ import annotations
 
 import json
-import math
-import shutil
+import struct
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from compbench.api.schemas import Record
-from compbench.store.format import clean
 from compbench.store.records import Store
-from compbench.store.table import export
-from compbench.system.errors import CompbenchError, Unwritable
-from compbench.system.files import remove_tree, write_atomically
-from compbench.system.home import Home
+from compbench.system.errors import CompbenchError
 
 NEEDS = "needs {package}, which is not installed: pip install 'compbench[trackers]'."
-WEIGHTS = "model.safetensors"
+
+
+PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+"""A PNG begins with these bytes, and its width and height follow, four bytes each."""
+RGB = 3
 
 
 class Point(NamedTuple):
@@ -36,12 +35,18 @@ class Point(NamedTuple):
 def points(record: Record) -> Iterator[Point]:
     """What a record measured: scores with ceiling and floor, rates, stages, curves of loss and throughput, and notes.
 
-    Curves are against steps of the fit; so are lists of notes against their places.
+    Curves are against steps of the fit, scores along training with the score of the end as their last point; lists of notes are
+    against their places.
     """
     for score in record.scores:
         for part, value in (("", score.value), ("/ceiling", score.ceiling), ("/floor", score.floor)):
             if value is not None:
                 yield Point(f"score/{score.name}{part}", value)
+    for name in sorted({name for point in record.curve for name in point.scores}):
+        yield from (Point(f"curve/{name}", point.scores[name], point.step) for point in record.curve if name in point.scores)
+        end = record.score(name)
+        if end is not None and end.value is not None:
+            yield Point(f"curve/{name}", end.value, record.spec.budget.train_steps)
     for name, value in record.profile.model_dump().items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield Point(f"cost/{name}", float(value))
@@ -67,8 +72,11 @@ def config(record: Record) -> dict[str, str | int | float | bool]:
     return {name: value if isinstance(value, str | int | float | bool) else json.dumps(value) for name, value in flat.items()}
 
 
-def to_tensorboard(records: Sequence[Record], folder: Path) -> int:
-    """Write each record as a run below `folder`, with scalars and (tab HPARAMS) settings; return the number of runs.
+def to_tensorboard(records: Sequence[Record], folder: Path, *, store: Store) -> int:
+    """Write each record as a run below `folder`: scalars, its picture of samples, and (tab HPARAMS) its settings.
+
+    Returns:
+        number of runs.
 
     Raises:
         CompbenchError: no TensorBoard, or a folder that has some of these runs already.
@@ -89,6 +97,13 @@ def to_tensorboard(records: Sequence[Record], folder: Path) -> int:
         for point in points(record):
             value = Summary.Value(tag=point.name, simple_value=point.value)
             writer.add_event(Event(wall_time=moment, step=point.step, summary=Summary(value=[value])))
+        if (picture := store.picture(record)) is not None and picture.startswith(PNG):
+            width, height = struct.unpack_from(">II", picture, len(PNG))
+            image = Summary.Image(height=height, width=width, colorspace=RGB, encoded_image_string=picture)
+            step = record.spec.budget.train_steps
+            writer.add_event(
+                Event(wall_time=moment, step=step, summary=Summary(value=[Summary.Value(tag="samples", image=image)]))
+            )
         writer.add_event(Event(wall_time=moment, summary=hparams.hparams_pb(config(record), trial_id=record.name)))
         writer.close()
     return len(records)
@@ -116,113 +131,6 @@ def to_wandb(records: Sequence[Record], project: str) -> int:
             run.log(values, step=step)
         run.finish(exit_code=0 if record.status == "ok" else 1)
     return len(records)
-
-
-def to_hub(records: Sequence[Record], folder: Path, *, store: Store, home: Home) -> int:
-    """Write a folder in the Hugging Face Hub's format of data sets and models; nothing is uploaded.
-
-        FOLDER/records/   README.md (data card), records.parquet, and the records with their pictures
-        FOLDER/models/NAME/   README.md (model card), record.json, model.safetensors
-
-    Each finished run whose weights are on this machine gives a model.
-
-    Returns:
-        number of models.
-
-    Raises:
-        CompbenchError: the folder is there already or cannot be made, or there is no pyarrow.
-    """
-    if folder.exists():
-        raise CompbenchError(f"{folder} exists already: name a new folder.")
-    data = folder / "records"
-    try:
-        data.mkdir(parents=True)
-    except OSError as error:
-        raise Unwritable.of(data, error) from error
-    try:
-        export(records, data / "records.parquet")
-    except CompbenchError:  # a second try is no second folder
-        remove_tree(folder)
-        raise
-    write_atomically(data / "README.md", data_card(records).encode())
-    models = 0
-    for record in records:
-        path = store.folder / f"{record.name}.json"
-        for name in [path.name, *(artifact.name for artifact in record.artifacts)]:
-            if (store.folder / name).is_file():
-                shutil.copyfile(store.folder / name, data / name)
-        weights = home.runs / record.identity / WEIGHTS
-        if record.status == "ok" and weights.is_file():
-            place = folder / "models" / record.name
-            place.mkdir(parents=True)
-            shutil.copyfile(weights, place / WEIGHTS)
-            shutil.copyfile(path, place / "record.json")
-            write_atomically(place / "README.md", model_card(record).encode())
-            models += 1
-    return models
-
-
-def data_card(records: Sequence[Record]) -> str:
-    """The README of a data set of records."""
-    tasks, methods = sorted({r.spec.task for r in records}), sorted({r.spec.method for r in records})
-    return f"""---
-license: mit
-pretty_name: compbench records
-tags: [compositional-generation, benchmark, compbench]
-configs:
-- config_name: default
-  data_files: records.parquet
----
-
-# Records of compbench
-
-{len(records)} runs of {len(methods)} methods on {len(tasks)} tasks, failed ones included.
-`records.parquet` has one row per score; each JSON file is one run, as it was written.
-
-Tasks: {", ".join(tasks)}. Methods: {", ".join(methods)}.
-
-    pandas.read_parquet("records.parquet")
-    compbench board --records . --output board
-"""
-
-
-def model_card(record: Record) -> str:
-    """The README of a model: what it is, how it was trained, and its scores as the Hub's `model-index` has them."""
-    spec = record.spec
-    metrics = [
-        f"    - type: {score.metric}\n      name: {score.name}\n      value: {score.value!r}"
-        for score in record.scores
-        if score.value is not None and math.isfinite(score.value)
-    ]
-    facts = "\n".join(f"| {name} | {clean(str(value))} |" for name, value in config(record).items())
-    return f"""---
-license: mit
-library_name: compbench
-tags: [compositional-generation, compbench, {spec.task}, {spec.method}]
-model-index:
-- name: {spec.method}
-  results:
-  - task:
-      type: compositional-generation
-      name: {spec.task}
-    dataset:
-      type: {spec.task}
-      name: {spec.task} ({spec.source}, {spec.fingerprint})
-    metrics:
-{chr(10).join(metrics) or "    []"}
----
-
-# {spec.method} on {spec.task}
-
-Trained and scored by compbench (`record.json`; preset {spec.preset}, seed {spec.seed}).
-The scores cover seen and held-out combinations.
-
-    model = compbench.load("record.json")      # with model.safetensors in runs/{record.identity[:12]}... of COMPBENCH_HOME
-
-| | |
-| --- | --- |
-{facts}
-"""
 
 
 def _moment(record: Record) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -12,24 +13,33 @@ import yaml
 from click.testing import CliRunner
 from support.sample_records import record, score
 
-from compbench.api.schemas import LossCurve, Profile, Record, Stage
+from compbench.api.schemas import CurvePoint, LossCurve, Profile, Record, Stage
 from compbench.cli.main import main
-from compbench.store.records import Store
-from compbench.store.trackers import config, points, to_hub, to_tensorboard, to_wandb
+from compbench.store.hub import to_hub
+from compbench.store.records import Store, read_record
+from compbench.store.trackers import config, points, to_tensorboard, to_wandb
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
+
+
+def png(width: int, height: int) -> bytes:
+    """The beginning of a picture."""
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height)
 
 
 def made() -> list[Record]:
     profile = Profile(train_steps_per_second=22.5, stages=(Stage(name="fit", seconds=3.0),))
     curve = LossCurve(name="fit.left", steps=(50, 80), loss=(2.5, 0.5), examples_per_second=(900.0, 1000.0))
-    good = record(score(value=0.25), more={"profile": profile, "notes": {"ess": (4.0, 2.0)}, "losses": (curve,)})
+    along = (CurvePoint(step=500, scores={"heldout_accuracy": 0.125}),)
+    more = {"profile": profile, "notes": {"ess": (4.0, 2.0)}, "losses": (curve,), "curve": along}
+    good = record(score(value=0.25), more=more)
     return [good, record(status="failed", seed=1, more={"reason": "no"})]
 
 
 def test_points_are_scores_costs_and_curves() -> None:
     found = {(point.name, point.step): point.value for point in points(made()[0])}
     assert found["score/heldout_accuracy", 0] == 0.25
+    assert (found["curve/heldout_accuracy", 500], found["curve/heldout_accuracy", 1000]) == (0.125, 0.25)
     assert found["cost/train_steps_per_second", 0] == 22.5
     assert found["seconds/fit", 0] == 3.0
     assert (found["notes/ess", 0], found["notes/ess", 1]) == (4.0, 2.0)
@@ -40,14 +50,19 @@ def test_points_are_scores_costs_and_curves() -> None:
 def test_tensorboards_own_reader_finds_every_point(tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     good = made()[0]
-    assert to_tensorboard(made(), tmp_path / "logs") == 2
+    store = Store(tmp_path)
+    good = read_record(store.write(good, {"samples.png": png(3, 2)}))
+    records = [good, made()[1]]
+    assert to_tensorboard(records, tmp_path / "logs", store=store) == 2
     reader = accumulator.EventAccumulator(str(tmp_path / "logs" / good.name))
     reader.Reload()
     read = {(tag, event.step): event.value for tag in reader.Tags()["scalars"] for event in reader.Scalars(tag)}
     assert read == pytest.approx({(point.name, point.step): point.value for point in points(good)})
     assert [(event.step, event.value) for event in reader.Scalars("loss/fit.left")] == [(50, 2.5), (80, 0.5)]
     with pytest.raises(CompbenchError, match="name another folder"):
-        to_tensorboard(made(), tmp_path / "logs")
+        to_tensorboard(records, tmp_path / "logs", store=store)
+    (shown,) = reader.Images("samples")
+    assert (shown.width, shown.height, shown.encoded_image_string, shown.step) == (3, 2, png(3, 2), 1000)
 
 
 def test_wandb_gets_a_run_a_record_under_the_same_identifier_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +99,7 @@ def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path: Path, monk
     with pytest.raises(CompbenchError, match=r"--wandb needs wandb.*compbench\[trackers\]"):
         to_wandb(made(), "mine")
     with pytest.raises(CompbenchError, match=r"--tensorboard needs tensorboard"):
-        to_tensorboard(made(), tmp_path)
+        to_tensorboard(made(), tmp_path, store=Store(tmp_path))
 
 
 def test_the_hubs_folder_has_cards_that_parse_and_weights_of_finished_runs(tmp_path: Path) -> None:
@@ -115,6 +130,25 @@ def test_a_folder_for_the_hub_that_cannot_be_made_is_one_line_and_none_is_left_h
     with pytest.raises(CompbenchError, match="pyarrow"):
         to_hub(made(), tmp_path / "hub", store=store, home=home)
     assert not (tmp_path / "hub").exists()
+
+
+def test_the_hubs_community_evaluations_get_a_task_a_board_and_the_ranked_score(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    home, store = Home(tmp_path / "home"), Store(tmp_path / "records")
+    own, changed = made()[0], record(score(value=0.9), seed=2, budget={"train_steps": 7}, budget_changed=("train_steps",))
+    for one in (own, changed):
+        store.write(one)
+        (home.runs / one.identity).mkdir(parents=True)
+        (home.runs / one.identity / "model.safetensors").write_bytes(b"weights")
+    to_hub([own, changed], tmp_path / "hub", store=store, home=home, benchmark="me/records", comparable={own.name})
+    benchmark = yaml.safe_load((tmp_path / "hub" / "records" / "eval.yaml").read_text())
+    assert benchmark["tasks"] == [{"id": "shapes3d-heavy-quick-embedded", "config": "default", "split": "train"}]
+    assert benchmark.keys() == {"name", "description", "evaluation_framework", "tasks"}
+    models = tmp_path / "hub" / "models"
+    (result,) = yaml.safe_load((models / own.name / ".eval_results" / "compbench.yaml").read_text())
+    assert result["dataset"] == {"id": "me/records", "task_id": benchmark["tasks"][0]["id"]}
+    assert (result["value"], result["date"]) == (0.25, own.started)
+    assert not (models / changed.name / ".eval_results").exists()
 
 
 def test_config_is_flat_and_has_every_setting() -> None:
