@@ -178,7 +178,7 @@ def test_a_dry_sweep_as_json_is_each_run_in_order_and_says_which_is_there(cli, t
     done = record(seed=1, method="mono", task="gmm-id", preset="smoke")
     Store(tmp_path / "records").write(done)
     known = [[["0" * 64]], [[done.identity]]]
-    monkeypatch.setattr("compbench.sweep.matrix.identities", lambda requests, elsewhere, pass_over: known)
+    monkeypatch.setattr("compbench.sweep.matrix.RunFacts.identities", lambda own, requests, elsewhere, pass_over: known)
     said = cli(
         "sweep", "--method", "mono", "--task", "gmm-id", "--seed", "0-1", "--preset", "smoke", "--dry-run", "--json"
     ).output
@@ -240,7 +240,7 @@ def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli
     assert "ok (had been run)" in done.output
     path.write_text(f"{mine}set = {{ nonsense = 3 }}\n")
     with monkeypatch.context() as patch:
-        patch.setattr("compbench.sweep.matrix.identities", dies)
+        patch.setattr("compbench.sweep.matrix.RunFacts.identities", dies)
         said = cli(*words).output.splitlines()[0]
     assert said == "compbench: what is there could not be found before the runs: it died."
     path.write_text(mine.replace("any_device = true", ""))
@@ -282,7 +282,8 @@ def test_a_dry_sweep_of_a_file_is_of_the_one_preset_that_it_has(cli, tmp_path: P
 def test_a_grid_that_needs_a_gpu_is_left_out_where_there_is_none(cli, tmp_path: Path, monkeypatch, cards, words, asked) -> None:
     monkeypatch.setattr("compbench.sweep.pool._num_cards", lambda: cards)
     monkeypatch.setattr(
-        "compbench.sweep.matrix.identities", lambda requests, elsewhere, pass_over: [["0" * 64] for _ in requests]
+        "compbench.sweep.matrix.RunFacts.identities",
+        lambda own, requests, elsewhere, pass_over: [[("0" * 64,)] for _ in requests],
     )
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     path = tmp_path / "mine.toml"
