@@ -384,6 +384,8 @@ class Task:
         inpaint: (model, generator) -> context in which requests with given entries are answered, where the task has a rule of its
             own for them, as planning's second plans; None: by each method's solver.
         truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
+        real_pictures: (open task, full conditions (B, F), generator) -> a real picture of each, uint8 (B, C, H, W), shown above
+            the generated ones in a record's pictures; None if there are none.  No score and no identity depends on it.
     """
 
     name: str
@@ -409,6 +411,7 @@ class Task:
     offers: tuple[Literal["scores", "singles", "objects"], ...] = ()
     inpaint: Callable[[object, Generator], AbstractContextManager[None]] | None = None
     truth: Callable[[Tensor], Tensor] | None = None
+    real_pictures: Callable[[Any, Tensor, Generator], Tensor] | None = None
     negates: bool = False
     family: str = ""
     core: bool = False

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 TASK_FACTS = frozenset({"family", "core", "files", "extra", "extra_for"})
 """Arguments of a task that say where it is listed and what it needs; nothing computes with them."""
-TASK_WORDS = frozenset({"summary", "citation", "notes", "paper_notes"}) | TASK_FACTS
+TASK_WORDS = frozenset({"summary", "citation", "notes", "paper_notes", "real_pictures"}) | TASK_FACTS
 WORDS = {
     "Field": frozenset({"description"}),
     "Task": TASK_WORDS,
@@ -27,7 +27,8 @@ WORDS = {
     "Method": frozenset({"search"}),
     "replace": TASK_WORDS,
 }
-"""Arguments that people read, by the name of what is called; `replace` is that of `dataclasses`, which copies a task."""
+"""Arguments that people read, or whose pictures they look at, by the name of what is called; `replace` is that of `dataclasses`,
+which copies a task."""
 SECOND = frozenset({"Task", "Metric"})
 """These are called with the summary as the second positional argument."""
 

@@ -27,6 +27,7 @@ from compbench.runner.fit_cache import SharedFit
 from compbench.runner.messages import Evaluated, Failed, Fit, FitCost, Fitted, M, Message, Open, Opened
 from compbench.runner.processes import Ended, last_line
 from compbench.runner.signals import WORDS, uninterrupted
+from compbench.store.cell_picture import FILM, film_at
 from compbench.store.lease import Busy, Lease, take
 from compbench.store.records import MAX_PICTURE_BYTES, Store
 from compbench.store.samples import SAMPLES_FILE
@@ -273,8 +274,10 @@ class Attempt:
     def _evaluate(self) -> Evaluated:
         """Take the scores, the referee's pictures, and the samples if they are to be kept."""
         found, folder = self.pair.ask(messages.Evaluate(), Evaluated), self.pair.referee_folder
-        names = [f"{name}.png" for name in found.pictures]
-        self.scores, self.artifacts = found.scores, {name: read_limited(folder / name, MAX_PICTURE_BYTES) for name in names}
+        end = film_at(self.spec.budget.train_steps)
+        kept = {name: end if name == FILM else f"{name}.png" for name in found.pictures}
+        self.artifacts = {own: read_limited(folder / f"{name}.png", MAX_PICTURE_BYTES) for name, own in kept.items()}
+        self.scores = found.scores
         if self.request.keep_samples:
             with _failing_this_run():
                 publish(folder / SAMPLES_FILE, self.folder / SAMPLES_FILE)
@@ -284,7 +287,10 @@ class Attempt:
         """The ranking score and its seen twin of the weights that the fit left at a step."""
         weights = training_curve.path_of(self.pair.contestant_folder / "run", step)
         self.pair.ask(Fit(kept=str(weights)), Fitted)
-        found = self.pair.ask(messages.Evaluate(), Evaluated).scores
+        answer = self.pair.ask(messages.Evaluate(), Evaluated)
+        if FILM in answer.pictures:
+            self.artifacts[film_at(step)] = read_limited(self.pair.referee_folder / f"{FILM}.png", MAX_PICTURE_BYTES)
+        found = answer.scores
         ranks = {name for score in found if score.primary for name in (score.name, score.name.replace("heldout", "seen"))}
         scores = {score.name: score.value for score in found if score.name in ranks and score.value is not None}
         return CurvePoint(step=step, scores=scores)

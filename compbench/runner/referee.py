@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +15,7 @@ from compbench.api.schemas import RunRequest, Shots, Stage
 from compbench.api.shots import WithShots
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import budget_of, check_extra, metrics_of, task_context, task_of
+from compbench.runner.heldout_pictures import HeldoutSamples, small_png, to_uint8
 from compbench.runner.messages import WARM_UP, Evaluate, Evaluated, Message, Prepared, RefereeDescribed
 from compbench.store.samples import KEPT, SAMPLES_FILE, Recorder, write_pool
 from compbench.system import devices, profiling
@@ -23,7 +23,6 @@ from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
 if TYPE_CHECKING:
-    import numpy
     from torch import Tensor
 
 
@@ -42,10 +41,6 @@ VECTOR_BATCH = 8192
 """Samples per request: small image batches fit CPU caches, a GPU needs large batches, and vectors cost mostly steps."""
 OWN_PROCESSES = 2
 """A run has two processes on a GPU, the contestant and the referee.  With more, the card's energy is not the run's alone."""
-MOST_SHIFT = 4.0
-"""A palette may change a picture's values by this much on average, out of 255."""
-PALETTES = (64, 256)
-"""A picture of samples may have one of these numbers of colours."""
 MOST_VALUE = 1e9
 """Largest absolute value of a sample; a larger one has diverged, and a record cannot hold its square (`interfaces.LARGEST`)."""
 
@@ -131,7 +126,14 @@ class Referee:
         sampler = CheckedSampler(
             answer, self.task.event, self.request, batch=self._batch(), progress=self.progress, warm_up=self.device.type == "cuda"
         )
-        sampler.note = recorder.note if self.request.keep_samples else self._note
+        shown = HeldoutSamples(self.task.holdout)
+
+        def note(request: Request, stream: str, samples: Tensor) -> None:
+            (recorder.note if self.request.keep_samples else self._note)(request, stream, samples)
+            if self.task.event.kind == "image":
+                shown.note(request, stream, samples)
+
+        sampler.note = note
         with profiling.timed(self.device) as clock:
             assert self.opened is not None
             found: Evaluation = self.opened.evaluate(sampler)
@@ -141,8 +143,10 @@ class Referee:
         self.stages.append(Stage(name="sample", seconds=sampler.seconds))
         self.stages.append(Stage(name="score", seconds=score_seconds, cpu_seconds=clock.cpu[0]))
         self.folder.mkdir(parents=True, exist_ok=True)
-        for name, picture in found.pictures.items():
-            (self.folder / f"{name}.png").write_bytes(_png(picture))
+        pictures = {name: small_png(picture) for name, picture in found.pictures.items()}
+        pictures |= shown.pictures(self._real_pictures, film=self.request.curve > 0)
+        for name, content in pictures.items():
+            (self.folder / f"{name}.png").write_bytes(content)
         if self.request.keep_samples:
             write_pool(self.folder / SAMPLES_FILE, recorder.arrays(*KEPT))
         return Evaluated(
@@ -153,8 +157,16 @@ class Referee:
             num_bytes=sampler.num_bytes,
             peak_flops_per_second=profiling.measured_peak(self.device, dtype),
             energy_joules=None if joules is None or self._joules is None else max(0.0, joules - self._joules),
-            pictures=tuple(sorted(found.pictures)),
+            pictures=tuple(sorted(pictures)),
         )
+
+    def _real_pictures(self, condition: Tensor) -> Tensor | None:
+        """A real picture of each full condition (B, F), uint8 (B, C, H, W); None if the task has none."""
+        if self.task.real_pictures is not None:
+            return self.task.real_pictures(self.opened, condition, generator_of(f"real pictures {self.request.seed}"))
+        if self.task.truth is not None:
+            return to_uint8(self.task.truth(condition))
+        return None
 
     def _energy(self) -> float | None:
         """Joules that the device has used, if no other run uses it."""
@@ -270,25 +282,3 @@ class CheckedSampler:
 
     def _wrong(self, what: str) -> CompbenchError:
         return CompbenchError(f"samples of '{self._request.method}' must {what}")
-
-
-def _png(picture: numpy.ndarray) -> bytes:
-    """A picture (H, W, 3) as a PNG that is small, as a board has hundreds: an eighth to half of a plain one.
-
-    It gets the smallest palette that moves its values by no more than `MOST_SHIFT` on average.  What is too colourful for any has
-    32 levels a channel, so no value moves by more than 4 of 255, and black and white stay.
-    """
-    import numpy
-    from PIL import Image
-
-    values = picture.astype(int)
-    for colours in PALETTES:
-        drawn = Image.fromarray(picture).quantize(colours, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
-        if numpy.abs(numpy.asarray(drawn.convert("RGB"), int) - values).mean() <= MOST_SHIFT:
-            break
-    else:
-        levels = (values * 31 + 127) // 255
-        drawn = Image.fromarray(((levels * 255 + 15) // 31).astype(numpy.uint8))
-    buffer = io.BytesIO()
-    drawn.save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()

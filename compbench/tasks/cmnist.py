@@ -22,6 +22,7 @@ from compbench.api.interfaces import Budget, Evaluation, Event, Problem, Sampler
 from compbench.flow.transfer import send
 from compbench.tasks import coverage
 from compbench.tasks.coverage import CoverageSettings
+from compbench.tasks.real_pictures import of_evaluation
 
 if TYPE_CHECKING:
     import torch
@@ -141,6 +142,7 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         budgets=BUDGETS,
         source=choose,
         open=partial(OpenDigits, split, settings, holdout),
+        real_pictures=of_evaluation,
         primary="heldout_accuracy",
         silos=settings.silos,
         version=3,

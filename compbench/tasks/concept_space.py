@@ -21,6 +21,7 @@ from compbench.system.errors import CompbenchError
 from compbench.tasks.cmnist import BUDGETS as DIGIT_BUDGETS
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.lattice_images import Lattices, OpenLattice, Referee, binned
+from compbench.tasks.real_pictures import of_lattice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,6 +79,7 @@ def make_task(settings: Settings | None = None) -> Task:
         budgets=BUDGETS,
         source=embedded,
         open=partial(open_concepts, lattices, settings),
+        real_pictures=of_lattice,
         primary="heldout_accuracy",
         guidance_weights=dict.fromkeys(BUDGETS, GUIDANCE),
         settings=settings,

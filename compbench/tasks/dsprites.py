@@ -26,6 +26,7 @@ from compbench.data.lattices import DSPRITES
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.image_holdout import budgets
 from compbench.tasks.lattice_images import Lattices, OpenLattice, Referee, binned
+from compbench.tasks.real_pictures import of_lattice
 
 if TYPE_CHECKING:
     from compbench.data.lattices import Images
@@ -111,6 +112,7 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
         budgets=BUDGETS,
         source=choose,
         open=partial(open_sprites, lattices, settings),
+        real_pictures=of_lattice,
         primary="heldout_accuracy",
         guidance_weights=dict.fromkeys(BUDGETS, GUIDANCE),
         settings=settings,

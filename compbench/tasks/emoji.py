@@ -25,6 +25,7 @@ from compbench.data.emoji_drawings import FONT, PERSONS, ROLES, TONES, choose
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.image_holdout import budgets
 from compbench.tasks.lattice_images import Lattices, RenderedSilo
+from compbench.tasks.real_pictures import of_lattice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -117,6 +118,7 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
         budgets=found,
         source=partial(choose, font=settings.font),
         open=partial(OpenEmoji, pattern, settings),
+        real_pictures=of_lattice,
         primary=f"all_accuracy_{ADDED}" if extend else "heldout_accuracy",
         extends=ADDED if extend else "",
         metrics=METRICS,

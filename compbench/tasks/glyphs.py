@@ -20,6 +20,7 @@ from compbench.data.letters import EMS, FILES, LETTERS, MARGIN, SHIFTS, SIDE, SL
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.image_holdout import budgets
 from compbench.tasks.lattice_images import Lattices, RenderedSilo
+from compbench.tasks.real_pictures import of_lattice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,6 +96,7 @@ def make_task(pattern: str, settings: CoverageSettings | None = None) -> Task:
         budgets=BUDGETS,
         source=choose,
         open=partial(OpenGlyphs, pattern, settings),
+        real_pictures=of_lattice,
         primary="heldout_accuracy",
         metrics=METRICS,
         guidance_weights=dict.fromkeys(BUDGETS, GUIDANCE),

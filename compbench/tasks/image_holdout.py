@@ -31,6 +31,7 @@ from compbench.data.lattices import MPI3D, SHAPES3D, Lattice
 from compbench.flow.transfer import send
 from compbench.system.errors import CompbenchError
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
+from compbench.tasks.real_pictures import of_evaluation
 
 if TYPE_CHECKING:
     import torch
@@ -187,6 +188,7 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
         budgets=found,
         source=lambda folder, asked: choose_source(lattice, folder, asked),
         open=partial(OpenImages, lattice, pattern, settings, space, holdout),
+        real_pictures=of_evaluation,
         primary=f"all_accuracy_{ADDED[lattice.name].replace(' ', '_')}" if extend else "heldout_accuracy",
         version=2,
         extends=ADDED[lattice.name] if extend else "",

@@ -24,6 +24,7 @@ from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
 from compbench.data.room_shares import SOURCES, Cell, Shares, exact_shares
 from compbench.flow.transfer import send
+from compbench.tasks.real_pictures import of_evaluation
 
 if TYPE_CHECKING:
     import torch
@@ -89,6 +90,7 @@ def make_task(kind: str, where: str, settings: Settings | None = None) -> Task:
         budgets=budgets(settings.side),
         source=partial(choose, second),
         open=partial(OpenRooms, kind, where, settings),
+        real_pictures=of_evaluation,
         primary="heldout_total_variation",
         base=(0, 0),
         guidance_weights=dict.fromkeys(("smoke", "quick", "standard", "paper"), 1.0),

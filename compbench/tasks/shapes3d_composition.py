@@ -19,6 +19,7 @@ from compbench.data.lattice import choose_source
 from compbench.data.lattices import SHAPES3D
 from compbench.tasks.coverage import holdout_of, said
 from compbench.tasks.image_holdout import GUIDANCE, OpenImages, Settings, budgets, condition_space
+from compbench.tasks.real_pictures import of_evaluation
 
 if TYPE_CHECKING:
     from compbench.tasks.image_evaluation import ImageEvaluation
@@ -50,6 +51,7 @@ def make_task(settings: Settings | None = None) -> Task:
         budgets=BUDGETS,
         source=partial(choose_source, SHAPES3D),
         open=partial(OpenComposition, SHAPES3D, "composition", settings, space, holdout),
+        real_pictures=of_evaluation,
         primary="heldout_accuracy",
         guidance_weights=dict.fromkeys(BUDGETS, GUIDANCE),
         settings=settings,

@@ -97,6 +97,7 @@ def make_task(settings: Settings | None = None) -> Task:
         budgets=BUDGETS,
         source=embedded,
         open=partial(OpenTwoSprites, settings, holdout, event),
+        real_pictures=lambda opened, condition, generator: opened.images(condition),
         primary="heldout_r2",
         offers=("objects",),
         metrics=(),

@@ -11,7 +11,8 @@ from PIL import Image
 
 from compbench.api.interfaces import Event, Request
 from compbench.api.schemas import RunRequest
-from compbench.runner.referee import MOST_SHIFT, CheckedSampler, Referee, _png
+from compbench.runner.heldout_pictures import MOST_SHIFT, small_png
+from compbench.runner.referee import CheckedSampler, Referee
 from compbench.system import profiling
 from compbench.system.errors import CompbenchError
 
@@ -131,13 +132,13 @@ def decoded(png: bytes) -> numpy.ndarray:
 def test_a_drawing_keeps_its_colours() -> None:
     drawing = numpy.full((40, 60, 3), 255, numpy.uint8)
     drawing[10:20, 5:50], drawing[25, :] = (17, 101, 203), (1, 2, 3)
-    assert numpy.array_equal(decoded(_png(drawing)), drawing)
+    assert numpy.array_equal(decoded(small_png(drawing)), drawing)
 
 
 def test_a_photograph_has_a_palette_that_moves_its_values_little() -> None:
     shades = numpy.linspace(0, 250, 64)[:, None] + numpy.linspace(0, 5, 64)[:, None, None]
     photograph = (shades + numpy.random.default_rng(0).uniform(-5, 5, (64, 64, 3))).clip(0, 255).astype(numpy.uint8)
-    found = _png(photograph)
+    found = small_png(photograph)
     assert numpy.abs(decoded(found) - photograph).mean() <= MOST_SHIFT
     plain = io.BytesIO()
     Image.fromarray(photograph).save(plain, "PNG", optimize=True)
@@ -147,7 +148,7 @@ def test_a_photograph_has_a_palette_that_moves_its_values_little() -> None:
 def test_no_value_moves_far_of_what_is_too_colourful_for_a_palette() -> None:
     colourful = numpy.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(numpy.uint8)
     colourful[0] = 255
-    found = decoded(_png(colourful))
+    found = decoded(small_png(colourful))
     assert numpy.abs(found - colourful).max() <= 4
     assert found[0].min() == 255
 
