@@ -20,9 +20,11 @@ from compbench.board.render_csv import rows_csv, scores_csv
 from compbench.board.render_families import families_csv, families_markdown, tasks_csv
 from compbench.board.render_html import Picture, Surroundings, to_html
 from compbench.board.render_markdown import to_markdown
+from compbench.board.render_shots import shots_csv, shots_html, shots_markdown, shots_svg
 from compbench.board.render_svg import to_svg
 from compbench.board.row import Board, BoardRow
 from compbench.board.sealed_drops import drops, drops_csv, drops_markdown
+from compbench.board.shot_prices import prices
 from compbench.board.view import View, views
 from compbench.store.profiles import CostProfile
 from compbench.store.records import collector_paused
@@ -32,6 +34,9 @@ from compbench.system.files import write_atomically
 
 CHART = "decomposition.svg"
 """File with inference-time and estimation errors; it is written if some method also ran on exact scores."""
+
+SHOTS_CHART = "shots.svg"
+"""File with held-out scores over shots; it is written if some method was run with shots."""
 
 PictureOf = Callable[[Record], Picture | None]
 Standings = Mapping[str, Verification]
@@ -125,8 +130,8 @@ def contents(material: Material) -> Mapping[str, bytes]:
     with collector_paused():
         families = installed_families() if material.families is None else material.families
         board, found, asked = answers(material._replace(families=families))
-        chart, sealed = to_svg(board.rows), drops(board.rows)
-        overall = families_markdown(found) + drops_markdown(sealed)
+        chart, sealed, shots = to_svg(board.rows), drops(board.rows), prices(board.rows)
+        overall = families_markdown(found) + drops_markdown(sealed) + shots_markdown(shots, SHOTS_CHART)
         grids = sample_grids(board.rows, material.records, material.pictures)
         files = {
             "board.csv": scores_csv(board.rows, figures),
@@ -142,6 +147,7 @@ def contents(material: Material) -> Mapping[str, bytes]:
             ),
             **({CHART: chart} if chart else {}),
             **({"sealed.csv": drops_csv(sealed)} if sealed else {}),
+            **({"shots.csv": shots_csv(shots), SHOTS_CHART: shots_svg(shots)} if shots else {}),
         }
         curves = ladders(board.rows, material.lattices)
         beside = Surroundings(
@@ -152,6 +158,7 @@ def contents(material: Material) -> Mapping[str, bytes]:
             records=material.way,
             files=tuple(files),
             ladders=curves,
+            shots=shots_html(shots),
             family_of=family_of(families),
             links=material.links,
         )

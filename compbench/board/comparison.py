@@ -181,7 +181,7 @@ def _difference(
     first = next(iter(found[0].values()))
     whole = whole_of(first.unit)
     trials = 0 if by_floor else min(trials_of(own.values(), whole) for own in found)
-    span = _span([values[1][seed] - values[0][seed] for seed in common], trials, whole, (mean(before), mean(after)))
+    span = paired_interval([values[1][seed] - values[0][seed] for seed in common], trials, whole, (mean(before), mean(after)))
     better = ""
     if span is not None and (span.low > 0 or span.high < 0):
         better = "B" if (span.low > 0) == (first.direction == "higher") else "A"
@@ -190,7 +190,7 @@ def _difference(
     return ScoreDifference(said, first.direction, first.primary, mean(before), mean(after), len(common), difference, span, better)
 
 
-def _span(differences: Sequence[float], trials: int, whole: float, means: tuple[float, float]) -> Interval | None:
+def paired_interval(differences: Sequence[float], trials: int, whole: float, means: tuple[float, float]) -> Interval | None:
     """The interval of a mean difference, at least as wide as the binomial error of shares."""
     found = interval(differences) if len(differences) > 1 else None
     if found is None or not trials:

@@ -91,6 +91,7 @@ class Surroundings(NamedTuple):
         ladders: share attained against coverage.
         family_of: the family that counts a task, by the task's name.
         links: what the page's head leads to: words and address.
+        shots: held-out scores over shots, as HTML; "" without a run with shots.
     """
 
     contests: tuple[Contest, ...] = ()
@@ -102,6 +103,7 @@ class Surroundings(NamedTuple):
     ladders: tuple[Ladder, ...] = ()
     family_of: Mapping[str, str] = {}
     links: tuple[tuple[str, str], ...] = ()
+    shots: str = ""
 
 
 ALONE = Surroundings()
@@ -149,6 +151,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
         style=style,
         scripts=scripts,
         links=surroundings.links,
+        shots=markupsafe.Markup(surroundings.shots),
         linked=any(picture.address for picture in pictures.values()),
         downloads=surroundings.files,
         num_boards=len(boards),

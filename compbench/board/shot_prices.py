@@ -1,0 +1,190 @@
+"""What is zero-shot worth?  Held-out scores over shots, and the shots at which a method without composition draws level.
+
+With u(n) = log2(1 + n), r_s the reference's score at seed s, linear in u between the shots that were run, and m_s the method's at
+zero shots, all scores read so that higher is better:
+
+    worth = the smallest n with  mean_s (r_s(u(n)) - m_s) >= 0
+
+Its interval holds the n at which the 95 % interval of that mean, paired by seed (`comparison.paired_interval`), holds 0, from the
+first to the last.  It assumes that scores are linear in u between the shots that were run.  The method and the reference have the
+same budget, and the shots of a cell are drawn as often as a seen cell's examples (`compbench.api.shots`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from compbench.api.shots import SETTING
+from compbench.board.comparison import paired_interval
+from compbench.board.groups import Section
+from compbench.board.row import BoardRow
+from compbench.board.statistics import Interval, mean
+
+REFERENCE = "mono"
+"""The method that says what examples are worth: one network for whole conditions, which composes nothing."""
+STEPS = 200
+"""The interval is looked for at this many places between two numbers of shots, and linear between these."""
+
+Curve = Mapping[int, BoardRow]
+"""A method's rows by their number of shots, increasing."""
+
+
+class Worth(NamedTuple):
+    """How many examples of each held-out cell composition without examples is worth.
+
+    Attributes:
+        shots: where the reference draws level; None if it does not with all shots that were run.
+        interval: None for fewer than two seeds in common.  Its high end is None if the reference may stay below.
+        num_seeds: that both were run with.
+    """
+
+    shots: float | None
+    interval: tuple[float, float | None] | None
+    num_seeds: int
+
+
+class Prices(NamedTuple):
+    """All curves of one task under one protocol.
+
+    Attributes:
+        section: of the zero-shot rows.
+        curves: by the method's label; only those with shots.
+        worths: of each method that was run at zero shots, against the reference; {} without the reference.
+        most: largest number of shots that the reference was run with.
+    """
+
+    section: Section
+    curves: Mapping[str, Curve]
+    worths: Mapping[str, Worth]
+    most: int
+
+
+def prices(rows: Sequence[BoardRow]) -> tuple[Prices, ...]:
+    """The curves of a board's rows, by task; tasks that were run without shots only have none."""
+    found: dict[Section, dict[tuple[object, ...], dict[int, BoardRow]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        if row.primary in row.scores and row.kind != "reference":
+            count, section = _shots_of(row.section)
+            group = row.group
+            key = group.method, group.distribution, group.method_version, group.settings, group.precision
+            found[section][key][count] = row
+    made = []
+    for section in sorted(found, key=lambda section: section.place):
+        curves = [dict(sorted(curve.items())) for curve in found[section].values()]
+        if any(max(curve) for curve in curves):
+            made.append(_prices(section, curves))
+    return tuple(made)
+
+
+def _prices(section: Section, curves: Sequence[Curve]) -> Prices:
+    named = {curve[min(curve)].label: curve for curve in curves}
+    reference = max((curve for curve in curves if curve[min(curve)].method == REFERENCE), key=_size, default={})
+    most = max(reference, default=0)
+    worths = {}
+    if len(reference) > 1:
+        worths = {
+            name: found
+            for name, curve in sorted(named.items())
+            if curve is not reference and 0 in curve and (found := worth(curve[0], reference)) is not None
+        }
+    shown = {name: curve for name, curve in sorted(named.items()) if max(curve)}
+    return Prices(section, shown, worths, most)
+
+
+def _size(curve: Curve) -> tuple[int, int]:
+    """Of several rows of the reference (other settings), that of most shots counts, then of most seeds."""
+    return len(curve), sum(len(row.seeds) for row in curve.values())
+
+
+def _shots_of(section: Section) -> tuple[int, Section]:
+    """The number of shots of a section, and the section without them."""
+    words = [word for word in section.changed if word.startswith(f"{SETTING}=")]
+    count = int(words[0].partition("=")[2]) if words and words[0].partition("=")[2].isdecimal() else 0
+    return count, section._replace(changed=tuple(word for word in section.changed if word not in words)) if count else section
+
+
+def worth(row: BoardRow, reference: Curve) -> Worth | None:
+    """What a method's score at zero shots is worth in shots of the reference; None without a seed that all rows have.
+
+    Args:
+        row: of the method at zero shots.
+        reference: the rows of the method without composition, at two numbers of shots or more.
+    """
+    cells = [row.scores[row.primary], *(one.scores[one.primary] for one in reference.values())]
+    if len({(cell.name, cell.direction) for cell in cells}) > 1:
+        return None
+    seeds = sorted(set.intersection(*({seed for seed, _ in cell.values} for cell in cells)))
+    if not seeds:
+        return None
+    sign = 1.0 if cells[0].direction == "higher" else -1.0
+    own, *others = ([dict(cell.values)[seed] for seed in seeds] for cell in cells)
+    places = [math.log2(1 + count) for count in reference]
+    trials, whole = min(cell.trials for cell in cells), cells[0].whole
+
+    def scores_at(u: float) -> list[float]:
+        """The reference's score of each seed, between the shots that were run."""
+        k = next((k for k, place in enumerate(places[1:]) if u <= place), len(places) - 2)
+        share = (u - places[k]) / (places[k + 1] - places[k])
+        return [(1 - share) * a + share * b for a, b in zip(others[k], others[k + 1], strict=True)]
+
+    def difference(u: float) -> float:
+        return sign * (mean(scores_at(u)) - mean(own))
+
+    def span(u: float) -> Interval:
+        at = scores_at(u)
+        found = paired_interval([sign * (a - b) for a, b in zip(at, own, strict=True)], trials, whole, (mean(own), mean(at)))
+        assert found is not None
+        return found
+
+    level = first_root(difference, places)
+    if len(seeds) < 2:
+        return Worth(_count(level), None, len(seeds))
+    grid = [a + (b - a) * k / STEPS for a, b in pairwise(places) for k in range(STEPS)] + [places[-1]]
+    spans = {u: span(u) for u in grid}
+    low = first_root(lambda u: spans[u].high, grid)
+    high = first_root(lambda u: -spans[-u].low, [-u for u in reversed(grid)])  # from the right: the last place that may be level
+    if low is None:
+        return Worth(None, (2 ** places[-1] - 1, None), len(seeds))  # below it everywhere
+    open_end = spans[places[-1]].low <= 0
+    least = _count(low) or 0.0
+    return Worth(_count(level), (least, None if open_end or high is None else max(least, 2**-high - 1)), len(seeds))
+
+
+def first_root(function: Callable[[float], float], places: Sequence[float]) -> float | None:
+    """The first place where a function, linear between some places, is 0 or more; None if it is below 0 at all of them."""
+    before: tuple[float, float] | None = None
+    for place in places:
+        value = function(place)
+        if value >= 0:
+            if before is None or value == 0:
+                return place
+            return before[0] + (place - before[0]) * -before[1] / (value - before[1])
+        before = place, value
+    return None
+
+
+def _count(u: float | None) -> float | None:
+    return None if u is None else 2**u - 1
+
+
+def in_words(name: str, found: Worth, row: BoardRow, most: int) -> str:
+    """The sentence of one method, as Markdown without marks."""
+    score = row.scores[row.primary]
+    what = f"{row.primary.replace('_', ' ')} {score.mean:.3g}"
+    if found.shots == 0:
+        value = "no example"
+    elif found.shots is None:
+        value = f"more than {most} examples"
+    else:
+        value = f"{found.shots:.2g} example{'' if 0.995 <= found.shots < 1.05 else 's'}"
+    if found.interval is None:
+        sure = "one seed in common, so no interval"
+    elif found.interval[1] is None:
+        sure = f"95 %: {found.interval[0]:.2g} or more, {found.num_seeds} seeds"
+    else:
+        sure = f"95 %: {found.interval[0]:.2g} to {found.interval[1]:.2g}, {found.num_seeds} seeds"
+    return f"{name} ({what}): composition without examples is worth {value} of each held-out cell ({sure})"
