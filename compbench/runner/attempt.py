@@ -111,6 +111,7 @@ class Attempt:
         self._published: dict[str, tuple[int, int]] = {}
         self._own = PluginFolder(pair.contestant_folder, "run")
         self._looked = 0.0
+        self._went_on = False  # with checkpoints of an earlier process, whatever the contestant says
         self._fitted = False
 
     def find(self, expected: RunSpec | None = None) -> Outcome | None:
@@ -241,7 +242,9 @@ class Attempt:
         for path in self._kept_checkpoints() if self.resume else ():
             with contextlib.suppress(CompbenchError):
                 publish(path, self._lent / path.name)
-        self._kept_code.lend(self._lent)
+                self._went_on = True
+        if self._compiles:
+            self._kept_code.lend(self._lent)
         for _ in self.home.shared_data():
             self.pair.alarm()
 
@@ -300,12 +303,18 @@ class Attempt:
         return lent_to(self.pair.contestant_folder)
 
     @property
+    def _compiles(self) -> bool:
+        """Whether runs here compile; elsewhere what a contestant leaves as compiled code may be weights for its next run."""
+        return self.spec.device_class != "cpu"
+
+    @property
     def _kept_code(self) -> KeptCode:
         return KeptCode(self.home.cache, self.spec, self.plugin)
 
     def _publish(self) -> None:
         """Take weights and trace into the run's folder, and compiled code to the cache; an irregular file fails the run."""
-        self._kept_code.keep(self._own)
+        if self._compiles:
+            self._kept_code.keep(self._own)
         for name in ("model.safetensors", "trace.json"):
             if self._own.holds(name):
                 with _failing_this_run():
@@ -349,6 +358,7 @@ class Attempt:
         known["predecessors"] = self.pair.predecessors
         own = {name: getattr(self, name) for name in ("spec", "profile", "plugin", "code", "in_process")}
         own |= {name: bool(self.facts.get(name, False)) for name in ("pooled_silos", "resumed")}
+        own["resumed"] |= self._went_on
         own |= {"scores": self.scores, "curve": self.curve} if ending.status == "ok" else {}
         return Record(
             **own,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compbench.runner.counted import Tally
 from compbench.system.errors import CompbenchError
 from compbench.system.files import Json, load_tensors, save_tensors
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from compbench.store.loss_curves import LossCurves
 
 
-CURVES = "compbench.curves"
-"""Key under which a checkpoint holds the harness's own data: the curves so far."""
+CURVES, TAKEN = "compbench.curves", "compbench.taken"
+"""Keys under which a checkpoint holds the harness's own data: the curves so far, and what was counted so far."""
 
 
 class FileCheckpoints:
@@ -26,14 +27,22 @@ class FileCheckpoints:
     Attributes:
         name: of the part, with a dot before each part of a part; the whole fit's is empty.
         resumed: whether a checkpoint was loaded, by any part.
+        earlier: what the processes of a resumed run took before this one, by the latest checkpoint that was loaded.
     """
 
     def __init__(
-        self, path: Path, *, resume: bool, curves: LossCurves | None = None, whole: FileCheckpoints | None = None, name: str = ""
+        self,
+        path: Path,
+        *,
+        resume: bool,
+        curves: LossCurves | None = None,
+        tally: Tally | None = None,
+        whole: FileCheckpoints | None = None,
+        name: str = "",
     ) -> None:
         self.path, self.name, self._resume, self._curves = path, name, resume, curves
-        self._whole = whole or self
-        self.resumed = False
+        self._whole, self._tally = whole or self, tally
+        self.resumed, self.earlier = False, Tally()
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Json]] | None:
         """(tensors, facts) of the last checkpoint if the run resumes and there is one.  Raises CompbenchError."""
@@ -44,27 +53,37 @@ class FileCheckpoints:
         except CompbenchError as error:  # names a copy that goes with the run
             raise CompbenchError(f"the run's {self.path.name} is damaged; run it again without --resume.") from error
         self._whole.resumed = True
-        curves = facts.pop(CURVES, None)
+        curves, taken = facts.pop(CURVES, None), facts.pop(TAKEN, None)
+        if self._tally is not None:
+            self._whole._take(taken)
         if self._curves is not None:
             self._curves.restore(curves)
         return tensors, facts
 
     def going_on(self) -> FileCheckpoints:
         """The same file, for a fit that continues after a planned stop: such a run does not count as resumed."""
-        return FileCheckpoints(
-            self.path, resume=True, curves=self._curves, whole=FileCheckpoints(self.path, resume=True), name=self.name
-        )
+        whole = FileCheckpoints(self.path, resume=True)
+        return FileCheckpoints(self.path, resume=True, curves=self._curves, whole=whole, name=self.name)
 
     def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Json]) -> None:
         """Replace the checkpoint; a reader sees the old one or the new one, never half."""
-        curves = {} if self._curves is None else {CURVES: self._curves.state()}
-        save_tensors(self.path, tensors, {**facts, **curves})
+        own: dict[str, Json] = {} if self._curves is None else {CURVES: self._curves.state()}
+        if self._tally is not None:
+            whole = self._tally.copy()
+            whole.add(self._whole.earlier)
+            own[TAKEN] = list(whole.values)
+        save_tensors(self.path, tensors, {**facts, **own})
+
+    def _take(self, taken: object) -> None:
+        """Book what a checkpoint says of the processes before; each of its parts says what all had taken when it was written."""
+        if isinstance(taken, list) and len(taken) == 3 and all(isinstance(number, int) for number in taken):
+            self.earlier = Tally(*map(max, self.earlier.values, taken))
 
     def part(self, name: str) -> FileCheckpoints:
         """Checkpoints of one part of the fit, in a separate file."""
         path = self.path.with_name(f"{self.path.stem}.{re.sub('[^A-Za-z0-9_-]', '_', name)}{self.path.suffix}")
         name = f"{self.name}.{name}"
-        return FileCheckpoints(path, resume=self._resume, curves=self._curves, whole=self._whole, name=name)
+        return FileCheckpoints(path, resume=self._resume, curves=self._curves, tally=self._tally, whole=self._whole, name=name)
 
     def clear(self) -> None:
         """Delete the checkpoint and the checkpoints of all parts."""

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 COMPILE_FROM = 1_000
 """Compiling a network on a GPU pays if the fit has at least this many steps; an uncached UNet takes a minute to compile."""
 
+_AT_IMPORT: dict[str, counted.Tally] = {}
+"""What the import of each method trained in this process, which later runs of a chain have from it."""
 PROBE_ROWS = 2
 """Number of samples that are drawn under the FLOP counter where no request of the run can be asked again."""
 
@@ -77,8 +79,8 @@ class Contestant:
         self._stop: int | None = None
         self._fitted = False
         self._counting = contextlib.ExitStack()  # from the moment that the method gets the problem, to the run's end
-        self._at_fitted = counted.Tally()
-        self._rows = 0
+        self._tally, self._at_fitted = counted.Tally(), counted.Tally()
+        self._answers = counted.Answers()
         self._smallest: Request | None = None
         self._compiled: CompiledSampling | None = None
         self.model: object = None
@@ -87,7 +89,7 @@ class Contestant:
         """Load plugin and task.  Raises CompbenchError, or Refused where the method cannot work on the task."""
         with self._stage("imports"):
             entry = self.registry.entry("methods", self.request.method)
-            self.method: Method = self.registry.load("methods", self.request.method)
+            self.method: Method = self._imported()
             self.oracle = bool(self.method.oracle)
             self.task = task_of(self.request, self.registry)
             self.settings = settings_of(self.request, self.method)
@@ -102,6 +104,14 @@ class Contestant:
             budget=self.budget,
             task_settings=self.task.settings.model_dump(mode="json"),
         )
+
+    def _imported(self) -> Method:
+        """The method; what its import trains is counted, in each run of a process that imported it."""
+        own = _AT_IMPORT.setdefault(self.request.method, counted.Tally())
+        with own.counting_steps():
+            method = self.registry.load("methods", self.request.method)
+        self._tally = own.copy()
+        return method
 
     def obey(self, order: Message) -> Message:
         """Do one of the parent's orders: `Open`, `Fit` or `Measure`."""
@@ -144,14 +154,15 @@ class Contestant:
         context = task_context(self.request, order.source, self.device, precision=self.precision, cache=self.own / "cache")
         with self._stage("data"):
             problem = self.task.open(context).problem(self.budget)
-        self._tally = counted.Tally()
         self._counting.enter_context(self._tally.counting_steps())
         self.problem = counted.counted(problem if self.oracle else replace(problem, oracle=None), self._tally)
         self.final = self.problem.extension.problem if self.problem.extension else self.problem
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             compiled_code.take_up(lent_to(self.own))
-        self.checkpoints = FileCheckpoints(self.folder / "checkpoint.safetensors", resume=order.resume, curves=self._losses)
+        self.checkpoints = FileCheckpoints(
+            self.folder / "checkpoint.safetensors", resume=order.resume, curves=self._losses, tally=self._tally
+        )
         if self.method.shared_fit is None:
             return Opened(fit=None)
         own, place = self.method.shared_fit(self.settings, self.problem), devices.device_class(self.device)
@@ -174,27 +185,36 @@ class Contestant:
 
         if order.kept:
             return self._keep_model(Path(order.kept))
+        early = self._tally.copy()
         shared = bool(order.shared) and self._taken_from(order)
-        if not shared:
+        if shared:
+            fitted = early
+        else:
             early = self._tally.copy()
             with condition_counts.counting() as regressed:
                 self._stop_at(order.stops)
                 self.model = self._fit("fit", self.problem, self.checkpoints)
-            taken, parts = self._tally.since(early), 1 + len(order.stops)
+            fitted = self._tally.copy()
+            taken, parts = fitted.since(early), 1 + len(order.stops)
             self._regressed = counted.regressed(regressed, self.problem, taken)
             self._counts |= counted.counts(self.problem, taken, before=early, reported=self._steps, parts=parts)
+            self._counts |= counted.earlier(self.checkpoints.earlier)
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
                 save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
                 self.model = self._shared_part(self.folder / FIT_FILE)  # laid out as others get it, so that sums are the same
+        lasting = dict(self._counts)  # of the part that others may take
         if self.method.parts is not None:
             self.model = self.method.parts.finish(self.settings, self.problem, self.model)
+        self._counts = counted.increased(self._counts, self._tally.since(fitted))
+        if shared:
+            self._counts = counted.increased(self._counts, early, "early_")
         cost = FitCost(
             cpu_seconds=sum(stage.cpu_seconds for stage in self.stages if stage.name == "fit"),
             train_steps=self._steps,
             ledger=self.problem.federation.ledger(),
             curves=self._losses.state(),
             regressed=self._regressed,
-            counts=dict(self._counts),
+            counts=lasting,
         )
         if self.problem.extension is not None:
             early = self._tally.copy()
@@ -263,7 +283,7 @@ class Contestant:
         if stream not in self._streams:
             self._streams[stream] = self._generator(f"sample {stream}")
         context = self._context(self._streams[stream])
-        answer = partial(self._answer, _on(self.device, request), context)
+        answer, passes = partial(self._answer, _on(self.device, request), context), self._tally.backward_passes
         if stream == WARM_UP:
             with self._stage("warm_up"):
                 samples = self._compiled.warmed_up(answer, follow) if self._compiled else answer()
@@ -276,7 +296,8 @@ class Contestant:
             self._notes.add(stream, len(request.x0), context.notes)
             if request.known is None and (self._smallest is None or len(request.x0) < len(self._smallest.x0)):
                 self._smallest = request
-        self._rows += len(request.x0)
+        taken = self._tally.backward_passes - passes
+        self._answers.add(taken, len(request.x0), known=request.known is not None, warm_up=stream == WARM_UP)
         if not hasattr(samples, "detach"):
             raise CompbenchError(f"'{self.method.name}' returned a {type(samples).__name__} as samples, not a tensor.")
         return samples.detach().to("cpu")
@@ -378,9 +399,7 @@ class Contestant:
         checkpoints.clear()
         parameters, retrained = profiling.num_parameters(self.model) or 0, self.method.extend is None
         if self._counts:
-            granted = counted.allowed_steps(extension.problem, extending=not retrained)
-            taken = self._tally.since(started).optimiser_steps
-            self._counts |= {"extension_steps": float(taken), "granted_extension_steps": float(granted)}
+            self._counts |= counted.extension(extension.problem, self._tally.since(started), retrained=retrained)
         seconds = self.stages[-1].seconds
         known = isinstance(self.model, torch.nn.Module) and not retrained
         self.extension = ExtensionProfile(
@@ -439,8 +458,8 @@ class Contestant:
         found = probed(self.method, self.settings, self.model, self.problem, _on(self.device, asked), context)
         if self._counts:
             self._counts["granted_backward_passes"] = counted.granted_passes(self._counts, found.step_passes)
-            rows, passes = self._rows, found.request_passes
-            self._counts |= counted.late(ended, fitted=self._at_fitted, rows=rows, passes=passes)
+            passes, rows = found.request_passes, len(asked.x0)
+            self._counts |= counted.late(ended, fitted=self._at_fitted, answers=self._answers, passes=passes, rows=rows)
         if self._counts and not self.oracle and self.problem.extension is None and found.evaluations is not None:
             self._counts["evaluations"] = found.evaluations  # an extension's network is not that of the first stage
         self._asked = found.asked

@@ -7,14 +7,16 @@ torch's optimisers and products, so a network in numpy has no counts.
 from __future__ import annotations
 
 import contextlib
+import mmap
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from compbench.api.federation import LentSilo
-from compbench.store.counts import FIT, SLACK, evaluations_excess
+from compbench.store.counts import FIT, KINDS, SLACK, TAKEN, evaluations_excess
 from compbench.system import profiling
 from compbench.system.condition_counts import ConditionCounts
 
@@ -31,23 +33,68 @@ MOST_PASSES, MOST_PASSES_UNSEEN = 8, 2
 """Largest number of backward passes of a training step: of several networks and penalties; and where no optimiser was seen."""
 
 
-@dataclass
+_living: WeakValueDictionary[int, Tally] = WeakValueDictionary()
+"""The tallies of this process, which a fork of it has too."""
+
+
+def _found(number: int) -> Tally:
+    """The tally of a number in this process or the process that it was forked from, else a new one."""
+    return _living.get(number) or Tally()
+
+
+def _number(index: int) -> property:
+    """A number of a tally, in the memory that forked processes share."""
+
+    def get(tally: Tally) -> int:
+        return int(tally._numbers[index])
+
+    def put(tally: Tally, value: int) -> None:
+        tally._numbers[index] = value
+
+    return property(get, put)
+
+
 class Tally:
     """Counts of optimiser steps, of examples drawn from all silos, and of backward passes; draws of labels alone do not count.
 
-    Backward passes are those of torch's engine, so an optimiser written by hand is seen by them.
+    Backward passes are those of torch's engine, so an optimiser written by hand is seen by them.  The counts lie in memory that
+    forked processes share, and a copy of a problem counts where the problem does.
     """
 
-    optimiser_steps: int = 0
-    examples: int = 0
-    backward_passes: int = 0
+    def __init__(self, optimiser_steps: int = 0, examples: int = 0, backward_passes: int = 0) -> None:
+        self._numbers = memoryview(mmap.mmap(-1, 3 * 8)).cast("q")
+        self.optimiser_steps, self.examples, self.backward_passes = optimiser_steps, examples, backward_passes
+        _living[id(self)] = self
+
+    optimiser_steps, examples, backward_passes = map(_number, range(3))
+
+    @property
+    def values(self) -> tuple[int, int, int]:
+        """Optimiser steps, examples and backward passes."""
+        return self.optimiser_steps, self.examples, self.backward_passes
 
     def since(self, before: Tally) -> Tally:
         """The counts that were added after `before` was copied."""
-        return Tally(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
+        return Tally(*(now - then for now, then in zip(self.values, before.values, strict=True)))
+
+    def add(self, other: Tally) -> None:
+        """Add what was counted elsewhere."""
+        steps, examples, passes = other.values
+        self.optimiser_steps += steps
+        self.examples += examples
+        self.backward_passes += passes
 
     def copy(self) -> Tally:
-        return replace(self)
+        return Tally(*self.values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tally) and self.values == other.values
+
+    def __deepcopy__(self, memo: object) -> Tally:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[[int], Tally], tuple[int]]:
+        return _found, (id(self),)
 
     @contextlib.contextmanager
     def counting_steps(self) -> Iterator[None]:
@@ -171,7 +218,29 @@ def counts(problem: Problem, tally: Tally, *, before: Tally, reported: int, part
     granted = allowed_steps(problem), allowed_examples(problem, parts=parts)
     values = (tally.optimiser_steps, tally.examples, *granted, reported, before.optimiser_steps, before.examples)
     found = {name: float(value) for name, value in zip(FIT, values, strict=True)}
-    return found | {"backward_passes": float(tally.backward_passes)}
+    found |= {"early_backward_passes": float(before.backward_passes), "backward_passes": float(tally.backward_passes)}
+    return found | {"granted_backward_passes": granted_passes(found, MOST_PASSES)}  # the most, until a step is probed
+
+
+def increased(counts: Mapping[str, float], more: Tally, prefix: str = "") -> dict[str, float]:
+    """Counts with what was counted besides: under the names of a fit's own, or under those of a prefix (`early_steps`)."""
+    found = dict(counts)
+    for name, value in zip(TAKEN if not prefix else KINDS, more.values, strict=True):
+        found[prefix + name] = found.get(prefix + name, 0.0) + value
+    return found
+
+
+def earlier(tally: Tally) -> dict[str, float]:
+    """What the processes of a resumed run took before this one, by its checkpoints; {} where there was none."""
+    return increased({}, tally, "earlier_") if any(tally.values) else {}
+
+
+def extension(problem: Problem, taken: Tally, *, retrained: bool) -> dict[str, float]:
+    """What a second stage took and what it might take: the larger problem's budget for a fit, or that of an extension."""
+    steps = allowed_steps(problem, extending=not retrained)
+    look = sum(problem.federation.sizes) + FREE_EXAMPLES
+    granted = (steps, steps * problem.budget.batch_size + look, ceil(SLACK * _passes(taken.optimiser_steps) * steps))
+    return increased(increased({}, taken, "extension_"), Tally(*granted), "granted_extension_")
 
 
 def granted_passes(counts: Mapping[str, float], each: float) -> float:
@@ -179,20 +248,47 @@ def granted_passes(counts: Mapping[str, float], each: float) -> float:
 
     Few are granted to a step, and fewer where no optimiser was seen: every pass is a look at a batch, whatever is made of it.
     """
-    most = MOST_PASSES if counts["optimiser_steps"] else MOST_PASSES_UNSEEN
-    return ceil(SLACK * min(max(1.0, each), most) * counts["granted_steps"])
+    return ceil(SLACK * min(max(1.0, each), _passes(counts["optimiser_steps"])) * counts["granted_steps"])
 
 
-def late(tally: Tally, *, fitted: Tally, rows: int, passes: int) -> dict[str, float]:
+def _passes(steps: float) -> int:
+    return MOST_PASSES if steps else MOST_PASSES_UNSEEN
+
+
+class Answers:
+    """Backward passes in the answers to requests: guidance by a gradient takes some, and training would take more.
+
+    They are held against a request of the probe: an answer may take as many as that one for each time that it has its rows,
+    the answer to a warm-up twice as many.  A request with given entries is not probed: it may take as many for each row.
+    """
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[int, int, int]] = []
+
+    def add(self, passes: int, rows: int, *, known: bool = False, warm_up: bool = False) -> None:
+        if passes:
+            self._taken.append((passes, rows if known else 0, 0 if known else rows * (1 + warm_up)))
+
+    def beyond(self, passes: int, rows: int) -> int:
+        """Passes beyond what is granted, where the probe's request of so many rows took `passes`."""
+        allowed = ((taken, ceil(SLACK * passes * (alone + ceil(own / rows)))) for taken, alone, own in self._taken)
+        return sum(max(0, taken - most) for taken, most in allowed)
+
+    @property
+    def passes(self) -> int:
+        """All passes in answers."""
+        return sum(taken for taken, _, _ in self._taken)
+
+
+def late(tally: Tally, *, fitted: Tally, answers: Answers, passes: int, rows: int) -> dict[str, float]:
     """What was trained after the fit, where nothing is granted, as `compbench.store.counts` names it.
 
     Args:
         tally: what was counted until the run's end.
         fitted: what of it came until the fit was done.
-        rows: samples that were asked for.
-        passes: backward passes of a request in the probe: guidance by a gradient takes some, at most so many a sample.
+        answers: what of it came in answers to requests.
+        passes, rows: backward passes of a request in the probe, and its samples.
     """
     found = tally.since(fitted)
-    beyond = max(0, found.backward_passes - passes * rows)
-    values = {"late_steps": found.optimiser_steps, "late_examples": found.examples, "late_backward_passes": beyond}
-    return {name: float(value) for name, value in values.items()}
+    outside = max(0, found.backward_passes - answers.passes)
+    return increased({}, Tally(found.optimiser_steps, found.examples, outside + answers.beyond(passes, rows)), "late_")

@@ -3,11 +3,15 @@
 counted optimiser_steps, counted examples                what the fit took
 counted granted_steps, counted granted_examples          what the budget grants
 counted reported_steps                                   what the method reported about its steps
-counted early_steps, counted early_examples              what was used before the fit began
+counted early_steps, counted early_examples, counted early_backward_passes
+                                                         what was used before the fit began, at the plugin's import too
+counted earlier_steps, ..._examples, ..._backward_passes
+                                                         what the processes of a resumed run took before, by its checkpoints
 counted backward_passes, counted granted_backward_passes what the fit took, and the budget's steps at the passes of a probed step
 counted late_steps, counted late_examples                what was used after the fit, in `sample`, which is granted none
-counted late_backward_passes                             those beyond what the method takes for each sample in the probe
-counted extension_steps, counted granted_extension_steps the second stage's
+counted late_backward_passes                             those beyond what such requests take in the probe
+counted extension_steps, ..._examples, ..._backward_passes
+                                                         the second stage's, and `granted_` before each
 counted evaluations                                      of the network for one sample, where products tell
 counted beyond_budget                                    1 or 0
 """
@@ -26,11 +30,17 @@ SLACK = 1.25
 """Counted evaluations may exceed the declared ones by this factor: work done once per request counts for each of its rows."""
 
 
+AGAIN = 2.0
+"""A resumed run may take this many times its budget: what came after its last checkpoints is done again."""
+TAKEN, KINDS = ("optimiser_steps", "examples", "backward_passes"), ("steps", "examples", "backward_passes")
+"""Names of the counts of what a fit takes, and of the same with a prefix: `granted_steps`."""
+STEPS, DRAWN, PASSES = "optimiser steps", "examples drawn", "backward passes"
+
+
 def fit_excess(counts: Mapping[str, float]) -> str:
     """What a fit took beyond the budget or its own report, by the names above without their prefix; "" if nothing."""
     steps, examples = counts["optimiser_steps"], counts["examples"]
-    if counts["early_steps"] or counts["early_examples"]:
-        early = f"{counts['early_steps']:.0f} optimiser steps and {counts['early_examples']:.0f} examples"
+    if early := _listed(counts, {"early_steps": STEPS, "early_examples": DRAWN, "early_backward_passes": PASSES}):
         return f"{early} before the fit began"
     if steps > counts["granted_steps"]:
         return f"{steps:.0f} optimiser steps, of {counts['granted_steps']:.0f} that the budget grants"
@@ -47,17 +57,38 @@ def fit_excess(counts: Mapping[str, float]) -> str:
     return ""
 
 
+def earlier_excess(counts: Mapping[str, float]) -> str:
+    """What all processes of a resumed run took beyond the budget; "" if nothing, or if nothing of them is known.
+
+    What came after a checkpoint is done again, so some more than the budget is granted.
+    """
+    for name, kind, what in zip(TAKEN, KINDS, (STEPS, DRAWN, PASSES), strict=True):
+        granted = counts.get(f"granted_{kind}", 0.0)
+        whole = counts.get(name, 0.0) + counts.get(f"earlier_{kind}", 0.0)
+        if granted and whole > AGAIN * granted:
+            return f"{whole:.0f} {what} in all processes of a resumed run, of {granted:.0f} that the budget grants"
+    return ""
+
+
 def late_excess(counts: Mapping[str, float]) -> str:
     """What was trained after the fit, in the answers to requests; "" if nothing."""
-    names = {"late_steps": "optimiser steps", "late_examples": "examples drawn", "late_backward_passes": "backward passes"}
-    found = [f"{counts[name]:.0f} {what}" for name, what in names.items() if counts.get(name)]
-    return f"{', '.join(found)} after the fit, where no training is granted" if found else ""
+    found = _listed(counts, {"late_steps": STEPS, "late_examples": DRAWN, "late_backward_passes": PASSES})
+    return f"{found} after the fit, where no training is granted" if found else ""
 
 
 def extension_excess(counts: Mapping[str, float]) -> str:
-    """How many more steps a second stage took than the budget grants; "" if none, or if there is no second stage."""
-    steps, granted = counts.get("extension_steps", 0.0), counts.get("granted_extension_steps", 0.0)
-    return f"{steps:.0f} optimiser steps of the extension, of {granted:.0f} that the budget grants" if steps > granted else ""
+    """What a second stage took beyond the budget; "" if nothing, or if there is no second stage."""
+    for name, what in {"extension_steps": STEPS, "extension_examples": DRAWN, "extension_backward_passes": PASSES}.items():
+        taken = counts.get(name, 0.0)
+        granted = counts.get(f"granted_{name}", taken if name != "extension_steps" else 0.0)
+        if taken > granted:
+            return f"{taken:.0f} {what} of the extension, of {granted:.0f} that the budget grants"
+    return ""
+
+
+def _listed(counts: Mapping[str, float], names: Mapping[str, str]) -> str:
+    """The counts that are not zero, in words."""
+    return ", ".join(f"{counts[name]:.0f} {what}" for name, what in names.items() if counts.get(name))
 
 
 def evaluations_excess(found: float | None, declared: int | None) -> str:
@@ -75,7 +106,7 @@ def excess(counts: Mapping[str, float], declared: int | None) -> tuple[str, ...]
         declared: the method's declared evaluations per sample.
     """
     found = (
-        fit_excess(counts),
+        fit_excess(counts) or earlier_excess(counts),
         late_excess(counts),
         extension_excess(counts),
         evaluations_excess(counts.get("evaluations"), declared),

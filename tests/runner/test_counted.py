@@ -105,6 +105,7 @@ def test_a_run_that_trains_and_samples_more_than_it_says_is_marked_in_its_record
 
 
 BY_HAND = """
+import copy
 def train(steps):
     weight = torch.ones(2, requires_grad=True)
     for _ in range(steps):
@@ -118,6 +119,16 @@ LATE = "1200 backward passes after the fit, where no training is granted"
 BATCH = "federation.pooled().batch(8, torch.Generator())"
 
 
+FACTS = {"task": "blobs-iid", "method": "naughty", "preset": "smoke", "device": "cpu", "threads": 1}
+
+
+def marks(home: Path, file: Path, *, resume: bool = False, **more: object) -> tuple[str, ...]:
+    """What the record of a run says that it took beyond its budget."""
+    record = run(RunRequest(**{**FACTS, **more}, home=str(home), plugins=(str(file),)), force=True, resume=resume).record
+    assert record.status == "ok", record.reason
+    return beyond_budget(record)
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -125,9 +136,19 @@ BATCH = "federation.pooled().batch(8, torch.Generator())"
         ({"fit": "train(1200)"}, ("1200 backward passes in 0 optimiser steps, where the budget's steps take 75 at most",)),
         ({"sample": "asked or train(1200); asked.append(1); return request.x0"}, (LATE,)),
         ({"sample": "return guided(guided(request.x0))"}, ()),
+        ({"sample": "train(0 if asked else 300); asked.append(1); return guided(request.x0)"}, (LATE.replace("1200", "299"),)),
         (
             {"fit": "asked.append(problem)", "sample": f"asked and asked.pop().{BATCH}; return request.x0"},
             ("8 examples drawn after the fit, where no training is granted",),
+        ),
+        (
+            {"fit": "asked.append(copy.deepcopy(problem))", "sample": f"asked and asked.pop().{BATCH}; return request.x0"},
+            ("8 examples drawn after the fit, where no training is granted",),
+        ),
+        ({"head": BY_HAND + "train(1200)"}, ("1200 backward passes before the fit began",)),
+        (
+            {"fit": "child = os.fork()\n    child or (train(1200), os._exit(0))\n    os.waitpid(child, 0)"},
+            ("1200 backward passes in 0 optimiser steps, where the budget's steps take 75 at most",),
         ),
     ],
     ids=[
@@ -135,11 +156,88 @@ BATCH = "federation.pooled().batch(8, torch.Generator())"
         "by hand beyond it",
         "in the first answer",
         "guidance by a gradient",
+        "in a first answer that is guided",
         "a draw in an answer",
+        "a draw from a copy",
+        "at the import",
+        "in a process of its own",
     ],
 )
 def test_training_by_hand_or_after_the_fit_is_marked_and_guidance_is_not(home, plugin, body, said) -> None:
-    facts = {"task": "blobs-iid", "method": "naughty", "preset": "smoke", "device": "cpu", "threads": 1}
-    record = run(RunRequest(**facts, home=str(home), plugins=(str(plugin(head=BY_HAND, **body)),)), force=True).record
-    assert record.status == "ok", record.reason
-    assert beyond_budget(record) == said
+    assert marks(home, plugin(**{"head": BY_HAND, **body})) == said
+
+
+SHARED = """
+from compbench.api.context import FitParts
+class Net(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(2, 2)
+{train}
+def fitted(settings, problem, ctx):
+    problem.federation.pooled()
+    {fit}
+    return Net()
+def built(settings, problem):
+    {build}
+    return Net()
+def finished(settings, problem, net):
+    {finish}
+    return net
+def facts(settings, problem):
+    {facts}
+    return {{}}
+naughty = Method
+def Method(**given):
+    own = {{**given, "fit": fitted, "build": built, "shared_fit": facts, "parts": FitParts(fitted, built, finished)}}
+    return naughty(**own)
+"""
+
+
+@pytest.mark.parametrize("place", ["fit", "finish", "build", "facts"])
+def test_training_around_a_shared_fit_is_marked_in_the_run_that_makes_it_and_in_those_that_take_it(
+    tmp_path, plugin, place: str
+) -> None:
+    bodies = {**dict.fromkeys(("fit", "build", "finish", "facts"), "pass"), place: "train(1200)"}
+    file = plugin(head=SHARED.format(train=BY_HAND, **bodies))
+    for _ in range(2):
+        (said,) = marks(tmp_path, file)
+        assert said.startswith("1200 backward passes " + ("before the fit" if place == "facts" else "in 0 optimiser steps"))
+    kept = list((tmp_path / "cache").glob("fit-*.json"))
+    assert bool(kept) == (place in ("finish", "build"))  # these are of each run; else the fit is beyond its budget
+
+
+def test_an_extension_by_hand_or_with_more_data_is_beyond_its_budget() -> None:
+    counts = counted.extension(VECTOR(CPU), Tally(0, 100, 1200), retrained=False)
+    granted = counts["granted_extension_backward_passes"]
+    assert extension_excess(counts) == f"1200 backward passes of the extension, of {granted:.0f} that the budget grants"
+    assert extension_excess(counted.extension(VECTOR(CPU), Tally(6, 72, 12), retrained=False)) == ""
+    many = counted.extension(VECTOR(CPU), Tally(6, 10**6, 12), retrained=False)
+    assert "1000000 examples drawn of the extension" in extension_excess(many)
+
+
+CARRIED = """found = ctx.checkpoints.load()
+    if found is None and hasattr(ctx.checkpoints, "path"):  # and not in the probe
+        train(1200)
+        ctx.checkpoints.save({"w": torch.ones(1)}, {})
+        time.sleep(1.5)
+        raise ValueError("half way")
+    train(30)"""
+
+
+def test_a_run_that_goes_on_from_another_s_training_counts_it(tmp_path, plugin) -> None:
+    file = plugin(head=BY_HAND, fit=CARRIED)
+    first = run(RunRequest(**FACTS, home=str(tmp_path), plugins=(str(file),)), force=True).record
+    assert (first.status, first.reason) == ("failed", "ValueError: half way")
+    (said,) = marks(tmp_path, file, resume=True)
+    assert said == "1230 backward passes in all processes of a resumed run, of 75 that the budget grants"
+
+
+def test_a_run_on_a_cpu_is_lent_no_file_that_an_earlier_seed_left(tmp_path, plugin) -> None:
+    """Weights under the name of compiled code were an earlier run's training, which nothing counted."""
+    head = "from pathlib import Path\nOWN = Path(os.environ['TMPDIR']).parent\n"
+    fit = "(OWN / 'run' / 'compiled.bin').write_bytes(b'weights')"
+    fit += "; ctx.notes['found'] = (OWN.with_name(OWN.name + '-lent') / 'compiled.bin').exists()"
+    file = plugin(head=head, fit=fit)
+    for seed in (0, 1):
+        record = run(RunRequest(**FACTS, seed=seed, home=str(tmp_path), plugins=(str(file),)), force=True).record
+        assert (record.status, record.notes["fit found"]) == ("ok", 0.0)
