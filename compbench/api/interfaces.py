@@ -226,7 +226,8 @@ class Metric:
     Attributes:
         compute: (pair, generator) -> Value, or raises `MetricUnavailable(reason)`; None for what a task computes (accuracies).
         margin: the smallest difference that matters, for the regression gate.
-        by_name: whether only tasks that name it in `Task.metrics` score by it; else all tasks of its kinds that name none do.
+        by_name: whether only tasks that name it in `Task.metrics` score by it; else all tasks of its kinds that name none do,
+            where it is compbench's or of their package.  A run may name any metric of its task's kind (`--metric`).
     """
 
     name: str
@@ -378,7 +379,8 @@ class Task:
         extra, extra_for: the extra of its distribution that it needs, as in "planning", and whether every run needs it, or
             only one on embedded data.  These five are literals, or simple expressions of what `name` is made of, because
             `compbench list` reads them without importing the file; nothing computes with them.
-        metrics: names of the registered metrics that it scores by: part of a run's identity.  None: all of its event's kind.
+        metrics: names of the registered metrics that it scores by: part of a run's identity.  None: compbench's and its package's
+            of its event's kind.
         paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
         offers: "scores" (an oracle), "singles" (examples of single factors), "objects" (factors like "front x", "back x").
         inpaint: (model, generator) -> context in which requests with given entries are answered, where the task has a rule of its

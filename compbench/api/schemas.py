@@ -102,6 +102,7 @@ class RunRequest(Frozen):
     precision: Literal["auto", "fp32", "bf16", "tf32"] = "auto"
     source: Literal["auto", "official", "embedded"] = "auto"
     plugins: tuple[str, ...] = Field((), description="--plugin files")
+    metrics: tuple[str, ...] = Field((), description="--metric: metrics of other packages that the run is scored by, too")
     time_limit: float = Field(0.0, ge=0, description="seconds for the whole attempt; 0 is none")
     threads: int = Field(0, ge=0, description="CPU threads of each child; 0 is all cores over slots")
     slots: int = Field(1, ge=1, description="runs side by side on this machine")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from compbench.api.context import PRESETS
+from compbench.cli.names import names
 from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
@@ -43,6 +44,21 @@ def plugin_option(help: str = "File of a method that is not installed.") -> Call
     """The option that names files of plugins; it may be given again."""
     kind = click.Path(path_type=Path)
     return click.option("--plugin", "plugins", multiple=True, type=kind, metavar="FILE.py", help=help)
+
+
+def metric_option() -> Callable[[Command], Command]:
+    """The option that names metrics of other packages; it may be given again."""
+    return list_option(
+        "--metric", "metrics", shell_complete=names("metrics"), help="Score also by this metric of another package, or several."
+    )
+
+
+def named_metrics(words: str) -> tuple[str, ...]:
+    """The metrics that `--metric` names.  Raises CompbenchError: there is none of a name."""
+    from compbench.registry.registry import Registry
+
+    registry = Registry()
+    return tuple(registry.entry("metrics", name.strip()).name for name in words.split(",") if name.strip())
 
 
 def run_options(command: Command) -> Command:
@@ -84,6 +100,7 @@ def run_options(command: Command) -> Command:
             "--time-limit", default="0", metavar="TIME", help="Limit for a whole run: 90 (seconds), 15m or 2h.  0 means no limit."
         ),
         plugin_option(),
+        metric_option(),
         click.option("--force", is_flag=True, help="Run again even if the same spec has a finished record."),
         click.option("--resume", is_flag=True, help="Continue a killed fit from its last checkpoint."),
         click.option("--quiet", is_flag=True, help="Show no progress bars."),
@@ -126,6 +143,7 @@ def run_requests(
         "overrides": overrides,
         **{name: options[name] for name in ("preset", "device", "precision", "source")},
         "plugins": tuple(map(str, files)),
+        "metrics": named_metrics(options.get("metrics", "")),
         "time_limit": parse_time(options["time_limit"]),
         "home": str(home_of_user().root),
         **more,

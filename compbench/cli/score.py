@@ -15,7 +15,7 @@ from compbench.api.context import PRESETS
 from compbench.api.schemas import RunRequest
 from compbench.cli import names as completion
 from compbench.cli import output
-from compbench.cli.options import Options, home_of_user, rebuild_board
+from compbench.cli.options import Options, home_of_user, metric_option, named_metrics, rebuild_board
 from compbench.cli.show import show_record
 from compbench.cli.submit import matching
 from compbench.registry.registry import Registry
@@ -104,12 +104,14 @@ def score(
 @click.command()
 @click.argument("records", nargs=-1, required=True, shell_complete=completion.records())
 @click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="File of a method that is not installed.")
+@metric_option()
 @click.option("--quiet", is_flag=True, help="Show no progress bars.")
-def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], quiet: bool) -> None:
+def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], metrics: str, quiet: bool) -> None:
     """Score the kept samples or weights of RECORDS with today's metrics and their versions.  Nothing is trained.
 
     \b
     compbench rescore shapes3d-heavy.factored.quick.s0
+    compbench rescore gmm-id --metric spread                             also by a metric of another package
 
     RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  A run keeps its weights, and its
     samples with --keep-samples.  A new record names the old one; scores of unchanged metrics must stay the same.
@@ -119,11 +121,11 @@ def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], quiet: bool) ->
     home = home_of_user()
     store = Store(home.records)
     paths = sorted({path for text in records for path in matching(store, text)})
-    failed = False
+    failed, more = False, named_metrics(metrics)
     for path in paths:
         try:
             with output.listener(quiet=quiet, title=f"rescore {path.stem}") as listener:
-                outcome = rescore_one(path, home, plugins=plugins, listener=listener)
+                outcome = rescore_one(path, home, plugins=plugins, metrics=more, listener=listener)
         except CompbenchError as error:
             if len(paths) == 1:
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from compbench.api.schemas import RunRequest, RunSpec
     from compbench.registry.registry import Entry, Registry
 
+COMPBENCH = "compbench"
+"""The distribution whose metrics score every task that names none."""
 OF_THE_CODE = frozenset({"code", "method_version", "task_version", "metrics"})
 """These fields of a spec name the code that ran it; they do not belong to the request."""
 
@@ -83,22 +85,35 @@ def why_not(method: Method, task: Task) -> str:
     return f"method '{method.name}' cannot work on task '{task.name}': {lacking}." if lacking else ""
 
 
-def metrics_of(task: Task, registry: Registry) -> dict[str, Metric]:
-    """The metrics that a task scores by: those that it names, else all of its event's kind.
+def metrics_of(task: Task, registry: Registry, more: Sequence[str] = ()) -> dict[str, Metric]:
+    """The metrics that a task scores by: those that it names, else compbench's own and its distribution's of its event's kind.
+
+    A metric of another package is imported only where the task or the run names it: its import could change what others compute.
+
+    Args:
+        task, registry: whose metrics, and where they are found.
+        more: metrics that the run names besides.
 
     Raises:
-        CompbenchError: a metric that the task names, or that its ranking score comes from, is missing or does not load.
+        CompbenchError: a metric that is named, or that the task's ranking score comes from, is missing, does not load, or is of
+            other kinds of events.
     """
-    known = [entry for entry in registry.entries("metrics") if task.metrics is None or entry.name in task.metrics]
+    owners = {COMPBENCH, *(entry.distribution for entry in registry.entries("tasks") if entry.name == task.name)}
+    known = [
+        entry
+        for entry in registry.entries("metrics")
+        if (entry.name in task.metrics if task.metrics is not None else entry.distribution in owners or entry.problem)
+    ]
     ranking = [entry.name for entry in known if f"_{entry.name}_" in f"{task.primary}_"]
-    for name in ranking if task.metrics is None else task.metrics:
-        registry.load("metrics", name)
+    named = [*(ranking if task.metrics is None else task.metrics), *more]
+    found = {name: registry.load("metrics", name) for name in named}
+    for name in set(more) - set(task.metrics or ()):
+        if task.event.kind not in (kinds := found[name].kinds):
+            what = f"metric '{name}' scores samples of the kind {' and '.join(kinds)}"
+            raise CompbenchError(f"{what}, those of task '{task.name}' are of the kind {task.event.kind}.")
     loaded = [attempt.value for attempt in map(registry.attempt, known) if attempt.state == "ok"]
-    return {
-        metric.name: metric
-        for metric in loaded
-        if task.metrics is not None or (task.event.kind in metric.kinds and not metric.by_name)
-    }
+    chosen = [metric for metric in loaded if task.metrics is not None or (task.event.kind in metric.kinds and not metric.by_name)]
+    return {metric.name: metric for metric in (*chosen, *(found[name] for name in more))}
 
 
 def task_context(

@@ -69,7 +69,7 @@ class Referee:
         self.device = devices.resolve(self.request.device)
         self.precision = devices.precision(self.request.precision, self.device)
         devices.set_up(self.device, self.precision)
-        home, metrics = Home(Path(self.request.home)), metrics_of(self.task, self.registry)
+        home, metrics = Home(Path(self.request.home)), metrics_of(self.task, self.registry, self.request.metrics)
         check_extra(self.registry.entry("tasks", self.request.task), home.data, self.request.source)
         source = self.task.source(home.data, self.request.source)
         lent = partial(task_context, precision=self.precision, cache=home.references, metrics=metrics)

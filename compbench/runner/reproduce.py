@@ -12,6 +12,7 @@ from compbench.api.schemas import Record, RunRequest, RunSpec
 from compbench.registry.checkout import registry_of
 from compbench.registry.meaning import Code, differing_from
 from compbench.registry.registry import Registry
+from compbench.registry.resolve import COMPBENCH
 from compbench.runner.audit import Listener
 from compbench.runner.one_run import run
 from compbench.store.judges import IN_FEATURES, OTHER, can_be_one
@@ -103,7 +104,9 @@ def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
     overrides |= {f"task.{name}": value for name, value in spec.task_settings.items()}
     same = {name: getattr(spec, name) for name in ("task", "method", "preset", "seed", "precision", "source")}
     device = "cpu" if spec.device_class == "cpu" else "cuda"
-    return RunRequest(**same, overrides=overrides, device=device, threads=threads, home=str(home))
+    known = (entry for entry in Registry().entries("metrics") if entry.distribution != COMPBENCH)
+    theirs = tuple(entry.name for entry in known if entry.name in spec.metrics)
+    return RunRequest(**same, overrides=overrides, device=device, threads=threads, metrics=theirs, home=str(home))
 
 
 def compare(record: Record, again: Record, *, margin: Callable[[str], float], tolerance: float) -> Reproduction:

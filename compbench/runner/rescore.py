@@ -59,13 +59,21 @@ ASKED = ("conditions", "stream", "x0", "known")
 LOG = logging.getLogger("compbench.score")
 
 
-def rescore(path: Path, home: Home, *, plugins: tuple[Path, ...] = (), listener: Listener = lambda *facts: None) -> Outcome:
+def rescore(
+    path: Path,
+    home: Home,
+    *,
+    plugins: tuple[Path, ...] = (),
+    metrics: tuple[str, ...] = (),
+    listener: Listener = lambda *facts: None,
+) -> Outcome:
     """Score a record's kept samples or weights with today's metrics.
 
     Args:
         path: of the record.
         home: where its run's folder is, and where the new record goes.
         plugins: files of methods that are not installed.
+        metrics: of other packages, by which it is scored besides.
         listener: called with (stage, done, total).
 
     Returns:
@@ -82,7 +90,9 @@ def rescore(path: Path, home: Home, *, plugins: tuple[Path, ...] = (), listener:
     registry_of(source, plugins)
     kept = kept_of(source, home)
     files = tuple(str(file.resolve()) for file in plugins)
-    request = request_of(source.spec, home.root, source.environment.threads).model_copy(update={"plugins": files})
+    request = request_of(source.spec, home.root, source.environment.threads)
+    more = tuple(dict.fromkeys((*request.metrics, *metrics)))
+    request = request.model_copy(update={"plugins": files, "metrics": more})
     if kept.name == SAMPLES_FILE:
         with scratch_folder(home.root) as folder:
             replay = ReplayPair(request, folder, kept, source, listener)

@@ -18,13 +18,14 @@ class Larger(Registry):
 
     def __init__(self, metric: Metric) -> None:
         super().__init__()
-        self.metric = metric
+        self.metric, self.imported = metric, 0
         self.own = Entry("metrics", metric.name, "elsewhere", "1", "elsewhere", None, "")
 
     def entries(self, kind):
         return (*super().entries(kind), *([self.own] if kind == "metrics" else []))
 
     def attempt(self, entry: Entry) -> LoadResult:
+        self.imported += entry == self.own
         return LoadResult(entry, "ok", "", self.metric) if entry == self.own else super().attempt(entry)
 
 
@@ -32,11 +33,24 @@ def task(name: str) -> Task:
     return Registry().load("tasks", name)
 
 
-def test_a_vector_metric_is_no_part_of_an_image_run_and_one_of_a_vector_run() -> None:
+def test_a_metric_of_another_package_is_imported_only_where_task_or_run_names_it() -> None:
     more = Larger(Metric("spread", "a new one", "", "lower", kinds=("vector",)))
     images, plane = task("shapes3d-heavy"), task("gauss2d-fact-id")
-    assert metrics_of(images, more) == metrics_of(images, Registry())
-    assert set(metrics_of(plane, more)) - set(metrics_of(plane, Registry())) == {"spread"}
+    for asked in (images, plane):
+        assert metrics_of(asked, more) == metrics_of(asked, Registry())
+    assert more.imported == 0
+    assert set(metrics_of(plane, more, ("spread",))) - set(metrics_of(plane, Registry())) == {"spread"}
+    assert set(metrics_of(replace(plane, metrics=("sw2", "spread")), more)) == {"sw2", "spread"}
+    with pytest.raises(CompbenchError, match="'spread' scores samples of the kind vector, those of task 'shapes3d-heavy' are of"):
+        metrics_of(images, more, ("spread",))
+
+
+def test_a_task_is_scored_by_the_metrics_of_its_own_package() -> None:
+    more = Larger(Metric("spread", "a new one", "", "lower", kinds=("vector",)))
+    theirs = Entry("tasks", "theirs", "elsewhere", "1", "elsewhere", None, "")
+    more.entries = lambda kind: (*Larger.entries(more, kind), *([theirs] if kind == "tasks" else []))
+    plane = task("gauss2d-fact-id")
+    assert set(metrics_of(replace(plane, name="theirs"), more)) - set(metrics_of(plane, more)) == {"spread"}
 
 
 def test_a_task_that_names_its_metrics_scores_by_these_alone() -> None:
