@@ -8,6 +8,9 @@ a scattered sum.  While `layout_kept` is entered, images on a GPU go through the
     upsampling  by two: a view of the channels-last image with each row and column repeated, whose gradient is a plain sum
 
 Results are the same up to the order of sums.  Nothing changes on a CPU, nor for tensors that are not images.
+
+A norm gives fp32, as torch's does under autocast.  With `narrow` it gives its input's type, bf16 under autocast, with statistics
+in fp32.  No GPU has shown yet whether that is faster, so the harness does not ask for it (`experiments/gpu/ways.py` does).
 """
 
 from __future__ import annotations
@@ -23,17 +26,23 @@ from torch.nn import functional as F
 
 
 @contextlib.contextmanager
-def layout_kept() -> Iterator[None]:
-    """Let `F.group_norm` and `F.interpolate` keep the layout of images on a GPU; both are put back at the end."""
+def layout_kept(*, narrow: bool = False) -> Iterator[None]:
+    """Let `F.group_norm` and `F.interpolate` keep the layout of images on a GPU; both are put back at the end.
+
+    Args:
+        narrow: norms give the type of their input instead of fp32.
+    """
     before = F.group_norm, F.interpolate
-    F.group_norm, F.interpolate = _norm_or(F.group_norm), _doubling_or(F.interpolate)
+    F.group_norm, F.interpolate = _norm_or(F.group_norm, narrow), _doubling_or(F.interpolate)
     try:
         yield
     finally:
         F.group_norm, F.interpolate = before
 
 
-def group_norm(x: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+def group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float, *, narrow: bool = False
+) -> Tensor:
     """Group norm in the layout of its input.
 
     Args:
@@ -41,16 +50,18 @@ def group_norm(x: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor |
         num_groups: G, which divides C.
         weight, bias: gamma and beta, (C,), or None.
         eps: added to the variance.
+        narrow: round the result to x's type.
 
     Returns:
-        (B, C, H, W), fp32.
+        (B, C, H, W), fp32 or x's type.
     """
     y = x.float().view(len(x), num_groups, -1, *x.shape[2:])  # (B, G, C / G, H, W)
     var, mean = torch.var_mean(y, dim=(2, 3, 4), correction=0, keepdim=True)
     y = ((y - mean) * torch.rsqrt(var + eps)).flatten(1, 2)
     if weight is not None:
         y = y * weight[:, None, None]
-    return y if bias is None else y + bias[:, None, None]
+    y = y if bias is None else y + bias[:, None, None]
+    return y.to(x.dtype) if narrow else y
 
 
 def doubled(x: Tensor) -> Tensor:
@@ -64,13 +75,13 @@ def _is_image_on_a_gpu(x: Tensor) -> bool:
     return x.device.type == "cuda" and x.ndim == 4
 
 
-def _norm_or(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _norm_or(plain: Callable[..., Tensor], narrow: bool) -> Callable[..., Tensor]:
     @functools.wraps(plain)
     def normed(
         input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
     ) -> Tensor:
         if _is_image_on_a_gpu(input):
-            return group_norm(input, num_groups, weight, bias, eps)
+            return group_norm(input, num_groups, weight, bias, eps, narrow=narrow)
         return plain(input, num_groups, weight, bias, eps)
 
     return normed

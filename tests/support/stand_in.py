@@ -39,6 +39,8 @@ INDEXING = {
     *(aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_put.default, aten.index_put_.default),
     *(aten._index_put_impl_.default, aten._unsafe_index_put.default),
 }
+GROUPING = ("clip_grad.py", "adam.py")
+"""Files of torch that group tensors by device; the devices come from C++, which takes ours for a CPU's."""
 COPIES = {aten._to_copy.default, aten.copy_.default, aten.lift_fresh.default, aten.lift_fresh_copy.default}
 NEED_VALUES = {
     aten._local_scalar_dense.default: "item",
@@ -152,7 +154,7 @@ class OnGPU(Tensor):
     def to(self, *arguments: Any, **options: Any) -> Tensor:
         device, rest = _destination(arguments, options)
         rest.pop("non_blocking", None)
-        if device is not None and device.type == "cpu" and sys._getframe(1).f_code.co_filename.endswith("clip_grad.py"):
+        if device is not None and device.type == "cpu" and sys._getframe(1).f_code.co_filename.endswith(GROUPING):
             device = None  # its groups' devices come from C++
         if device is not None and device.type == "cpu":
             _log.wait("to cpu")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
 from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from compbench.flow.blocks import num_groups
+from compbench.flow.blocks import ResidualBlock, num_groups
 from compbench.flow.nets import Modulation, UNet
 from compbench.system import gpu_layout
 from compbench.system.gpu_layout import doubled, group_norm, layout_kept
@@ -35,6 +38,41 @@ def test_the_norm_is_torchs_in_values_and_gradients() -> None:
         own, theirs = (torch.autograd.grad(y, x, cotangent)[0] for y in (found, true))
     torch.testing.assert_close(own, theirs, rtol=1e-10, atol=1e-10)
     assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_narrow_norm_is_the_norm_rounded_once_with_statistics_in_fp32() -> None:
+    x = (300 + torch.randn(2, 8, 5, 4)).bfloat16().to(memory_format=torch.channels_last)
+    narrow, wide = (group_norm(x, 2, None, None, 1e-5, narrow=narrow) for narrow in (True, False))
+    assert (narrow.dtype, wide.dtype) == (torch.bfloat16, torch.float32)
+    assert torch.equal(narrow, wide.bfloat16())
+    torch.testing.assert_close(wide, F.group_norm(x.double(), 2).float(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_compiled_step_keeps_its_images_in_bf16_whatever_type_norms_give(narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between forward and backward.  A norm is fused with the rounding before a convolution: narrow norms save no memory."""
+    monkeypatch.setattr(gpu_layout, "_is_image_on_a_gpu", lambda x: x.ndim == 4)
+    block, kept = ResidualBlock(8, 8).to(memory_format=torch.channels_last), Counter[torch.dtype]()
+
+    def count(module: Any, inputs: Any) -> Any:
+        (output,) = (node for node in module.graph.nodes if node.op == "output")
+        for node in output.args[0]:
+            value = getattr(node, "meta", {}).get("val")
+            if isinstance(value, Tensor) and value.ndim == 4 and node.op != "placeholder":
+                kept[value.dtype] += value.numel() * value.element_size()
+        return make_boxed_func(module.forward)
+
+    compilers = {"fw_compiler": count, "bw_compiler": lambda module, inputs: make_boxed_func(module.forward)}
+    backend = aot_autograd(**compilers, decompositions=select_decomp_table(), partition_fn=min_cut_rematerialization_partition)
+
+    def loss(x: Tensor, film: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return block(x, film).square().mean()
+
+    x = torch.randn(4, 8, 8, 8, requires_grad=True).contiguous(memory_format=torch.channels_last)
+    with layout_kept(narrow=narrow):
+        torch.compile(loss, backend=backend, fullgraph=True)(x, torch.zeros(4, 16)).backward()
+    assert kept.keys() == {torch.bfloat16}
 
 
 def test_doubling_is_nearest_neighbour_upsampling_in_values_and_gradients() -> None:

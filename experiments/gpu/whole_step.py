@@ -1,0 +1,211 @@
+"""The whole training step of one network, from its batch to the moving average, as one captured graph.
+
+    batch -> loss -> backward -> clip -> AdamW -> mean,    all that changes from step to step in a table on the device
+
+`train_whole` takes what `compbench.flow.train.train` takes and ends where it ends, up to rounding: a GPU takes rates as fp32.
+Batches are drawn ahead, some steps at once, and noise comes from a generator that the graph advances, so the host launches one
+graph a step.  There are no checkpoints: it is for measuring (`ways.py`).  On a CPU the same step runs uncaptured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from compbench.flow.compilation import Compiled, compiles, note
+from compbench.flow.independence import Ramp
+from compbench.flow.train import LOSS_WINDOW, Loss, _check_finite, _Trainer, ema_decay, learning_rate
+from compbench.flow.transfer import send
+from compbench.system.errors import Cancelled
+
+if TYPE_CHECKING:
+    from compbench.api.context import Context, Silo
+    from compbench.api.interfaces import Budget
+
+AHEAD = 16
+"""Number of batches that are drawn at once on a GPU.  On a CPU, where batches and noise have one generator, it is one."""
+
+WARM_UP = 3
+"""Number of steps that run before the capture: in them networks are compiled and the optimiser makes its moments."""
+
+RATES = {"cpu": torch.float64, "cuda": torch.float32}
+"""Type of the learning rate: as exact as the plain step's on a CPU; a GPU's fused optimiser takes fp32 alone."""
+
+
+def train_whole(
+    net: nn.Module,
+    loss: Loss,
+    silo: Silo,
+    budget: Budget,
+    ctx: Context,
+    *,
+    how: Mapping[str, Any],
+    weight_decay: float = 0.01,
+    twice: bool = False,
+) -> nn.Module:
+    """Fit a network in place and leave the moving average of its weights in it, as `train` does.
+
+    Args:
+        net, loss, silo, budget, ctx, weight_decay, twice: as `train` takes them.
+        how: options of `torch.compile` for the network; they must not ask for CUDA graphs, which are captured here.
+
+    Raises:
+        Cancelled: the run was asked to stop.
+        CompbenchError: the loss is not finite, naming the step.
+    """
+    trainer = _Trainer(net, budget, ctx, weight_decay=weight_decay, fast=True)
+    compiling = ctx.compile and not twice and (ctx.device.type == "cpu" or compiles(ctx.device.type))
+    velocity = Compiled(net, dict(how)) if compiling else net
+    whole = WholeStep(trainer, velocity, loss, silo)
+    for step in range(budget.train_steps):
+        if ctx.cancelled():
+            raise Cancelled(f"stopped before step {step} of {budget.train_steps}.")
+        whole(step)
+        if (step + 1) % LOSS_WINDOW == 0 or step + 1 == budget.train_steps:
+            _check_finite(whole.losses, step)
+        ctx.progress(step + 1, budget.train_steps)
+    note(ctx, velocity)
+    return trainer.finish()
+
+
+class WholeStep:
+    """Steps of a trainer's network; call it with 0, 1, 2, ... in turn.
+
+    Args:
+        trainer: weights, optimiser, average and generators, as `train` has them.
+        velocity: its network, compiled or not.
+        loss: (network, batch, generator) -> scalar.  What it reads on the host is read once, except a `Ramp` of the silo.
+        silo: where batches come from.
+
+    Attributes:
+        losses: of the last steps, that of step s at s % LOSS_WINDOW.
+    """
+
+    def __init__(self, trainer: _Trainer, velocity: Callable[..., Any], loss: Loss, silo: Silo) -> None:
+        device = trainer.ctx.device
+        self._trainer, self._velocity, self._loss, self._silo = trainer, velocity, loss, silo
+        self._schedule = send(schedule(trainer.budget, silo).to(RATES[device.type]), device)
+        self._place = torch.zeros(1, dtype=torch.long, device=device)  # the step's number
+        self._rate = torch.zeros((), dtype=self._schedule.dtype, device=device)
+        self._ahead = AHEAD if device.type == "cuda" else 1
+        self._drawn: Any = None  # the batches ahead, of tensors (AHEAD, B, ...)
+        self._graph: Any = None
+        self.losses = torch.zeros(LOSS_WINDOW, device=device)
+        for group in trainer.optimiser.param_groups:
+            group |= {"lr": self._rate, "capturable": device.type == "cuda"}
+        if isinstance(silo, Ramp):
+            silo.on_device = torch.zeros((), device=device)  # type: ignore[attr-defined]
+
+    def __call__(self, step: int) -> None:
+        """Take a step; on a GPU the first ones run as they are, the next one is captured and all others are replayed."""
+        if step % self._ahead == 0:
+            self._draw(min(self._ahead, self._trainer.budget.train_steps - step))
+        if self._trainer.ctx.device.type == "cuda":
+            self._on_a_gpu(step)
+        else:
+            self.advance()
+
+    def _on_a_gpu(self, step: int) -> None:
+        if step < WARM_UP:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self.advance()
+            torch.cuda.current_stream().wait_stream(side)
+            return
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            self._graph.register_generator_state(self._trainer.generator)
+            with torch.cuda.graph(self._graph):
+                self.advance()
+        self._graph.replay()
+
+    def _draw(self, count: int) -> None:
+        """Draw the next batches; the memory that they lie in stays the same, as a graph reads it."""
+        size, generator = self._trainer.budget.batch_size, self._trainer.ctx.generator
+        for number in range(count):
+            batch = self._silo.batch(size, generator)
+            parts = [_channels_at_the_end(part) for part in batch]
+            if self._drawn is None:
+                self._drawn = type(batch)(*(part.new_empty((self._ahead, *part.shape)) for part in parts))
+            for kept, part in zip(self._drawn, parts, strict=True):
+                kept[number].copy_(part)
+
+    def advance(self) -> None:
+        """One step on the batch and the row of the schedule whose number stands on the device.  Nothing here waits for it."""
+        trainer, budget = self._trainer, self._trainer.budget
+        rate, moved, share = self._schedule.index_select(0, self._place)[0].unbind()
+        self._rate.copy_(rate)
+        if isinstance(self._silo, Ramp):
+            self._silo.on_device.copy_(share)  # type: ignore[attr-defined]
+        own = self._place % self._ahead
+        batch = type(self._drawn)(*(_image(part.index_select(0, own)[0]) for part in self._drawn))
+        with trainer.autocast():
+            value = self._loss(self._velocity, trainer.laid_out(batch), trainer.generator)
+        value.backward()
+        nn.utils.clip_grad_norm_(trainer.parameters, budget.gradient_clip, foreach=True)
+        trainer.optimiser.step()
+        trainer.optimiser.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            away = torch._foreach_sub(trainer.parameters, trainer.average)
+            torch._foreach_mul_(away, moved.float())
+            torch._foreach_add_(trainer.average, away)
+        self.losses.index_copy_(0, self._place % LOSS_WINDOW, value.detach()[None].float())
+        self._place += 1
+
+
+def schedule(budget: Budget, silo: object) -> Tensor:
+    """What changes from step to step, (steps, 3): learning rate, 1 - EMA decay, share of a penalty's weight (of a `Ramp`)."""
+    steps = silo._num_steps if isinstance(silo, Ramp) else 0
+    return torch.tensor(
+        [
+            (learning_rate(step, budget), 1 - ema_decay(step, budget), min(1.0, (step + 1) / steps) if steps else 1.0)
+            for step in range(budget.train_steps)
+        ],
+        dtype=torch.float64,
+    )
+
+
+@contextmanager
+def ramps_on_device() -> Iterator[None]:
+    """While it is entered, a `Ramp` that a whole step reads tells its share as a tensor, which a graph can follow."""
+    plain = Ramp.share
+    with mock.patch.object(Ramp, "share", lambda ramp: ramp.on_device if hasattr(ramp, "on_device") else plain(ramp)):
+        yield
+
+
+def captured(answer: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """A request on a GPU as one graph: its answer must draw nothing and must not wait for the device.
+
+    Returns:
+        () -> the same answer; it is overwritten by the next call.
+    """
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP):
+            answer()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = answer()
+
+    def replayed() -> Tensor:
+        graph.replay()
+        return found
+
+    return replayed
+
+
+def _channels_at_the_end(part: Tensor) -> Tensor:
+    """Images (B, C, H, W) as (B, H, W, C); what is kept in that shape is channels-last as an image."""
+    return part.permute(0, 2, 3, 1) if part.ndim == 4 else part
+
+
+def _image(part: Tensor) -> Tensor:
+    return part.permute(0, 3, 1, 2) if part.ndim == 4 else part
