@@ -103,7 +103,7 @@ def run_options(command: Command) -> Command:
         metric_option(),
         click.option("--force", is_flag=True, help="Run again even if the same spec has a finished record."),
         click.option("--resume", is_flag=True, help="Continue a killed fit from its last checkpoint."),
-        click.option("--quiet", is_flag=True, help="Show no progress bars."),
+        click.option("--quiet", is_flag=True, help="Show no progress, neither bars nor lines."),
     ]
     for option in reversed(options):
         command = option(command)

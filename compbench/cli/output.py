@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from compbench.store.format import clean
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.progress import Task as ProgressTask
@@ -27,19 +29,25 @@ if TYPE_CHECKING:
     from compbench.registry.registry import LoadResult
 
 MOST_BARS = 20
-"""Largest number of a run's stages that get a bar; the harness itself has fewer stages."""
+"""Largest number of a run's stages that get a bar or a line; the harness itself has fewer stages."""
+LINE_SECONDS = 60.0
+"""Within a stage there is a line at this interval where standard error is no terminal."""
 
 
 @contextlib.contextmanager
 def listener(
     *, quiet: bool, title: str, plan: str = "", seconds: float | None = None
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress listener for one run: its plan, a bar a stage with steps/s and time left, on standard error if it is a terminal.
+    """A progress listener for one run, on standard error: its plan, a bar a stage with steps/s and time left.
 
-    With the `seconds` that the whole run is expected to take there is a bar for all stages, too.
+    With the `seconds` that the whole run is expected to take there is a bar for all stages, too.  Where standard error is no
+    terminal there are plain lines instead: the plan, one when a stage begins, and one a minute.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet:
         yield lambda stage, done, total: None
+        return
+    if not sys.stderr.isatty():
+        yield _lines(title, plan)
         return
     with _progress() as progress:
         progress.console.print(f"[bold]{escape(title)}[/bold]")
@@ -58,6 +66,34 @@ def listener(
                 progress.update(whole, completed=min(round(time.monotonic() - began), round(0.99 * seconds)))
 
         yield report
+
+
+def _lines(title: str, plan: str) -> Callable[[str, int, int], None]:
+    """Print title and plan, and return a listener that prints a line when a stage begins and one a minute."""
+    from compbench.board.notation import duration
+
+    began = time.monotonic()
+    stages: dict[str, tuple[float, int]] = {}  # by first word: when its first report came, and how far it was
+    last = [began]
+
+    def line(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def report(stage: str, done: int, total: int) -> None:
+        now, name = time.monotonic(), stage.partition(" ")[0]
+        is_new = name not in stages
+        if is_new and len(stages) < MOST_BARS:
+            stages[name] = now, done
+        elif is_new or now - last[0] < LINE_SECONDS:
+            return
+        last[0], (start, first) = now, stages[name]
+        left = (now - start) * (total - done) / (done - first) if first < done < total and stage == name else 0.0
+        line(f"{duration(now - began)}  {clean(stage)} {done}/{total}" + (f", about {duration(left)} left" if left else ""))
+
+    line(clean(title))
+    if plan:
+        line(f"plan  {clean(plan)}")
+    return report
 
 
 @contextlib.contextmanager

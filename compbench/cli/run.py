@@ -106,7 +106,7 @@ def run(
     for request in requests:
         try:
             plan, quiet = plan_of(request, Home(Path(request.home)).records), options["quiet"] or as_json
-            title = f"{request.method} on {request.task}"
+            title = f"{request.method} on {request.task}, {request.preset}, seed {request.seed}"
             with output.listener(quiet=quiet, title=title, plan=plan.words, seconds=plan.seconds) as listener:
                 outcome = run_one(
                     request, force=options["force"], resume=options["resume"], in_process=in_process, listener=listener

@@ -169,7 +169,7 @@ def test_a_run_trains_on_the_shots_and_its_record_names_them(tmp_path: Path, mon
     assert cells == {f"{x}.{y}": 1 for x in range(6, 23) for y in range(6, 23)}
     check_shots(one)
     check_shots(plain)
-    wrong = CliRunner().invoke(main, [*words, "--set", "task.shots=2"])
+    wrong = CliRunner().invoke(main, [*words, "--quiet", "--set", "task.shots=2"])
     assert wrong.exit_code == 2
     assert wrong.stderr.count("\n") == 1
 

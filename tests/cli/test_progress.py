@@ -80,3 +80,24 @@ def test_a_stage_is_text_and_not_markup() -> None:
 
 def test_a_thousand_stages_are_a_few_bars() -> None:
     assert len(drawn([(f"stage {number}", 1, 2) for number in range(1000)])) < 200_000
+
+
+def test_without_a_terminal_a_run_says_its_plan_at_once_a_line_a_stage_and_one_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("compbench.cli.output.time.monotonic", lambda: clock[0])
+    with contextlib.redirect_stderr(io.StringIO()) as said, output.listener(quiet=False, title="mono", plan="fit") as report:
+        assert said.getvalue() == "mono\nplan  fit\n"
+        reports = [(1, "fit", 1), (2, "fit", 2), (70, "fit", 70), (90, "fit", 90), (101, "sample a", 5), (102, "sample b", 5)]
+        for clock[0], stage, done in reports:
+            report(stage, done, 100)
+    assert said.getvalue().splitlines()[2:] == [
+        "1.0 s  fit 1/100",
+        "1.2 min  fit 70/100, about 30.0 s left",
+        "1.7 min  sample a 5/100",
+    ]
+
+
+def test_quiet_is_silent_without_a_terminal_too() -> None:
+    with contextlib.redirect_stderr(io.StringIO()) as said, output.listener(quiet=True, title="mono", plan="fit") as report:
+        report("fit", 1, 2)
+    assert said.getvalue() == ""
