@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from compbench.registry.registry import Registry
 from compbench.runner.signals import interrupted_once
 from compbench.sweep import parse
 from compbench.system.errors import CompbenchError
-from compbench.system.files import temporary_folder
+from compbench.system.home import scratch_folder
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -66,7 +67,7 @@ def gate(**options: object) -> None:
     """
     plan = _plan(options)
     try:
-        with interrupted_once(), temporary_folder("compbench-gate-") as folder:
+        with interrupted_once(), scratch_folder(Path(tempfile.gettempdir())) as folder:
             status = _gated(plan, options, folder)
     except CouldNotRun as error:
         click.echo(f"compbench: {error}", err=True)

@@ -21,7 +21,11 @@ from compbench.gate.sides import SUPERVISOR, CouldNotRun, Side, Unable, home_of,
 from compbench.registry.checkout import git
 from compbench.runner.processes import last_line
 from compbench.system.errors import CompbenchError
+from compbench.system.files import remove_tree
+from compbench.system.home import is_in_use, scratch_folder, scratch_prefix
 
+TREE = "base"
+"""Name of a base's worktree, in a scratch folder."""
 CHECKOUT_SECONDS, INSTALL_SECONDS = 600.0, 3600.0
 
 
@@ -74,9 +78,10 @@ def built(ref: str, folder: Path, data: Path, plugins: Sequence[Path]) -> Iterat
 
 @contextlib.contextmanager
 def checked_out(top: Path, commit: str) -> Iterator[Path]:
-    """A worktree of a commit, gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="compbench-base-") as folder:
-        place = Path(folder) / "tree"
+    """A worktree of a commit, gone afterwards; those that killed gates of this machine left go with it."""
+    _remove_left_over(top)
+    with scratch_folder(Path(tempfile.gettempdir())) as folder:
+        place = folder / TREE
         try:
             if _git(top, "worktree", "add", "--detach", "--force", str(place), commit) is None:
                 raise CouldNotRun(
@@ -85,6 +90,16 @@ def checked_out(top: Path, commit: str) -> Iterator[Path]:
             yield place
         finally:
             _git(top, "worktree", "remove", "--force", "--force", str(place))  # twice: also one that was stopped half-way
+
+
+def _remove_left_over(top: Path) -> None:
+    """Remove the worktrees of gates that no longer live: their folders, and what git knows of them."""
+    for line in (_git(top, "worktree", "list", "--porcelain") or "").splitlines():
+        place = Path(line.removeprefix("worktree "))
+        scratch = place.parent.name.startswith(scratch_prefix()) and place.name == TREE
+        if line.startswith("worktree ") and scratch and not is_in_use(place.parent):
+            remove_tree(place.parent)
+            _git(top, "worktree", "remove", "--force", "--force", str(place))
 
 
 def environment(tree: Path, top: Path, folder: Path) -> Path:

@@ -39,8 +39,9 @@ from compbench.system.plugin_folder import PluginFolder, lent_to
 
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,223}\.safetensors")
 """Pattern of a checkpoint's name, at most 245 characters: a file being written has ten more, and a file system allows 255."""
-MOST_BYTES = 2**33
-"""Largest file that a run may leave: weights, their average and an optimiser's two moments of 500 million parameters."""
+STATES, ROOM, LEAST_BYTES, MOST_BYTES = 4, 16, 2**30, 2**33
+"""A file of a run may hold this many states of the backbone for each party and a server (weights, their average and two moments of an
+optimiser), so many times over; any may have the bytes that come next, and none more than the last."""
 CHECKPOINT_SECONDS = 1.0
 """The parent looks for new checkpoints of the contestant at this interval."""
 
@@ -81,6 +82,11 @@ class Pair(Protocol):
     def log(self) -> str: ...
 
 
+def most_bytes(parameters: int, silos: int) -> int:
+    """Largest size of weights or of a checkpoint, in bytes, where the budget's backbone has so many parameters of 4 bytes."""
+    return min(MOST_BYTES, max(LEAST_BYTES, ROOM * STATES * 4 * parameters * (silos + 1)))
+
+
 class Attempt:
     """The course of one attempt, and what is known about it so far; at any moment that is enough for a record."""
 
@@ -111,6 +117,7 @@ class Attempt:
         self._published: dict[str, tuple[int, int]] = {}
         self._own = PluginFolder(pair.contestant_folder, "run")
         self._looked = 0.0
+        self._most_bytes, self._not_kept = LEAST_BYTES, ""
         self._went_on = False  # with checkpoints of an earlier process, whatever the contestant says
         self._fitted = False
 
@@ -194,7 +201,7 @@ class Attempt:
         with uninterrupted():
             self.pair.stop(gracefully=True)
             self._publish_checkpoints()
-        again = "run the command again" if self.request.curve else "continue with --resume"
+        again = "run the command again" if self.request.curve else self._not_kept or "continue with --resume"
         return Ending("killed", f"{why or WORDS[signal.SIGINT]}; {again}")
 
     def _asked_to_stop(self) -> str:
@@ -237,7 +244,8 @@ class Attempt:
 
     def _prepare(self) -> None:
         """Let the referee prepare, then lend the contestant checkpoints to resume from, compiled code and data."""
-        self.pair.ask(messages.Prepare(), messages.Prepared)
+        prepared = self.pair.ask(messages.Prepare(), messages.Prepared)
+        self._most_bytes = most_bytes(prepared.parameters, self.referee.num_silos)
         remove_tree(self._lent)
         for path in self._kept_checkpoints() if self.resume else ():
             with contextlib.suppress(CompbenchError):
@@ -271,7 +279,7 @@ class Attempt:
             if fitted.shared:
                 return cost
             made = fitted.cost.model_copy(update={"seconds": time.monotonic() - start})
-            place.keep(self._own, made)
+            place.keep(self._own, made, limit=self._most_bytes)
         return None
 
     def _evaluate(self) -> Evaluated:
@@ -318,7 +326,7 @@ class Attempt:
         for name in ("model.safetensors", "trace.json"):
             if self._own.holds(name):
                 with _failing_this_run():
-                    self._own.publish(name, self.folder / name, limit=MOST_BYTES)
+                    self._own.publish(name, self.folder / name, limit=self._most_bytes)
         for path in self._kept_checkpoints():
             path.unlink(missing_ok=True)
 
@@ -327,9 +335,11 @@ class Attempt:
         for name, status in self._own.files().items():
             found = status.st_mtime_ns, status.st_ino
             if CHECKPOINT.fullmatch(name) and self._published.get(name) != found:
-                with contextlib.suppress(OSError, CompbenchError):
-                    self._own.publish(name, self.folder / name, limit=MOST_BYTES)
+                try:
+                    self._own.publish(name, self.folder / name, limit=self._most_bytes)
                     self._published[name] = found
+                except (OSError, CompbenchError) as error:
+                    self._not_kept = str(error)
         self._looked = time.monotonic()
 
     def _kept_checkpoints(self) -> list[Path]:

@@ -54,15 +54,15 @@ class SharedFit:
         except (CompbenchError, OSError):
             return None
 
-    def keep(self, folder: PluginFolder, cost: FitCost) -> None:
+    def keep(self, folder: PluginFolder, cost: FitCost, *, limit: int = 2**33) -> None:
         """Publish the weights in a contestant's folder, and what they cost.
 
-        Nothing is kept if they are not a regular file, or if their fit went beyond its budget.
+        Nothing is kept if they are not a regular file of at most `limit` bytes, or if their fit went beyond its budget.
         """
         if fit_excess({**dict.fromkeys(FIT, 0.0), **cost.counts}):
             return
         try:
-            folder.publish(FIT_FILE, self.path)
+            folder.publish(FIT_FILE, self.path, limit=limit)
             kept = KeptFit(cost=cost, sha256=file_sha256(self.path))
             write_atomically(self.path.with_suffix(".json"), kept.model_dump_json(indent=1).encode())
         except (CompbenchError, OSError):

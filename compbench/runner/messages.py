@@ -154,7 +154,9 @@ class RefereeDescribed(Message):
 
 
 class Prepared(Message):
-    """The referee is ready."""
+    """The referee is ready; `parameters` are those of the budget's backbone, by which files of a run are limited."""
+
+    parameters: Count = 0
 
 
 class Opened(Message):

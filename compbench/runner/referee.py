@@ -106,7 +106,17 @@ class Referee:
             if isinstance(order, Evaluate):
                 return self.evaluate(answer)
             self.prepare()
-        return Prepared()
+        return Prepared(parameters=self._parameters())
+
+    def _parameters(self) -> int:
+        """How many parameters the backbone of the run's budget has, counted without making them."""
+        import torch
+
+        from compbench.flow.nets import backbone
+
+        with torch.device("meta"):
+            net = backbone(self.task.event, budget_of(self.request, self.task))
+        return sum(parameter.numel() for parameter in net.parameters())
 
     def prepare(self) -> None:
         """Render, train and cache what the evaluation needs, before the contestant's clock runs."""

@@ -126,10 +126,15 @@ def _folder(asked: str) -> Path:
     return path
 
 
+def scratch_prefix() -> str:
+    """How the names of this machine's scratch folders begin."""
+    return f"compbench-{socket.gethostname()}-"
+
+
 def remove_left_over(root: Path) -> None:
     """Remove the scratch folders that killed processes of this machine left under `root`.  Raises OSError."""
-    for left in root.glob(f"{glob.escape(f'compbench-{socket.gethostname()}-')}*"):
-        if not _is_in_use(left):
+    for left in root.glob(f"{glob.escape(scratch_prefix())}*"):
+        if not is_in_use(left):
             remove_tree(left)
 
 
@@ -140,14 +145,13 @@ def scratch_folder(root: Path) -> Iterator[Path]:
     Raises:
         Unwritable: there can be none.
     """
-    ours = f"compbench-{socket.gethostname()}-"
     try:
         root.mkdir(parents=True, exist_ok=True)
         remove_left_over(root)
         hidden = Path(tempfile.mkdtemp(prefix=".compbench-", dir=root))  # without a name of ours until it is locked
         in_use = os.open(hidden / "in-use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         lock(in_use, wait=True)
-        folder = hidden.rename(hidden.with_name(hidden.name.replace(".compbench-", ours)))
+        folder = hidden.rename(hidden.with_name(hidden.name.replace(".compbench-", scratch_prefix())))
     except OSError as error:
         raise Unwritable.of(root, error) from error
     try:
@@ -157,7 +161,7 @@ def scratch_folder(root: Path) -> Iterator[Path]:
         os.close(in_use)
 
 
-def _is_in_use(folder: Path) -> bool:
+def is_in_use(folder: Path) -> bool:
     """Whether a process holds the folder's lock, or may: the kernel lets go of it however the process ends."""
     try:
         in_use = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)

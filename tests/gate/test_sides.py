@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,13 +192,39 @@ def work():
     words = ["-P", "-m", "compbench.cli.main", "gate", "--base-ref", "HEAD", "--suite", suite(repository, kind)]
     with subprocess.Popen([sys.executable, *words], cwd=repository, stderr=subprocess.PIPE, text=True) as gate:
         processes = started(temporary)
-        assert any(temporary.glob("compbench-base-*"))
+        assert any(temporary.glob("compbench-*/base/toy.py"))
         gate.terminate()
         gate.terminate()  # a second one does not disturb the first one's work
         said = gate.communicate(timeout=60)[1]
     assert (gate.returncode, said.splitlines()[-1]) == (130, "compbench: stopped.")
     assert [number for number in processes if Path(f"/proc/{number}").exists()] == []
     assert list(temporary.iterdir()) == []
+    assert worktrees(repository) == 1
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["with its folder", "whose folder is gone"])
+def test_the_worktree_of_a_killed_gate_goes_with_the_next_and_a_living_one_stays(
+    repository, tmp_path, monkeypatch, is_there: bool
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    code = "import os, sys; from pathlib import Path; from compbench.gate.worktree import checked_out\n"
+    code += "with checked_out(Path(sys.argv[1]), 'HEAD') as place: print(place, flush=True); input()"
+    words = [sys.executable, "-c", code, str(repository)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    killed, living = (
+        subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    )
+    places = [Path(one.stdout.readline().strip()) for one in (killed, living)]
+    killed.kill()
+    killed.wait()
+    if not is_there:
+        shutil.rmtree(places[0].parent)
+    assert worktrees(repository) == 3
+    with worktree.checked_out(repository, "HEAD") as own:
+        assert (own / "toy.py").is_file()
+        assert worktrees(repository) == 3  # the repository itself, the living one's and this
+        assert [place.exists() for place in places] == [False, True]
+    living.communicate("\n", timeout=60)
     assert worktrees(repository) == 1
 
 

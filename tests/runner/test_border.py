@@ -12,6 +12,7 @@ import pytest
 
 from compbench.api.schemas import Record, RunRequest
 from compbench.runner import processes, sandbox
+from compbench.runner.attempt import LEAST_BYTES, MOST_BYTES, most_bytes
 from compbench.runner.one_run import run
 from compbench.store.records import Store
 from compbench.system.errors import CompbenchError
@@ -208,6 +209,21 @@ def test_a_finished_run_deletes_all_its_checkpoints_however_many(home: Path, plu
         (folder / f"checkpoint.round-{number}.done.safetensors").touch()
     assert attempt(home, file).status == "ok"
     assert not list(folder.glob("checkpoint*"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_larger_than_the_network_could_need_is_not_published(home: Path, plugin, name: str) -> None:
+    body = f"p = {RUN} / {name!r}; p.touch(); os.truncate(p, {LEAST_BYTES + 1}); time.sleep(2.5)"
+    record = attempt(home, plugin(head=HEAD, fit=body + ("; raise ValueError('the end')" if name == NAMES[1] else "")))
+    said = f"{name} cannot be published: it is not a regular file of at most {LEAST_BYTES} bytes."
+    assert (record.status, record.reason) == ("failed", said if name == NAMES[0] else "ValueError: the end")
+    assert not (home / "runs" / record.identity / name).exists()
+
+
+def test_the_largest_file_follows_the_backbone_between_two_bounds() -> None:
+    assert most_bytes(10**5, 1) == LEAST_BYTES
+    assert most_bytes(10**7, 1) == 16 * 4 * 4 * 10**7 * 2
+    assert most_bytes(10**9, 10) == MOST_BYTES
 
 
 def test_a_pipe_in_place_of_weights_hangs_no_one(home: Path, plugin) -> None:
