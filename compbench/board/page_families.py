@@ -12,11 +12,11 @@ from urllib.parse import quote
 from compbench.api.context import PRESETS
 from compbench.board.families import Contest, Family
 from compbench.board.findings import findings
-from compbench.board.method_defaults import default_settings_of, version_of
 from compbench.board.notation import open_ranks, standing_words
 from compbench.board.papers import PaperFigure
 from compbench.board.row import BoardRow
 from compbench.board.view import family_cost, flop_words
+from compbench.registry.method_source import default_settings_of, version_of
 from compbench.store.format import clean
 from compbench.system.files import Json
 

@@ -314,7 +314,7 @@ def best_rows(method: str, registry: Registry) -> dict[str, str]:
     from compbench.api.context import PRESETS
     from compbench.board.aggregate import aggregate
     from compbench.board.catalogue import catalogue
-    from compbench.board.method_defaults import default_settings_of, version_of
+    from compbench.registry.method_source import default_settings_of, version_of
     from compbench.store.records import Store, read_records
 
     records = read_records([path for path in Store(records_folder()).paths() if path.name.split(".")[1:2] == [method]])[0]

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from compbench.api.interfaces import NEEDS, Budget, Method, MethodSettings, Metric, Need, Source, Task, TaskContext
 from compbench.api.shots import SETTING, with_shots
 from compbench.registry.declared import missing_extra
+from compbench.registry.method_source import check_functions, settings_class_of
 from compbench.system.errors import CompbenchError, suggest
 from compbench.system.files import Json
 
@@ -69,6 +70,23 @@ def settings_of(request: RunRequest, method: Method) -> MethodSettings:
     """The method's settings, every one resolved."""
     own = {key: value for key, value in request.overrides.items() if not key.startswith(("budget.", "task."))}
     return updated(method.settings(), own, f"method '{method.name}'", "")
+
+
+def check_request(request: RunRequest, registry: Registry) -> None:
+    """Find what is wrong with a request's settings where that takes neither torch nor a process of the method's.
+
+    The source of the method says names, types and bounds; what it does not say is found when the method is loaded.
+
+    Raises:
+        CompbenchError: a setting that method, task or budget does not have or take, or a method that cannot work.
+    """
+    entry = registry.entry("methods", request.method)
+    check_functions(entry)
+    budget_of(request, task_of(request, registry))
+    own = {key: value for key, value in request.overrides.items() if not key.startswith(("budget.", "task."))}
+    settings = settings_class_of(entry) if own else None
+    if settings is not None:
+        updated(settings(), own, f"method '{request.method}'", "")
 
 
 def why_not(method: Method, task: Task) -> str:

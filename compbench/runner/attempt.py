@@ -40,8 +40,8 @@ from compbench.system.plugin_folder import PluginFolder, lent_to
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,223}\.safetensors")
 """Pattern of a checkpoint's name, at most 245 characters: a file being written has ten more, and a file system allows 255."""
 STATES, ROOM, LEAST_BYTES, MOST_BYTES = 4, 16, 2**30, 2**33
-"""A file of a run may hold this many states of the backbone for each party and a server (weights, their average and two moments of an
-optimiser), so many times over; any may have the bytes that come next, and none more than the last."""
+"""A file of a run may hold this many states of the backbone for each party and a server (weights, their average and two moments),
+so many times over; any may have the bytes that come next, and none more than the last."""
 CHECKPOINT_SECONDS = 1.0
 """The parent looks for new checkpoints of the contestant at this interval."""
 

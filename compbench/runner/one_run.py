@@ -14,7 +14,7 @@ from pathlib import Path
 
 from compbench.api.schemas import RunRequest, RunSpec
 from compbench.registry.registry import Registry
-from compbench.registry.resolve import task_of
+from compbench.registry.resolve import check_request, task_of
 from compbench.runner.attempt import Attempt, Outcome, Pair
 from compbench.runner.audit import Listener, Watch
 from compbench.runner.messages import OF_THE_REFEREE, ContestantDescribed, M, Message, RefereeDescribed
@@ -60,6 +60,7 @@ def run(
         Unwritable: the store cannot be written.
     """
     home = Home(Path(request.home))
+    check_request(request, registry or Registry(tuple(map(Path, request.plugins))))
     with processes_of(home) if processes is None else contextlib.nullcontext(processes) as own:
         pair: Pair
         if in_process:
@@ -96,6 +97,7 @@ def look_up(
 
 def _resolved(request: RunRequest, processes: Processes, alarm: Callable[[], None]) -> tuple[Attempt, Outcome | None]:
     """The attempt of a request once both sides have described themselves, and its finished record if there is one."""
+    check_request(request, Registry(tuple(map(Path, request.plugins))))
     pair = ProcessPair(request, processes, lambda stage, done, total: None, alarm)
     attempt, well = Attempt(request, Home(Path(request.home)), pair), False
     try:

@@ -1,0 +1,89 @@
+"""Defaults that are read from source are those of the classes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compbench.registry.method_source import default_settings_of, settings_class_of, version_of
+from compbench.registry.registry import Registry
+
+NAMES = Registry().names("methods")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_read_from_source_is_what_the_class_says(name: str) -> None:
+    registry = Registry()
+    loaded = registry.attempt(registry.entry("methods", name))
+    if loaded.state != "ok":
+        pytest.skip(loaded.reason)
+    found, true = default_settings_of(loaded.entry), loaded.value.settings().model_dump()
+    assert {key: true[key] for key in found} == found
+    assert version_of(loaded.entry) == loaded.value.version
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_types_and_bounds_that_are_read_from_source_are_those_of_the_class(name: str) -> None:
+    registry = Registry()
+    loaded = registry.attempt(registry.entry("methods", name))
+    read = settings_class_of(loaded.entry) if loaded.state == "ok" else None
+    if read is None:
+        pytest.skip("its settings class is not found in its source")
+    found, true = (kind.model_json_schema() for kind in (read, loaded.value.settings))
+    assert found.get("properties", {}).keys() == true.get("properties", {}).keys()
+    for key, own in found.get("properties", {}).items():
+        assert {part: true["properties"][key].get(part) for part in own} == own or not {"type", "anyOf", "enum"} & own.keys()
+
+
+def test_most_of_the_shipped_methods_are_read_whole() -> None:
+    registry = Registry()
+    loaded = [registry.attempt(registry.entry("methods", name)) for name in NAMES]
+    sound = [one for one in loaded if one.state == "ok"]
+    whole = [one for one in sound if default_settings_of(one.entry).keys() == one.value.settings.model_fields.keys()]
+    assert len(whole) >= 0.9 * len(loaded)
+    assert sum(settings_class_of(one.entry) is not None for one in sound) >= 0.9 * len(loaded)
+
+
+LIGHT = """
+import sys
+from compbench.runner import processes
+from compbench.cli.main import main
+processes.Process.__init__ = lambda *given, **named: sys.exit("a process was started")
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    print(end.code, "torch" in sys.modules)
+"""
+BROKEN = """
+from compbench import Method, MethodSettings, hookimpl
+class Settings(MethodSettings):
+    weight: float = 1.0
+@hookimpl
+def compbench_methods():
+    return (Method(name="broken", settings=Settings, fit=3, sample=print),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mono", "--set", "num_step=3"], "compbench: no setting of method 'mono' named 'num_step'"),
+        (["rne", "--set", "num_steps=-1"], "--set num_steps=-1: Input should be greater than or equal to 1"),
+        (["mono", "--set", "budget.train_steps=0"], "--set budget.train_steps=0: Input should be greater than 0"),
+        (["mono", "--set", "task.shots=x"], "task.shots"),
+        (["broken"], "compbench: method 'broken' is broken: fit of method 'broken' must be a function, got 3."),
+    ],
+)
+def test_a_wrong_setting_or_method_is_one_line_before_torch_is_loaded(words: list[str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN)
+    own = ["--plugin", str(tmp_path / "broken.py")] if words == ["broken"] else []
+    command = [sys.executable, "-c", LIGHT, "run", "--task", "gmm-ood", "--preset", "smoke", *own, "--method", *words]
+    environment = {**os.environ, "COMPBENCH_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    (line,) = done.stderr.splitlines()
+    assert said in line
+    assert done.stdout == "2 False\n"
