@@ -172,21 +172,20 @@ function lattices(board, facts, rows) {
 }
 const cited = facts => !facts.citation ? [] : facts.paper?.[2] ? [make("a", {href: facts.paper[2], rel: "noreferrer"}, facts.citation), "."] : [`${facts.citation}.`];
 // Two methods' samples side by side: the reader looks before he reads.
+const places = (board, shown) => { const rank = p => board.rows.findIndex(r => r.method === p.method); return [...shown].sort((a, b) => rank(a) - rank(b)); };
 function pair(board, shown) {
-  const state = side => `pair ${side} ${board.id}`, rank = p => board.rows.findIndex(r => r.method === p.method), sorted = [...shown].sort((a, b) => rank(a) - rank(b));
-  const sides = ["left", "right"].map((side, i) => {
-    const own = sorted.find(p => p.method === picked.get(state(side))) || sorted[Math.min(i, sorted.length - 1)], choose = make("select", {"aria-label": `${side} method's samples`}, ...sorted.map(p => new Option(p.method, p.method, false, p === own)));
-    choose.addEventListener("change", () => { picked.set(state(side), choose.value); show(); });
-    return make("div", {}, choose, grids([own]));
-  });
-  return make("div", {class: "pair"}, ...sides);
+  const state = side => `pair ${side} ${board.id}`, sorted = places(board, shown);
+  const own = ["left", "right"].map((side, i) => sorted.find(p => p.method === picked.get(state(side))) || sorted[Math.min(i, sorted.length - 1)]);
+  const chooser = (side, i) => { const choose = make("select", {"aria-label": `${side} method's samples`}, ...sorted.map(p => new Option(p.method, p.method, false, p === own[i]))); choose.addEventListener("change", () => { picked.set(state(side), choose.value); show(); }); return choose; };
+  if (own.every(p => p.held)) return make("div", {}, make("p", {class: "note"}, make("label", {}, "one method ", chooser("left", 0)), " ", make("label", {}, "another ", chooser("right", 1))), cellGrid(board, own));
+  return make("div", {class: "pair"}, ...["left", "right"].map((side, i) => make("div", {}, chooser(side, i), grids([own[i]]))));
 }
 function taskBody(board, rows) {
   const facts = board.facts, top = make("div", {class: "top"}, make("div", {}, facts ? make("p", {class: "lead"}, `${facts.summary}. `, ...cited(facts)) : "", make("p", {class: board.ranks === false ? "lead verdict" : "lead"}, board.told), picker(board)), facts && facts.factors.length ? lattices(board, facts, rows) : "");
   const missing = new Map();
   for (const [name, reason] of board.missing) missing.set(reason, [...(missing.get(reason) || []), name]);
   const note = missing.size ? make("p", {class: "note"}, "Not available: ", [...missing].map(([reason, names]) => `${names.join("; ")} (${reason})`).join(". ")) : "", shown = picturesOf(board).filter(p => rows.some(r => r.method === p.method));
-  return make("div", {class: "body"}, top, table(board, rows), note, shown.length ? make("h3", {}, pictured(board.task)) : "", shown.length > 1 ? pair(board, shown) : "", shown.length === 1 ? grids(shown) : shown.length > 2 ? make("details", {class: "columns"}, make("summary", {}, `all ${shown.length} methods`), grids(shown)) : "");
+  return make("div", {class: "body"}, top, table(board, rows), note, shown.length ? make("h3", {}, pictured(board.task)) : "", shown.length && facts?.cells.length > 1 && !OWN_PICTURES[board.task.split("-")[0]] && !shown.some(p => p.held) ? make("p", {class: "note"}, "Twenty samples of some combinations; runs from now on keep a picture of every combination held out.") : "", shown.length > 1 ? pair(board, shown) : "", shown.length === 1 ? (shown[0].held ? cellGrid(board, shown) : grids(shown)) : shown.length > 2 ? make("details", {class: "columns"}, make("summary", {}, `all ${shown.length} methods`), grids(shown)) : "", filmstrip(board, rows));
 }
 function panel(key, summary, body, open) {
   const isOpen = opened.has(key) || (open && !closed.has(key)), node = make("details", {class: "panel card", open: isOpen ? "open" : null, "data-panel": key}, make("summary", {}, ...summary));

@@ -10,8 +10,10 @@ from compbench.api.context import PRESETS
 from compbench.api.schemas import Record
 from compbench.board.aggregate import aggregate
 from compbench.board.catalogue import Catalogue, Lattice
+from compbench.board.cell_tiles import Film, Tiles, films
 from compbench.board.coverage_ladder import ladders
 from compbench.board.families import Contest, Families, contests, family_of, installed_families
+from compbench.board.film_figures import write_films
 from compbench.board.forest_figures import write_figures
 from compbench.board.groups import Section
 from compbench.board.page_families import MethodFacts, default_contest
@@ -112,16 +114,28 @@ def opened_on(found: Sequence[Contest], made: Sequence[View]) -> View | None:
 
 
 def draw(material: Material, folder: Path) -> tuple[Path, ...]:
-    """Write the page's forest plots into a folder, those of the preset that the page opens on.
+    """Write the page's forest plots into a folder, those of the preset that the page opens on, and its filmstrips.
 
     Raises:
         CompbenchError: there is nothing to draw, or matplotlib is not installed.
     """
-    _, found, made = answers(material)
-    view = opened_on(found, made)
-    if view is None or not view.questions:
+    board, found, made = answers(material)
+    view, reels = opened_on(found, made), films_of(board, material)
+    plots = view is not None and view.questions
+    if not plots and not reels:
         raise CompbenchError("no core task was run under its own protocol, so there is no figure to draw.")
-    return write_figures(view, folder)
+    forests = write_figures(view, folder) if view is not None and plots else ()
+    return (*forests, *write_films(reels, material.catalogue, folder))
+
+
+def films_of(board: Board, material: Material) -> dict[Section, tuple[Film, ...]]:
+    """The filmstrips of each section: runs of `run --curve` that kept one held-out cell along their training."""
+
+    def reel(record: Record) -> tuple[tuple[int, Tiles], ...]:
+        picture = material.pictures(record)
+        return picture.film if picture is not None else ()
+
+    return films(board.rows, material.records, reel)
 
 
 def contents(material: Material) -> Mapping[str, bytes]:
@@ -161,6 +175,7 @@ def contents(material: Material) -> Mapping[str, bytes]:
             shots=shots_html(shots),
             family_of=family_of(families),
             links=material.links,
+            films=films_of(board, material),
         )
         files["index.html"] = to_html(board, figures, grids, beside)
         return {name: content.encode() for name, content in files.items()}

@@ -25,6 +25,7 @@ class TaskFacts(NamedTuple):
         silos: number of silos; 1 is centralised.
         citation: the paper that it comes from.
         files: names of its official data's files.
+        values: what the values of those factors are called; () for a factor whose values are only numbered.
     """
 
     summary: str
@@ -34,6 +35,7 @@ class TaskFacts(NamedTuple):
     silos: int = 1
     citation: str = ""
     files: tuple[str, ...] = ()
+    values: tuple[tuple[str, ...], ...] = ()
 
 
 Catalogue = Mapping[str, TaskFacts]
@@ -58,6 +60,7 @@ def catalogue(names: Iterable[str], registry: Registry | None = None) -> dict[st
                 silos=task.silos,
                 citation=task.citation,
                 files=tuple(task.files),
+                values=tuple(tuple(factor.values) for factor in pattern),
             )
     return found
 

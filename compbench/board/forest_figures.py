@@ -7,6 +7,7 @@ and the dashed line real data.  The same records give the same bytes.
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from compbench import __version__
@@ -49,11 +50,7 @@ def write_figures(view: View, folder: Path) -> tuple[Path, ...]:
     Raises:
         CompbenchError: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise CompbenchError("figures need packages that are not installed: pip install 'compbench[figures]'") from error
-    mpl.use("agg")
+    mpl = needs_matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     with mpl.rc_context(STYLE):
@@ -63,6 +60,16 @@ def write_figures(view: View, folder: Path) -> tuple[Path, ...]:
     bib = folder / "compbench.bib"
     write_atomically(bib, BIBTEX.format(version=__version__, runs=runs, preset=view.preset).encode())
     return (*written, bib)
+
+
+def needs_matplotlib() -> ModuleType:
+    """Matplotlib, set up to draw into files.  Raises CompbenchError: it is not installed."""
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise CompbenchError("figures need packages that are not installed: pip install 'compbench[figures]'") from error
+    mpl.use("agg")
+    return mpl
 
 
 def name_of(question: Question) -> str:

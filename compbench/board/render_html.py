@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compbench.board.catalogue import Catalogue, TaskFacts
+from compbench.board.cell_tiles import Film, Tiles, film_data, parts_data
 from compbench.board.cells import Cell
 from compbench.board.coverage_ladder import Ladder, ladder_data
 from compbench.board.families import Contest
@@ -45,8 +46,8 @@ from compbench.store.format import clean
 from compbench.system.files import Json
 
 HERE = Path(__file__).parent
-FILES = ("board.html.jinja", "board.css", "charts.js", "questions.js", "board.js")
-TEMPLATE, STYLE, CHARTS, QUESTIONS, SCRIPT = (HERE / name for name in FILES)
+FILES = ("board.html.jinja", "board.css", "charts.js", "questions.js", "cells.js", "board.js")
+TEMPLATE, STYLE, *SCRIPTS = (HERE / name for name in FILES)
 PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_SIDE = 8192
 MOST_CELLS = 2000
@@ -61,12 +62,16 @@ class Picture(NamedTuple):
         content: PNG.
         address: where the page finds it; "" and the page holds it.
         variant: of the row that it is of.
+        heldout: pictures of every held-out cell.
+        film: pictures of one held-out cell, by the step of the training.
     """
 
     seed: int
     content: bytes
     address: str = ""
     variant: str = ""
+    heldout: tuple[Tiles, ...] = ()
+    film: tuple[tuple[int, Tiles], ...] = ()
 
     @property
     def uri(self) -> str:
@@ -92,6 +97,7 @@ class Surroundings(NamedTuple):
         family_of: the family that counts a task, by the task's name.
         links: what the page's head leads to: words and address.
         shots: held-out scores over shots, as HTML; "" without a run with shots.
+        films: of each section, one held-out cell along the training of some runs.
     """
 
     contests: tuple[Contest, ...] = ()
@@ -104,6 +110,7 @@ class Surroundings(NamedTuple):
     family_of: Mapping[str, str] = {}
     links: tuple[tuple[str, str], ...] = ()
     shots: str = ""
+    films: Mapping[Section, tuple[Film, ...]] = {}
 
 
 ALONE = Surroundings()
@@ -131,6 +138,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
             "id": str(index),
             "told": discriminability_words(discriminability),
             "ranks": discriminability.ranks if discriminability else None,
+            "films": film_data(surroundings.films.get(section, ())),
         }
         boards.append(made | {"facts": _facts(surroundings.catalogue.get(section.task), section.changed)})
     places = {section: (str(index), tuple(own)) for index, (section, own) in enumerate(sections.items())}
@@ -145,7 +153,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
     }
     environment = jinja2.Environment(autoescape=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    style, *scripts = (markupsafe.Markup(path.read_text(encoding="utf-8")) for path in (STYLE, CHARTS, QUESTIONS, SCRIPT))
+    style, *scripts = (markupsafe.Markup(path.read_text(encoding="utf-8")) for path in (STYLE, *SCRIPTS))
     return template.render(
         data=embedded(data),
         style=style,
@@ -173,6 +181,7 @@ def _facts(known: TaskFacts | None, changed: Sequence[str]) -> dict[str, Json] |
         "paper": [paper.short, paper.title, paper.address] if (paper := paper_of(known.citation)) else None,
         "files": list(known.files),
         "factors": [] if other else [[name, size] for name, size in known.factors],
+        "values": [] if other else [list(values) for values in known.values],
         "cells": [list(cell) for cell in known.cells] if len(known.cells) <= MOST_CELLS else [],
     }
 
@@ -199,6 +208,18 @@ def _board(
     known = columns(rows, [figure for figure in figures if figure.task == section.task])
     shown = [column for column in known if not column.reason]
     title = heading(section, among).split(", ")[0]
+    cells: dict[tuple[tuple[int, ...], ...], int] = {}
+    shots = [
+        {
+            "method": method,
+            "variant": clean(picture.variant),
+            "seed": picture.seed,
+            "uri": picture.uri,
+            "held": parts_data(picture.heldout, cells),
+        }
+        for (where, method), picture in sorted(pictures.items())
+        if where == section and _is_picture(picture.content)
+    ]
     return {
         "task": section.task,
         "title": title,
@@ -212,11 +233,8 @@ def _board(
         "missing": [[f"{SPLIT_TITLES[c.split]}: {c.title}".removeprefix(": "), c.reason] for c in known if c.reason],
         "rows": [_row(row, shown) for row in rows],
         "papers": [_paper(name, own, shown) for name, own in papers.items()],
-        "pictures": [
-            {"method": method, "variant": clean(picture.variant), "seed": picture.seed, "uri": picture.uri}
-            for (where, method), picture in sorted(pictures.items())
-            if where == section and _is_picture(picture.content)
-        ],
+        "pictures": shots,
+        "cells": [[list(cell) for cell in own] for own in cells],
     }
 
 

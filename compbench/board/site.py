@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from compbench.store.records import Problem, Store
 
 if TYPE_CHECKING:
-    from compbench.api.schemas import Record
+    from compbench.api.schemas import Artifact, Record
     from compbench.board.build import Material
     from compbench.board.render_html import Picture
 
@@ -63,6 +63,7 @@ def read(
     """
     from compbench.board.build import Material
     from compbench.board.catalogue import catalogue, lattices
+    from compbench.board.cell_tiles import FRAME, PART, numbered
     from compbench.board.page_families import method_facts
     from compbench.board.render_html import Picture
     from compbench.store import verification
@@ -78,7 +79,13 @@ def read(
         grid, content = store.sample_grid(record), store.picture(record)
         if grid is None or content is None:
             return None
-        return Picture(record.spec.seed, content, f"{way}/{quote(grid.name)}" if link else "")
+
+        def address(artifact: Artifact) -> str:
+            return f"{way}/{quote(artifact.name)}" if link else ""
+
+        heldout = tuple(tiles for _, tiles in numbered(store, record, PART, address))
+        film = numbered(store, record, FRAME, address)
+        return Picture(record.spec.seed, content, address(grid), heldout=heldout, film=film)
 
     tasks = catalogue(record.spec.task for record in found)
     costs, bad = read_profiles(records.parent / PROFILES)

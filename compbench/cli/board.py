@@ -23,7 +23,9 @@ from compbench.system.errors import CompbenchError
 @click.option(
     "--link", is_flag=True, help="Link to the pictures in the folder of records, for a page that is published with them."
 )
-@click.option("--figures", type=click.Path(path_type=Path), help="Also write the forest plots into this folder, as PDF and SVG.")
+@click.option(
+    "--figures", type=click.Path(path_type=Path), help="Also write forest plots and filmstrips into this folder, as PDF and SVG."
+)
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if the board is stale.")
 def board(task: str, records: Path | None, output: Path | None, link: bool, figures: Path | None, check: bool) -> None:
     """Rebuild the board from records and print its ranking, or the ranking of one TASK.

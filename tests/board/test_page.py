@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.browser import CHROMIUM, DRIVER, MISSING, Browser, browser
+from support.cell_pictures import CELLS, written
 from support.sample_records import png, record, score
 
 from compbench.api.interfaces import CellCount
@@ -449,3 +450,40 @@ def test_the_front_page_draws_share_against_coverage_and_follows_the_filters(tmp
     rebuild(store.folder, tmp_path / "beside", link=True)
     chromium.open(tmp_path / "beside" / "index.html")
     assert len(texts(chromium, "#coverage polyline")) == 3
+
+
+@pytest.fixture(scope="module")
+def tiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A board of three methods whose runs kept every held-out cell; two of them kept a film."""
+    root = tmp_path_factory.mktemp("tiles")
+    for method in ("mono", "factored"):
+        written(root, method)
+    store = written(root, "cfg", steps=(1000,))
+    rebuild(store.folder, root / "site", link=True)
+    return root / "site" / "index.html"
+
+
+def test_two_methods_stand_cell_by_cell_below_the_real_picture_and_a_film_along_training(chromium: Browser, tiled: Path) -> None:
+    chromium.open(Path("/dev/null"))
+    chromium.resize(1400, 900)
+    chromium.open(tiled, "#task=shapes3d-light")
+    labels = "return [...document.querySelectorAll('.cell')].map(c => c.getAttribute('aria-label'))"
+    assert len(chromium.run(labels)) == len(CELLS)
+    assert all("real" in text and "cfg" in text and "factored" in text for text in chromium.run(labels))
+    assert chromium.run("return [...document.querySelectorAll('.cell')].map(c => c.querySelectorAll('.tile').length)") == [3] * 3
+    left = "const s = document.querySelector('.body select[aria-label^=left]'); s.value = 'mono';"
+    chromium.run(left + "s.dispatchEvent(new Event('change'))")
+    assert all("real, mono, factored" in text for text in chromium.run(labels))
+    colours = """const tile = document.querySelectorAll('.cell')[2].querySelectorAll('.tile')[arguments[0]];
+        const style = getComputedStyle(tile);
+        return [style.backgroundPosition, style.backgroundSize, style.backgroundImage.includes('heldout-1.png')]"""
+    # the third of three cells in two columns: the first column of the second block, whose real row is the third of four
+    assert chromium.run(colours, 0)[0].split()[0] in ("0px", "-0px")
+    assert [float(chromium.run(colours, place)[0].split()[1].removesuffix("px")) for place in (0, 1)] == pytest.approx(
+        [-2 * 56 * 4 / 6, -3 * 56 * 4 / 6], abs=0.1
+    )
+    assert chromium.run(colours, 1)[2]
+    assert texts(chromium, ".film thead th") == ["method", "real", "step 250", "step 500", "step 1,000"]
+    assert len(texts(chromium, ".film tbody tr")) == 2
+    assert "75 % right" in texts(chromium, ".film tbody td")[-1]
+    assert chromium.problems() == []
