@@ -209,7 +209,7 @@ def _board(
     shown = [column for column in known if not column.reason]
     title = heading(section, among).split(", ")[0]
     cells: dict[tuple[tuple[int, ...], ...], int] = {}
-    shots = [
+    kept = [
         {
             "method": method,
             "variant": clean(picture.variant),
@@ -233,7 +233,7 @@ def _board(
         "missing": [[f"{SPLIT_TITLES[c.split]}: {c.title}".removeprefix(": "), c.reason] for c in known if c.reason],
         "rows": [_row(row, shown) for row in rows],
         "papers": [_paper(name, own, shown) for name, own in papers.items()],
-        "pictures": shots,
+        "pictures": kept,
         "cells": [[list(cell) for cell in own] for own in cells],
     }
 
