@@ -34,8 +34,8 @@ CASES = [
 FIRST = {(method.fit, method.build): name for name, method in reversed(METHODS.items())}
 """(fit, build) -> the first method that has both: the others would compile the same graph again."""
 LEARNED = [case for case in CASES if case[0] in FIRST.values() and not METHODS[case[0]].oracle]
-OFTEN = ("coind", "dcfm-a", "dcfm-b", "ddm", "dfd", "driftlite", "factored", "fedflow", "low-rank", "transformer-decoder")
-"""Methods of different networks or losses, tried at every commit; the slow list has the others."""
+OFTEN = ("ddm", "factored", "low-rank", "transformer-decoder")
+"""Experts, one network of vectors and two of images, tried at every commit; the slow list has the others."""
 QUICK = [case for case in LEARNED if case[0] in OFTEN and not case[2].get("local_ci")]
 SLOW = [
     *(case for case in LEARNED if case not in QUICK),

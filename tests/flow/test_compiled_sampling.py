@@ -35,10 +35,9 @@ REGISTRY = Registry()
 METHODS = {entry.name: REGISTRY.load("methods", entry.name) for entry in REGISTRY.entries("methods")}
 TINY = {tiny.name: tiny for tiny in (*PROBLEMS, OBJECTS)}
 QUICK = {
-    **{"factored": "silos", "ddm": "silos", "dfd": "silos", "naive-ode": "perturbation", "fkc": "silos"},
-    **{"autoguidance": "silos", "cross-attention": "silos", "low-rank": "trajectory"},
+    **{"factored": "silos", "ddm": "silos", "naive-ode": "perturbation", "fkc": "silos", "low-rank": "trajectory"},
 }
-"""Every kind of network, and every way that a sampler calls one."""
+"""Networks alone, stacked and of scores, each as one sampler calls it; the slow list has the others."""
 OF_KIND = {"vector": "silos", "image": "image", "trajectory": "trajectory"}
 OTHERS = {
     name: "objects" if "objects" in method.needs else OF_KIND[method.kinds[0]]

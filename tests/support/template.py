@@ -1,14 +1,15 @@
 """Children of runs that fork from a process with torch in it, for tests in which a fresh interpreter is not the claim.
 
 A run starts a contestant and a referee, and each spends 1.5 CPU seconds on `import torch`, 1.1 on the compiler that torch's
-first optimiser imports, and 0.4 on the methods, tasks and metrics.  Here a template process imports them once; for each child
-it forks, and the fork goes on as `compbench.runner.supervisor` would after its own imports.  All that follows is real:
-supervisor, sandbox, messages, signals, time limits, kills.
+first optimiser imports, and 0.4 on the methods, tasks and metrics; the referee measures the machine's peak for a quarter
+second.  Here a template process does all of that once; for each child it forks, and the fork goes on as
+`compbench.runner.supervisor` would after its own imports.  All that follows is real: supervisor, sandbox, messages, signals,
+time limits, kills.
 
     test's process, or a command line of `Template.compbench`  --order, descriptors-->  template  --fork-->  supervisor -> child
 
-Not the same as after a real start: torch and everything of ours are loaded before the run is known, the hash seed is the
-template's, and a supervisor is asked to stop by the template when who ordered it is gone, not by the kernel.
+Not the same as after a real start: torch and everything of ours are loaded before the run is known, the hash seed and the peak
+are the template's, and a supervisor is asked to stop by the template when who ordered it is gone, not by the kernel.
 `@pytest.mark.fresh` gives a test real starts.
 """
 
@@ -40,13 +41,15 @@ OURS = ("compbench", "compbench-methods")
 READ_AT_START = ("PYTHON", "MALLOC_", "LD_", "TORCH_", "KMP_")
 """What a process reads of its environment when it starts or imports torch: where these differ, the start is a real one.
 The number of threads is read then too, and set again after the fork."""
+OF_SKLEARN = frozenset({"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"})
+"""scikit-learn sets these when it is imported, in whichever test does so first.  torch's OpenMP is GNU's and reads neither."""
 HIGH = 512
 """Descriptors from here on are free for a moment between the fork and the child's own."""
 
 
 def read_at_start(env: Mapping[str, str]) -> dict[str, str]:
-    names = [name for name, value in env.items() if value and name.startswith(READ_AT_START) and name != "PYTHONUNBUFFERED"]
-    return {name: env[name] for name in names}
+    ignored = {"PYTHONUNBUFFERED", *OF_SKLEARN}
+    return {name: value for name, value in env.items() if value and name.startswith(READ_AT_START) and name not in ignored}
 
 
 def supervised(words: Sequence[str]) -> list[str] | None:
@@ -299,6 +302,7 @@ def load() -> None:
     import compbench.runner.contestant
     import compbench.runner.referee  # noqa: F401
     from compbench.registry.registry import Registry
+    from compbench.system import devices, profiling
 
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # the first of a process imports torch's compiler
     registry = Registry()
@@ -306,6 +310,9 @@ def load() -> None:
         for entry in registry.entries(kind):
             if entry.distribution in OURS:
                 registry.attempt(entry)
+    cpu = torch.device("cpu")
+    for precision in {"fp32", devices.precision("auto", cpu)}:
+        profiling.measured_peak(cpu, torch.bfloat16 if precision == "bf16" else torch.float32)
     gc.collect()
     gc.freeze()
 
