@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from compbench.runner import messages, sandbox
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from compbench.runner.contestant import Contestant
 
 PROGRESS_SECONDS = 0.2
+POLL_SECONDS = 2.0
+"""A method has this long to ask whether it should stop.  If it has nothing to save, it is then interrupted, in a compiler say."""
 REQUEST_BYTES = 2**33
 """Largest size of a request in bytes; a contestant trusts the referee up to this size."""
 SLACK_BYTES = 2**16
@@ -42,17 +45,33 @@ _sandboxed: list[Path] = []
 
 
 class ProgressReporter:
-    """Sends a child's progress at most five times a second, and knows whether the child was asked to stop."""
+    """Sends a child's progress at most five times a second, and knows whether the child was asked to stop.
+
+    A fit that has done steps is left to save them.  Before the first step and after the last one there is nothing to save, so a
+    method that does not ask for `POLL_SECONDS` is interrupted by Cancelled: the first compilation takes up to a minute.
+    """
 
     def __init__(self, control: Channel) -> None:
-        self._control, self._last, self._stop = control, 0.0, False
-        signal.signal(signal.SIGTERM, lambda number, frame: setattr(self, "_stop", True))
+        self._control, self._last, self._stop, self._under_way = control, 0.0, False, False
+        signal.signal(signal.SIGTERM, self._asked_to_stop)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
 
+    def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
+        if not self._stop and not self._under_way:
+            signal.signal(signal.SIGALRM, self._interrupt)
+            signal.setitimer(signal.ITIMER_REAL, POLL_SECONDS)
+        self._stop = True
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        raise Cancelled("stopped where there was nothing to save.")
+
     def cancelled(self) -> bool:
+        if self._stop:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         return self._stop
 
     def progress(self, stage: str, done: int, total: int) -> None:
+        self._under_way = 0 < done < total
         now = time.monotonic()
         if now - self._last >= PROGRESS_SECONDS or done == total:
             self._last = now

@@ -7,6 +7,9 @@ a scattered sum.  While `layout_kept` is entered, images on a GPU go through the
     norm        y = gamma (x - mean_g) / sqrt(var_g + eps) + beta, statistics in fp32 over the unflattened channels, in x's layout
     upsampling  by two: a view of the channels-last image with each row and column repeated, whose gradient is a plain sum
 
+Transposed convolutions are the exception: they get contiguous images and weights.  Given channels-last ones, torch's compiler
+foresees contiguous gradients, the device gives others, and the compiled fit ends with an error (pytorch's issue 171622).
+
 Results are the same up to the order of sums.  Nothing changes on a CPU, nor for tensors that are not images.
 
 A norm gives fp32, as torch's does under autocast.  With `narrow` it gives its input's type, bf16 under autocast, with statistics
@@ -27,17 +30,19 @@ from torch.nn import functional as F
 
 @contextlib.contextmanager
 def layout_kept(*, narrow: bool = False) -> Iterator[None]:
-    """Let `F.group_norm` and `F.interpolate` keep the layout of images on a GPU; both are put back at the end.
+    """Let norms, upsampling and transposed convolutions of `torch.nn.functional` take images on a GPU in the layout that suits
+    them; all are put back at the end.
 
     Args:
         narrow: norms give the type of their input instead of fp32.
     """
-    before = F.group_norm, F.interpolate
+    before = F.group_norm, F.interpolate, F.conv_transpose2d
     F.group_norm, F.interpolate = _norm_or(F.group_norm, narrow), _doubling_or(F.interpolate)
+    F.conv_transpose2d = _of_contiguous(F.conv_transpose2d)
     try:
         yield
     finally:
-        F.group_norm, F.interpolate = before
+        F.group_norm, F.interpolate, F.conv_transpose2d = before
 
 
 def group_norm(
@@ -94,3 +99,13 @@ def _doubling_or(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return doubled(input) if twice and not rest and not named else plain(input, size, *rest, **named)
 
     return upsampled
+
+
+def _of_contiguous(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(plain)
+    def convolved(input: Tensor, weight: Tensor, *rest: Any, **named: Any) -> Tensor:
+        if _is_image_on_a_gpu(input):
+            return plain(input.contiguous(), weight.contiguous(), *rest, **named)
+        return plain(input, weight, *rest, **named)
+
+    return convolved

@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from compbench.flow.blocks import ResidualBlock, num_groups
+from compbench.flow.decoders import CNNDecoder
 from compbench.flow.nets import Modulation, UNet
 from compbench.system import gpu_layout
 from compbench.system.gpu_layout import doubled, group_norm, layout_kept
@@ -86,12 +87,12 @@ def test_doubling_is_nearest_neighbour_upsampling_in_values_and_gradients() -> N
 
 
 def test_nothing_changes_on_a_cpu_and_all_is_put_back() -> None:
-    before, x = (F.group_norm, F.interpolate), torch.randn(2, 4, 3, 3)
+    before, x = (F.group_norm, F.interpolate, F.conv_transpose2d), torch.randn(2, 4, 3, 3)
     with layout_kept():
         assert torch.equal(F.group_norm(x, 2), before[0](x, 2))
         assert torch.equal(F.interpolate(x, size=(6, 6)), before[1](x, size=(6, 6)))
         assert torch.equal(F.interpolate(x, scale_factor=2), before[1](x, scale_factor=2))
-    assert (F.group_norm, F.interpolate) == before
+    assert (F.group_norm, F.interpolate, F.conv_transpose2d) == before
 
 
 def counted(forward: Callable[..., Tensor], *inputs: Tensor) -> Counter[str]:
@@ -159,3 +160,40 @@ def test_blocks_of_any_width_have_groups_that_the_norm_takes() -> None:
         x = torch.randn(1, channels, 2, 2)
         module = nn.GroupNorm(num_groups(channels), channels)
         torch.testing.assert_close(gpu_layout.group_norm(x, module.num_groups, module.weight, module.bias, module.eps), module(x))
+
+
+def transposed_layouts(net: nn.Module, code: Tensor) -> list[bool]:
+    """Whether images and weights of a network's transposed convolutions are contiguous, one by one."""
+    graph = make_fx(net, decomposition_table=select_decomp_table(), _allow_non_fake_inputs=True)(code).graph
+    calls = [node for node in graph.nodes if node.target is _ATEN.convolution.default and node.args[6]]
+    return [argument.meta["val"].is_contiguous() for node in calls for argument in node.args[:2]]
+
+
+def test_transposed_convolutions_get_contiguous_images_and_weights_on_a_gpu() -> None:
+    """Of these the compiler foresees the layout that a GPU gives; a fit of `cnn-decoder` ended where they were channels-last."""
+    with FakeTensorMode(), torch.device("cuda"):
+        decoder = CNNDecoder(12, (3, 28, 28), channels=16, num_hidden=2)
+        for module in decoder.modules():
+            if isinstance(module, nn.ConvTranspose2d):
+                module.weight = nn.Parameter(torch.empty(module.weight.shape).to(memory_format=torch.channels_last))
+        code = torch.empty(4, 12)
+        plain = transposed_layouts(decoder, code)
+        with layout_kept():
+            kept = transposed_layouts(decoder, code)
+    assert len(kept) == len(plain) == 8
+    assert all(kept)
+    assert not all(plain)
+
+
+def test_a_compiled_decoder_of_transposed_convolutions_has_the_plain_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_layout, "_is_image_on_a_gpu", lambda x: x.ndim == 4)
+    decoder, code = (
+        CNNDecoder(12, (3, 28, 28), channels=8, num_hidden=2).to(memory_format=torch.channels_last),
+        torch.randn(4, 12),
+    )
+    plain = torch.autograd.grad(decoder(code).square().mean(), list(decoder.parameters()))
+    with layout_kept():
+        found = torch.compile(decoder, backend="aot_eager", fullgraph=True, dynamic=False)(code)
+        assert found.is_contiguous()
+        gradients = torch.autograd.grad(found.square().mean(), list(decoder.parameters()))
+    torch.testing.assert_close(gradients, plain)
