@@ -158,6 +158,7 @@ def compare(
         remarks.append(f"divided by each run's own floor, since they are {two}: {', '.join(divided)}")
     if left:
         remarks.append(f"left out, since its floor is zero and it is {two}: {', '.join(left)}")
+    remarks += machine_differences(a, b)
     for label, own in zip(labels, (a, b), strict=True):
         remarks += [f"{label}: {why}" for why in _aside(own)]
     pair = [next((one for one in own if not seeds or one.spec.seed == seeds[0]), own[0]).name for own in (a, b)]
@@ -220,6 +221,16 @@ def _costs(a: Sequence[Record], b: Sequence[Record], profiles: Mapping[str, Cost
         ]
         rows["seconds a sample"] = [1 / t.sample_samples_per_second if t and t.sample_samples_per_second else None for t in times]
     return tuple(CostRatio(name, *values) for name, values in rows.items() if any(value is not None for value in values))
+
+
+def machine_differences(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
+    """What of torch and processor differs between two groups of runs; only the same two repeat a run bit for bit."""
+    found = []
+    for name, what in (("torch", "torch"), ("cpu", "processor")):
+        ours, theirs = (", ".join(sorted({getattr(one.environment, name) for one in own} - {""})) for own in (a, b))
+        if ours and theirs and ours != theirs:
+            found.append(f"{what} differs: {ours} and {theirs}; other rounding moves a score of the same seed a little")
+    return found
 
 
 def _aside(own: Sequence[Record]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import click
 
+from compbench.board.comparison import machine_differences
 from compbench.cli import names as completion
 from compbench.cli import output
 from compbench.cli.options import Finite, home_of_user, plugin_option
@@ -102,6 +103,8 @@ def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, 
     if not found.agrees:
         why = "" if found.again.status == "ok" else f": the run ended as '{found.again.status}' ({found.again.reason})"
         click.echo(f"not reproduced{why}; {code}", err=True)
+        for line in machine_differences([found.record], [found.again]):
+            click.echo(line, err=True)
         sys.exit(1)
     folder = verification.beside(path.parent)
     written = verification.raise_level(

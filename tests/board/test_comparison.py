@@ -86,6 +86,16 @@ def test_two_records_say_what_of_their_protocol_differs() -> None:
     assert "preset differs: quick and smoke" in found.remarks
 
 
+def test_another_torch_or_processor_is_said_since_it_rounds_otherwise() -> None:
+    def on(torch: str, cpu: str) -> Record:
+        (own,) = runs("a", {0: 1.0})
+        return own.model_copy(update={"environment": own.environment.model_copy(update={"torch": torch, "cpu": cpu})})
+
+    remarks = compare_records(on("2.13.0+cpu", "x"), on("2.14.1", "y"), {}).remarks
+    assert [remark.partition(";")[0] for remark in remarks] == ["torch differs: 2.13.0+cpu and 2.14.1", "processor differs: x and y"]
+    assert compare_records(on("2.14.1", "x"), on("2.14.1", "x"), {}).remarks == ()
+
+
 def test_records_of_two_tasks_or_of_a_failed_run_are_refused() -> None:
     (a,) = runs("a", {0: 1.0})
     with pytest.raises(CompbenchError, match="mean different things"):
