@@ -34,10 +34,10 @@ def lines(scores: Sequence[Score], names: Names = ()) -> Iterator[str]:
     shares = by_distance(heldout.by_cell, seen.by_cell if seen else ())
     if shares:
         parts = (f"{away}: {right / n:.3f} of {n}" for away, (right, n) in shares.items())
-        yield f"held out by distance to the seen cells (values that differ)  {', '.join(parts)}"
+        yield f"held-out cells by how many values differ from the nearest seen cell  {', '.join(parts)}"
     product = product_of_factors(heldout, scores)
     if product is not None and heldout.value is not None:
-        yield f"if factors failed independently: {product:.3f}; found: {heldout.value:.3f}"
+        yield f"all factors right at once: {heldout.value:.3f}; product of each factor's own share: {product:.3f}"
 
 
 def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount], names: Names = ()) -> Iterator[str]:
@@ -51,7 +51,7 @@ def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount], names: Names 
     rows, columns = (max(cell[k] for cell in cells) + 1 for k in (0, 1))
     if columns > WIDEST or rows > TALLEST:
         return
-    yield "percent right of each cell; seen cells in brackets"
+    yield "percent right of each combination of two factors (a cell); seen cells in brackets"
     (first, down), (second, across) = names if len(names) == 2 else (("factor 1", ()), ("factor 2", ()))
     left = [down[row] if row < len(down) else str(row) for row in range(rows)]
     head = f"{first} \\ {second}"

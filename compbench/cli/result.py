@@ -43,10 +43,11 @@ def lines(record: Record, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, s
             yield "seen", f"{_value(seen)}: the same on {SPLITS['seen']}, {seen.n} samples"
     if (why := _not_identified(record)) and primary is not None:
         yield "note", why
-    missing = [score.name for score in record.scores if score.value is None]
+    missing = [score for score in record.scores if score.value is None and not score.primary]
     if missing:
-        reasons = dict.fromkeys(score.reason for score in record.scores if score.value is None and score.reason)
-        yield "missing", f"{', '.join(missing)}: {'; '.join(reasons)}"
+        reasons = dict.fromkeys(score.reason for score in missing if score.reason)
+        names = ", ".join(score.name for score in missing)
+        yield "optional", f"{names}: not computed, and no rank uses them; {'; '.join(reasons)}"
     yield from (
         line
         for line in show.circumstances(record, plugins=plugins)
@@ -114,6 +115,7 @@ def cost(record: Record) -> str:
         facts.append(f"{count(flops)}FLOP to train")
     if profile.evaluations_per_sample is not None:
         facts.append(f"{profile.evaluations_per_sample} evaluations a sample")
-    if profile.sample_samples_per_second is not None:
-        facts.append(f"{profile.sample_samples_per_second:.3g} samples/s")
+    if (speed := profile.sample_samples_per_second) is not None:
+        rate = count(speed) if speed >= 1000 else f"{speed:.3g}"
+        facts.append(f"{rate} samples/s")
     return ", ".join(facts)

@@ -253,7 +253,7 @@ def _changed_in_words(record: Record, plugins: Sequence[Path]) -> str:
     if record.given is None and record.spec.method not in registry.names("methods") and not record.samples_only:
         file = f"; name its file with --plugin {record.plugin.module}" if record.plugin.version == "file" else ""
         return f"not known: the method's defaults are not here{file}"
-    return ", ".join(_changed(record, registry)) or "nothing: default settings, the preset's budget"
+    return ", ".join(_changed(record, registry)) or "no setting: the method's defaults, the preset's budget"
 
 
 def _changed(record: Record, registry: Registry) -> Iterator[str]:

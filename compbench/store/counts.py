@@ -143,7 +143,7 @@ def in_words(record: Record) -> tuple[str, ...]:
     if "evaluations" in counts:
         declared = record.profile.evaluations_per_sample
         of = "" if declared is None else f" ({declared:,} declared)"
-        found.append(f"{counts['evaluations']:,.4g} evaluations a sample{of}")
+        found.append(f"operations of {counts['evaluations']:,.4g} evaluations a sample{of}")
     return tuple(found)
 
 

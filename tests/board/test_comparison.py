@@ -92,7 +92,10 @@ def test_another_torch_or_processor_is_said_since_it_rounds_otherwise() -> None:
         return own.model_copy(update={"environment": own.environment.model_copy(update={"torch": torch, "cpu": cpu})})
 
     remarks = compare_records(on("2.13.0+cpu", "x"), on("2.14.1", "y"), {}).remarks
-    assert [remark.partition(";")[0] for remark in remarks] == ["torch differs: 2.13.0+cpu and 2.14.1", "processor differs: x and y"]
+    assert [remark.partition(";")[0] for remark in remarks] == [
+        "torch differs: 2.13.0+cpu and 2.14.1",
+        "processor differs: x and y",
+    ]
     assert compare_records(on("2.14.1", "x"), on("2.14.1", "x"), {}).remarks == ()
 
 

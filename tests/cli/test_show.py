@@ -47,7 +47,7 @@ def test_a_record_says_what_was_changed_where_and_how_far_it_is_vouched_for(show
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [(("hidden",), "changed  hidden=64"), ((), "changed  nothing"), (None, "changed  not known")],
+    [(("hidden",), "changed  hidden=64"), ((), "changed  no setting"), (None, "changed  not known")],
 )
 def test_a_record_of_a_method_that_is_not_here_says_what_was_changed_by_the_names_that_were_given(
     show, tmp_path: Path, given: tuple[str, ...] | None, said: str
@@ -105,9 +105,8 @@ def test_what_was_counted_is_one_line_and_the_rest_is_for_who_asks(show, tmp_pat
     notes = {f"counted {name}": value for name, value in COUNTS.items()} | {"fit shared": 1.0}
     Store(tmp_path / "records").write(one := record(more={"notes": notes}))
     short, long = (show(one.identity[:12], *words).output for words in ((), ("--verbose",)))
-    words = (
-        "1,000 optimiser steps (budget 1,000), 64,000 examples drawn (budget 80,384), 39.96 evaluations a sample (40 declared)"
-    )
+    words = "1,000 optimiser steps (budget 1,000), 64,000 examples drawn (budget 80,384), "
+    words += "operations of 39.96 evaluations a sample (40 declared)"
     assert f"counted  {words}\n" in short
     assert "noted    by the method: fit shared 1\n" in short
     assert "early_steps" not in short
@@ -229,7 +228,7 @@ def test_of_a_method_from_a_file_is_known_what_was_changed_where_the_file_is(sho
     Store(tmp_path / "records").write(one)
     assert "changed  not known: the method's defaults are not here" in show(one.identity[:12]).output
     assert "--plugin tiny_idea.py" in " ".join(show(one.identity[:12]).output.split())
-    assert "changed  nothing: default settings" in show(one.identity[:12], "--plugin", str(file)).output
+    assert "changed  no setting: the method's defaults" in show(one.identity[:12], "--plugin", str(file)).output
 
 
 def test_the_plugin_of_a_record_is_named_where_it_is_missing(tmp_path: Path) -> None:

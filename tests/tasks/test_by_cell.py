@@ -48,7 +48,7 @@ def test_a_record_shows_its_lattice() -> None:
     assert [row.split()[0] for row in list(drawn(HELD, SEEN))[2:]] == ["0", "1"]
     found = list(lines(scores))
     assert found[-2].endswith("1: 0.750 of 4")
-    assert found[-1] == "if factors failed independently: 0.720; found: 0.750"
+    assert found[-1] == "all factors right at once: 0.750; product of each factor's own share: 0.720"
     assert product_of_factors(scores[0], scores) == pytest.approx(0.72)
     assert list(lines((score(),))) == []
 
