@@ -58,7 +58,10 @@ def probed(
     sampling = context()
 
     def sample(rows: int) -> object:
-        part = Request(asked.condition[:1].expand(rows, -1), asked.x0[:1].expand(rows, *asked.x0.shape[1:]))
+        if rows <= len(asked.x0):
+            part = Request(asked.condition[:rows], asked.x0[:rows])
+        else:
+            part = Request(asked.condition.expand(rows, -1), asked.x0.expand(rows, *asked.x0.shape[1:]))
         return method.sample(settings, model, part, sampling)
 
     asking = counted.Tally()
@@ -84,7 +87,7 @@ def probed(
     if declared is not None and flops.forward and examples:
         found = per_sample / (flops.forward / examples)
         if evaluations_excess(found, declared):  # is some of it done once a request?
-            found = counted.evaluations(sample, flops.forward, examples, declared)
+            found = counted.evaluations(sample, max(2, len(asked.x0)), flops.forward, examples, declared)
     trains = reported > 0 or tally.optimiser_steps > 0
     told = conditions.of(asked.condition.shape[1])
     scale = declared / sum(told) if declared and told else 1 / len(asked.x0)

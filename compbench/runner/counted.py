@@ -170,24 +170,25 @@ def regressed(counts: ConditionCounts, problem: Problem, taken: Tally) -> tuple[
     return found if taken.optimiser_steps and sum(found) >= LEAST_SHARE * taken.examples else ()
 
 
-def evaluations(sample: Callable[[int], object], forward_flops: float, examples: int, declared: int) -> float | None:
+def evaluations(sample: Callable[[int], object], rows: int, forward_flops: float, examples: int, declared: int) -> float | None:
     """Evaluations of the network for a sample, in forwards of the training loss; None where that has no products.
 
     Where a loss evaluates the network more than once an example, as penalties do, the true number is larger.  What a request
-    computes once counts for its rows, unless there is more than was declared: then it is counted for one more sample alone.
+    computes once counts for its rows, unless there is more than was declared: then it is counted for one sample more alone.
 
     Args:
         sample: draws so many samples.
+        rows: of a request that the run asked, 2 at least: one more or less looks alike.
         forward_flops: of some training steps, without their gradients.
         examples: that these steps were made of.
         declared: evaluations of a sample, as the method says.
     """
     if not forward_flops or not examples:
         return None
-    each, two = forward_flops / examples, profiling.count_flops(partial(sample, 2))
-    if not evaluations_excess(two / 2 / each, declared):
-        return two / 2 / each
-    return (profiling.count_flops(partial(sample, 3)) - two) / each
+    each, all_rows = forward_flops / examples, profiling.count_flops(partial(sample, rows))
+    if not evaluations_excess(all_rows / rows / each, declared):
+        return all_rows / rows / each
+    return (all_rows - profiling.count_flops(partial(sample, rows - 1))) / each
 
 
 def allowed_steps(problem: Problem, *, extending: bool = False) -> int:

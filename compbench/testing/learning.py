@@ -289,7 +289,7 @@ def _evaluations(learner: Learner, declared: int) -> float | None:
         learner.sample(learner.asked[:1].expand(rows, -1), learner.noise(rows), model=models[0])
 
     examples = min(tally.examples, tally.optimiser_steps * problem.budget.batch_size)
-    return counted.evaluations(sample, flops.forward, examples, declared)
+    return counted.evaluations(sample, 2, flops.forward, examples, declared)
 
 
 def first_kind(method: Method) -> str:

@@ -75,9 +75,9 @@ def test_evaluations_are_those_of_one_more_sample() -> None:
         for _ in range(6):
             torch.randn(rows + 5, 8) @ weight  # pilots of no one's are the same for all requests
 
-    assert counted.evaluations(sample, 2 * 8 * 8 * 10, 10, declared=3) == 6
-    assert counted.evaluations(sample, 2 * 8 * 8 * 10, 10, declared=20) == 6 * (2 + 5) / 2  # a bound, which says enough
-    assert counted.evaluations(sample, 0, 10, declared=3) is None
+    assert counted.evaluations(sample, 2, 2 * 8 * 8 * 10, 10, declared=3) == 6
+    assert counted.evaluations(sample, 2, 2 * 8 * 8 * 10, 10, declared=20) == 6 * (2 + 5) / 2  # a bound, which says enough
+    assert counted.evaluations(sample, 2, 0, 10, declared=3) is None
     assert evaluations_excess(6, 6) == ""
     assert "about 6 evaluations" in evaluations_excess(6.0, 3)
 
@@ -102,6 +102,19 @@ def test_a_run_that_trains_and_samples_more_than_it_says_is_marked_in_its_record
         f"{2 * steps} optimiser steps, of {steps} that the budget grants",
         f"about {2 * evaluations} evaluations of the network for a sample, of which {evaluations} were declared",
     )
+
+
+def test_a_sampler_that_is_cheap_for_a_probe_of_two_rows_or_of_no_noise_is_marked_all_the_same(home, tmp_path) -> None:
+    text = (Path(__file__).parents[1] / "support" / "planted" / "honest.py").read_text()
+    bug = STRANGER_BUGS["evaluations are understated"]
+    cheap = "    if len(request.x0) == 2 or not request.x0.any():\n        return request.x0\n"
+    head = "def sample(settings, net, request, ctx):\n"
+    assert head in text
+    (file := tmp_path / "planted.py").write_text(text.replace(bug.old, bug.new).replace(head, head + cheap))
+    facts = {"task": "gauss2d-fact-id", "method": "planted", "preset": "smoke", "device": "cpu", "threads": 1}
+    record = run(RunRequest(**facts, home=str(home), plugins=(str(file),))).record
+    (said,) = beyond_budget(record)
+    assert "evaluations of the network for a sample" in said
 
 
 BY_HAND = """

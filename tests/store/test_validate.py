@@ -35,6 +35,7 @@ def of(
             of(rate=18.1, fit_seconds=19.4),
             "it says 18.1 training steps/s, and 30 steps in a fit of 19.4 s",
         ),  # reported in a burst
+        (of(rate=5.0, fit_seconds=24.0), "it says 5 training steps/s, and 30 steps in a fit of 24 s"),  # the last quarter of it
         (
             of(rate=10.0, fit_seconds=3.0, share=1.2),
             "it has a share of peak training of 1.2, but a share of the peak is at most 1",
