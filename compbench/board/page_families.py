@@ -17,6 +17,7 @@ from compbench.board.papers import PaperFigure
 from compbench.board.row import BoardRow
 from compbench.board.view import family_cost, flop_words
 from compbench.registry.method_source import default_settings_of, version_of
+from compbench.registry.registry import Registry
 from compbench.store.format import clean
 from compbench.system.files import Json
 
@@ -135,8 +136,6 @@ def method_facts(modules: Mapping[str, str], output: Path, root: Path) -> dict[s
         output: folder of the page.
         root: the repository that may hold the plugins' files.
     """
-    from compbench.registry.registry import Registry
-
     installed = {entry.name: entry for entry in Registry().entries("methods")}
     found = {}
     for name, module in modules.items():

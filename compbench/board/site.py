@@ -10,12 +10,18 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from compbench.store.records import Problem, Store
+from compbench.board.build import Material, build
+from compbench.board.build import stale as stale_files
+from compbench.board.catalogue import catalogue, lattices
+from compbench.board.cell_tiles import FRAME, PART, numbered
+from compbench.board.page_families import method_facts
+from compbench.board.render_html import Picture
+from compbench.store import verification
+from compbench.store.profiles import by_cost_key, read_profiles
+from compbench.store.records import Problem, Store, read_published
 
 if TYPE_CHECKING:
     from compbench.api.schemas import Artifact, Record
-    from compbench.board.build import Material
-    from compbench.board.render_html import Picture
 
 PAPERS = "papers.csv"
 MATRIX = "matrix.json"
@@ -36,18 +42,14 @@ def rebuild(records: Path, output: Path, *, link: bool = False) -> tuple[tuple[P
     Returns:
         the written files, and what in the folders of records and levels cannot be used.
     """
-    from compbench.board.build import build
-
     material, problems = read(records, output, link=link)
     return build(material, output), problems
 
 
 def stale(records: Path, output: Path, *, link: bool = False) -> list[Path]:
     """The files of a board that differ from what the records give."""
-    from compbench.board import build
-
     material, _ = read(records, output, link=link)
-    return build.stale(material, output)
+    return stale_files(material, output)
 
 
 def read(
@@ -61,15 +63,6 @@ def read(
         link: the page refers to the pictures instead of holding them.
         names: files of the records to read; None reads all.
     """
-    from compbench.board.build import Material
-    from compbench.board.catalogue import catalogue, lattices
-    from compbench.board.cell_tiles import FRAME, PART, numbered
-    from compbench.board.page_families import method_facts
-    from compbench.board.render_html import Picture
-    from compbench.store import verification
-    from compbench.store.profiles import by_cost_key, read_profiles
-    from compbench.store.records import read_published
-
     store = Store(records)
     found, problems = read_published(records, names)
     standings, more = verification.read(verification.beside(records), found, records)

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from compbench.board import site
-from compbench.board.build import Material, answers
+from compbench.board.build import Material, answers, build, draw
 from compbench.board.page_families import default_contest
 from compbench.board.terminal import overview, task_board
 from compbench.cli.names import names
-from compbench.cli.options import home_of_user
 from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
 
 
 @click.command()
@@ -37,7 +37,7 @@ def board(task: str, records: Path | None, output: Path | None, link: bool, figu
 
     The board is an HTML page, CSV files and a Markdown file.  The same records always give the same bytes.
     """
-    records, output = records or home_of_user().records, output or home_of_user().board
+    records, output = records or Home.of_user().records, output or Home.of_user().board
     if not records.is_dir():
         raise CompbenchError(f"there are no records in {records}; `compbench run` writes some.")
     if check:
@@ -50,13 +50,9 @@ def board(task: str, records: Path | None, output: Path | None, link: bool, figu
         click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
     _print(material, task)
     if figures is not None:
-        from compbench.board.build import draw
-
         for path in draw(material, figures):
             click.echo(path)
     if not task:
-        from compbench.board.build import build
-
         pages = build(material, output)
         click.echo(f"\n{next(page for page in pages if page.suffix == '.html').resolve().as_uri()}")
 

@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from compbench.board.cells import by_distance
+from compbench.registry.registry import Registry
+
 if TYPE_CHECKING:
     from compbench.api.interfaces import CellCount, Score, Task
     from compbench.api.schemas import Record
@@ -23,8 +26,6 @@ Names = Sequence[tuple[str, Sequence[str]]]
 
 def lines(scores: Sequence[Score], names: Names = ()) -> Iterator[str]:
     """Lines with a record's scores by cell; a record without counts gives no lines."""
-    from compbench.board.cells import by_distance
-
     known = {score.split: score for score in scores if score.by_cell}
     heldout, seen = known.get("heldout"), known.get("seen")
     if heldout is None:
@@ -78,8 +79,6 @@ def product_of_factors(joint: Score, scores: Sequence[Score]) -> float | None:
 
 def task_of(record: Record) -> Task | None:
     """The task of a record if it is our own: a stranger's code is not run to print a result."""
-    from compbench.registry.registry import Registry
-
     registry = Registry()
     own = (entry for entry in registry.entries("tasks") if (entry.name, entry.distribution) == (record.spec.task, "compbench"))
     return next((found.value for found in map(registry.attempt, own) if found.state == "ok"), None)

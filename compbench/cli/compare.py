@@ -17,11 +17,11 @@ from compbench.board.notation import count, number
 from compbench.board.row import Board
 from compbench.board.terminal import aligned
 from compbench.cli.names import records as completed
-from compbench.cli.options import home_of_user
 from compbench.registry.registry import Registry
 from compbench.store.records import Store, read_record
 from compbench.system.errors import CompbenchError, suggest
 from compbench.system.files import Json, write_atomically
+from compbench.system.home import Home
 
 
 @click.command()
@@ -49,7 +49,7 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
     conditions and noise, so their differences say more than their means.  The picture shows the smallest common seed: both
     methods drew it from the same noise.  With several tasks it shows the first.
     """
-    folder = records or home_of_user().records
+    folder = records or Home.of_user().records
     if not folder.is_dir():
         raise CompbenchError(f"there are no records in {folder}; `compbench run` writes some.")
     if a == b:

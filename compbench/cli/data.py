@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from compbench.cli import output
-from compbench.cli.options import home_of_user
 from compbench.data.download import fetch, verify
 from compbench.data.pictures import render_grid
 from compbench.data.sources import INSTALLED, SOURCES, DataSource
 from compbench.system.errors import CompbenchError, suggest
+from compbench.system.home import Home
 
 
 @click.group()
@@ -32,7 +32,7 @@ def data_list() -> None:
     \b
     compbench data list
     """
-    output.show_sources(home_of_user().data)
+    output.show_sources(Home.of_user().data)
 
 
 @data.command("fetch")
@@ -46,7 +46,7 @@ def data_fetch(name: str, offline: bool) -> None:
     compbench data fetch shapes3d --offline      what is missing, and where to put it
     """
     with output.bytes_progress() as progress:
-        for path in fetch(_source(name), home_of_user().data, offline=offline, progress=progress):
+        for path in fetch(_source(name), Home.of_user().data, offline=offline, progress=progress):
             click.echo(path)
 
 
@@ -63,19 +63,19 @@ def data_verify(name: str) -> None:
     if name in INSTALLED:
         from compbench.data.emoji_drawings import drawings, located
 
-        path = located(home_of_user().data)
+        path = located(Home.of_user().data)
         found = drawings(path)
         click.echo(f"{path}: ok ({len(found.pictures):,} drawings, fingerprint {found.fingerprint})")
         return
     with output.bytes_progress() as progress:
-        statuses = verify(_source(name), home_of_user().data, progress=progress)
+        statuses = verify(_source(name), Home.of_user().data, progress=progress)
     for status in statuses:
         click.echo(f"{status.name}: {status.state}{f' ({status.detail})' if status.detail else ''}")
     whole = all(status.state == "ok" for status in statuses)
     if name == "dsprites" and whole:
         from compbench.data.dsprites_file import COUNT, wrong_pixels
 
-        pixels, images = wrong_pixels(home_of_user().data / statuses[0].name)
+        pixels, images = wrong_pixels(Home.of_user().data / statuses[0].name)
         click.echo(f"the embedded renderer has {pixels:,} wrong pixels in {images:,} of {COUNT:,} images")
     sys.exit(0 if whole else 1)
 
@@ -88,7 +88,7 @@ def data_path() -> None:
     cp 3dshapes.h5 "$(compbench data path)"
     compbench data path
     """
-    click.echo(home_of_user().data)
+    click.echo(Home.of_user().data)
 
 
 @data.command("render")
@@ -102,7 +102,7 @@ def data_render(name: str, output: Path, rows: int, seed: int) -> None:
     \b
     compbench data render shapes3d --rows 6
     """
-    render_grid(name, output, home_of_user().cache, rows=rows, seed=seed)
+    render_grid(name, output, Home.of_user().cache, rows=rows, seed=seed)
     click.echo(output)
 
 

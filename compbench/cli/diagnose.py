@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from compbench.cli.names import records
-from compbench.cli.options import home_of_user
 from compbench.diagnose.page_files import report
 from compbench.diagnose.summary import shown
 from compbench.store.records import Store, read_record
 from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
 
 
 @click.command()
@@ -36,7 +36,7 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     COMPBENCH_HOME after a run on this machine.  If a model is not called as model(x_t, t, condition), only its outputs
     are examined.
     """
-    home = home_of_user()
+    home = Home.of_user()
     path = Store(home.records).find(record)
     try:
         found = read_record(path)

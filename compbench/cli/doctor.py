@@ -16,6 +16,10 @@ from typing import Any, NamedTuple
 
 import click
 
+from compbench.data.sources import SOURCES
+from compbench.diagnose import device_probe
+from compbench.registry.registry import KINDS, Registry
+from compbench.system import devices
 from compbench.system.files import Json, lock
 from compbench.system.home import Home
 
@@ -60,11 +64,9 @@ def doctor(device: str, try_compiler: bool, as_json: bool) -> None:
     The device is tried as a run uses it: in its own process, inside the sandbox.  Exit status: 0 runs will work, 1 runs
     will not work, because there is no device or COMPBENCH_HOME cannot be written.
     """
-    from compbench.cli.options import home_of_user
-
     if try_compiler and not as_json:
         click.echo("trying the compiler, which takes up to a minute ...", err=True)
-    findings = list(examine(home_of_user(), device, try_compiler=try_compiler))
+    findings = list(examine(Home.of_user(), device, try_compiler=try_compiler))
     if as_json:
         click.echo(json.dumps([finding._asdict() for finding in findings]))
     for subject, state, advice in () if as_json else findings:
@@ -83,9 +85,7 @@ def examine(
         try_compiler: also compile a function.
         try_device: (device=...) -> facts, if it is not `device_probe.probe`.
     """
-    from compbench.diagnose.device_probe import probe
-
-    found = (try_device or probe)(device=device, **({"try_compiler": True} if try_compiler else {}))
+    found = (try_device or device_probe.probe)(device=device, **({"try_compiler": True} if try_compiler else {}))
     yield Finding("compbench", f"{metadata.version('compbench')}, Python {platform.python_version()}, {_torch(found)}")
     yield _device(found)
     yield _others()
@@ -111,8 +111,6 @@ def _device(found: dict[str, Any]) -> Finding:
     if not found["works"]:
         return Finding("device", f"{found['name']}: a product of matrices came out wrong", "use another device")
     if found["device"] == "cpu":
-        from compbench.system import devices
-
         return Finding("device", f"cpu: {devices.cpu_name()}, {devices.num_cores()} cores")
     memory = f"{found['free_bytes'] >> 30} of {found['total_bytes'] >> 30} GiB free"
     return Finding("device", f"{found['device']} of {found['count']}: {found['name']}, {memory}")
@@ -120,8 +118,6 @@ def _device(found: dict[str, Any]) -> Finding:
 
 def _others() -> Finding:
     """Measure for half a second how much of the cores other processes leave free."""
-    from compbench.system import devices
-
     cores, busy = devices.num_cores(), devices.cores_of_others()
     if math.isnan(busy):
         return Finding("others", "not measured: this system does not say how busy its cores are")
@@ -209,8 +205,6 @@ def _extras(*, gpu: bool) -> Finding:
 
 
 def _data(home: Home) -> Finding:
-    from compbench.data.sources import SOURCES
-
     here = [name for name, source in SOURCES.items() if all((home.data / file.name).exists() for file in source.files)]
     away = [name for name in SOURCES if name not in here]
     advice = f"compbench data fetch {away[0]} (or run with the embedded data)" if away else ""
@@ -219,8 +213,6 @@ def _data(home: Home) -> Finding:
 
 def _plugins() -> Finding:
     """Plugins whose source is found and parses; `compbench plugins` imports them, which takes seconds."""
-    from compbench.registry.registry import KINDS, Registry
-
     registry = Registry()
     entries = [entry for kind in KINDS[:2] for entry in registry.entries(kind)]
     broken = [entry.name for entry in entries if entry.problem]

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from compbench.cli.names import names
-from compbench.cli.options import Finite, Options, home_of_user, list_option
+from compbench.cli.options import Finite, Options, list_option
 from compbench.gate import answer as report
 from compbench.gate import baseline, sides, worktree
 from compbench.gate.regression import Listener, Plan, usable
@@ -23,7 +23,8 @@ from compbench.registry.registry import Registry
 from compbench.runner.signals import interrupted_once
 from compbench.sweep import parse
 from compbench.system.errors import CompbenchError
-from compbench.system.home import scratch_folder
+from compbench.system.files import write_atomically
+from compbench.system.home import Home, scratch_folder
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -78,7 +79,7 @@ def gate(**options: object) -> None:
 def _gated(plan: Plan, options: Options, folder: Path) -> int:
 
     stored = baseline.read(options["baseline"]) if options["baseline"] else None
-    head = sides.head_of(folder, home_of_user().data, _resolved(options["plugins"]))
+    head = sides.head_of(folder, Home.of_user().data, _resolved(options["plugins"]))
     say = _say(options["as_json"])
     with _base(options, folder, say) as base:
         meant = accepted_in(worktree.messages(Path.cwd(), options["base_ref"]))
@@ -93,8 +94,6 @@ def _gated(plan: Plan, options: Options, folder: Path) -> int:
         if base is None and stored is None:
             return 0
     if options["markdown"]:
-        from compbench.system.files import write_atomically
-
         write_atomically(options["markdown"], report.markdown(result.rows).encode())
     if options["as_json"]:
         facts = {"accepted": list(plan.accept), "tolerance": plan.tolerance, "clock": plan.asked.clock}
@@ -147,7 +146,7 @@ def _base(options: Options, folder: Path, say: Listener) -> Iterator[Side | None
         yield None
         return
     say(f"base: building an environment for {ref}")
-    with worktree.built(ref, folder, home_of_user().data, _resolved(options["plugins"])) as base:
+    with worktree.built(ref, folder, Home.of_user().data, _resolved(options["plugins"])) as base:
         yield base
 
 

@@ -12,11 +12,25 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from compbench.api import shots
+from compbench.api.context import PRESETS
+from compbench.api.factors import identifiability
+from compbench.board.aggregate import aggregate
+from compbench.board.catalogue import catalogue
 from compbench.cli import output
 from compbench.cli.names import names
-from compbench.cli.options import home_of_user
+from compbench.registry.declared import OTHERS, by_family, missing_extra
+from compbench.registry.method_source import default_settings_of, version_of
+from compbench.registry.registry import KINDS, Entry, Kind, LoadResult, Registry, docstring
+from compbench.registry.resolve import configured, why_not
+from compbench.runner.isolated import answer_of, scratch
 from compbench.runner.messages import LineOfText
+from compbench.store.records import Store, read_records
+from compbench.sweep.parse import parse_overrides
+from compbench.system.errors import CompbenchError, suggest
 from compbench.system.files import Json
+from compbench.system.home import Home
+from compbench.tasks.coverage import CoverageSettings, rungs
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -24,7 +38,6 @@ if TYPE_CHECKING:
     from compbench.api.executor import Executor
     from compbench.api.interfaces import Method, Metric, Task
     from compbench.board.row import BoardRow
-    from compbench.registry.registry import Entry, Kind, LoadResult, Registry
 
 ENOUGH_SEEDS = 3
 """A row of fewer is the best one only where no row has so many: a lucky seed is no result."""
@@ -58,9 +71,6 @@ def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_js
     compbench info factored
     compbench info heldout_accuracy
     """
-    from compbench.registry.registry import KINDS, Registry
-    from compbench.system.errors import suggest
-
     registry = Registry(plugins)
     if name in registry.names("methods"):
         _under(overrides, None, name, "methods")
@@ -87,10 +97,6 @@ def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_js
 
 def _under(overrides: tuple[str, ...], loaded: Any, name: str, kind: Kind) -> Any:
     """What was loaded; a task under `--set task.NAME=VALUE`."""
-    from compbench.registry.resolve import configured
-    from compbench.sweep.parse import parse_overrides
-    from compbench.system.errors import CompbenchError
-
     if not overrides:
         return loaded
     if kind != "tasks" or not all(word.startswith("task.") for word in overrides):
@@ -100,13 +106,6 @@ def _under(overrides: tuple[str, ...], loaded: Any, name: str, kind: Kind) -> An
 
 def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
     """What `info` says of a task: lattice, holdout and its identifiability, budgets, sources."""
-    from compbench.api import shots
-    from compbench.api.context import PRESETS
-    from compbench.api.factors import identifiability
-    from compbench.registry.declared import OTHERS, missing_extra
-    from compbench.system.home import Home
-    from compbench.tasks.coverage import CoverageSettings, rungs
-
     found = identifiability(task.holdout.pattern_space.sizes, task.holdout.seen_cells) if task.holdout.cells else None
     facts: dict[str, Json] = {
         "task": task.name,
@@ -161,8 +160,6 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
 
 def _data(task: Task, folder: Path) -> str:
     """The data that a run would take here, or why there is none; that is no reason to say nothing of the task."""
-    from compbench.system.errors import CompbenchError
-
     try:
         source = task.source(folder, "auto")
     except CompbenchError as error:
@@ -176,9 +173,6 @@ def _plain(value: object) -> str:
 
 def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) -> dict[str, Json]:
     """What `info` says of a method: where it is from, and its settings with bounds.  Its code runs behind a border."""
-    from compbench.runner.isolated import answer_of, scratch
-    from compbench.system.home import Home
-
     entry = registry.entry("methods", name)
     arguments = {"name": name, "plugins": [str(path.resolve()) for path in plugins]}
     with scratch() as folder:
@@ -198,8 +192,6 @@ def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) ->
 
 def loaded_facts(progress: object, *, name: str, plugins: Sequence[str]) -> Iterator[OfMethod]:
     """The facts of a method, for a process of its own."""
-    from compbench.registry.registry import Registry
-
     registry = Registry(tuple(map(Path, plugins)))
     yield of_method(registry.load("methods", name), usable_tasks(registry))
 
@@ -211,7 +203,6 @@ def usable_tasks(registry: Registry) -> list[LoadResult]:
 
 def of_method(method: Method, tasks: Sequence[LoadResult]) -> OfMethod:
     """The facts of a method, which works on some of the tasks."""
-
     settings = _setting_facts(method.settings, "--set")
     return OfMethod(method.version, _works_on(method, tasks), method.extend is not None, settings)
 
@@ -280,8 +271,6 @@ def score_facts(name: str, registry: Registry) -> dict[str, Json]:
 
 def paper(entry: Entry) -> str:
     """What the module of a method says below its summary: the paper, and what was chosen."""
-    from compbench.registry.registry import docstring
-
     lines = docstring(entry.file).splitlines()[1:] if entry.file else []
     text = " ".join(line for line in lines if not re.match(r"[\w-]+ {2,}\S", line))  # not the lines of other methods' summaries
     return " ".join(text.split()) or entry.summary
@@ -289,9 +278,6 @@ def paper(entry: Entry) -> str:
 
 def _works_on(method: Method, tasks: Sequence[LoadResult]) -> str:
     """Tasks whose samples are of a kind that the method makes, and which offer what it needs."""
-    from compbench.registry.declared import by_family
-    from compbench.registry.resolve import why_not
-
     works = [not why_not(method, task.value) for task in tasks]
     if tasks and works.count(False) <= FEW_TASKS:
         left_out = [task.entry.name for task, one in zip(tasks, works, strict=True) if not one]
@@ -303,7 +289,7 @@ def _works_on(method: Method, tasks: Sequence[LoadResult]) -> str:
 def records_folder() -> Path:
     """Published records where the command is run in a checkout, else those of COMPBENCH_HOME."""
     published = Path("leaderboards/records")
-    return published if published.is_dir() else home_of_user().records
+    return published if published.is_dir() else Home.of_user().records
 
 
 def best_rows(method: str, registry: Registry) -> dict[str, str]:
@@ -311,12 +297,6 @@ def best_rows(method: str, registry: Registry) -> dict[str, str]:
 
     A row at the method's default settings comes first; another names what it changes.
     """
-    from compbench.api.context import PRESETS
-    from compbench.board.aggregate import aggregate
-    from compbench.board.catalogue import catalogue
-    from compbench.registry.method_source import default_settings_of, version_of
-    from compbench.store.records import Store, read_records
-
     records = read_records([path for path in Store(records_folder()).paths() if path.name.split(".")[1:2] == [method]])[0]
     entry = registry.entry("methods", method)
     defaults = {(method, entry.distribution): (version_of(entry), default_settings_of(entry))}

@@ -1,4 +1,4 @@
-"""list, plugins: what is installed."""
+"""list: what is installed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from compbench.cli.names import names
-from compbench.cli.options import home_of_user
+from compbench.registry.declared import OTHERS, by_family, data_here, declared, missing_extra
+from compbench.registry.registry import KINDS, Entry, Registry
 from compbench.system.errors import suggest
+from compbench.system.home import Home
 
-if TYPE_CHECKING:
-    from compbench.registry.registry import Entry, Kind, LoadResult
-
-ALL: tuple[Kind, ...] = ("methods", "tasks", "metrics", "executors")
-"""As `registry.KINDS`, which is not imported to print --help."""
 SOURCES = (
     "exact: a formula is the data; official: the authors' files are here; "
     "embedded: made by compbench (`compbench data list` names the official files)."
@@ -28,7 +23,7 @@ SOURCES = (
 
 
 @click.command("list")
-@click.argument("word", required=False, shell_complete=names(*ALL, words=ALL))
+@click.argument("word", required=False, shell_complete=names(*KINDS, words=KINDS))
 @click.option("--matrix", is_flag=True, help="Which methods work on which families of tasks; of WORD alone also why not.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 def list_(word: str | None, matrix: bool, as_json: bool) -> None:
@@ -43,12 +38,12 @@ def list_(word: str | None, matrix: bool, as_json: bool) -> None:
 
     Nothing is imported, except by --matrix, which loads every method and task.
     """
-    from compbench.registry.registry import Registry
-
     registry = Registry()
-    found = {kind: _chosen(registry.entries(kind), kind, word or "") for kind in ALL}
+    found = {kind: _chosen(registry.entries(kind), kind, word or "") for kind in KINDS}
     if word and not any(found.values()):
-        raise suggest("method, task, metric or executor", word, [*ALL, *(name for kind in ALL for name in registry.names(kind))])
+        raise suggest(
+            "method, task, metric or executor", word, [*KINDS, *(name for kind in KINDS for name in registry.names(kind))]
+        )
     if matrix:
         _show_matrix({entry.name for entry in found["methods"]}, whole=not word, as_json=as_json)
         return
@@ -66,11 +61,9 @@ def list_(word: str | None, matrix: bool, as_json: bool) -> None:
 
 def _chosen(entries: Sequence[Entry], kind: str, word: str) -> list[Entry]:
     """The entries of a kind that a word means: all if it names the kind or is empty, else those that contain it."""
-    from compbench.registry.declared import declared
-
     if word.lower() in ("", kind, kind[:-1]):
         return list(entries)
-    if word.lower() in {*ALL, *(one[:-1] for one in ALL)}:
+    if word.lower() in {*KINDS, *(one[:-1] for one in KINDS)}:
         return []  # it names another kind
     texts = {entry: f"{entry.name} {entry.summary} {declared(entry).family if kind == 'tasks' else ''}" for entry in entries}
     return [entry for entry, text in texts.items() if word.lower() in text.lower()]
@@ -78,8 +71,6 @@ def _chosen(entries: Sequence[Entry], kind: str, word: str) -> list[Entry]:
 
 def _names(entries: Sequence[Entry], kind: str) -> Iterator[str]:
     """Names alone: tasks by family, others by the package that they come from where there are several."""
-    from compbench.registry.declared import by_family
-
     if not entries:
         yield "  none installed; first-party methods: pip install compbench-methods"
         return
@@ -96,11 +87,9 @@ def _show_matrix(chosen: set[str], *, whole: bool, as_json: bool) -> None:
 
     Without `whole`, each reason follows why the method does not work on some tasks.
     """
-    from compbench.registry.declared import by_family
-    from compbench.registry.registry import Registry
     from compbench.sweep.matrix import run_facts
 
-    with run_facts(home_of_user()) as facts:
+    with run_facts(Home.of_user()) as facts:
         pairs = {method: row for method, row in facts.matrix().items() if method in chosen}
     if as_json:
         refused = {method: {task: why for task, why in row.items() if why} for method, row in pairs.items()}
@@ -130,11 +119,9 @@ def _reasons(reasons: Mapping[str, str]) -> Iterator[str]:
 
 
 def _row(entry: Entry) -> dict[str, str]:
-    from compbench.registry.declared import OTHERS, data_here, declared, missing_extra
-
     row = {"name": entry.name, "summary": entry.summary, "distribution": entry.distribution, "problem": entry.problem}
     if entry.kind == "tasks":
-        data = home_of_user().data
+        data = Home.of_user().data
         own = declared(entry)
         row |= {"family": own.family or OTHERS, "data": data_here(entry, data)}
         row |= {"missing_extra": own.extra if missing_extra(entry, data) else ""}
@@ -143,10 +130,8 @@ def _row(entry: Entry) -> dict[str, str]:
 
 def _task_lines(entries: Sequence[Entry]) -> Iterator[str]:
     """Tasks under the names of their families, with the data that each would take here."""
-    from compbench.registry.declared import by_family, data_here, missing_extra
-
     width = max((len(entry.name) for entry in entries), default=0)
-    data = home_of_user().data
+    data = Home.of_user().data
     for name, own in by_family(entries).items():
         yield click.style(f"  {name}", italic=True) if sys.stdout.isatty() else f"  {name}"
         for entry in own:
@@ -172,51 +157,3 @@ def _wrapped(start: str, text: str) -> list[str]:
     width = max(len(start) + 30, min(shutil.get_terminal_size().columns, 110))
     later = " " * len(start)
     return textwrap.wrap(text, width, initial_indent=start, subsequent_indent=later, break_on_hyphens=False) or [start.rstrip()]
-
-
-@click.command()
-@click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-def plugins(plugins: tuple[Path, ...], as_json: bool) -> None:
-    """Load every plugin in its own guard and say which are ok, broken or incompatible, and why.
-
-    \b
-    compbench plugins
-    compbench plugins --plugin my_method.py
-    """
-    from compbench.cli import output
-
-    output.show_plugins(states(plugins), as_json=as_json)
-
-
-def states(plugins: Sequence[Path] = ()) -> list[LoadResult]:
-    """Every plugin after an attempt to load it behind a border, without its value; one that ends the process is broken."""
-    from compbench.registry.registry import KINDS, LoadResult, Registry, State
-    from compbench.runner.isolated import scratch, values_of
-    from compbench.runner.messages import LineOfText
-    from compbench.runner.processes import Ended
-    from compbench.system.home import Home
-
-    registry = Registry(tuple(plugins))
-    entries = [entry for kind in KINDS for entry in registry.entries(kind)]
-    files, found = [str(path.resolve()) for path in plugins], list[LoadResult]()
-    while left := entries[len(found) :]:
-        arguments, kind = {"plugins": files, "first": len(found)}, tuple[State, LineOfText]
-        try:
-            with scratch() as folder:
-                states = values_of("compbench.cli.list:loaded", arguments, kind, folder, home=Home.of_user())
-                for entry, (state, reason) in zip(left, states, strict=False):
-                    found.append(LoadResult(entry, state, reason))
-        except Ended as end:
-            found.append(LoadResult(entries[len(found)], "broken", end.reason))
-    return found
-
-
-def loaded(progress: object, *, plugins: Sequence[str], first: int) -> Iterator[tuple[str, str]]:
-    """(state, reason) of every plugin from one on.  For a process of its own."""
-    from compbench.registry.registry import KINDS, Registry
-
-    registry = Registry(tuple(map(Path, plugins)))
-    for entry in [entry for kind in KINDS for entry in registry.entries(kind)][first:]:
-        attempt = registry.attempt(entry)
-        yield attempt.state, attempt.reason

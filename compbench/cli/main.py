@@ -26,7 +26,7 @@ VERBS = {
     "tune": Verb("tune", "tune", "Choose the settings of a method by a study of Optuna."),
     "list": Verb("list", "list_", "List methods, tasks by family, metrics and executors."),
     "info": Verb("info", "info", "Say what a task asks, or what a method or metric is."),
-    "plugins": Verb("list", "plugins", "Load every plugin; say which are broken, and why."),
+    "plugins": Verb("plugins", "plugins", "Load every plugin; say which are broken, and why."),
     "data": Verb("data", "data", "List, download, verify and draw the data of tasks."),
     "board": Verb("board", "board", "Rebuild the board from records and print its ranking."),
     "show": Verb("show", "show", "Show a record, or list the records."),

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
+from compbench.registry.defaults import setting_names
+from compbench.registry.registry import Kind, Registry
 from compbench.system.errors import CompbenchError
-
-if TYPE_CHECKING:
-    from compbench.registry.registry import Kind, Registry
+from compbench.system.home import Home
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 MOST_RECORDS = 200
@@ -24,8 +23,6 @@ def names(*kinds: Kind, words: tuple[str, ...] = ()) -> Complete:
     """Complete names of some kinds of plugins, and `words`; after a comma, the next name of a list."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from compbench.registry.registry import Registry
-
         before, comma, last = incomplete.rpartition(",")
         found = [CompletionItem(f"{before}{comma}{word}") for word in words if word.startswith(last)]
         with contextlib.suppress(CompbenchError):
@@ -43,7 +40,6 @@ def records(*, methods: bool = False) -> Complete:
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from compbench.store.records import Store
-        from compbench.system.home import Home
 
         own = [path.stem for path in Store(Home.of_user().records).paths() if path.stem.startswith(incomplete)]
         found = names("methods")(ctx, param, incomplete) if methods else []
@@ -54,8 +50,6 @@ def records(*, methods: bool = False) -> Complete:
 
 def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete NAME= of `--set`: the settings in the method's and the task's files, and the budget's entries."""
-    from compbench.registry.registry import Registry
-
     with contextlib.suppress(CompbenchError):
         known = sorted({name for name in _settings(ctx, Registry(_files(ctx))) if name.startswith(incomplete)})
         return [CompletionItem(f"{name}=") for name in known]
@@ -64,7 +58,6 @@ def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 def _settings(ctx: click.Context, registry: Registry) -> Iterator[str]:
     from compbench.api.interfaces import Budget
-    from compbench.registry.defaults import setting_names
 
     yield from (f"budget.{name}" for name in Budget.model_fields)
     kinds: tuple[tuple[Kind, str], ...] = (("methods", ""), ("tasks", "task."))

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from compbench.api.context import PRESETS
-from compbench.cli.names import names
+from compbench.api.schemas import RunRequest
+from compbench.board.site import rebuild
+from compbench.cli.names import names, settings
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import refuse_infinite
+from compbench.store.records import Store
+from compbench.sweep.parse import parse_seeds, parse_time
 from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from compbench.api.schemas import RunRequest
     from compbench.system.files import Json
-    from compbench.system.home import Home
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Options = dict[str, Any]
@@ -55,8 +60,6 @@ def metric_option() -> Callable[[Command], Command]:
 
 def named_metrics(words: str) -> tuple[str, ...]:
     """The metrics that `--metric` names.  Raises CompbenchError: there is none of a name."""
-    from compbench.registry.registry import Registry
-
     registry = Registry()
     return tuple(registry.entry("metrics", name.strip()).name for name in words.split(",") if name.strip())
 
@@ -112,26 +115,13 @@ def run_options(command: Command) -> Command:
 
 def completed_settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete NAME= of `--set`."""
-    from compbench.cli.names import settings
-
     return settings(ctx, param, incomplete)
-
-
-def home_of_user() -> Home:
-    from compbench.system.home import Home
-
-    return Home.of_user()
 
 
 def run_requests(
     methods: list[str], tasks: list[str], overrides: dict[str, Json], options: Options, *, seeds: str, **more: Any
 ) -> list[RunRequest]:
     """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
-    from compbench.api.schemas import RunRequest
-    from compbench.registry.registry import Registry
-    from compbench.registry.resolve import refuse_infinite
-    from compbench.sweep.parse import parse_seeds, parse_time
-
     refuse_infinite(overrides)  # those of a sweep file; TOML has inf and nan
     files = tuple(path.resolve() for path in options["plugins"])
     registry = Registry(files)
@@ -145,7 +135,7 @@ def run_requests(
         "plugins": tuple(map(str, files)),
         "metrics": named_metrics(options.get("metrics", "")),
         "time_limit": parse_time(options["time_limit"]),
-        "home": str(home_of_user().root),
+        "home": str(Home.of_user().root),
         **more,
     }
     return [
@@ -165,10 +155,6 @@ def rebuild_board(home: Path, *, most: int | None = None) -> tuple[Path, ...]:
 
     If there are more than `most` records, one line says how to rebuild it.
     """
-    from compbench.board.site import rebuild
-    from compbench.store.records import Store
-    from compbench.system.home import Home
-
     try:
         if most is not None and (count := len(Store(Home(home).records).names())) > most:
             click.echo(f"compbench: the board of {count} records was left as it was; `compbench board` rebuilds it.", err=True)

@@ -18,7 +18,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from compbench.board.notation import duration
+from compbench.data.sources import INSTALLED, SOURCES
 from compbench.store.format import clean
+from compbench.sweep.estimate import hours_of
+from compbench.system.fonts import find_font
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -70,8 +74,6 @@ def listener(
 
 def _lines(title: str, plan: str) -> Callable[[str, int, int], None]:
     """Print title and plan, and return a listener that prints a line when a stage begins and one a minute."""
-    from compbench.board.notation import duration
-
     began = time.monotonic()
     stages: dict[str, tuple[float, int]] = {}  # by first word: when its first report came, and how far it was
     last = [began]
@@ -232,8 +234,6 @@ def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds:
 
     Hours are those of one run after another, by `expected_seconds`; ? where the store has no run of the task at this preset.
     """
-    from compbench.sweep.estimate import hours_of
-
     tasks: dict[str, list[tuple[RunRequest, bool, float | None]]] = {}
     for request, done, took in zip(requests, there, seconds, strict=True):
         tasks.setdefault(request.task, []).append((request, done, took))
@@ -286,9 +286,6 @@ def show_plugins(loaded: Sequence[LoadResult], *, as_json: bool) -> None:
 
 def show_sources(folder: Path) -> None:
     """Print official data sources and which of their files are in the data folder."""
-    from compbench.data.sources import INSTALLED, SOURCES
-    from compbench.system.fonts import find_font
-
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("source", "files here", "what", "licence"):
         table.add_column(name, overflow="fold")

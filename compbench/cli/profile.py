@@ -12,7 +12,7 @@ import click
 
 from compbench.api.context import PRESETS
 from compbench.cli.names import names
-from compbench.cli.options import Finite, Options, home_of_user, list_option
+from compbench.cli.options import Finite, Options, list_option
 from compbench.gate import costs, sides
 from compbench.gate.sides import CellOptions, Side
 from compbench.gate.suite import Cell
@@ -23,6 +23,7 @@ from compbench.sweep.parse import parse_overrides
 from compbench.system.devices import num_cores
 from compbench.system.errors import CompbenchError
 from compbench.system.files import temporary_folder
+from compbench.system.home import Home
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -67,7 +68,7 @@ def profile(**options: Any) -> None:
     `compbench profile` is running on this machine.
     """
     cells, asked = _cells(options), _asked(options)
-    home = home_of_user()
+    home = Home.of_user()
     folder = options["to"] or home.profiles
     say = (lambda line: None) if options["quiet"] or options["as_json"] else (lambda line: click.echo(line, err=True))
     failed = 0
@@ -107,7 +108,7 @@ def _measured(
     side: Side, cell: Cell, asked: CellOptions, options: Options, folder: Path, say: Callable[[str], None]
 ) -> tuple[CostProfile, Path]:
     """A measurement and its file: a new one, or one that is there and would be the same."""
-    home_of_user().share_data(sides.folder_of(side, cell) / "cache")
+    Home.of_user().share_data(sides.folder_of(side, cell) / "cache")
     known = [] if options["force"] else read_profiles(folder)[0]
     found = costs.measure(side, cell, asked, repetitions=options["repetitions"], known=known, listener=say)
     if not found.alone:

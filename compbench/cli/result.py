@@ -6,8 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compbench.api.factors import identifiability
+from compbench.board.notation import count, duration
+from compbench.board.scale import zero_of
+from compbench.board.timing import train_flops
 from compbench.cli import cell_map as lattice
 from compbench.cli import output, show
+from compbench.registry.registry import Registry
 
 if TYPE_CHECKING:
     from compbench.api.interfaces import Score
@@ -61,7 +66,6 @@ def _value(score: Score, record: Record | None = None) -> str:
     """`heldout_accuracy 0.53 (higher is better); best constant answer 0.033, real data 1`."""
     if score.value is None:
         return f"{score.name} has no value: {score.reason}"
-    from compbench.board.scale import zero_of
 
     beside = []
     if record is not None and (zero := zero_of(record, score)) is not None:
@@ -77,8 +81,6 @@ def _value(score: Score, record: Record | None = None) -> str:
 
 def _meaning(score: Score) -> str:
     """One sentence: what the metric measures, of which combinations, and of how many samples."""
-    from compbench.registry.registry import Registry
-
     entries = {entry.name: entry.summary for entry in Registry().entries("metrics")}
     what = entries.get(score.metric, score.metric.replace("_", " "))
     of = SPLITS.get(score.split)
@@ -87,8 +89,6 @@ def _meaning(score: Score) -> str:
 
 def _not_identified(record: Record) -> str:
     """A sentence if the seen cells cannot settle the held-out ones even where factors act on their own."""
-    from compbench.api.factors import identifiability
-
     task = lattice.task_of(record)
     if task is None or record.spec.task_settings or not task.holdout.cells:
         return ""
@@ -102,9 +102,6 @@ def _not_identified(record: Record) -> str:
 
 def cost(record: Record) -> str:
     """What a run cost, in one line: seconds by stage, network, operations, memory, speed."""
-    from compbench.board.notation import count, duration
-    from compbench.board.timing import train_flops
-
     profile = record.profile
     long = sorted((stage for stage in profile.stages if stage.seconds >= 1), key=lambda stage: -stage.seconds)[:3]
     stages = ", ".join(f"{stage.name} {duration(stage.seconds)}" for stage in long)

@@ -16,12 +16,13 @@ from compbench.cli.names import names
 from compbench.cli.options import MOST_RECORDS, rebuild_board, run_options, run_requests
 from compbench.cli.plan import plan_of
 from compbench.cli.result import show_result
-from compbench.runner.one_run import look_up, processes_of
+from compbench.runner.one_run import look_up, processes_of, seal
 from compbench.runner.one_run import run as run_one
 from compbench.runner.signals import terminate_like_ctrl_c
 from compbench.store.lease import Busy
 from compbench.store.records import Store
 from compbench.sweep.parse import parse_overrides
+from compbench.sweep.tuning import read_settings
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
@@ -83,8 +84,6 @@ def run(
     terminate_like_ctrl_c()
     overrides, tuning = parse_overrides(options["overrides"]), None
     if settings_file is not None:
-        from compbench.sweep.tuning import read_settings
-
         tuned = read_settings(settings_file, method)
         overrides, tuning = {**tuned.settings, **overrides}, tuned.tuning
     more = {
@@ -132,9 +131,6 @@ def run(
 
 def _sealed(requests: Sequence[RunRequest]) -> list[RunRequest]:
     """The requests with the pattern of their method's code; seeds share it."""
-    from compbench.runner.one_run import processes_of, seal
-    from compbench.system.home import Home
-
     with processes_of(Home(Path(requests[0].home))) as processes:
         first = seal(requests[0], processes)
     return [first.model_copy(update={"seed": request.seed}) for request in requests]

@@ -15,7 +15,7 @@ from compbench.api.context import PRESETS
 from compbench.api.schemas import RunRequest
 from compbench.cli import names as completion
 from compbench.cli import output
-from compbench.cli.options import Options, home_of_user, metric_option, named_metrics, rebuild_board
+from compbench.cli.options import Options, metric_option, named_metrics, rebuild_board
 from compbench.cli.show import show_record
 from compbench.cli.submit import matching
 from compbench.registry.registry import Registry
@@ -26,6 +26,7 @@ from compbench.runner.signals import terminate_like_ctrl_c
 from compbench.store.records import Store, read_record
 from compbench.sweep.parse import parse_overrides
 from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
 
 FILE = click.Path(path_type=Path)
 OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
@@ -118,7 +119,7 @@ def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], metrics: str, q
     Exit status: 0 all were scored, 1 some could not be, 2 wrong usage.
     """
     terminate_like_ctrl_c()
-    home = home_of_user()
+    home = Home.of_user()
     store = Store(home.records)
     paths = sorted({path for text in records for path in matching(store, text)})
     failed, more = False, named_metrics(metrics)
@@ -178,7 +179,7 @@ def _request(samples: Path | None, options: Options) -> RunRequest:
         preset=options["preset"],
         seed=options["seed"],
         plugins=tuple(str(path.resolve()) for path in options["plugins"]),
-        home=str(home_of_user().root),
+        home=str(Home.of_user().root),
     )
 
 

@@ -12,22 +12,29 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from compbench.board.catalogue import catalogue
+from compbench.board.groups import section_of
 from compbench.cli import cell_map as lattice
 from compbench.cli import curves, output
 from compbench.cli.names import records
-from compbench.cli.options import home_of_user, plugin_option
-from compbench.store import conditions
+from compbench.cli.options import plugin_option
+from compbench.registry.declared import declared
+from compbench.registry.defaults import literal_defaults
+from compbench.registry.meaning import differing, said
+from compbench.registry.registry import Registry
+from compbench.store import conditions, verification
 from compbench.store.counts import PREFIX, beyond_budget, counted, in_words
 from compbench.store.format import clean
+from compbench.store.loss_curves import setback
+from compbench.store.records import Store, read_record
 from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from compbench.api.interfaces import Score
     from compbench.api.schemas import Record
-    from compbench.registry.registry import Registry
-    from compbench.store.records import Store
 
 MOST_MATCHES = 10
 """An ambiguous `show` lists at most this many names."""
@@ -45,9 +52,7 @@ def show(record: str | None, as_json: bool, verbose: bool, plugins: tuple[Path, 
     compbench show
     compbench show shapes3d-heavy.factored.quick.s0
     """
-    from compbench.store.records import Store, read_record
-
-    store = Store(home_of_user().records)
+    store = Store(Home.of_user().records)
     if record is None:
         paths = store.paths()
         for path in paths:
@@ -124,9 +129,6 @@ def print_named(console: Console, lines: Iterable[tuple[str, str]]) -> None:
 
 
 def _source(record: Record) -> str:
-    from compbench.registry.declared import declared
-    from compbench.registry.registry import Registry
-
     if record.spec.source == "embedded":
         known = (entry for entry in Registry().entries("tasks") if entry.name == record.spec.task)
         missing = " (no official files here)" if any(declared(entry).files for entry in known) else ""
@@ -193,8 +195,6 @@ def _profile_lines(record: Record) -> Iterator[str]:
 
 def counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """Loss curves, what the harness counted, and what the method noted."""
-    from compbench.store.loss_curves import setback
-
     for line in curves.lines(record.losses, whole=verbose):
         yield "loss", line
     if found := "; ".join(filter(None, map(setback, record.losses))):
@@ -247,8 +247,6 @@ def _changed_in_words(record: Record, plugins: Sequence[Path]) -> str:
 
     A record names the settings that were given.  Older ones do not: of a method that is not here what was changed is not known.
     """
-    from compbench.registry.registry import Registry
-
     registry = Registry(tuple(plugins))
     if record.given is None and record.spec.method not in registry.names("methods") and not record.samples_only:
         file = f"; name its file with --plugin {record.plugin.module}" if record.plugin.version == "file" else ""
@@ -258,10 +256,6 @@ def _changed_in_words(record: Record, plugins: Sequence[Path]) -> str:
 
 def _changed(record: Record, registry: Registry) -> Iterator[str]:
     """NAME=VALUE of all that was given or differs from the installed method's defaults, and of changed task and budget."""
-    from compbench.board.catalogue import catalogue
-    from compbench.board.groups import section_of
-    from compbench.registry.defaults import literal_defaults
-
     spec = record.spec
     known = registry.names("methods")
     file = registry.entry("methods", spec.method).file if spec.method in known else None
@@ -278,9 +272,6 @@ def _changed(record: Record, registry: Registry) -> Iterator[str]:
 
 
 def _code_age(record: Record, plugins: Sequence[Path]) -> str:
-    from compbench.registry.meaning import differing, said
-    from compbench.registry.registry import Registry
-
     try:
         return said(differing(record, Registry(tuple(plugins)))).replace("the code", "today's code", 1)
     except CompbenchError:
@@ -288,8 +279,6 @@ def _code_age(record: Record, plugins: Sequence[Path]) -> str:
 
 
 def _level(record: Record, path: Path) -> str:
-    from compbench.store import verification
-
     try:
         found, _ = verification.read(verification.beside(path.parent), [record], path.parent)
     except (CompbenchError, OSError):

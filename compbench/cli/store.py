@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 
 from compbench.api.schemas import Record
-from compbench.cli.options import home_of_user
+from compbench.board.catalogue import catalogue
+from compbench.board.groups import section_of
 from compbench.gate.proof import commits_of, new_rows, prove
 from compbench.gate.sides import CouldNotRun, Unable
 from compbench.gate.worktree import repository
@@ -27,7 +28,7 @@ from compbench.store.table import read_store
 from compbench.store.verify import Finding
 from compbench.store.verify import verify as check
 from compbench.system.errors import CompbenchError
-from compbench.system.home import scratch_folder
+from compbench.system.home import Home, scratch_folder
 
 FOLDER = click.Path(path_type=Path)
 NAME_ON_HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -61,7 +62,7 @@ def verify(
     if equal or equal_code:
         sys.exit(_equal(equal, against, write=write))
 
-    folder = store or home_of_user().records
+    folder = store or Home.of_user().records
     report = check(folder)
     findings = list(report.findings)
     for name in overwritten(folder, against) if against else ():
@@ -96,7 +97,7 @@ def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int
     rows = new_rows(known, top, against) if against else known
     named = sorted({row.commit for row in rows})
     pairs = [commits] if commits else [(name if ".." in name else f"{name}~1..{name}").split("..") for name in named]
-    home, status = home_of_user(), 0
+    home, status = Home.of_user(), 0
     for old, new in pairs:
         commit = commits_of(top, old, new)
         try:
@@ -154,7 +155,7 @@ def export(
         raise CompbenchError("export needs a destination: --to FILE.csv, --tensorboard DIR, --wandb PROJECT or --hub DIR.")
     if benchmark and (not hub or not NAME_ON_HUB.fullmatch(benchmark)):
         raise CompbenchError(f"--benchmark {benchmark}: write OWNER/NAME of a data set, next to --hub DIR.")
-    folder = store or home_of_user().records
+    folder = store or Home.of_user().records
     records, problems = read_store(folder)
     for problem in problems:
         click.echo(problem, err=True)
@@ -166,15 +167,12 @@ def export(
     if wandb:
         click.echo(f"{wandb}: {trackers.to_wandb(records, wandb)} runs")
     if hub:
-        kept, home, comparable = Store(folder), home_of_user(), _comparable(records) if benchmark else ()
+        kept, home, comparable = Store(folder), Home.of_user(), _comparable(records) if benchmark else ()
         models = hub_format.to_hub(records, hub, store=kept, home=home, benchmark=benchmark, comparable=comparable)
         click.echo(f"{hub}: {len(records)} records, {models} models; `hf upload` sends a folder")
 
 
 def _comparable(records: Sequence[Record]) -> set[str]:
     """Names of the records under their tasks' own settings and budgets."""
-    from compbench.board.catalogue import catalogue
-    from compbench.board.groups import section_of
-
     known = catalogue({record.spec.task for record in records})
     return {record.name for record in records if not section_of(record, known).changed}

@@ -11,7 +11,7 @@ import click
 from compbench.board.comparison import machine_differences
 from compbench.cli import names as completion
 from compbench.cli import output
-from compbench.cli.options import Finite, home_of_user, plugin_option
+from compbench.cli.options import Finite, plugin_option
 from compbench.registry.meaning import said
 from compbench.registry.registry import Registry
 from compbench.runner.reproduce import reproduce as reproduce_one
@@ -20,6 +20,7 @@ from compbench.store import verification
 from compbench.store.records import Store
 from compbench.store.submission import gathered, lay_out
 from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
 
 
 @click.command()
@@ -45,7 +46,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
         raise CompbenchError("--training-data external needs --note with the data's name and where it comes from.")
     if len(note) > 300:
         raise CompbenchError(f"--note has {len(note)} characters; at most 300 are allowed.")
-    store, registry = Store(home_of_user().records), Registry()
+    store, registry = Store(Home.of_user().records), Registry()
     paths = sorted({path for text in records for path in matching(store, text)})
     submissions, left_out = gathered(paths, registry)
     laid_out = lay_out(submissions, leaderboards, training_data=training_data, note=" ".join(note.split()))
@@ -85,7 +86,7 @@ def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, 
     it differ from the record's.  Exit status: 0 reproduced, 1 not reproduced, 2 wrong usage, 130 stopped.
     """
     terminate_like_ctrl_c()
-    home = home_of_user()
+    home = Home.of_user()
     path = Store(home.records).find(record)
     with output.listener(quiet=quiet, title=f"reproduce {path.stem}") as listener:
         found = reproduce_one(path, home, tolerance=tolerance, threads=threads, plugins=plugins, listener=listener)

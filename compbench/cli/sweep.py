@@ -15,7 +15,7 @@ import click
 from compbench.api.executor import RunResult, SweepOptions
 from compbench.cli import output
 from compbench.cli.names import names
-from compbench.cli.options import Options, home_of_user, list_option, rebuild_board, run_options, run_requests
+from compbench.cli.options import Options, list_option, rebuild_board, run_options, run_requests
 from compbench.cli.sweeps import cancel, status
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import updated
@@ -28,9 +28,9 @@ from compbench.sweep.existing import Asked, known, listing_of
 from compbench.sweep.grid import Grid, default_preset, grids
 from compbench.sweep.matrix import RunFacts, run_facts
 from compbench.sweep.parse import parse_lists, parse_overrides
-from compbench.sweep.pool import cards_of, result_of
+from compbench.sweep.pool import STOPPED, cards_of, result_of
 from compbench.system.errors import CompbenchError
-from compbench.system.home import remove_left_over
+from compbench.system.home import Home, remove_left_over
 
 
 @click.group(invoke_without_command=True)
@@ -116,7 +116,7 @@ def sweep(
     if file and not _given("preset"):
         options["preset"] = default_preset(file)
     grids = _here(_grids(methods, tasks, file, options), executor, options)
-    home = home_of_user()
+    home = Home.of_user()
     with run_facts(home) as facts, collector_paused():
         asked = _asked(grids, facts, options)
         listing = listing_of(asked)
@@ -236,8 +236,6 @@ def _say_what_is_left(results: Sequence[RunResult]) -> None:
 
 def _exit_status(results: Sequence[RunResult]) -> int:
     """0 if all went well, 2 if no request can be run, 130 if a signal to this command stopped the sweep, else 1."""
-    from compbench.sweep.pool import STOPPED
-
     if any(result.reason.startswith(("stopped by", STOPPED)) and result.status in ("killed", "left") for result in results):
         return 130
     if all(result.status == "usage" for result in results):

@@ -7,8 +7,9 @@ import sys
 
 import click
 
-from compbench.cli.options import home_of_user
+from compbench.sweep.overview import array_views, cancel_array, stop_worker, worker_views
 from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
 
 
 @click.command()
@@ -19,9 +20,7 @@ def status(as_json: bool) -> None:
     \b
     compbench sweep status
     """
-    from compbench.sweep.overview import array_views, worker_views
-
-    home = home_of_user()
+    home = Home.of_user()
     found, workers = array_views(home), worker_views(home)
     if as_json:
         rows = [{"job": one.facts.job, "runs": one.counts, "members": one.members, "folder": str(one.folder)} for one in found]
@@ -50,11 +49,9 @@ def cancel(names: tuple[str, ...], everything: bool) -> None:
     compbench sweep cancel 4711
     compbench sweep cancel --all
     """
-    from compbench.sweep.overview import array_views, cancel_array, stop_worker, worker_views
-
     if bool(names) == everything:
         raise CompbenchError("say which: the job or process numbers that `compbench sweep status` shows, or --all.")
-    home = home_of_user()
+    home = Home.of_user()
     found = {one.facts.job: one for one in array_views(home) if one.members}
     workers = {str(one.holder.pid): one for one in worker_views(home)}
     unknown = [name for name in names if name not in found and name not in workers]

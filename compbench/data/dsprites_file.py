@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy
 import torch
 
-from compbench.data.dsprites_renderer import SIDE, SIZES
+from compbench.data.dsprites_renderer import SIDE, SIZES, DSpritesRenderer
 from compbench.data.readers import NOT_READABLE, lattice_index, unpack
 from compbench.data.sources import SOURCES, file_hash, is_of
 from compbench.system.errors import CompbenchError
@@ -98,8 +98,6 @@ def wrong_pixels(path: Path, *, progress: Callable[[int], None] = lambda done: N
     Raises:
         CompbenchError: as `blocks`.
     """
-    from compbench.data.dsprites_renderer import DSpritesRenderer
-
     renderer, first, pixels, images = DSpritesRenderer(), 0, 0, 0
     for block in blocks(path):
         places = numpy.unravel_index(numpy.arange(first, first + len(block)), SIZES)

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy
 
+from compbench.api.factors import Factor, FactorSpace
+from compbench.data.lattice import choose_source, open_images
+from compbench.data.lattices import DSPRITES, MPI3D, SHAPES3D
 from compbench.system.errors import CompbenchError, Unwritable
 
 STOPS = numpy.array([[13, 8, 60], [70, 50, 127], [54, 108, 141], [40, 160, 130], [150, 205, 70], [253, 231, 37]], float)
@@ -21,10 +24,7 @@ def render_grid(name: str, output: Path, cache: Path, *, rows: int, seed: int) -
     import torch
     from PIL import Image
 
-    from compbench.api.factors import Factor, FactorSpace
     from compbench.data.dsprites_renderer import DSpritesRenderer
-    from compbench.data.lattice import choose_source, open_images
-    from compbench.data.lattices import DSPRITES, MPI3D, SHAPES3D
 
     lattice, device = {"shapes3d": SHAPES3D, "mpi3d": MPI3D, "dsprites": DSPRITES}[name], torch.device("cpu")
     source = choose_source(lattice, cache, "embedded")

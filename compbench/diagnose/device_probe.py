@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from compbench.runner import sandbox
 from compbench.runner.isolated import answer_of, scratch
+from compbench.system import devices
 from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
 from compbench.system.home import Home
@@ -29,8 +31,6 @@ def look(progress: object, *, device: str, try_compiler: bool) -> Iterator[dict[
     import torch
 
     from compbench.flow.compilation import compiles
-    from compbench.runner import sandbox
-    from compbench.system import devices
 
     started = torch.cuda.is_initialized()
     found: dict[str, Json] = {"cuda_started": started, "sandbox": sandbox.kind()}

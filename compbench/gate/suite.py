@@ -22,6 +22,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from compbench.api.context import Presets
+from compbench.sweep.parse import parse_seeds
 from compbench.system import files
 from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
@@ -47,8 +48,6 @@ class Cell(BaseModel):
     @field_validator("seeds")
     @classmethod
     def _seeds_are_seeds(cls, text: str) -> str:
-        from compbench.sweep.parse import parse_seeds
-
         try:
             parse_seeds(text)
         except CompbenchError as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from compbench.api.interfaces import Request
+from compbench.api.interfaces import Method, MethodSettings, Problem, Request
 from compbench.runner import counted
 from compbench.runner.asked_conditions import watched
 from compbench.store.counts import evaluations_excess
@@ -17,7 +17,6 @@ from compbench.system import profiling
 
 if TYPE_CHECKING:
     from compbench.api.context import Context
-    from compbench.api.interfaces import Method, MethodSettings, Problem
 
 STEPS = 4
 """Number of training steps of the probe if there are silos, whose stages take turns; else it takes one step."""

@@ -23,6 +23,7 @@ from compbench.runner import sandbox
 from compbench.runner.channel import Channel
 from compbench.runner.messages import Call, Progress, Value, receive
 from compbench.runner.processes import Ended, Process
+from compbench.system import devices
 from compbench.system.errors import CompbenchError, first_of
 from compbench.system.files import Json, temporary_folder
 from compbench.system.home import Home
@@ -113,7 +114,6 @@ def answer_of(function: str, arguments: Mapping[str, Json], kind: type[T], folde
 def main(descriptor: int) -> None:
     """The child's side: calls come in over the channel, their values go out over it."""
     from compbench.runner.worker import failures_sent
-    from compbench.system import devices
 
     channel, is_closed = Channel.of_descriptor(descriptor), False
 

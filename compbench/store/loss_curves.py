@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import Field, TypeAdapter, ValidationError
 
 from compbench.api.interfaces import LARGEST
-from compbench.api.schemas import MOST_CURVES, MOST_POINTS, Frozen, LossCurve
+from compbench.api.schemas import MOST_CURVES, MOST_POINTS, Frozen, LossCurve, Record
 from compbench.system.files import Json
 
 if TYPE_CHECKING:
     from compbench.api.context import Window
-    from compbench.api.schemas import Record
 
 ROUND = re.compile(r"\bround-\d+-")
 """This part of a loop's name counts rounds; it is cut, so that all rounds of a silo make one curve."""

@@ -16,6 +16,7 @@ from compbench.registry.equal_code import equal_code
 from compbench.registry.meaning import Kept, code_of
 from compbench.registry.registry import Kind, LoadResult, Registry
 from compbench.registry.resolve import why_not
+from compbench.runner.attempt import Attempt
 from compbench.runner.isolated import Isolated, scratch
 from compbench.runner.messages import LineOfText, RefereeDescribed
 from compbench.runner.processes import Ended
@@ -178,7 +179,6 @@ class Resolver:
         return self._registries.setdefault(request.plugins, Registry(tuple(map(Path, request.plugins))))
 
     def _resolved(self, request: RunRequest) -> RunSpec:
-        from compbench.runner.attempt import Attempt
         from compbench.runner.in_process import InProcessPair
 
         registry = self._registry(request)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from compbench.api.context import Batch
+from compbench.api.context import Batch, Silo
 from compbench.api.factors import Holdout, identifiability
 from compbench.api.federation import Federation
 from compbench.api.interfaces import Budget, Evaluation, OpenTask, Problem, Sampler, Score, Task, TaskContext
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import Generator, Tensor
-
-    from compbench.api.context import Silo
 
 NUM_EXAMPLES = 256
 """Real examples that samples are compared with."""

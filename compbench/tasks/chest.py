@@ -19,6 +19,7 @@ from compbench.api.factors import Factor, FactorSpace, Holdout
 from compbench.api.federation import Federation
 from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
+from compbench.data import chest_files
 from compbench.data.chest_findings import FINDINGS
 from compbench.system.errors import CompbenchError
 
@@ -120,8 +121,6 @@ def choose(folder: Path, asked: str) -> Source:
     Raises:
         CompbenchError: the table is requested and missing, the table is invalid, or images are missing.
     """
-    from compbench.data import chest_files
-
     if asked == "embedded" or (asked == "auto" and not chest_files.is_here(folder)):
         return Source("embedded", "chest phantom", "phantom-1")
     if not chest_files.is_here(folder):

@@ -22,6 +22,7 @@ from compbench.api.federation import Federation
 from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Budget, Evaluation, Event, Extension, Problem, Sampler, Task, TaskContext
 from compbench.data.emoji_drawings import FONT, PERSONS, ROLES, TONES, choose
+from compbench.flow.transfer import send
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.image_holdout import budgets
 from compbench.tasks.lattice_images import Lattices, RenderedSilo
@@ -166,8 +167,6 @@ class OpenEmoji:
 
     def images(self, fine: Tensor) -> Tensor:
         """Combinations (B, 3) -> uint8 pictures (B, 3, 64, 64)."""
-        from compbench.flow.transfer import send
-
         _, persons, tones = SPACE.sizes
         return self._table[send((fine[:, 0] * persons + fine[:, 1]) * tones + fine[:, 2], self._table.device)]
 

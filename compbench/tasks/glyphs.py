@@ -17,6 +17,7 @@ from compbench.api.federation import Federation
 from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Budget, Evaluation, Event, Problem, Sampler, Task, TaskContext
 from compbench.data.letters import EMS, FILES, LETTERS, MARGIN, SHIFTS, SIDE, SLANTS, WEIGHTS, choose
+from compbench.flow.transfer import send
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.image_holdout import budgets
 from compbench.tasks.lattice_images import Lattices, RenderedSilo
@@ -128,8 +129,6 @@ class OpenGlyphs:
     def images(self, fine: Tensor) -> Tensor:
         """Fine combinations (B, 7) -> uint8 pictures (B, 1, 32, 32)."""
         import torch
-
-        from compbench.flow.transfer import send
 
         fine = send(fine, self._table.device)
         own = torch.arange(SIDE, device=fine.device)

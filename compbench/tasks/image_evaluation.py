@@ -19,6 +19,7 @@ from torch import Generator, Tensor
 
 from compbench.api.factors import FactorSpace, Holdout
 from compbench.api.interfaces import Evaluation, Metric, SamplePair, Sampler, Score, TaskContext
+from compbench.metrics.inception import InceptionFeatures
 from compbench.metrics.judge import Judge, JudgeSettings, load_judge, save_judge, train_judge
 from compbench.registry.meaning import of_definitions
 from compbench.system.errors import CompbenchError, MetricUnavailable
@@ -251,8 +252,6 @@ class _Features:
         if key not in self._known:
             images = self._images[which].to(self._ctx.device)
             if extractor == "inception":
-                from compbench.metrics.inception import InceptionFeatures
-
                 self._known[key] = InceptionFeatures(self._ctx.data, self._ctx.device)(images)
             else:
                 self._known[key] = self._judge.embed_all(images).cpu().numpy()

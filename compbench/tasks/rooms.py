@@ -22,6 +22,7 @@ from compbench.api.factors import Factor, FactorSpace, Holdout
 from compbench.api.federation import Federation
 from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Budget, Evaluation, Event, MethodSettings, Problem, Sampler, Source, Task, TaskContext
+from compbench.data.class_folders import ROOMS, class_files, fingerprint, have_classes
 from compbench.data.room_shares import SOURCES, Cell, Shares, exact_shares
 from compbench.flow.transfer import send
 from compbench.tasks.real_pictures import of_evaluation
@@ -134,8 +135,6 @@ def _paper_notes(where: str) -> list[str]:
 
 def choose(second: Second, folder: Path, asked: str) -> Source:
     """A user's pictures if each class has a folder in `rooms/` of the data folder, otherwise the renderer."""
-    from compbench.data.class_folders import ROOMS, class_files, fingerprint, have_classes
-
     classes = ROOMS[second]
     own = folder / "rooms"
     if asked == "embedded" or (asked == "auto" and not have_classes(own, classes)):

@@ -26,6 +26,8 @@ from compbench.system.errors import CompbenchError, Refused
 from compbench.testing.clauses import DIVERGED, SUBJECT_CHECKS, applies, settings
 from compbench.testing.known_answers import KNOWN
 from compbench.testing.learning import LEARNER_CHECKS, Learner
+from compbench.testing.metric_clauses import of_metric
+from compbench.testing.task_clauses import of_task
 from compbench.testing.tiny_problems import OBJECTS, PROBLEMS
 from compbench.testing.verdicts import CHECKS, Finding, Report, failed
 from compbench.testing.watched import Broken, RefusedProblem, Skipped, Subject
@@ -273,9 +275,6 @@ def findings_of(
     progress: Callable[[str, int, int], None], *, kind: Literal["tasks", "metrics"], name: str, only: Sequence[str]
 ) -> Iterator[Finding]:
     """The findings about a task or a metric, in a process of its own; of the checks in `only`, () is all."""
-    from compbench.testing.metric_clauses import of_metric
-    from compbench.testing.task_clauses import of_task
-
     progress("loads/", 0, 0)
     registry = Registry()
     loaded = registry.attempt(registry.entry(kind, name))

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compbench.api.interfaces import Method
+from compbench.registry.registry import Registry
+from compbench.testing.outside import check
 from compbench.testing.verdicts import Report
 
 
@@ -41,9 +43,6 @@ def check_method(method: Method | str, *, only: Sequence[str] = (), device: str 
         CompbenchError: no such method, check or device.
     """
     if isinstance(method, str):
-        from compbench.registry.registry import Registry
-        from compbench.testing.outside import check
-
         report = check(Registry().entry("methods", method).name, only=only, device=device, time_limit=time_limit)
     else:
         from compbench.testing.examine import report_on

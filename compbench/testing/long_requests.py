@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from compbench.testing.watched import FIT_SEED, SAMPLE_SEED, Broken, shortened
+from compbench.testing.watched import FIT_SEED, SAMPLE_SEED, Broken, Subject, shortened
 
 if TYPE_CHECKING:
     from compbench.testing.known_answers import KnownAnswer
-    from compbench.testing.watched import Subject
 
 LONG = 8_192 + 7
 """Number of rows of a long request: a few more than a referee asks for at once."""

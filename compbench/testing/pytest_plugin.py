@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from compbench.system.errors import CompbenchError
+
 if TYPE_CHECKING:
     from compbench.testing.verdicts import Finding, Report
 
@@ -35,7 +37,6 @@ class Contract(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         from compbench.registry.registry import Registry
-        from compbench.system.errors import CompbenchError
         from compbench.testing.verdicts import CHECKS
 
         try:

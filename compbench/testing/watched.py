@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from compbench.api.context import Context, NoCheckpoints
+from compbench.api.context import Checkpoints, Context, NoCheckpoints
 from compbench.api.interfaces import Method, MethodSettings, Problem, Request
 from compbench.runner import asked_conditions, counted
 from compbench.runner.checkpoints import FileCheckpoints
@@ -24,7 +24,6 @@ from compbench.testing.called_conditions import called_conditions
 from compbench.testing.tiny_problems import ROWS, Tiny
 
 if TYPE_CHECKING:
-    from compbench.api.context import Checkpoints
     from compbench.api.factors import FactorSpace
 
 FIT_SEED, SAMPLE_SEED, NOISE_SEED = 11, 12, 13

@@ -99,6 +99,6 @@ def test_a_plugin_that_ends_its_process_is_broken_and_the_others_are_loaded(head
 
 def test_an_answer_of_another_kind_is_refused_in_one_line(tmp_path: Path) -> None:
     with scratch() as folder, pytest.raises(Ended, match="sent an invalid answer: .*valid integer") as caught:
-        list(values_of("compbench.cli.list:loaded", {"plugins": [], "first": 0}, int, folder, home=Home(tmp_path)))
+        list(values_of("compbench.cli.plugins:loaded", {"plugins": [], "first": 0}, int, folder, home=Home(tmp_path)))
     assert "\n" not in caught.value.reason
     assert not folder.parent.exists()
