@@ -196,6 +196,18 @@ class Method:
     search: Mapping[str, str] = field(default_factory=dict)
 
 
+class NamesHiddenLayer(Protocol):
+    """A model that says where its hidden activations are, for the structure in its records (docs/structure.md).
+
+    A network without it is heard at the input of its last linear or convolution module.
+
+    Attributes:
+        hidden_layer: dotted name of one of its modules, whose output it is, a row for each condition.
+    """
+
+    hidden_layer: str
+
+
 class SamplePair(NamedTuple):
     """Real and generated samples of one split, and features of them, for metrics that compare distributions.
 
@@ -387,7 +399,8 @@ class Task:
             own for them, as planning's second plans; None: by each method's solver.
         truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
         real_pictures: (open task, full conditions (B, F), generator) -> a real picture of each, uint8 (B, C, H, W), shown above
-            the generated ones in a record's pictures; None if there are none.  No score and no identity depends on it.
+            the generated ones in a record's pictures, and drawn as shots; None if there are none.  No identity depends on it,
+            and without shots no score.
     """
 
     name: str

@@ -282,12 +282,17 @@ class Structure(Frozen):
     """
 
     layer: Line = Field(description="the module whose activations these are, and whether they are its input or its output")
-    r2: float = Field(ge=0, le=1, description="share of the activations' variance over cells that effects of single factors make")
+    r2: float | None = Field(
+        None, ge=0, le=1, description="share of the variance over cells that effects of single factors make; null if they fit any"
+    )
     cosine: float | None = Field(
         None, ge=0, le=1, description="mean cosine of the angles between the spans of two factors' effects; null without effects"
     )
     num_cells: int = Field(ge=1, le=MOST, description="seen cells")
     num_units: int = Field(ge=1, le=LARGEST, description="activations of a cell")
+    num_effects: int = Field(
+        ge=0, le=MOST, description="independent effects; without structure r2 is about num_effects / (num_cells - 1)"
+    )
 
 
 class CurvePoint(Frozen):

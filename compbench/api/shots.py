@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
@@ -56,7 +56,7 @@ Examples = Callable[["Tensor", "Generator"], "Tensor"]
 
 
 def refused(task: Task) -> str:
-    """Why a task takes no shots, as a clause; "" where it may.  Whether it has real examples is known when its data is open."""
+    """Why a task takes no shots, as a clause; "" where it does.  How many it has is known when its data is open."""
     if task.extends or not task.holdout.cells:
         return "it holds nothing out"
     if task.silos > 1:
@@ -65,6 +65,8 @@ def refused(task: Task) -> str:
         return "it asks for any value but one, which is no cell that has examples"
     if "scores" in task.offers:
         return "its held-out distributions are formulas or rules, and no data of them is given to anybody"
+    if task.real_pictures is None and task.truth is None:
+        return "it has no real examples of held-out combinations"
     return ""
 
 
@@ -85,10 +87,11 @@ def with_shots(task: Task, asked: object) -> Task:
     if why := refused(task):
         raise CompbenchError(f"--set task.{SETTING}={asked}: '{task.name}' takes no shots: {why}.")
     settings = _settings_class(type(task.settings))(**task.settings.model_dump(), **{SETTING: asked})
-    configure = task.configure
+    configure, pictures = task.configure, task.real_pictures
     return replace(
         task,
         settings=settings,
+        real_pictures=None if pictures is None else lambda opened, *asked: pictures(opened.task, *asked),
         open=WithShots(task, asked),
         configure=None if configure is None else lambda changed: _configured(configure, type(task.settings), changed),
     )
@@ -121,6 +124,7 @@ class OpenWithShots:
     """A task with its data open and the shots drawn.
 
     Attributes:
+        task: the task without shots, open.
         shots: what the record says of them.
         examples: the shots themselves, as training data.
     """
@@ -128,21 +132,21 @@ class OpenWithShots:
     def __init__(self, task: Task, count: int, ctx: TaskContext) -> None:
         others = _OtherExamples(task.event.shape)
         metrics = {name: _among(metric, others) for name, metric in ctx.metrics.items()}
-        self._task: OpenTask = task.open(replace(ctx, metrics=metrics))
-        plain = self._task.problem(task.budgets[ctx.preset])
-        self.shots, self.examples, others.shots = _drawn(task, self._task, plain, count, ctx)
+        self.task: OpenTask = task.open(replace(ctx, metrics=metrics))
+        plain = self.task.problem(task.budgets[ctx.preset])
+        self.shots, self.examples, others.shots = _drawn(task, self.task, plain, count, ctx)
 
     def problem(self, budget: Budget) -> Problem:
         """The task's problem, with the shots among the training data of its silo."""
-        plain = self._task.problem(budget)
+        plain = self.task.problem(budget)
         silo = SiloWithShots(plain.federation.pooled(), self.examples, len(plain.holdout.seen_cells), self.shots.num_cells)
         return replace(plain, federation=Federation([silo]))
 
     def prepare(self) -> None:
-        self._task.prepare()
+        self.task.prepare()
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
-        return self._task.evaluate(sampler)
+        return self.task.evaluate(sampler)
 
 
 class SiloWithShots:
@@ -184,15 +188,11 @@ def _drawn(task: Task, opened: OpenTask, problem: Problem, count: int, ctx: Task
     """`count` different examples of each held-out cell: what the record says, the examples, and the hashes of their bytes.
 
     Raises:
-        CompbenchError: the task has no real examples of held-out cells, or a cell has fewer.
+        CompbenchError: a cell has fewer.
     """
     import torch
 
-    examples = _examples_of(task, opened, problem)
-    if examples is None:
-        raise CompbenchError(
-            f"--set task.{SETTING}={count}: '{task.name}' takes no shots: it has no real examples of held-out combinations."
-        )
+    examples = _examples_of(task, opened)
     found: list[Tensor] = []
     conditions: list[Tensor] = []
     hashes: list[str] = []
@@ -243,24 +243,13 @@ def hashes_of(pictures: Tensor, shape: tuple[int, ...]) -> list[str]:
     return [hashlib.sha256(row.contiguous().numpy().tobytes()).hexdigest() for row in rows.cpu()]
 
 
-def _examples_of(task: Task, opened: Any, problem: Problem) -> Examples | None:
-    """Where a task has real examples of any combination; None if nowhere.
-
-    A task says so itself by `examples(condition, generator)` of its open task.  Ours have the true sample of a condition
-    (`Task.truth`), a renderer with its factor grids (`images`, `lattices`), a renderer of whole conditions (`images`), or the
-    real images that their referee compares with (`evaluation.real`).
-    """
-    if callable(own := getattr(opened, "examples", None)):
-        return partial(own)
-    if (truth := task.truth) is not None:
-        return lambda condition, generator: truth(condition)
-    images, lattices = getattr(opened, "images", None), getattr(opened, "lattices", None)
-    if callable(images) and lattices is not None:
-        return lambda condition, generator: images(lattices.refined(condition, generator))
-    if callable(images) and problem.deterministic:
-        return lambda condition, generator: images(condition)
-    real = getattr(getattr(opened, "evaluation", None), "real", None)
-    return None if real is None else partial(real.of)
+def _examples_of(task: Task, opened: OpenTask) -> Examples:
+    """Where a task has real examples of any combination: its real pictures, or the one true sample of each."""
+    if (pictures := task.real_pictures) is not None:
+        return lambda condition, generator: pictures(opened, condition, generator)
+    truth = task.truth
+    assert truth is not None
+    return lambda condition, generator: truth(condition)
 
 
 class _OtherExamples:
