@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from compbench.api.interfaces import Score
-    from compbench.api.schemas import Record
+    from compbench.api.schemas import Record, Structure
 
 MOST_MATCHES = 10
 """An ambiguous `show` lists at most this many names."""
@@ -203,12 +203,26 @@ def counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "counted", ", ".join(words)
     if words := conditions.in_words(record):
         yield "asked", "; ".join(words)
+    if record.structure is not None:
+        yield "hidden", _structure_in_words(record.structure)
     if verbose:
         yield from (("", f"{name} {value:.6g}") for name, value in counted(record).items())
     noted = [f"{name} {value:.6g}" for name, value in record.notes.items() if isinstance(value, float)]
     own = [note for note in noted if not note.startswith(PREFIX)]
     if own:
         yield "noted", f"by the method: {', '.join(own)}"
+
+
+def _structure_in_words(found: Structure) -> str:
+    """How additive the hidden activations are, and how far the factors' effects share directions."""
+    chance = found.num_effects / (found.num_cells - 1) if found.num_cells > 1 else 1.0
+    r2 = (
+        f"R2 {found.r2:.3f} of the additive decomposition by factor (without structure about {chance:.2g})"
+        if found.r2 is not None
+        else f"no R2: {found.num_effects} effects fit any activations of {found.num_cells} cells"
+    )
+    cosine = "no cosine" if found.cosine is None else f"cosine {found.cosine:.3f} between the factors' spans"
+    return f"{r2}, {cosine}; {found.num_cells} seen cells, {found.layer} (docs/structure.md)"
 
 
 def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:

@@ -385,6 +385,7 @@ class Attempt:
             given=tuple(sorted(self.request.overrides)),
             sealed=self.request.sealed,
             shots=self.referee.shots,
+            structure=self.facts.get("structure"),
             started=self.started.isoformat(timespec="seconds"),
             seconds=time.monotonic() - self.clock,
         )

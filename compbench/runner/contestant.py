@@ -24,6 +24,7 @@ from compbench.runner.checkpoints import FileCheckpoints
 from compbench.runner.cost_probe import probed
 from compbench.runner.fit_cache import FIT_FILE, facts_of_fit
 from compbench.runner.messages import WARM_UP, ContestantDescribed, Fit, FitCost, Fitted, Measured, Message, Open, Opened
+from compbench.runner.structure import structure_of
 from compbench.store import conditions, counts
 from compbench.store.loss_curves import LossCurves
 from compbench.system import condition_counts, devices, profiling
@@ -318,7 +319,10 @@ class Contestant:
             self._compiled.undo()
         if self.device.type == "cuda":
             compiled_code.leave(self.folder)
-        return Measured(profile=self._profile(), facts=self.facts())
+        profile, facts = self._profile(), self.facts()
+        if not self.oracle and (found := structure_of(self.model, self.problem, self.device, self.request.seed)):
+            facts["structure"] = found.model_dump(mode="json")
+        return Measured(profile=profile, facts=facts)
 
     def _profile(self) -> dict[str, Json]:
         """Stages, steps, parameters, memory, FLOPs, and communication of silos.  The parent and the referee measure rates."""

@@ -271,7 +271,9 @@ class _Again(_Untrained):
 
     def _origins(self) -> dict[str, Json]:
         source = self.source
-        copied = {name: getattr(source, name) for name in ("pooled_silos", "oracle", "resumed", "notes", "plugin", "given")}
+        copied = {
+            name: getattr(source, name) for name in ("pooled_silos", "oracle", "resumed", "notes", "plugin", "given", "structure")
+        }
         profile = source.profile.model_copy(update={"stages": ()})
         return {**copied, "profile": profile, "rescored": source.rescored or source.name}
 

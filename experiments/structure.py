@@ -1,0 +1,197 @@
+"""Does structure tell who composes?  The structure of hidden activations against the share attained on held-out cells.
+
+    compbench sweep --method 'factored,mono,slice-cfg,cfg,dit,cross-attention' --task 'dsprites-*,shapes3d-*' --seed 0-4
+    python experiments/structure.py                                       the correlations
+    python experiments/structure.py --out structure.png                   and the figure
+
+A point is an image run whose record has a structure (docs/structure.md; older records have none) and whose task has a scale.  R2
+and cosine are of seen cells alone, the share is of held-out ones.  The correlation is Spearman's, over all runs and within tasks
+(of each run's deviations from its task's means).  Its 95 % interval is by bootstrap over pairs of method and task, whose seeds
+stay together: seeds of one method are no independent witnesses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from compbench.api.schemas import Record
+from compbench.board.scale import Scale, zero_of
+from compbench.registry.registry import Registry
+from compbench.store.records import Store, read_records
+from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
+
+FEWEST = 10
+"""With fewer pairs of method and task a correlation says nothing."""
+DRAWS = 2000
+SEEDS_MARKED = "dsprites-light"
+"""One method's seeds differ most on this task (0.28, 0.64 and 0.79 of held-out pairs), so they are joined in the figure."""
+
+
+class Run(NamedTuple):
+    """A run: its share of the way to real data on held-out cells, and the structure of its network."""
+
+    task: str
+    method: str
+    seed: int
+    share: float
+    r2: float | None
+    cosine: float | None
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.method, self.task
+
+
+class Correlation(NamedTuple):
+    """Spearman's, with its bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+    num_runs: int
+    num_pairs: int
+
+
+def runs(folder: Path) -> list[Run]:
+    """The image runs of a folder of records that have a structure and a share, sorted.
+
+    Raises:
+        CompbenchError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise CompbenchError(f"there are no records in {folder}; `compbench run` writes some.")
+    records, problems = read_records(Store(folder).paths())
+    for name, why in problems:
+        print(f"left out: {name} {why}")
+    return sorted(found for record in records if (found := _run(record)) is not None)
+
+
+def _run(record: Record) -> Run | None:
+    score = next((score for score in record.scores if score.primary and score.split == "heldout"), None)
+    if record.status != "ok" or record.structure is None or record.shots or score is None or score.value is None:
+        return None
+    zero = zero_of(record, score)
+    if score.direction != "higher" or score.ceiling is None or zero is None or score.ceiling <= zero:
+        return None
+    if Registry().load("tasks", record.spec.task).event.kind != "image":
+        return None
+    share, found = Scale(zero, score.ceiling).share(score.value), record.structure
+    return Run(record.spec.task, record.spec.method, record.spec.seed, share, found.r2, found.cosine)
+
+
+Points = Sequence[tuple[tuple[str, str], float, float]]
+"""(method and task, structure, share) of each run."""
+
+
+def points(found: Sequence[Run], of: Callable[[Run], float | None], *, within: bool = False) -> Points:
+    """The runs that have a value; `within` tasks, both numbers are deviations from their task's means."""
+    known = [(run.pair, value, run.share) for run in found if (value := of(run)) is not None]
+    if not within:
+        return known
+    tasks: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for (_, task), value, share in known:
+        tasks[task].append((value, share))
+    means = {task: tuple(map(fmean, zip(*own, strict=True))) for task, own in tasks.items()}
+    return [(pair, value - means[pair[1]][0], share - means[pair[1]][1]) for pair, value, share in known]
+
+
+def correlation(known: Points, seed: int = 0) -> Correlation:
+    """Spearman's correlation of structure and share.
+
+    Raises:
+        CompbenchError: too few pairs of method and task, or one of the two numbers never differs.
+    """
+    pairs: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for pair, value, share in known:
+        pairs[pair].append((value, share))
+    if len(pairs) < FEWEST:
+        raise CompbenchError(
+            f"{len(pairs)} pairs of method and task have a structure and a share, a correlation takes {FEWEST}: "
+            "records of runs from before record format 12 have no structure, so run some anew."
+        )
+    groups, chance = [pairs[pair] for pair in sorted(pairs)], random.Random(seed)
+    value = _spearman([point for group in groups for point in group])
+    if value is None:
+        raise CompbenchError("all runs have the same structure or the same share, so there is no correlation.")
+    drawn = (_spearman([point for group in chance.choices(groups, k=len(groups)) for point in group]) for _ in range(DRAWS))
+    ordered = sorted(one for one in drawn if one is not None)
+    low, high = (ordered[round(part * (len(ordered) - 1))] for part in (0.025, 0.975))
+    return Correlation(value, low, high, len(known), len(groups))
+
+
+def _spearman(values: Sequence[tuple[float, float]]) -> float | None:
+    """Pearson's correlation of ranks, ties at their mean rank; None where one side has no differences."""
+    import numpy
+    from scipy.stats import rankdata
+
+    one, other = (rankdata(side) - (len(values) + 1) / 2 for side in zip(*values, strict=True))
+    spread = float(numpy.sqrt((one @ one) * (other @ other)))
+    return float(one @ other) / spread if spread else None
+
+
+def figure(found: Sequence[Run], said: Sequence[str], out: Path) -> None:
+    """R2 and cosine against the share, a colour a task; seeds of one method on dSprites are joined."""
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(10, 4.4), layout="constrained")
+    for axes, of, name, title in zip(
+        drawing.subplots(1, 2, sharey=True),
+        (_r2, _cosine),
+        ("R2 of effects of single factors", "cosine of their spans"),
+        said,
+        strict=True,
+    ):
+        for number, task in enumerate(sorted({run.task for run in found})):
+            own = [(value, run.share) for run in found if run.task == task and (value := of(run)) is not None]
+            axes.scatter(*zip(*own, strict=True) if own else ((), ()), s=14, color=f"C{number % 10}", label=task)
+        for method in sorted({run.method for run in found if run.task == SEEDS_MARKED}):
+            own = [(value, run.share) for run in found if run.pair == (method, SEEDS_MARKED) and (value := of(run)) is not None]
+            if len(own) > 1:
+                axes.plot(
+                    *zip(*sorted(own), strict=True), color="black", linewidth=0.7, marker="o", fillstyle="none", markersize=7
+                )
+        axes.set_xlabel(f"{name}, seen cells")
+        axes.set_title(title, fontsize=9)
+    drawing.axes[0].set_ylabel("share attained on held-out cells")
+    drawing.axes[1].legend(fontsize=7)
+    drawing.savefig(out, dpi=110)
+
+
+def _r2(run: Run) -> float | None:
+    return run.r2
+
+
+def _cosine(run: Run) -> float | None:
+    return run.cosine
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=Path, default=Home.of_user().records)
+    parser.add_argument("--out", type=Path, help="picture")
+    asked = parser.parse_args()
+    try:
+        found, titles = runs(asked.records), []
+        for name, of in (("R2", _r2), ("cosine", _cosine)):
+            for how, within in (("over all runs", False), ("within tasks", True)):
+                one = correlation(points(found, of, within=within))
+                print(
+                    f"{name} and share {how}: Spearman {one.value:+.2f} (95 % {one.low:+.2f} to {one.high:+.2f}), "
+                    f"{one.num_runs} runs of {one.num_pairs} pairs of method and task"
+                )
+                titles += [] if within else [f"Spearman {one.value:+.2f} ({one.low:+.2f} to {one.high:+.2f})"]
+    except CompbenchError as error:
+        parser.error(str(error))
+    if asked.out:
+        figure(found, titles, asked.out)
+
+
+if __name__ == "__main__":
+    main()
