@@ -20,9 +20,7 @@ from compbench.system.home import Home
 @click.argument("task", required=False, default="", shell_complete=names("tasks"))
 @click.option("--records", type=click.Path(path_type=Path), help="Folder of records; default: those of COMPBENCH_HOME.")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder to write the board to; default: COMPBENCH_HOME/board.")
-@click.option(
-    "--link", is_flag=True, help="Link to the pictures in the folder of records, for a page that is published with them."
-)
+@click.option("--link", is_flag=True, help="Link to the pictures in the folder of records instead of copying them into the page.")
 @click.option(
     "--figures", type=click.Path(path_type=Path), help="Also write forest plots and filmstrips into this folder, as PDF and SVG."
 )

@@ -20,7 +20,7 @@ from compbench.testing.outside import check_all
 @list_option("--only", metavar="CHECK", help="Run only these checks: a,b,c, or give the option again.")
 @plugin_option("File of a method that is not installed; without NAME, check this method.")
 @click.option("--device", default="auto", show_default=True, help="auto (CPU, then a GPU if there is one), cpu, cuda or cuda:N.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--verbose", is_flag=True, help="Show every check and its time, not only failures.")
 @click.option(
     "--time-limit",

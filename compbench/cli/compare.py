@@ -46,8 +46,8 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
     compbench compare shapes3d-heavy.factored.quick.s0 shapes3d-heavy.mono.quick.s0 --picture both.png
 
     A and B are names of methods, or paths, names or parts of names of records.  Runs of one seed have the same data order,
-    conditions and noise, so their differences say more than their means.  The picture shows the smallest common seed: both
-    methods drew it from the same noise.  With several tasks it shows the first.
+    conditions and noise, so their differences say more than their means.  The picture shows the smallest seed that
+    both have, drawn from the same noise, on the first of several tasks.
     """
     folder = records or Home.of_user().records
     if not folder.is_dir():

@@ -17,7 +17,7 @@ from compbench.system.home import Home
 
 @click.group()
 def data() -> None:
-    """List, download and verify official data, and draw pictures with the embedded renderers.
+    """List, download and verify official data, and draw pictures with the built-in renderers.
 
     \b
     compbench data list
@@ -39,7 +39,9 @@ def data_list() -> None:
 @click.argument("name")
 @click.option("--offline", is_flag=True, help="Download nothing; only say what is missing and where to put it.")
 def data_fetch(name: str, offline: bool) -> None:
-    """Download a source; a download can be resumed, and a file gets its name only after it was verified.
+    """Download the files of a source and verify them.
+
+    The same command again continues a download.  A file appears under its name only once its hash is right.
 
     \b
     compbench data fetch shapes3d
@@ -53,12 +55,14 @@ def data_fetch(name: str, offline: bool) -> None:
 @data.command("verify")
 @click.argument("name")
 def data_verify(name: str) -> None:
-    """Check the files of a source against their hashes; exit status 1 if one is missing or wrong.
+    """Check the files of a source against their hashes.
+
+    Exit status: 0 all are right, 1 one is missing or wrong.
 
     \b
     compbench data verify shapes3d
 
-    For dsprites it also counts the pixels that the embedded renderer gets wrong; for emoji it decodes all drawings of the font.
+    For dsprites it also counts the pixels that the built-in renderer gets wrong; for emoji it decodes all drawings of the font.
     """
     if name in INSTALLED:
         from compbench.data.emoji_drawings import drawings, located
@@ -82,7 +86,7 @@ def data_verify(name: str) -> None:
 
 @data.command("path")
 def data_path() -> None:
-    """Print the folder where compbench looks for official files; put copies that you downloaded yourself there.
+    """Print the folder of official files.  Put copies that you downloaded yourself there.
 
     \b
     cp 3dshapes.h5 "$(compbench data path)"
@@ -93,11 +97,11 @@ def data_path() -> None:
 
 @data.command("render")
 @click.argument("name", type=click.Choice(["shapes3d", "mpi3d", "dsprites"]))
-@click.option("--output", type=click.Path(path_type=Path), default=Path("rendered.png"), show_default=True)
-@click.option("--rows", default=4, show_default=True, type=click.IntRange(1, 64))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1))
+@click.option("--output", type=click.Path(path_type=Path), default=Path("rendered.png"), show_default=True, help="PNG to write.")
+@click.option("--rows", default=4, show_default=True, type=click.IntRange(1, 64), help="Rows of eight images.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1), help="Seed of the images.")
 def data_render(name: str, output: Path, rows: int, seed: int) -> None:
-    """Write a grid of random images from an embedded renderer.
+    """Write a grid of random images from a built-in renderer.
 
     \b
     compbench data render shapes3d --rows 6

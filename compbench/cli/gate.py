@@ -43,7 +43,13 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @list_option("--task", "tasks", shell_complete=names("tasks"), help="Without --suite: tasks by name or pattern.")
 @click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="File of a method that is not installed.")
 @click.option("--tolerance", type=Finite(0, 10), default=0.05, show_default=True, help="Largest slowdown that passes.")
-@click.option("--pairs", type=click.IntRange(2, 500), default=3, show_default=True, help="Process pairs; up to 10 while unclear.")
+@click.option(
+    "--pairs",
+    type=click.IntRange(2, 500),
+    default=3,
+    show_default=True,
+    help="Pairs of processes to time; up to 10 if they do not settle it.",
+)
 @click.option(
     "--clock",
     type=click.Choice(["auto", "cpu", "wall"]),
@@ -51,12 +57,12 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="CPU time, or wall time on GPUs.",
 )
-@click.option("--always", is_flag=True, help="Measure and race both sides even if code and packages have the same hash.")
+@click.option("--always", is_flag=True, help="Measure both sides even if their code and packages are the same.")
 @click.option("--accept", multiple=True, metavar="PATTERN", help="Accept an intended regression: 'factored/* parameters'.")
 @click.option("--markdown", type=FILE, metavar="FILE", help="Also write the table for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def gate(**options: object) -> None:
-    """Test whether this code is worse or slower than a base: compare exact facts and paired scores, and race processes.
+    """Test whether this code is worse or slower than a base: compare exact facts, paired scores, and speeds.
 
     \b
     compbench gate --base-ref HEAD~1 --method my-method --task gauss2d-fact-id

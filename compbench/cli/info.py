@@ -59,11 +59,18 @@ class OfMethod(NamedTuple):
 
 @click.command()
 @click.argument("name", shell_complete=names("tasks", "methods", "metrics", "executors"))
-@click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py")
-@click.option("--set", "overrides", multiple=True, metavar="task.NAME=VALUE", help="A task under other settings.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.py",
+    help="File of a method that is not installed.",
+)
+@click.option("--set", "overrides", multiple=True, metavar="task.NAME=VALUE", help="Show the task under other settings.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_json: bool) -> None:
-    """What a task asks and whether it can be learnt; what a method, metric, executor or score is.
+    """Say what a task asks and whether it can be learnt, or what a method, metric, executor or score is.
 
     \b
     compbench info shapes3d-heavy

@@ -24,8 +24,8 @@ SOURCES = (
 
 @click.command("list")
 @click.argument("word", required=False, shell_complete=names(*KINDS, words=KINDS))
-@click.option("--matrix", is_flag=True, help="Which methods work on which families of tasks; of WORD alone also why not.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--matrix", is_flag=True, help="Print which methods work on which families of tasks; with WORD also why not.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(word: str | None, matrix: bool, as_json: bool) -> None:
     """List the names of methods, tasks by family, metrics and executors.
 

@@ -20,31 +20,43 @@ class Verb(NamedTuple):
     summary: str
 
 
-VERBS = {
-    "run": Verb("run", "run", "Fit a method on a task, score its samples, write a record."),
-    "sweep": Verb("sweep", "sweep", "Run a grid of methods, tasks, seeds and settings."),
-    "tune": Verb("tune", "tune", "Choose the settings of a method by a study of Optuna."),
-    "list": Verb("list", "list_", "List methods, tasks by family, metrics and executors."),
-    "info": Verb("info", "info", "Say what a task asks, or what a method or metric is."),
-    "plugins": Verb("plugins", "plugins", "Load every plugin; say which are broken, and why."),
-    "data": Verb("data", "data", "List, download, verify and draw the data of tasks."),
-    "board": Verb("board", "board", "Rebuild the board from records and print its ranking."),
-    "show": Verb("show", "show", "Show a record, or list the records."),
-    "compare": Verb("compare", "compare", "Compare two methods or two records, with intervals."),
-    "diagnose": Verb("diagnose", "diagnose", "Look inside the trained model of a record."),
-    "doctor": Verb("doctor", "doctor", "Say what this machine lacks, and how to fix it."),
-    "check": Verb("check", "check", "Check that a method, task or metric keeps the contract."),
-    "completion": Verb("completion", "completion", "Let the shell complete verbs and options."),
-    "gate": Verb("gate", "gate", "Test whether this code is worse or slower than a base."),
-    "profile": Verb("profile", "profile", "Measure what a method costs on a task."),
-    "score": Verb("score", "score", "Score samples from any source on a task."),
-    "rescore": Verb("score", "rescore", "Score kept samples or weights with today's metrics."),
-    "new": Verb("new", "new", "Write a plugin to start from."),
-    "submit": Verb("submit", "submit", "Check records and copy them for a pull request."),
-    "reproduce": Verb("submit", "reproduce", "Run a record's spec again and compare the scores."),
-    "verify": Verb("store", "verify", "Check a folder of records."),
-    "export": Verb("store", "export", "Write records as a table, or for a tracker."),
+GROUPS = {
+    "Run": {
+        "run": Verb("run", "run", "Fit a method on a task, score its samples, write a record."),
+        "sweep": Verb("sweep", "sweep", "Run a grid of methods, tasks, seeds and settings."),
+        "tune": Verb("tune", "tune", "Search for good settings of a method."),
+        "score": Verb("score", "score", "Score samples from any source on a task."),
+        "profile": Verb("profile", "profile", "Measure what a method costs on a task."),
+        "data": Verb("data", "data", "List, download and verify official data."),
+    },
+    "Look": {
+        "list": Verb("list", "list_", "List methods, tasks by family, metrics and executors."),
+        "info": Verb("info", "info", "Say what a task asks, or what a method or metric is."),
+        "show": Verb("show", "show", "Show a record, or list the records."),
+        "compare": Verb("compare", "compare", "Compare two methods or two records, with intervals."),
+        "board": Verb("board", "board", "Rebuild the board from records and print its ranking."),
+        "diagnose": Verb("diagnose", "diagnose", "Look inside the trained model of a record."),
+        "plugins": Verb("plugins", "plugins", "Load every plugin; say which are broken, and why."),
+        "doctor": Verb("doctor", "doctor", "Say what this machine lacks, and how to fix it."),
+        "completion": Verb("completion", "completion", "Let the shell complete verbs, options and names."),
+    },
+    "Write a plugin": {
+        "new": Verb("new", "new", "Write a plugin to start from."),
+        "check": Verb("check", "check", "Check that a method, task or metric keeps the contract."),
+        "gate": Verb("gate", "gate", "Test whether this code is worse or slower than a base."),
+        "submit": Verb("submit", "submit", "Check records and copy them for a pull request."),
+    },
+    "Keep records": {
+        "reproduce": Verb("submit", "reproduce", "Run a record's spec again and compare the scores."),
+        "rescore": Verb("score", "rescore", "Score kept samples or weights with today's metrics."),
+        "verify": Verb("store", "verify", "Check a folder of records."),
+        "export": Verb("store", "export", "Write records as a table, or for a tracker."),
+    },
 }
+"""The verbs by what they are for, in the order of --help."""
+
+VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
+WIDEST = max(map(len, VERBS))
 
 
 class Commands(MutableMapping[str, click.Command]):
@@ -90,9 +102,10 @@ class Verbs(click.Group):
             ctx.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of verbs; none is imported for it."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, VERBS[name].summary) for name in self.list_commands(ctx)])
+        """The verbs by group; none is imported for it."""
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(WIDEST), verb.summary) for name, verb in verbs.items()])
 
 
 @click.group(cls=Verbs, commands=Commands(), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -28,12 +28,14 @@ GROUPS: dict[StarterKind, Kind] = {"method": "methods", "task": "tasks", "metric
 
 @click.command()
 @click.argument("name")
-@click.option("--kind", type=click.Choice(["method", "task", "metric"]), default="method", show_default=True)
+@click.option(
+    "--kind", type=click.Choice(["method", "task", "metric"]), default="method", show_default=True, help="What the plugin offers."
+)
 @click.option(
     "--into", type=click.Path(path_type=Path), default=Path(), help="Parent of the new folder; default: the current folder."
 )
 def new(name: str, kind: StarterKind, into: Path) -> None:
-    """Write a plugin to start from: a folder compbench-NAME with a working method, a test and a CI workflow.
+    """Write a plugin to start from: a folder compbench-NAME with working code, a test and a CI workflow.
 
     \b
     compbench new my-method

@@ -90,14 +90,15 @@ def run_options(command: Command) -> Command:
             type=click.Choice(["auto", "fp32", "bf16", "tf32"]),
             default="auto",
             show_default=True,
-            help="bf16 means autocast; auto chooses it if it makes the device faster.  tf32 is for GPUs only; fp32 never rounds.",
+            help="fp32, bf16 (autocast) or, on GPUs, tf32 (products of fp32 are rounded); auto takes bf16 where it is faster.",
         ),
         click.option(
             "--source",
             type=click.Choice(["auto", "official", "embedded"]),
             default="auto",
             show_default=True,
-            help="auto takes official data if it was downloaded, else the embedded renderer.",
+            help="official takes the authors' files (`compbench data fetch`), embedded what built-in renderers draw; auto takes "
+            "official files if they are here.",
         ),
         click.option(
             "--time-limit", default="0", metavar="TIME", help="Limit for a whole run: 90 (seconds), 15m or 2h.  0 means no limit."

@@ -16,10 +16,17 @@ from compbench.system.home import Home
 
 
 @click.command()
-@click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), metavar="FILE.py")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.py",
+    help="File of a method that is not installed.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plugins(plugins: tuple[Path, ...], as_json: bool) -> None:
-    """Load every plugin in its own guard and say which are ok, broken or incompatible, and why.
+    """Load every plugin and say which are ok, broken or incompatible, and why.
 
     \b
     compbench plugins

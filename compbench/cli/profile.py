@@ -36,10 +36,14 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="Preset for batch and model sizes."
 )
-@click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Precision, as for run.")
+@click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting of method, task or budget, as for run.")
 @click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
-@click.option("--precision", type=click.Choice(["auto", "fp32", "bf16", "tf32"]), default="auto", show_default=True)
-@click.option("--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True)
+@click.option(
+    "--precision", type=click.Choice(["auto", "fp32", "bf16", "tf32"]), default="auto", show_default=True, help="As for run."
+)
+@click.option(
+    "--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True, help="As for run."
+)
 @click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
 @click.option(
     "--repetitions", default=5, show_default=True, type=click.IntRange(5, 1000), help="Number of fresh processes to measure in."
@@ -49,11 +53,11 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     default=1.0,
     show_default=True,
     type=Finite(0.05, 600),
-    help="Seconds to time training, and again sampling, per process.",
+    help="Seconds of training, and then of sampling, that each process times.",
 )
 @click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="File of a method that is not installed.")
 @click.option("--to", type=click.Path(path_type=Path, file_okay=False), help="Folder to write to, such as leaderboards/profiles.")
-@click.option("--force", is_flag=True, help="Measure again even if this code was measured on this machine.")
+@click.option("--force", is_flag=True, help="Measure again what was measured on this machine with this code.")
 @click.option("--json", "as_json", is_flag=True, help="Print each profile as one line of JSON.")
 @click.option("--quiet", is_flag=True, help="Do not say what is being measured.")
 def profile(**options: Any) -> None:
@@ -63,8 +67,8 @@ def profile(**options: Any) -> None:
     compbench profile --method factored --task shapes3d-heavy
     compbench profile --method 'f*' --task 'gauss2d-*' --to leaderboards/profiles
 
-    Each measurement runs in fresh processes, after one that is not timed.  Leave the machine idle meanwhile.  Boards show these
-    figures, and `?` for what was not measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong usage or another
+    Each measurement runs in fresh processes, after one that is not timed.  Leave the machine idle meanwhile.  Boards show
+    these figures, or `?` where nothing was measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong usage or another
     `compbench profile` is running on this machine.
     """
     cells, asked = _cells(options), _asked(options)

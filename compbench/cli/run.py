@@ -36,13 +36,13 @@ from compbench.system.home import Home
     "settings_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Take the settings of a file of `compbench tune`; --set may still change one.",
+    help="Take the settings from a file that `compbench tune` wrote; --set may still change one.",
 )
 @click.option(
     "--sealed",
     "is_sealed",
     is_flag=True,
-    help="Hold out a pattern drawn from the hash of the method's code: it cannot be tuned to (docs/sealed.md).",
+    help="Let a hash of the method's code choose what is held out, so that nothing can be tuned to it (docs/sealed.md).",
 )
 @click.option("--in-process", is_flag=True, help="Run everything in this process, for debuggers; there is no time limit.")
 @click.option("--trace", is_flag=True, help="Write a torch profiler trace of some training steps next to the weights.")
@@ -77,9 +77,8 @@ def run(
     compbench run --method factored --task shapes3d-heavy
     compbench run --method fkc --task gmm-id --seed 0-2 --set num_particles=16 --set budget.train_steps=500
 
-    Running the same spec again returns the finished record at once, unless --force is given.  Exit status: 0 done, 1 the
-    run failed (a record says so), 2 wrong usage, or another process is running this spec, 130 stopped by Ctrl-C (continue
-    with --resume).
+    If this run was done before, its record is returned at once; --force runs it again.  Exit status: 0 done, 1 the run failed
+    (its record says why), 2 wrong usage or another process is doing this run, 130 stopped by Ctrl-C (go on with --resume).
     """
     terminate_like_ctrl_c()
     overrides, tuning = parse_overrides(options["overrides"]), None

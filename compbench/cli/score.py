@@ -35,11 +35,14 @@ OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
 @click.command()
 @click.argument("samples", required=False, type=FILE)
 @click.option("--task", required=True, shell_complete=completion.names("tasks"), help="Name of a task.")
-@click.option("--requests", type=FILE, metavar="FILE.npz", help="Only write the task's requests, in order, to FILE.")
+@click.option("--requests", type=FILE, metavar="FILE.npz", help="Score nothing; write what the task asks for, in order, to FILE.")
 @click.option("--name", default="", help="Name of the samples on boards; default: the file's name.")
 @click.option("--weights", type=FILE, metavar="FILE", help="Score these weights (of --method) instead of samples.")
 @click.option(
-    "--method", default="", shell_complete=completion.names("methods"), help="With --weights: their method; it must have `build`."
+    "--method",
+    default="",
+    shell_complete=completion.names("methods"),
+    help="With --weights: the method that they belong to; it must have `build`.",
 )
 @click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="File of a method that is not installed.")
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting of task, budget or method, as in run.")
@@ -48,7 +51,7 @@ OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
     type=click.Choice(PRESETS),
     default="quick",
     show_default=True,
-    help="Number of requested samples, as a preset sets it.",
+    help="Preset that sets the number of samples.",
 )
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1), help="Seed of the requested conditions.")
 @click.option(
@@ -69,7 +72,7 @@ def score(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Score SAMPLES from any source on a task, or --weights.  Samples need no plugin, and nothing is trained.
+    """Score SAMPLES from any source, or the weights of a method, on a task.  Nothing is trained; samples need no plugin.
 
     \b
     compbench score --task shapes3d-heavy --requests wanted.npz          conditions (N, F), noise x0, streams
@@ -108,14 +111,15 @@ def score(
 @metric_option()
 @click.option("--quiet", is_flag=True, help="Show no progress bars.")
 def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], metrics: str, quiet: bool) -> None:
-    """Score the kept samples or weights of RECORDS with today's metrics and their versions.  Nothing is trained.
+    """Score the kept samples or weights of RECORDS with today's metrics.  Nothing is trained.
 
     \b
     compbench rescore shapes3d-heavy.factored.quick.s0
     compbench rescore gmm-id --metric spread                             also by a metric of another package
 
-    RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  A run keeps its weights, and its
-    samples with --keep-samples.  A new record names the old one; scores of unchanged metrics must stay the same.
+    RECORDS are paths, or parts of names: these mean all records of COMPBENCH_HOME whose names have that part.  A run keeps its
+    weights, and its samples if it had --keep-samples.  The new record names the old one; scores of unchanged metrics must stay
+    the same.
     Exit status: 0 all were scored, 1 some could not be, 2 wrong usage.
     """
     terminate_like_ctrl_c()

@@ -38,7 +38,7 @@ NAME_ON_HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*
 @click.argument("store", required=False, type=FOLDER)
 @click.option("--against", default="", metavar="COMMIT", help="Also check that no record was changed since this git commit.")
 @click.option("--pictures", is_flag=True, help="Also report pictures that a record names and that are missing.")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--equal", nargs=2, metavar="OLD NEW", help="Do not check records; prove that two commits give the same bits.")
 @click.option("--equal-code", is_flag=True, help="Do not check records; prove each row of the table of equal code again.")
 @click.option("--write", is_flag=True, help="With --equal: add what is proven to the table of equal code.")

@@ -39,8 +39,8 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     \b
     compbench submit shapes3d-heavy.my-method --to leaderboards --training-data seen
 
-    RECORDS are paths, or parts of names in COMPBENCH_HOME, which stand for all that match.  Everything is checked before
-    anything is written.  Their level is `self-reported` until someone else runs `compbench reproduce`.
+    RECORDS are paths, or parts of names: these mean all records of COMPBENCH_HOME whose names have that part.  Everything is
+    checked before anything is written.  Their level is `self-reported` until someone else runs `compbench reproduce`.
     """
     if training_data == "external" and not note.strip():
         raise CompbenchError("--training-data external needs --note with the data's name and where it comes from.")

@@ -45,9 +45,9 @@ from compbench.system.home import Home, remove_left_over
     "--file",
     default="",
     metavar="NAME",
-    help="Run the grids of a sweep file: FILE.toml, or a shipped one; --method and --task narrow them.",
+    help="Run the grids of a sweep file, FILE.toml or a shipped one; --method and --task select from them.",
 )
-@click.option("--chain", is_flag=True, help="Run all runs of a method in the same processes, so that start-up is paid once.")
+@click.option("--chain", is_flag=True, help="Do all runs of a method in the same processes, which start only once.")
 @run_options
 @click.option(
     "--slots", default=0, type=click.IntRange(0), help="Number of runs at the same time; 0 means one per GPU, or one on a CPU."
@@ -62,7 +62,7 @@ from compbench.system.home import Home, remove_left_over
     "--retries",
     default=0,
     type=click.IntRange(0, 100),
-    help="Number of times to try a run again that ended for want of memory or of a disk, or with a lost node.",
+    help="How often to repeat a run that ran out of memory or disk, or whose node was lost.",
 )
 @click.option(
     "--executor", default="local", show_default=True, metavar="NAME", help="Executor: local, slurm, ray or one from a plugin."
@@ -94,7 +94,7 @@ def sweep(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run a grid of methods, tasks, seeds and settings; rerunning the command does only what is missing.
+    """Run a grid of methods, tasks, seeds and settings.  The same command again runs only what is missing.
 
     \b
     compbench sweep --method factored,mono --task 'shapes3d-*' --seed 0-2
@@ -104,7 +104,7 @@ def sweep(
     compbench sweep status                                       show what is under way in this COMPBENCH_HOME
 
     A setting with several values makes the grid larger: --set hidden=64,256.  On a CPU, --slots 2 gives each run half of the
-    cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray takes the runs past this machine
+    cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray runs them on a cluster
     (docs/executors.md).
     """
     if click.get_current_context().invoked_subcommand:

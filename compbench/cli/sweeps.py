@@ -15,7 +15,9 @@ from compbench.system.home import Home
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> None:
-    """Show what is under way in this COMPBENCH_HOME: job arrays of SLURM, and processes with runs, here and elsewhere.
+    """Show what is under way in this COMPBENCH_HOME.
+
+    These are job arrays of SLURM, and processes with runs, on this machine and on others.
 
     \b
     compbench sweep status
@@ -43,7 +45,9 @@ def status(as_json: bool) -> None:
 @click.argument("names", nargs=-1, metavar="[JOB|PROCESS]...")
 @click.option("--all", "everything", is_flag=True, help="Cancel all that `sweep status` shows.")
 def cancel(names: tuple[str, ...], everything: bool) -> None:
-    """End job arrays and processes that `sweep status` shows.  Their runs leave checkpoints; `sweep --resume` goes on.
+    """End job arrays and processes that `sweep status` shows.
+
+    Their runs leave checkpoints, from which `sweep --resume` goes on.
 
     \b
     compbench sweep cancel 4711

@@ -18,14 +18,14 @@ from compbench.system.errors import CompbenchError
 @click.option("--task", required=True, help="Name of a task.")
 @click.argument("method")
 @click.option(
-    "--trials", required=True, type=click.IntRange(1, 10_000), help="Number of trials, those of an earlier call included."
+    "--trials", required=True, type=click.IntRange(1, 10_000), help="Number of trials in all, including those of an earlier call."
 )
 @click.option("--seeds", "seeds", default=1, show_default=True, type=click.IntRange(1, 20), help="Number of runs of each trial.")
 @click.option(
     "--search",
     multiple=True,
     metavar="NAME=RANGE",
-    help="What to try of a setting, or of the budget: LOW:HIGH, LOW:HIGH:log or V1,V2.",
+    help="Values to try of a setting or of the budget: NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=V1,V2.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting that all trials share, as for run.")
 @click.option(
@@ -33,20 +33,28 @@ from compbench.system.errors import CompbenchError
     type=click.Choice(["smoke", "quick", "standard", "paper"]),
     default="quick",
     show_default=True,
-    help="The budget of each run.",
+    help="Preset whose budget each run has.",
 )
 @click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
-@click.option("--precision", type=click.Choice(["auto", "fp32", "bf16", "tf32"]), default="auto", show_default=True)
-@click.option("--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True)
+@click.option(
+    "--precision", type=click.Choice(["auto", "fp32", "bf16", "tf32"]), default="auto", show_default=True, help="As for run."
+)
+@click.option(
+    "--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True, help="As for run."
+)
 @click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
 @click.option(
-    "--study-seed", default=0, show_default=True, type=click.IntRange(0), help="Of the nested holdout and of the sampler."
+    "--study-seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Seed of what is held out among the seen, and of the search.",
 )
 @plugin_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the settings file as JSON.")
 @click.option("--quiet", is_flag=True, help="Do not print the trials.")
 def tune(method: str, task: str, trials: int, seeds: int, search: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Choose the settings of a method by a study of Optuna, and write them to a file.
+    """Search for good settings of a method, with Optuna, and write them to a file.
 
     \b
     compbench tune fkc --task bump-center --trials 30
@@ -54,8 +62,8 @@ def tune(method: str, task: str, trials: int, seeds: int, search: tuple[str, ...
     compbench run --method mono --task bump-center --settings FILE
 
     The task's own held-out combinations are never asked for: some of the seen ones are held out too, in the same pattern, and
-    trials are compared by the energy score there.  A lattice that leaves none to hold out is compared on seen combinations,
-    and says so.  The first trial has the default settings.  The same command goes on with a study that was stopped.
+    trials are compared by the energy score there.  If none can be held out, trials are compared on seen combinations, and
+    the file says so.  The first trial has the default settings.  The same command again goes on with a stopped study.
 
     Exit status: 0 done, 2 wrong usage or no trial ended well, 130 stopped by Ctrl-C.
     """

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from compbench.cli.completion import install_into
-from compbench.cli.main import VERBS, main
+from compbench.cli.main import GROUPS, VERBS, main
 
 assert isinstance(main, click.Group)
 
@@ -39,9 +39,23 @@ def test_the_list_of_verbs_imports_none_and_has_a_whole_sentence_for_each() -> N
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     loaded = [name for name in said[-1].split() if name.startswith("compbench.cli.")]
     assert loaded == ["compbench.cli.main"]
-    listed = [line.split(maxsplit=1) for line in said[said.index("Commands:") + 1 : -1]]
+    groups = said[said.index(f"{next(iter(GROUPS))}:") : -1]
+    assert [line.rstrip(":") for line in groups if line.endswith(":")] == list(GROUPS)
+    listed = [line.split(maxsplit=1) for line in groups if line.startswith("  ")]
     assert dict(listed) == {name: verb.summary for name, verb in VERBS.items()}
     assert all(verb.summary.endswith(".") and not verb.summary.endswith("..") for verb in VERBS.values())
+
+
+@pytest.mark.parametrize(("typed", "command"), verbs(main), ids=[name for name, _ in verbs(main)])
+def test_every_option_says_what_it_does_and_the_line_of_a_verb_is_a_whole_sentence(typed: str, command: click.Command) -> None:
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    assert [option.name for option in options if not (option.help or "").endswith((".", "?"))] == []
+    summary = command.get_short_help_str(limit=400)
+    assert summary.endswith(".")
+    assert not summary.endswith("...")
+    groups = [command for command in main.commands.values() if isinstance(command, click.Group)]
+    shown = [verb.get_short_help_str(limit=70) for group in groups for verb in group.commands.values()]
+    assert [line for line in shown if line.endswith("...")] == []
 
 
 def test_completion_is_installed_once_and_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
