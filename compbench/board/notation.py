@@ -114,6 +114,12 @@ def count(value: float | None) -> str:
     return f"{value:.0f}"
 
 
+def operations(value: float) -> str:
+    """Operations: 1.52 GFLOP; 0 FLOP."""
+    number, _, letter = count(value).partition(" ")
+    return f"{number} {letter}FLOP"
+
+
 def duration(seconds: float | None) -> str:
     if seconds is None:
         return ""

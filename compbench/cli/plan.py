@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from compbench.board.notation import duration
+from compbench.registry.meaning import differing
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import metrics_of, task_of
+from compbench.runner.rescore import MAY_DIFFER
 from compbench.store.records import Store, read_records
 
 if TYPE_CHECKING:
@@ -49,6 +54,30 @@ def plan_of(request: RunRequest, folder: Path) -> Plan:
     parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in took.items())
     by = f"{len(found)} run{'' if len(found) == 1 else 's'} of {'this method' if same else 'other methods'} here"
     return Plan(f"{parts}; about {duration(total)} in all, by {by}", total)
+
+
+def rescorable(request: RunRequest, folder: Path) -> str:
+    """Name of a finished record of this very run that only lacks today's metrics, so that nothing need be trained; "" if none."""
+    start = f"{request.task}.{request.method}.{request.preset}.s{request.seed}."
+    records = read_records(path for path in Store(folder).paths() if path.name.startswith(start))[0]
+    same = [record for record in records if record.status == "ok" and _asks_the_same(request, record)]
+    if not same:
+        return ""
+    registry = Registry(tuple(map(Path, request.plugins)))
+    today = {name: metric.version for name, metric in metrics_of(task_of(request, registry), registry, request.metrics).items()}
+    if any(record.spec.metrics == today for record in same):
+        return ""
+    return next((record.name for record in same if MAY_DIFFER.issuperset(differing(record, registry))), "")
+
+
+def _asks_the_same(request: RunRequest, record: Record) -> bool:
+    """Whether a record is of a request's settings, as far as it says which ones were given."""
+    spec = record.spec
+    known = {**spec.settings, **{f"task.{name}": value for name, value in spec.task_settings.items()}}
+    known |= {f"budget.{name}": value for name, value in spec.budget.model_dump(mode="json").items()}
+    asked = {name: json.loads(json.dumps(value)) for name, value in request.overrides.items()}
+    fixed = all(getattr(request, name) in ("auto", getattr(spec, name)) for name in ("precision", "source"))
+    return fixed and record.given == tuple(sorted(asked)) and all(known.get(name) == asked[name] for name in asked)
 
 
 def _like(request: RunRequest, folder: Path) -> tuple[list[Record], bool]:

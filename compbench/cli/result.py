@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compbench.api.factors import identifiability
-from compbench.board.notation import count, duration
+from compbench.board.notation import count, duration, operations
 from compbench.board.scale import zero_of
 from compbench.board.timing import train_flops
 from compbench.cli import cell_map as lattice
@@ -109,7 +109,7 @@ def cost(record: Record) -> str:
     if profile.parameters is not None:
         facts.append(f"{count(profile.parameters)} parameters")
     if (flops := train_flops(record)) is not None:
-        facts.append(f"{count(flops)}FLOP to train")
+        facts.append(f"{operations(flops)} to train")
     if profile.evaluations_per_sample is not None:
         facts.append(f"{profile.evaluations_per_sample} evaluations a sample")
     if (speed := profile.sample_samples_per_second) is not None:

@@ -14,7 +14,7 @@ from compbench.api.schemas import RunRequest, name_of
 from compbench.cli import output
 from compbench.cli.names import names
 from compbench.cli.options import MOST_RECORDS, rebuild_board, run_options, run_requests
-from compbench.cli.plan import plan_of
+from compbench.cli.plan import plan_of, rescorable
 from compbench.cli.result import show_result
 from compbench.runner.one_run import look_up, processes_of, seal
 from compbench.runner.one_run import run as run_one
@@ -103,7 +103,11 @@ def run(
     worst = 0
     for request in requests:
         try:
-            plan, quiet = plan_of(request, Home(Path(request.home)).records), options["quiet"] or as_json
+            folder, quiet = Home(Path(request.home)).records, options["quiet"] or as_json
+            plan = plan_of(request, folder)
+            if not quiet and not options["force"] and (old := rescorable(request, folder)):
+                again = " ".join([f"compbench rescore {old}", *(f"--metric {name}" for name in request.metrics)])
+                click.echo(f"compbench: {old} is this run by other metrics; `{again}` trains nothing.", err=True)
             title = f"{request.method} on {request.task}, {request.preset}, seed {request.seed}"
             with output.listener(quiet=quiet, title=title, plan=plan.words, seconds=plan.seconds) as listener:
                 outcome = run_one(

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from compbench.board.catalogue import catalogue
 from compbench.board.groups import section_of
+from compbench.board.notation import count, operations
 from compbench.cli import cell_map as lattice
 from compbench.cli import curves, output
 from compbench.cli.names import records
@@ -82,7 +83,10 @@ def _found(store: Store, text: str) -> Path:
 
 
 def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = False, plugins: Sequence[Path] = ()) -> None:
-    """Print a record for people: scores next to their ceilings and floors, cost, and where everything is."""
+    """Print a record for people: scores next to those of real data, cost, and where everything is.
+
+    An accuracy stands next to its ceiling, that of real data; a distance next to its floor, that of two real samples.
+    """
     console = output.console()
     print_head(console, record, reused=reused)
     print_named(console, circumstances(record, path, plugins))
@@ -139,7 +143,7 @@ def _source(record: Record) -> str:
 def _score_table(scores: Sequence[Score]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("score", min_width=max(len(score.name) for score in scores), overflow="fold")
-    for name in ("value", "ceiling", "floor", "n"):
+    for name in ("value", "real data", "two real samples", "n"):
         table.add_column(name, justify="right", overflow="fold")
     for score in scores:
         style = "bold green" if score.primary else ""
@@ -175,11 +179,11 @@ def _profile_lines(record: Record) -> Iterator[str]:
         )
     facts = []
     if p.parameters is not None:
-        facts.append(f"{p.parameters / 1e6:.3g} M parameters")
+        facts.append(f"{count(p.parameters)} parameters")
     if p.flops_per_train_step is not None and p.train_steps != 0:
-        facts.append(f"{p.flops_per_train_step / 1e9:.3g} GFLOP a training step")
+        facts.append(f"{operations(p.flops_per_train_step)} a training step")
     if p.flops_per_sample is not None:
-        facts.append(f"{p.flops_per_sample / 1e9:.3g} GFLOP a sample")
+        facts.append(f"{operations(p.flops_per_sample)} a sample")
     if p.peak_memory_bytes:
         facts.append(f"peak memory {p.peak_memory_bytes / 2**20:.0f} MiB")
     yield ", ".join(facts)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from compbench.cli.names import names
 from compbench.cli.options import plugin_option, run_requests
 from compbench.runner.signals import terminate_like_ctrl_c
 from compbench.sweep.parse import parse_overrides
@@ -15,8 +16,8 @@ from compbench.system.errors import CompbenchError
 
 
 @click.command()
-@click.option("--task", required=True, help="Name of a task.")
-@click.argument("method")
+@click.option("--task", required=True, shell_complete=names("tasks"), help="Name of a task.")
+@click.argument("method", shell_complete=names("methods"))
 @click.option(
     "--trials", required=True, type=click.IntRange(1, 10_000), help="Number of trials in all, including those of an earlier call."
 )

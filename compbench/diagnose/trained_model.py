@@ -15,7 +15,7 @@ from compbench.api.interfaces import Method, MethodSettings, Problem, Request, T
 from compbench.api.schemas import Record
 from compbench.diagnose.geometry import Layers, Metric, metrics_by_differences, metrics_by_jvp, tapped
 from compbench.notebook.stored_model import rebuild
-from compbench.registry.registry import Registry
+from compbench.registry.checkout import registry_of
 from compbench.system.errors import CompbenchError
 
 Derivative = Literal["auto", "jvp", "differences"]
@@ -138,7 +138,7 @@ def load_subject(record: Record, folder: Path, *, home: Path, plugins: tuple[Pat
     Raises:
         CompbenchError: the method has changed or cannot be built again, or there is no grid.
     """
-    stored = rebuild(record, folder, home=home, registry=Registry(plugins))
+    stored = rebuild(record, folder, home=home, registry=registry_of(record, plugins))
     problem = stored.problem
     positions = _positions(problem, factors)
     grid = _grid(problem, positions)

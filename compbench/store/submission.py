@@ -139,7 +139,8 @@ def _check_plugin(record: Record, registry: Registry) -> None:
     if not plugin.distribution or plugin.version == "file":
         if plugin.version == "file" and name in registry.names("methods"):
             raise CompbenchError("belongs to a method from a file (--plugin), which is installed now: run it again.")
-        raise CompbenchError(f"belongs to a method from a file (--plugin); make a plugin from it: compbench new {name}.")
+        how = f"make a plugin of it (compbench new {name}), install that, and run it again"
+        raise CompbenchError(f"belongs to a method from a file (--plugin); {how}.")
     entry = registry.entry("methods", name)
     if entry.problem:
         raise CompbenchError(f"belongs to method '{name}', which is broken here: {entry.problem}")

@@ -12,7 +12,7 @@ from compbench.api.schemas import Profile, Record, RunRequest, Stage
 from compbench.board.scale import zero_of
 from compbench.cli import result
 from compbench.cli.cell_map import drawn, names_of
-from compbench.cli.plan import plan_of
+from compbench.cli.plan import plan_of, rescorable
 from compbench.cli.result import show_result
 from compbench.store.records import Store
 
@@ -62,8 +62,20 @@ def test_a_zero_is_printed_as_0_and_not_as_unknown() -> None:
     nothing = record(more={"profile": Profile(parameters=0, evaluations_per_sample=0, train_steps=0, flops_per_train_step=5.0)})
     assert "0 evaluations a sample" in result.cost(nothing)
     assert "0 parameters" in result.cost(nothing)
-    assert "0FLOP to train" in result.cost(nothing).replace(" ", "").replace("FLOPtotrain", "FLOP to train")
+    assert "0 FLOP to train" in result.cost(nothing)
     assert "?" not in result.cost(record(more={"profile": Profile()}))
+
+
+def test_a_run_that_only_lacks_a_new_metric_is_named_for_rescoring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compbench.cli.plan.differing", lambda record, registry: ("metrics",))
+    facts = {"task": "gmm-id", "method": "mono", "preset": "smoke", "source": "embedded"}
+    own = record(**facts, settings={"w": 2}, metrics={"sw2": 1}, more={"given": ("w",)})
+    Store(tmp_path).write(own)
+    request = RunRequest(task="gmm-id", method="mono", preset="smoke", overrides={"w": 2}, home=str(tmp_path))
+    assert rescorable(request, tmp_path) == own.name
+    assert rescorable(request.model_copy(update={"overrides": {"w": 3}}), tmp_path) == ""
+    monkeypatch.setattr("compbench.cli.plan.differing", lambda record, registry: ("method", "metrics"))
+    assert rescorable(request, tmp_path) == ""
 
 
 def test_the_lattice_names_the_values_of_our_own_tasks() -> None:
