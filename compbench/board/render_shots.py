@@ -50,7 +50,10 @@ def shots_markdown(found: Sequence[Prices], chart: str) -> str:
     for one in found:
         counts = sorted({count for curve in one.curves.values() for count in curve})
         parts += [f"**{plain(_title(one, found))}**", ""]
-        parts += [line(["method", *(f"{count} shots" for count in counts)]), line(["---"] * (len(counts) + 1))]
+        parts += [
+            line(["method", *(f"{count} shot{'' if count == 1 else 's'}" for count in counts)]),
+            line(["---"] * (len(counts) + 1)),
+        ]
         for name, curve in one.curves.items():
             parts.append(line([plain(name), *(_value(curve.get(count)) for count in counts)]))
         parts += ["", *(f"- {plain(words)}." for words in sentences(one)), ""]
@@ -111,7 +114,7 @@ def _svg(one: Prices, top: int, *, title: str = "") -> str:
     parts.append(
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 4}" text-anchor="middle">examples of each held-out cell</text>'
     )
-    last: list[float] = []
+    labels: list[tuple[float, float, str]] = []  # height, end of the curve, text
     for place, (name, curve) in enumerate(one.curves.items()):
         colour = COLOURS[place % len(COLOURS)]
         points = [(x(count), row.scores[row.primary]) for count, row in curve.items()]
@@ -122,17 +125,17 @@ def _svg(one: Prices, top: int, *, title: str = "") -> str:
             if cell.interval:
                 ends_at = [y(end) for end in cell.interval]
                 parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{ends_at[0]:.1f}" y2="{ends_at[1]:.1f}" stroke="{colour}"/>')
-        height = y(points[-1][1].mean) + 4
-        while any(abs(height - other) < 12 for other in last):  # labels stand below each other
-            height += 4
-        last.append(height)
         label = clean(name)
-        label = label if len(label) <= 32 else f"{label[:31]}…"
-        parts.append(f'<text x="{points[-1][0] + 8:.1f}" y="{height:.1f}" fill="{colour}">{escape(label)}</text>')
+        label = escape(label if len(label) <= 32 else f"{label[:31]}…")
+        labels.append((y(points[-1][1].mean) + 4, points[-1][0] + 8, f'fill="{colour}">{label}</text>'))
+    free = 0.0
+    for height, at, text in sorted(labels):
+        free = max(height, free + 12)  # labels stand below each other
+        parts.append(f'<text x="{at:.1f}" y="{free:.1f}" {text}')
     inside, said = "".join(parts), f"{escape(one.section.task)}: held-out score over shots"
     return (
         f'<svg y="{top}" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'font-family="sans-serif" font-size="11" role="img" aria-label="{said}">{inside}</svg>'
+        f'font-family="sans-serif" font-size="11" fill="currentColor" role="img" aria-label="{said}">{inside}</svg>'
     )
 
 

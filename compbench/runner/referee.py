@@ -61,6 +61,7 @@ class Referee:
         self.registry = registry or Registry(tuple(Path(file) for file in request.plugins))
         self.stages: list[Stage] = []
         self.opened: OpenTask | None = None
+        self.draws_shots = True  # an identity alone needs none
         self._joules: float | None = None
 
     def describe(self) -> RefereeDescribed:
@@ -92,7 +93,7 @@ class Referee:
 
     def _shots(self) -> Shots | None:
         """The shots of a task that has some, which is opened for it: who asks for more than there are hears it before any fit."""
-        if not isinstance(self.task.open, WithShots):
+        if not self.draws_shots or not isinstance(self.task.open, WithShots):
             return None
         opened = self.task.open(self.context)
         self.opened = opened

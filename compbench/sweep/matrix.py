@@ -185,6 +185,7 @@ class Resolver:
         of_task = request.model_dump_json(exclude={"method"})
         known = self._described.get(of_task)
         pair = InProcessPair(request, self._folder, lambda stage, done, total: None, registry, known)
+        pair.referee.draws_shots = False
         attempt = Attempt(request, Home(Path(request.home)), pair, force=True, registry=registry)
         attempt.origin_of = self._origin_of
         attempt.find()

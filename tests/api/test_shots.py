@@ -14,12 +14,13 @@ from click.testing import CliRunner
 
 from compbench.api.context import Batch
 from compbench.api.interfaces import SamplePair, Task, TaskContext
-from compbench.api.schemas import Record
+from compbench.api.schemas import Record, RunRequest
 from compbench.api.shots import OpenWithShots, SiloWithShots, hashes_of, with_shots, without_shots
 from compbench.cli.main import main
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import configured
 from compbench.store.validate import check_shots
+from compbench.sweep.matrix import Resolver
 from compbench.system.errors import CompbenchError
 from compbench.tasks.dsprites_evaluation import all_refined
 
@@ -91,6 +92,13 @@ def test_without_shots_a_task_is_the_task_that_it_was() -> None:
     assert configured(task, {"task.shots": 0}) is task
     settings = configured(task, {"task.shots": 4, "task.coverage": 0.5}).settings.model_dump()
     assert settings == {**configured(task, {"task.coverage": 0.5}).settings.model_dump(), "shots": 4}
+
+
+def test_an_identity_is_foretold_without_opening_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OpenWithShots, "__init__", lambda *_: pytest.fail("the data was opened"))
+    known = {"preset": "smoke", "device": "cpu", "home": str(tmp_path)}
+    asked = RunRequest.of(task="two-sprites", method="mono", overrides={"task.shots": 2}, **known)
+    assert Resolver(tmp_path).spec(asked).task_settings["shots"] == 2
 
 
 @pytest.mark.parametrize(
