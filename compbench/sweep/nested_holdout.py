@@ -118,6 +118,7 @@ def nested(task: Task, seed: int) -> Task:
         open=opened,
         primary=f"{'heldout' if cells else 'seen'}_{ENERGY_SCORE}",
         metrics=(),
+        real_pictures=None,  # a study needs no pictures, and takes no shots of what it hides
         configure=None if configure is None else lambda changed: nested(configure(changed), seed),
     )
 

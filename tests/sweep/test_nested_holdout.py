@@ -11,6 +11,7 @@ from torch import Tensor
 
 from compbench.api.factors import identifiability
 from compbench.api.interfaces import TaskContext
+from compbench.api.shots import with_shots
 from compbench.registry.registry import Registry
 from compbench.sweep.nested_holdout import energy_score, nested, nested_cells
 from compbench.system.errors import CompbenchError
@@ -72,6 +73,13 @@ def test_a_method_sees_no_nested_cell_and_only_these_are_asked_for(name: str, tm
     assert score.name == inner.primary == ("heldout_energy_score" if hidden else "seen_energy_score")
     assert score.value is not None
     assert score.value > 0
+
+
+def test_a_study_s_referee_asks_the_nested_task_for_no_real_pictures_and_it_takes_no_shots() -> None:
+    task = nested(Registry().load("tasks", "shapes3d-medium"), 0)
+    assert task.real_pictures is None
+    with pytest.raises(CompbenchError, match="no real examples"):
+        with_shots(task, 4)
 
 
 def test_a_task_that_holds_nothing_out_has_no_nested_holdout() -> None:
