@@ -98,10 +98,7 @@ def task_page(task: Task, entry: Entry, rows: Sequence[Row]) -> str:
         lattice(task),
         "## What it asks",
         table(("", ""), [(name, say(value)) for name, value in listed.items() if not name.startswith("--")]),
-        f"![samples of the training data](../samples/{task.name}.real.png)\n\n*Samples of the training data.*"
-        if not sample_grid(task.name) and real_of(task.name)
-        else "",
-        picture(task.name),
+        picture(task),
         "## What its scores can be",
         limits(task.name),
         "## Best rows",
@@ -221,14 +218,25 @@ def budget_rows(task: Task) -> list[tuple[str, ...]]:
     return [(name, *(say(getattr(budget, name)) for budget in task.budgets.values())) for name in fields]
 
 
-def picture(task: str) -> str:
-    """Real samples above generated ones, of a published record."""
-    found = sample_grid(task)
-    return f"![real samples above generated ones](../samples/{task}.png)\n\n*{found.name.split('.')[1]}*" if found else ""
+def picture(task: Task) -> str:
+    """Real samples above generated ones, of a published record; of a task without records real samples alone."""
+    shown = task.name if sample_grid(task.name) else same_data(task)
+    if found := sample_grid(shown):
+        whose = "" if shown == task.name else f", on [{shown}]({shown}.md), which has the same data"
+        return f"![real samples above generated ones](../samples/{shown}.png)\n\n*{found.name.split('.')[1]}{whose}*"
+    alone = f"![samples of the training data](../samples/{task.name}.real.png)\n\n*Samples of the training data.*"
+    return alone if real_of(task.name) else ""
 
 
+def same_data(task: Task) -> str:
+    """A task with a published picture that has the same data set; "" if there is none.  To open a data set takes long."""
+    others = (one.value for one in tasks() if one.value.files == task.files and one.value.event == task.event)
+    return next((other.name for other in others if task.files and sample_grid(other.name)), "")
+
+
+@lru_cache
 def sample_grid(task: str) -> Path | None:
-    """The sample grid of a task's last published record that has one."""
+    """The sample grid of a task's last published record that has one; real samples are in its upper rows."""
     return next(iter(sorted(RECORDS.glob(f"{task}.*samples.png"), reverse=True)), None)
 
 
@@ -355,6 +363,10 @@ def say(value: Any) -> str:
 # -- MkDocs
 
 
+SEARCH = "assets/iframe-worker.js"
+"""The theme's plugin `offline` looks for this word among the site's scripts; without it pages would load one from elsewhere."""
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages and their pictures (MkDocs calls it)."""
     from mkdocs.structure.files import File
@@ -363,11 +375,12 @@ def on_files(files: Any, config: Any) -> Any:
     for place, text in pages():
         files.append(File.generated(config, place, content=text))
     files.append(File.generated(config, "llms.txt", content=llms(config["nav"])))
+    files.append(File.generated(config, SEARCH, abs_src_path=str(Path(__file__).with_name("site_search.js"))))
     registry = Registry()
     for entry in usable(registry, "tasks"):
         if found := sample_grid(entry.name):
             files.append(File.generated(config, f"samples/{entry.name}.png", abs_src_path=str(found)))
-        elif real := real_of(entry.name):  # a record's grid has real samples already
+        elif not same_data(registry.load("tasks", entry.name)) and (real := real_of(entry.name)):
             files.append(File.generated(config, f"samples/{entry.name}.real.png", content=real))
     for name in linked_grids():
         files.append(File.generated(config, f"samples/{name}", abs_src_path=str(RECORDS / name)))

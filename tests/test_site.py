@@ -6,10 +6,12 @@ import io
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from support.browser import CHROMIUM, DRIVER, MISSING, browser
 
 ROOT = Path(__file__).parents[1]
 
@@ -68,13 +70,35 @@ def test_the_page_of_a_method_has_its_settings_and_the_papers_figures() -> None:
     assert "| factored-velocity-fields, table 1 | shapes3d-light |" in method_page(Registry().entry("methods", "mono"), board())
 
 
-@pytest.mark.slow
-def test_the_site_builds_strictly_and_offline(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("material")
     pytest.importorskip("mkdocstrings")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    place = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(place)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert (tmp_path / "tasks" / "gmm-id.html").is_file()
-    assert (tmp_path / "methods" / "fkc.html").is_file()
-    assert "StoredModel" in (tmp_path / "api.html").read_text()
+    return place
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly_and_offline(site: Path) -> None:
+    assert (site / "tasks" / "gmm-id.html").is_file()
+    assert (site / "methods" / "fkc.html").is_file()
+    assert "StoredModel" in (site / "api.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
+def test_search_works_where_the_site_is_opened_from_a_folder(site: Path) -> None:
+    typing = "const box = document.querySelector('.md-search__input'); box.focus(); box.value = 'particles';"
+    with browser() as page:
+        page.open(site / "index.html")
+        page.run(typing + "box.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));")
+        found: list[str] = []
+        deadline = time.monotonic() + 60
+        while not found and time.monotonic() < deadline:
+            found = page.run("return [...document.querySelectorAll('.md-search-result__link')].map((one) => one.href)")
+            time.sleep(0.1)
+        assert found
+        assert all(link.startswith(site.as_uri()) for link in [*found, *page.requests()])
