@@ -207,7 +207,7 @@ def _extras(*, gpu: bool) -> Finding:
 def _data(home: Home) -> Finding:
     here = [name for name, source in SOURCES.items() if all((home.data / file.name).exists() for file in source.files)]
     away = [name for name in SOURCES if name not in here]
-    advice = f"compbench data fetch {away[0]} (or run with the embedded data)" if away else ""
+    advice = f"compbench data fetch {away[0]} (or run with the built-in data)" if away else ""
     return Finding("data", f"official: {', '.join(here) or 'none'}", advice)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from click import Group
+from support.sample_records import record
 from ten_minutes import QUICKSTART, commands, type_them
 
+from compbench.api.interfaces import Score
 from compbench.cli.main import main
+from compbench.cli.result import lines
 
 
 def test_every_command_of_the_quickstart_is_one_that_there_is() -> None:
@@ -21,6 +25,17 @@ def test_every_command_of_the_quickstart_is_one_that_there_is() -> None:
         assert {word for word in words if word.startswith("--")} <= known, words
     assert any(line.startswith("pip install -e . ") for line in lines)
     assert not any("venv" in line for line in commands(QUICKSTART.read_text(), installed=True))
+
+
+def test_the_quickstart_shows_the_result_as_run_prints_it() -> None:
+    (line,) = [line for line in QUICKSTART.read_text().splitlines() if line.startswith("result ")]
+    value, _, real = (float(number) for number in re.findall(r"[\d.]+(?=[ ,]|$)", line.split(" ", 1)[1].replace("sw2", "sw")))
+    made = record(task="gauss2d-fact-id", preset="smoke")
+    shown = Score(
+        name="heldout_sw2", metric="sw2", split="heldout", value=value, floor=real, n=200, direction="lower", primary=True
+    )
+    text = next(text for name, text in lines(made.model_copy(update={"scores": (shown,)})) if name == "result")
+    assert f"result   {text}" == line
 
 
 def test_a_command_that_fails_ends_it(tmp_path, capfd) -> None:
