@@ -201,9 +201,12 @@ function standing(board) {
   if (first.length) return `${scored(first[0])}${first.length > 1 ? `, ${first.length - 1} more may be best` : ""}`;
   return board.ranks === false ? "does not rank at this preset" : "unranked";
 }
+// Someone's first runs are opened at once; a board of many rows is to be looked through.
+const FEW = 10;
 function taskPanels(matches) {
+  const few = boards.reduce((sum, board) => sum + board.rows.length, 0) < FEW;
   const found = matches.map(([board, rows]) => {
-    return panel(`task ${board.id}`, [make("b", {}, board.title), make("span", {}, `${board.protocol}, ${board.source} data`), make("span", {}, standing(board)), make("span", {}, plural(new Set(rows.map(r => r.method)).size, "method"))], () => taskBody(board, rows), Boolean(chosen.task) || matches.length === 1);
+    return panel(`task ${board.id}`, [make("b", {}, board.title), make("span", {}, `${board.protocol}, ${board.source} data`), make("span", {}, standing(board)), make("span", {}, plural(new Set(rows.map(r => r.method)).size, "method"))], () => taskBody(board, rows), Boolean(chosen.task) || matches.length === 1 || few);
   });
   // Boards of other presets and settings stand below those of the page's preset, unless someone asks for them.
   const own = matches.map(([board]) => board.preset === contest()?.preset && board.protocol === board.preset), all = chosen.preset || chosen.task || words().length || !own.includes(true);

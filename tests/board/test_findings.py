@@ -49,6 +49,12 @@ def test_what_the_seeds_do_not_exclude_may_be_best_and_many_are_counted() -> Non
     assert "On images alike0 is best: it attains 0.80" in said(*runs("alike0", 0.8, 1e12), *runs("poor", 0.2, 1e9))
 
 
+def test_what_was_not_run_is_named_where_it_is_the_smaller_part() -> None:
+    whole = [*runs("best", 0.8, 1e12), *runs("poor", 0.2, 1e9)]
+    assert "No method ran" not in said(*(one for one in whole if one.spec.task == TASKS[0]))
+    assert "No method ran" in said(*whole)
+
+
 def test_no_sentence_is_longer_than_25_words() -> None:
     alike = [one for number in range(6) for one in runs(f"alike{number}", 0.8 + number / 100, 8.0**number)]
     (contest,) = contests(aggregate([*alike, *runs("poor", 0.01, 1e9)]))

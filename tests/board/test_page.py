@@ -200,6 +200,7 @@ def test_other_presets_and_settings_stand_below_until_someone_asks_for_them(tmp_
     rebuild(store.folder, tmp_path / "site", link=True)
     chromium.open(tmp_path / "site" / "index.html")
     assert texts(chromium, "#tasks > details > summary b") == ["shapes3d-heavy", "Other presets and settings"]
+    assert chromium.run("return document.querySelector('#tasks > details').open")  # a board of few rows is opened at once
     assert "3 boards" in texts(chromium, "#tasks > details > summary")[1]
     chromium.run("document.querySelectorAll('#tasks > details')[1].open = true")
     assert len(texts(chromium, "#tasks details details > summary b")) == 3
