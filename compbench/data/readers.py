@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import math
 import os
@@ -21,6 +20,7 @@ from torch import Tensor
 from compbench.data.sources import is_of, stamp
 from compbench.flow.transfer import send
 from compbench.system.errors import CompbenchError
+from compbench.system.files import lock as take
 
 if TYPE_CHECKING:
     from compbench.data.lattices import Images, Lattice
@@ -281,7 +281,7 @@ def unpack(path: Path, num_bytes: int, pieces: Iterable[bytes | numpy.ndarray], 
         return target
     try:
         with path.with_name(path.name + ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # contestant and referee both unpack: the second waits, then finds it done
+            take(lock, wait=True)  # contestant and referee both unpack: the second waits, then finds it done
             if is_of(target, path):
                 return target
             target.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ and torch too (`system/bf16.py`, `system/cpu_kernels.py`, `system/weight_gradien
 followed; a record names their versions.
 
 A statement that only says which conditions a loss regresses on, `regressed(batch.condition)`, does not count
-(`system.condition_counts`).
+(`system.condition_counts`).  Nor does one that takes a lock, `lock(file, wait=True)` (`system.files`): no number depends on it.
 
 What only a GPU runs counts in records of GPUs alone: the statement `if on_gpu(device): ...`, or `if on_gpu(device) and ...:`,
 without an else, where `on_gpu` is that of `compbench.system.devices`.

@@ -18,6 +18,9 @@ GPU_ONLY: Chain = ("compbench.system.devices", ("on_gpu",))
 MARKS: tuple[Chain, ...] = (("compbench.system.condition_counts", ("regressed",)), ("compbench", ("regressed",)))
 """A statement that calls this function with plain names tells the harness what to count; nothing that is computed needs it."""
 
+LOCKS: tuple[Chain, ...] = (("fcntl", ("flock",)), ("compbench.system.files", ("lock",)))
+"""A statement that calls one of these waits until another process has made a file; no number depends on it."""
+
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 IMPORTS = (ast.Import, ast.ImportFrom)
@@ -224,11 +227,13 @@ class _Writer:
         return f"{type(node).__name__}({getattr(node, 'name', '')},{names},[{','.join(around)}],[{','.join(inside)}])"
 
     def _is_mark(self, node: ast.stmt) -> bool:
-        """Whether a statement is `regressed(a, b.c)`, of names and attributes alone."""
+        """Whether a statement is `regressed(a, b.c)`, of names and attributes alone, or `lock(a, wait=True)`, with constants."""
         call = node.value if isinstance(node, ast.Expr) else None
-        if not isinstance(call, ast.Call) or call.keywords or not all(map(_dotted, call.args)):
+        if not isinstance(call, ast.Call) or not all(map(_dotted, call.args)):
             return False
-        return self._stands_for(_dotted(call.func)) in MARKS
+        called = self._stands_for(_dotted(call.func))
+        constants = all(isinstance(keyword.value, ast.Constant) for keyword in call.keywords)
+        return (called in MARKS and not call.keywords) or (called in LOCKS and constants)
 
     def _is_for_gpus(self, node: ast.stmt) -> bool:
         """Whether a statement is `if on_gpu(device): ...` without an else, of a name or an attribute; `and` may follow."""

@@ -236,6 +236,17 @@ def test_to_say_what_a_loss_regresses_on_is_no_part_of_the_code_and_to_use_it_is
     assert with_line("others(batch.condition)") != bare
 
 
+def test_a_statement_that_only_takes_a_lock_is_no_code() -> None:
+    head = "import fcntl\nfrom compbench.system.files import lock as take\ndef unpack(file):\n"
+
+    def with_line(line: str) -> object:
+        return parse(f"{head}    {line}\n    return file.read()", "m").local("unpack")
+
+    assert with_line("fcntl.flock(file, fcntl.LOCK_EX)") == with_line("take(file, wait=True)") == with_line("pass")
+    for counts in ("fcntl.flock(file.pop(), fcntl.LOCK_EX)", "file = take(file, wait=True)", "take(file, wait=file)"):
+        assert with_line(counts) != with_line("pass")
+
+
 def test_a_text_that_a_lambda_returns_is_no_docstring() -> None:
     one, other = (parse(f"f = lambda: '{text}'", "m").local("f")[0] for text in ("seen", "heldout"))
     assert one != other
