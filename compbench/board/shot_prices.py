@@ -95,9 +95,9 @@ def _prices(section: Section, curves: Sequence[Curve]) -> Prices:
     return Prices(section, shown, worths, most)
 
 
-def _size(curve: Curve) -> tuple[int, int]:
-    """Of several rows of the reference (other settings), that of most shots counts, then of most seeds."""
-    return len(curve), sum(len(row.seeds) for row in curve.values())
+def _size(curve: Curve) -> tuple[bool, int, int]:
+    """Of several rows of the reference, that of its own settings counts, then that of most shots, then of most seeds."""
+    return all(row.kind == "run" for row in curve.values()), len(curve), sum(len(row.seeds) for row in curve.values())
 
 
 def _shots_of(section: Section) -> tuple[int, Section]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from compbench.api.context import generator_of
 from compbench.api.schemas import Structure
+from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,9 @@ ROWS = 64
 """Conditions in one forward pass, as in a request, so that the peak of memory stays that of the run."""
 MOST_UNITS = 2048
 """Activations of a row that are kept; of more the seed draws some, which leaves R2 and angles unbiased."""
+
+UNABLE = (CompbenchError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a network raises that takes other conditions than it seemed to; it has no structure, and its run is what it was."""
 
 Forward = Callable[["Tensor", "Tensor", "Tensor"], object]
 
@@ -54,8 +58,8 @@ def structure_of(model: object, problem: Problem, device: torch.device, seed: in
     try:
         with torch.no_grad(), _evaluating(model):
             return _measured(model, forward, problem, device, generator_of(f"structure {seed}"))
-    except (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, IndexError):
-        return None  # a network of a stranger, or one that takes other conditions
+    except UNABLE:
+        return None
 
 
 def forward_of(model: nn.Module) -> Forward | None:

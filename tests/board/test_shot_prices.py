@@ -53,6 +53,16 @@ def test_of_distances_the_lower_is_the_better() -> None:
     assert worth_of("factored", *runs, run("factored", 0, 9.0, **lower)).shots == 0
 
 
+def test_the_reference_is_the_row_of_its_own_settings() -> None:
+    other = [
+        record(score(value=value, n=7), method="mono", settings={"hidden": 512}, task_settings={"shots": shots} if shots else {})
+        for shots, value in ((0, 0.5), (1, 0.7), (3, 0.8), (7, 0.9))
+    ]
+    elsewhere = record(score(value=0.5, n=7), method="mono", task="shapes3d-light")  # most tasks ran under these settings
+    known = {one.section.task: one for one in prices(aggregate([*other, *CURVE, run("factored", 0, 0.4), elsewhere]).rows)}
+    assert known["shapes3d-heavy"].worths["factored"].shots == pytest.approx(1)
+
+
 def test_the_interval_is_where_the_paired_interval_of_the_difference_holds_zero() -> None:
     values = [0.31, 0.36, 0.33, 0.35]
     runs = [run("mono", count, 0.1 + 0.2 * math.log2(1 + count), seed) for count in (0, 1, 7) for seed in range(4)]
