@@ -1,9 +1,10 @@
 """How fast the `paper` preset goes on a device, each way that the harness can take; one JSON line each.
 
-    python experiments/gpu/throughput.py [--device cuda] [--seconds 400] [--out speed.jsonl] [--only NAME] [--tiny]
+    python experiments/gpu/throughput.py [--device cuda] [--seconds 400] [--out speed.jsonl] [--row NAME] [--way WAY] [--tiny]
 
-Training goes through the method's own `fit` on the task's own data and is stopped after some seconds; sampling through its
-own `sample`.  Rows come most important first, so that a limit cuts off what matters least.  `--tiny` runs anywhere.
+A way (`ways.py`) says how fits and samples are computed; the harness's is the default.  Training goes through the method's own
+`fit` on the task's own data and is stopped after some seconds; sampling through its own `sample`.  Rows come most important
+first, so that a limit cuts off what matters least.  `--tiny` runs anywhere.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -24,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from compbench.api.context import Context, NoCheckpoints
+from compbench.api.context import Context, NoCheckpoints, Presets
 from compbench.api.interfaces import Problem, Request, SamplePair, TaskContext
 from compbench.flow.compiled_sampling import COMPILE_FROM, compiled_sampling
 from compbench.flow.low_rank_maps import penalised_loss
@@ -35,11 +37,14 @@ from compbench.system import devices, profiling
 from compbench.system.errors import Cancelled
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 from many import train_many
 from stacked_silos import train_silos
+from ways import Way, applied
+from whole_step import captured
 
 REGISTRY = Registry()
-STEPS = {"train": 10**6, "many": 3000, "silos": 3000, "sample": 1, "distances": 1, "host distances": 1}
+STEPS = {"train": 10**5, "many": 3000, "silos": 3000, "sample": 1, "distances": 1, "host distances": 1}
 """Steps of a fit; where many networks are trained at once, all rows of their batches are drawn before the first."""
 
 FEATURES = 256
@@ -96,13 +101,13 @@ ROWS = [
 ]
 
 
-def problem_of(row: Row, device: torch.device, home: Path, *, tiny: bool) -> Problem:
+def problem_of(row: Row, device: torch.device, home: Path, *, preset: Presets = "paper", steps: int = 0) -> Problem:
+    """The problem of a row's task, with so many training steps, or the row's."""
     task = REGISTRY.load("tasks", row.task)
-    budget = task.budgets["smoke" if tiny else "paper"]
-    budget = budget.model_copy(update={"checkpoint_seconds": 1e9, "train_steps": STEPS[row.kind]})
+    budget = task.budgets[preset].model_copy(update={"checkpoint_seconds": 1e9, "train_steps": steps or STEPS[row.kind]})
     precision = "bf16" if row.precision == "bf16" else "fp32"
     source = task.source(home / "data", "embedded")
-    ctx = TaskContext(device, precision, 0, home / "cache", home / "data", source, preset="smoke" if tiny else "paper")
+    ctx = TaskContext(device, precision, 0, home / "cache", home / "data", source, preset=preset)
     found = task.open(ctx).problem(budget)
     return found if REGISTRY.load("methods", row.method).oracle else replace(found, oracle=None)
 
@@ -163,8 +168,8 @@ def watched(
     return {**facts, "first_step_seconds": marks[0][1] - begin, "compiled": ctx.notes.get("compiled")}
 
 
-def sample(row: Row, problem: Problem, device: torch.device, seconds: float) -> dict[str, Any]:
-    """Median seconds of a request after a warm-up, of an untrained model."""
+def sample(row: Row, problem: Problem, device: torch.device, seconds: float, *, whole: bool = False) -> dict[str, Any]:
+    """Median seconds of a request after a warm-up, of an untrained model; `whole`: as one CUDA graph, if it can be one."""
     method = REGISTRY.load("methods", row.method)
     settings, ctx = method.settings(), context(row, device)
     model = method.fit(settings, problem, ctx) if method.oracle else method.build(settings, problem).to(device).eval()
@@ -177,6 +182,8 @@ def sample(row: Row, problem: Problem, device: torch.device, seconds: float) -> 
     compiled = compiled_sampling(model, device) if row.compile else None
     if compiled is not None:
         compiled.warmed_up(answer, COMPILE_FROM)
+    if whole and device.type == "cuda" and row.name in CAPTURED:
+        answer = captured(answer)
     times: list[float] = []
     while len(times) < 4 or sum(times[1:]) < seconds:
         with profiling.timed(device) as clock:
@@ -203,12 +210,26 @@ def distances(row: Row, problem: Problem, device: torch.device, seconds: float) 
     return {"seconds": took, "ms_a_step": 1000 * took, "samples_per_second": row.rows / took, "values": values}
 
 
+CAPTURED = frozenset({"factored samples"})
+"""Rows whose requests draw nothing and never wait, so that a graph can hold one."""
+
 MEASURES = {"distances": distances, "host distances": distances} | {
     "train": train,
     "sample": sample,
     "many": train_together,
     "silos": train_together,
 }
+
+
+def measured(row: Row, device: torch.device, folder: Path, way: Way, *, tiny: bool, seconds: float) -> dict[str, Any]:
+    """What a row takes in a way; `tiny`: at the smoke preset."""
+    devices.set_up(device, row.precision)
+    row = row._replace(compile=row.compile and way is not Way.EAGER)
+    problem = problem_of(row, device, folder, preset="smoke" if tiny else "paper")
+    with applied(way, device):
+        if row.kind == "sample":
+            return sample(row, problem, device, seconds, whole=way.value.step == "whole")
+        return MEASURES[row.kind](row, problem, device, seconds)
 
 
 def kernels(problem: Problem, device: torch.device, path: Path) -> None:
@@ -228,35 +249,39 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=400, help="for all rows together")
     parser.add_argument("--each", type=float, default=6, help="seconds that a row is watched for")
     parser.add_argument("--only", default="", help="rows with this in their name")
+    parser.add_argument("--row", default="", help="the row of this name alone")
+    parser.add_argument("--way", default="harness", choices=[way.label for way in Way], help="how it is computed")
     parser.add_argument("--out", type=Path, help="file that lines are added to")
     parser.add_argument("--tiny", action="store_true", help="the smoke preset and 8 samples: shows that all rows run")
     asked = parser.parse_args()
-    device, begin = devices.resolve(asked.device), time.monotonic()
+    device, begin, failed = devices.resolve(asked.device), time.monotonic(), False
     with tempfile.TemporaryDirectory() as folder:
         for row in ROWS:
-            if asked.only not in row.name or time.monotonic() - begin > asked.seconds:
+            if asked.only not in row.name or asked.row not in ("", row.name) or time.monotonic() - begin > asked.seconds:
                 continue
             row = row._replace(rows=8) if asked.tiny else row
             torch.compiler.reset()
-            devices.set_up(device, row.precision)
-            facts: dict[str, Any] = {**row._asdict(), "device": devices.device_class(device), "torch": torch.__version__}
+            facts: dict[str, Any] = {**row._asdict(), "way": asked.way, "device": devices.device_class(device)}
+            facts["torch"] = torch.__version__
             if device.type == "cuda":
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats(device)
             try:
-                problem = problem_of(row, device, Path(folder), tiny=asked.tiny)
-                facts |= MEASURES[row.kind](row, problem, device, asked.each)
+                facts |= measured(row, device, Path(folder), Way.named(asked.way), tiny=asked.tiny, seconds=asked.each)
                 facts["peak_memory_bytes"] = profiling.peak_memory(device)
                 if row is ROWS[0] and asked.out and device.type == "cuda":
-                    kernels(problem, device, asked.out.with_suffix(".kernels.txt"))
+                    with applied(Way.named(asked.way), device):
+                        kernels(problem_of(row, device, Path(folder)), device, asked.out.with_name(f"kernels-{asked.way}.txt"))
             except Exception as error:  # a row that fails must not take the others with it
+                traceback.print_exc()
+                failed = True
                 facts["error"] = f"{type(error).__name__}: {error}"[:500]
             line = json.dumps(facts)
             print(line, flush=True)
             if asked.out:
                 with asked.out.open("a") as file:
                     file.write(line + "\n")
-    sys.exit(0)
+    sys.exit(int(failed))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from unittest import mock
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+from captured_swarm import swarms_captured
 from whole_step import ramps_on_device, train_whole
 
 from compbench.flow import compilation
@@ -65,7 +66,8 @@ class Way(Enum):
 def applied(way: Way, device: torch.device) -> Iterator[None]:
     """Compute fits and samples in a way while it is entered.
 
-    On a CPU networks are compiled as everywhere on a CPU, so that each way can be tried without a GPU.
+    On a CPU networks are compiled as everywhere on a CPU, so that each way can be tried without a GPU.  Whole steps are those of
+    training loops, and of swarms of noise networks.
     """
     choices = way.value
     how = compilation.HOW["cpu"] if device.type == "cpu" or choices.how is None else choices.how
@@ -74,6 +76,7 @@ def applied(way: Way, device: torch.device) -> Iterator[None]:
         stack.enter_context(mock.patch.dict(compilation.HOW, {device.type: how}))
         if choices.step == "whole":
             stack.enter_context(ramps_on_device())
+            stack.enter_context(swarms_captured())
             for module in modules_that_train():
                 stack.enter_context(mock.patch.object(module, "train", partial(train_whole, how=how)))
         yield

@@ -10,14 +10,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "gpu"))
 import throughput
+from ways import Way
 
 GOALS = [row for row in throughput.ROWS if row.goal_ms is not None]
-
-
-def measured(row: throughput.Row, device: torch.device, folder: Path, *, tiny: bool, seconds: float) -> dict:
-    throughput.devices.set_up(device, row.precision)
-    problem = throughput.problem_of(row, device, folder, tiny=tiny)
-    return throughput.MEASURES[row.kind](row, problem, device, seconds)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +20,7 @@ def measured(row: throughput.Row, device: torch.device, folder: Path, *, tiny: b
 )
 def test_a_row_of_each_kind_runs_at_tiny_sizes(name: str, tmp_path: Path) -> None:
     row = next(row for row in throughput.ROWS if row.name == name)._replace(rows=4, precision="fp32")
-    found = measured(row, torch.device("cpu"), tmp_path, tiny=True, seconds=0.1)
+    found = throughput.measured(row, torch.device("cpu"), tmp_path, Way.HARNESS, tiny=True, seconds=0.1)
     assert found["ms_a_step"] > 0
     assert found["samples_per_second"] > 0
 
@@ -33,7 +28,8 @@ def test_a_row_of_each_kind_runs_at_tiny_sizes(name: str, tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("row", throughput.ROWS, ids=lambda row: row.name)
 def test_every_row_runs_at_tiny_sizes(row: throughput.Row, tmp_path: Path) -> None:
-    assert measured(row._replace(rows=8), torch.device("cpu"), tmp_path, tiny=True, seconds=0.1)["ms_a_step"] > 0
+    found = throughput.measured(row._replace(rows=8), torch.device("cpu"), tmp_path, Way.HARNESS, tiny=True, seconds=0.1)
+    assert found["ms_a_step"] > 0
 
 
 @pytest.mark.gpu
@@ -45,4 +41,4 @@ def test_a_step_of_paper_reaches_its_goal_on_an_h100(row: throughput.Row, tmp_pa
     if not any(kind in name for kind in ("H100", "H200")):
         pytest.skip(f"goals are for an H100, this is {name}")
     assert row.goal_ms is not None
-    assert measured(row, device, tmp_path, tiny=False, seconds=5)["ms_a_step"] <= row.goal_ms
+    assert throughput.measured(row, device, tmp_path, Way.HARNESS, tiny=False, seconds=5)["ms_a_step"] <= row.goal_ms
