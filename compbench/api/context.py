@@ -226,6 +226,6 @@ class FitParts(NamedTuple):
     build: Callable[..., nn.Module]
     finish: Callable[..., nn.Module]
 
-    def whole(self, settings: Any, problem: Any, ctx: Context) -> nn.Module:
+    def whole(self, settings: object, problem: object, ctx: Context) -> nn.Module:
         """Both parts, as `Method.fit`."""
         return self.finish(settings, problem, self.fit(settings, problem, ctx))

@@ -116,7 +116,7 @@ class Federation:
         """The same silos with accounts of their own: for probes, which cost the method nothing."""
         return Federation(self._silos)
 
-    def ledger(self) -> dict[str, Any]:
+    def ledger(self) -> dict[str, object]:
         """What a fit did with the silos, as JSON, for a fit that is kept and used again: was it pooled, and the accounts."""
         return {"pooled": self.was_pooled, "accounts": [asdict(account) for account in self.accounts]}
 

@@ -32,7 +32,7 @@ class Workers:
         count: processes.
     """
 
-    def __init__(self, function: Callable[[Any], Any], count: int) -> None:
+    def __init__(self, function: Callable[[Any], object], count: int) -> None:
         self._function, self._count = function, max(1, count)
         self._context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
         self._idle: list[_Worker] = []
@@ -45,14 +45,14 @@ class Workers:
             worker.end()
         self._idle = []
 
-    def map(self, items: Sequence[Any], *, progress: Callable[[int, int], None] = lambda done, total: None) -> list[Any]:
+    def map(self, items: Sequence[object], *, progress: Callable[[int, int], None] = lambda done, total: None) -> list[Any]:
         """function(item) of every item, in order; `Failed` where the function raised or its process died.
 
         Args:
             items: what to work on; each is sent to one process.
             progress: called as progress(done, total).
         """
-        results: list[Any] = [None] * len(items)
+        results: list[object] = [None] * len(items)
         waiting = deque(range(len(items)))
         busy: dict[Any, _Worker] = {}
         with self._ending(busy):
@@ -86,7 +86,7 @@ class Workers:
 class _Worker:
     """One process, its end of the pipe, and the item it works on."""
 
-    def __init__(self, context: SpawnContext, function: Callable[[Any], Any]) -> None:
+    def __init__(self, context: SpawnContext, function: Callable[[Any], object]) -> None:
         self.connection, theirs = context.Pipe()
         self.index = -1
         self.process = context.Process(target=_serve, args=(theirs, function), daemon=True)
@@ -94,7 +94,7 @@ class _Worker:
             self.process.start()
         theirs.close()
 
-    def answer(self) -> Any:
+    def answer(self) -> object:
         try:
             return self.connection.recv()
         except (EOFError, OSError):
@@ -107,7 +107,7 @@ class _Worker:
         self.process.join(timeout=10)
 
 
-def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
+def _serve(connection: Connection, function: Callable[[Any], object]) -> None:
     """The process: answer items until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     while True:

@@ -32,7 +32,7 @@ class Compiled:
         used: whether compiled code, and no other, has run.
     """
 
-    def __init__(self, net: Callable[..., Any], how: dict[str, Any]) -> None:
+    def __init__(self, net: Callable[..., object], how: dict[str, Any]) -> None:
         self._net, self._failed, self._ran = net, False, False
         self._forward = torch.compile(net, dynamic=False, fullgraph=True, **how)
         plain = getattr(net, "stacked", None)
@@ -40,7 +40,7 @@ class Compiled:
             self._stacked = torch.compile(plain, dynamic=False, fullgraph=True, **how)
             self.stacked = functools.partial(self._run, self._stacked, plain)
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Any:
         return self._run(self._forward, self._net, *arguments)
 
     def __getattr__(self, name: str) -> Any:
@@ -50,7 +50,7 @@ class Compiled:
     def used(self) -> bool:
         return self._ran and not self._failed
 
-    def _run(self, compiled: Callable[..., Any], plain: Callable[..., Any], *arguments: Any) -> Any:
+    def _run(self, compiled: Callable[..., object], plain: Callable[..., object], *arguments: object) -> object:
         from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 
         if not self._failed:
@@ -73,14 +73,14 @@ def compiled(net: nn.Module, ctx: Context) -> nn.Module | Compiled:
     return net
 
 
-def note(ctx: Context, net: Callable[..., Any]) -> None:
+def note(ctx: Context, net: Callable[..., object]) -> None:
     """Leave `compiled` in the context's notes: 1 if every fit so far ran compiled code, on a GPU also 0 where one did not."""
     if ctx.compile or ctx.device.type == "cuda":
         before = ctx.notes.get("compiled", 1.0)
         ctx.notes["compiled"] = min(before, float(isinstance(net, Compiled) and net.used))
 
 
-def step_begins(net: Callable[..., Any]) -> None:
+def step_begins(net: Callable[..., object]) -> None:
     """Say that outputs of CUDA graphs of the step before are no longer needed."""
     if isinstance(net, Compiled):
         torch.compiler.cudagraph_mark_step_begin()

@@ -10,8 +10,8 @@ import contextlib
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -106,11 +106,11 @@ class _Function:
         self._net, self._name = net, name
         self.plain = getattr(type(net), name).__get__(net)
         self.compiled: Compiled | None = None
-        self.counts: Counter[Any] = Counter()
-        self.chosen: frozenset[Any] = frozenset()
+        self.counts: Counter[Hashable] = Counter()
+        self.chosen: frozenset[Hashable] = frozenset()
         setattr(net, name, self)
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
+    def __call__(self, *arguments: object, **options: object) -> Any:
         if torch.compiler.is_compiling() or options or torch.is_grad_enabled() or _transformed():
             return self.plain(*arguments, **options)
         shapes = tuple(map(_shape, arguments))
@@ -122,11 +122,11 @@ class _Function:
         found = self.compiled(*(_number(x, device) for x in arguments))
         return found.clone()  # a CUDA graph writes its next result over it
 
-    def frequent(self, requests: int, least: int) -> frozenset[Any]:
+    def frequent(self, requests: int, least: int) -> frozenset[Hashable]:
         """The shapes that this many requests call often enough."""
         return frozenset(shape for shape, count in self.counts.most_common(MOST_SHAPES) if count * requests >= least)
 
-    def choose(self, shapes: frozenset[Any], how: Mapping[str, Any]) -> None:
+    def choose(self, shapes: frozenset[Hashable], how: Mapping[str, Any]) -> None:
         """Compile the function at these shapes, and at no others."""
         self.chosen = shapes
         if shapes:
@@ -167,14 +167,14 @@ def _is_network(kind: type[nn.Module]) -> bool:
     return hasattr(kind, "stacked") or list(inspect.signature(kind.forward).parameters)[1:3] == POINTS_AND_TIMES
 
 
-def _shape(argument: Any) -> Any:
+def _shape(argument: object) -> Hashable:
     """The key of a compiled call: shape, strides and type of a tensor; one key for all numbers; otherwise the value."""
     if isinstance(argument, Tensor):
         return tuple(argument.shape), argument.stride(), argument.dtype
     return float if isinstance(argument, float) else repr(argument)
 
 
-def _number(argument: Any, device: torch.device) -> Any:
+def _number(argument: object, device: torch.device) -> object:
     """A time as a tensor, filled on the device; as a Python number it would be compiled in as a constant."""
     return torch.full((), argument, device=device) if isinstance(argument, float) else argument
 
@@ -184,5 +184,5 @@ def _transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def no_working_compiler(graph: Any, inputs: Any) -> Any:
+def no_working_compiler(graph: object, inputs: object) -> NoReturn:
     raise RuntimeError("no compiler works here; `compbench doctor` says what is missing")

@@ -14,7 +14,7 @@ On deterministic tasks decoders keep the sizes of forced rendering's protocol, w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import torch
 from pydantic import Field
@@ -159,14 +159,18 @@ def _places_of_unet(unet: UNet, height: int, width: int) -> Iterable[tuple[nn.Mo
     yield unet.middle, height * width
 
 
+Own = TypeVar("Own", bound=SizeSettings)
+"""The settings of one method."""
+
+
 def sized_decoder_method(
     name: str,
-    settings: type[SizeSettings],
-    maker: Callable[[Any], Make],
+    settings: type[Own],
+    maker: Callable[[Own], Make],
     *,
     protocol: int,
     version: int,
-    step: Callable[[Any], int] = lambda settings: 4,
+    step: Callable[[Own], int] = lambda settings: 4,
 ) -> Method:
     """A method that regresses images on conditions, of the shared network's size.
 
@@ -179,13 +183,13 @@ def sized_decoder_method(
         version: goes up when the method's results change.
     """
 
-    def width_of(own: Any, problem: Problem) -> int:
+    def width_of(own: Own, problem: Problem) -> int:
         return decoder_width(problem, own, maker(own), protocol=protocol, step=step(own))
 
-    def build(own: Any, problem: Problem) -> ConditionDecoder:
+    def build(own: Own, problem: Problem) -> ConditionDecoder:
         return condition_decoder(problem, own, maker(own)(width_of(own, problem)))
 
-    def fit(own: Any, problem: Problem, ctx: Context) -> nn.Module:
+    def fit(own: Own, problem: Problem, ctx: Context) -> nn.Module:
         net, factor = build(own, problem), own.rate_factor if isinstance(own, RateSettings) else 1.0
         if own.width_factor == "auto":
             factor *= protocol * problem.budget.width / width_of(own, problem)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from pydantic import Field
@@ -115,12 +115,16 @@ def fused(loss: Regression) -> Regression:
     return torch.compile(loss, dynamic=False, options={"guard_filter_fn": unchecked} if unchecked else None)
 
 
+Own = TypeVar("Own", bound=MethodSettings)
+"""The settings of one method."""
+
+
 def decoder_method(
     name: str,
-    settings: type[MethodSettings],
-    build: Callable[[Any, Problem], nn.Module],
+    settings: type[Own],
+    build: Callable[[Own, Problem], nn.Module],
     *,
-    fit: Callable[[Any, Problem, Context], nn.Module] | None = None,
+    fit: Callable[[Own, Problem, Context], nn.Module] | None = None,
     version: int = 1,
     needs: tuple[Need, ...] = (),
 ) -> Method:
@@ -135,7 +139,7 @@ def decoder_method(
         needs: what a task must offer it.
     """
 
-    def fit_all(own: MethodSettings, problem: Problem, ctx: Context) -> nn.Module:
+    def fit_all(own: Own, problem: Problem, ctx: Context) -> nn.Module:
         net = build(own, problem)
         rate_factor = own.rate_factor if isinstance(own, RateSettings) else 1.0
         regress(net, problem.federation.pooled(), problem, ctx, rate_factor=rate_factor)

@@ -96,6 +96,6 @@ def guided_networks(model: object) -> list[Any]:
     return found + [net for module in model.modules() if isinstance(module, Experts) for net in guided_networks(module.template)]
 
 
-def _exchange(euler: Callable[..., Any], feynman_kac: Callable[..., Any]) -> None:
+def _exchange(euler: Callable[..., object], feynman_kac: Callable[..., object]) -> None:
     setattr(solver, "euler", euler)  # noqa: B010 - mypy takes a function for a constant
     setattr(smc, "feynman_kac", feynman_kac)  # noqa: B010

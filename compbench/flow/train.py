@@ -148,7 +148,7 @@ class _Trainer:
             seed = int(torch.randint(2**62, (), generator=ctx.generator))
             self.generator = torch.Generator(ctx.device).manual_seed(seed)
 
-    def autocast(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> AbstractContextManager[object]:
         return self.ctx.autocast() if self.fast else nullcontext()
 
     def laid_out(self, batch: Any) -> Any:

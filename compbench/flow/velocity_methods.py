@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Problem, Request
 
 
+Own = TypeVar("Own", bound=MethodSettings)
+"""The settings of one method."""
+
+
 def velocity_method(
     name: str,
-    settings: type[MethodSettings],
-    build: Callable[[Any, Problem], nn.Module],
+    settings: type[Own],
+    build: Callable[[Own, Problem], nn.Module],
     *,
     kinds: tuple[EventKind, ...] = ("vector", "image", "trajectory"),
 ) -> Method:
@@ -34,7 +38,7 @@ def velocity_method(
         kinds: event kinds that it works on.
     """
 
-    def fit(own: MethodSettings, problem: Problem, ctx: Context) -> nn.Module:
+    def fit(own: Own, problem: Problem, ctx: Context) -> nn.Module:
         return train(build(own, problem), flow_matching_loss, problem.federation.pooled(), problem.budget, ctx)
 
     return Method(

@@ -12,7 +12,10 @@ import json
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the compbench of an older commit has no such type
+    from compbench.gate.proof import CodeFacts
 
 DEVICES = ("cpu", "gpu")
 """Classes of devices; all GPUs run the same code."""
@@ -26,7 +29,7 @@ ours = runpy.run_path(str(Path(__file__).with_name("probe.py")))["ours"]
 class Foreign:
     """The entries of another checkout: a registry that loads nothing."""
 
-    def __init__(self, entries: dict[str, list[list[Any]]]) -> None:
+    def __init__(self, entries: dict[str, list[list[str]]]) -> None:
         entry = ours("registry").Entry
         self._entries = {
             (kind, words[1]): entry(*words[:5], words[5] and Path(words[5]), *words[6:])
@@ -41,7 +44,7 @@ class Foreign:
         return [name for own, name in self._entries if own == kind]
 
 
-def facts_here() -> dict[str, Any]:
+def facts_here() -> CodeFacts:
     """This checkout's root, entries, versions, the metrics of each task, and which method works on which task.
 
     Entries that cannot be loaded are left out.
@@ -71,26 +74,26 @@ def facts_here() -> dict[str, Any]:
     return {"root": root, "entries": entries, "versions": versions, "metrics": scoring, "works": works}
 
 
-def codes(facts: dict[str, Any], *, foreign: bool) -> dict[str, list[Any]]:
+def codes(facts: CodeFacts, *, foreign: bool) -> dict[str, list[object]]:
     """Digest and parts of each "method/task/device" by this checkout's rules, of its own code or of that which `facts` are of."""
     meaning = ours("meaning")
     registry = Foreign(facts["entries"]) if foreign else ours("registry").Registry()
-    also: dict[str, Any] = {"root": Path(facts["root"])} if foreign else {}
-    kept: dict[Any, Any] = {}
+    also: dict[str, object] = {"root": Path(facts["root"])} if foreign else {}
+    kept: dict[object, object] = {}
     found = {}
     for task, metrics in facts["metrics"].items():
         for method in ["", *facts["versions"]["methods"]]:
             for device in DEVICES:
-                known = {"metrics": metrics, "device_class": device, "kept": kept, **also}
+                known: dict[str, object] = {"metrics": metrics, "device_class": device, "kept": kept, **also}
                 code = meaning.code_of(registry, method=method, task=task, **known)
                 found[f"{method}/{task}/{device}"] = [code.digest, code.parts]
     return found
 
 
-def gpu_parts(facts: dict[str, Any]) -> dict[str, str]:
+def gpu_parts(facts: CodeFacts) -> dict[str, str]:
     """The hash of the definitions with a part for GPUs alone, for each "method/task"."""
     meaning, registry = ours("meaning"), Foreign(facts["entries"])
-    kept: dict[Any, Any] = {}
+    kept: dict[object, object] = {}
     found = {}
     for task, metrics in facts["metrics"].items():
         for method in facts["versions"]["methods"]:

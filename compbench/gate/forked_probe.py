@@ -15,13 +15,20 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from typing import Any
+from typing import TypedDict
 
 MOST_BYTES = 65536
 """Largest size of an answer; it fits in a pipe, so a process can end before its answer is read."""
 
 
-def answered(order: dict[str, Any], act: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+class Order(TypedDict):
+    """What is read here of an order: the seconds that it may take, and the environment that it works in."""
+
+    limit: float
+    places: dict[str, str]
+
+
+def answered(order: Order, act: Callable[[str], dict[str, object]]) -> dict[str, object]:
     """The answer of `act` to the order's text in a separate process; without an answer, how the process ended.
 
     The process works in the places that the order names, and ends after the order's `limit` in seconds.
@@ -46,12 +53,12 @@ def answered(order: dict[str, Any], act: Callable[[str], dict[str, Any]]) -> dic
         said = b""
     os.close(receive)
     if said:
-        found: dict[str, Any] = json.loads(said)
+        found: dict[str, object] = json.loads(said)
         return found
     return {"error": f"not done after {order['limit']} s" if ended == -signal.SIGALRM else f"exit status {ended}"}
 
 
-def main(probe: str, text: str) -> list[dict[str, Any]]:
+def main(probe: str, text: str) -> list[dict[str, object]]:
     """Import what every order needs, and answer one after the other."""
     import torch
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
@@ -301,7 +302,7 @@ ROOMS = ("api.", "system.", "registry.", "identity.", "run.", "")
 """Packages in which a module of the harness may lie, first in today's layout and then in the layouts of older bases."""
 
 
-def ours(name: str) -> Any:
+def ours(name: str) -> ModuleType:
     """A module of this interpreter's compbench, in whatever room its release has it."""
     for room in ROOMS:
         with contextlib.suppress(ModuleNotFoundError):
@@ -309,7 +310,7 @@ def ours(name: str) -> Any:
     raise ModuleNotFoundError(f"this compbench has no module '{name}'")
 
 
-def _resolve() -> Any:
+def _resolve() -> ModuleType:
     """What resolves requests."""
     return ours("resolve")
 

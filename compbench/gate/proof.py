@@ -13,7 +13,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from compbench.gate import sides
 from compbench.gate.sides import CellOptions, Side, Unable
@@ -22,6 +22,7 @@ from compbench.gate.worktree import built, commit_of, repository
 from compbench.registry.checkout import git
 from compbench.registry.equal_code import TABLE, Equal
 from compbench.system.errors import CompbenchError
+from compbench.system.files import Json
 
 PROBE = Path(__file__).with_name("code_probe.py")
 SECONDS = 900.0
@@ -36,6 +37,24 @@ Codes = Mapping[str, tuple[str, dict[str, str]]]
 Listener = Callable[[str], None]
 
 
+class CodeFacts(TypedDict):
+    """Facts about the code of one checkout (`code_probe.facts_here`).
+
+    Attributes:
+        root: the folder that the package is in.
+        entries: by kind, the words of each registry entry.
+        versions: by kind and name.
+        metrics: names of the metrics that each task scores by.
+        works: "method/task" of each pair that can run.
+    """
+
+    root: str
+    entries: dict[str, list[list[str]]]
+    versions: dict[str, dict[str, int]]
+    metrics: dict[str, list[str]]
+    works: list[str]
+
+
 class Checkout(NamedTuple):
     """The code of one commit, hashed by its own rules.
 
@@ -44,7 +63,7 @@ class Checkout(NamedTuple):
         codes: "method/task/device" -> digest, and digests of the parts.
     """
 
-    facts: dict[str, Any]
+    facts: CodeFacts
     codes: Codes
 
 
@@ -123,14 +142,14 @@ def commits_of(top: Path, old: str, new: str) -> str:
     return commit if parent == before else f"{before}..{commit}"
 
 
-def _checkout(side: Side, folder: Path, facts: dict[str, Any] | None = None) -> Checkout:
+def _checkout(side: Side, folder: Path, facts: CodeFacts | None = None) -> Checkout:
     """A side's code; with `facts`, that of the checkout that these are of, by this side's rules."""
     place = folder / f"codes-{side.home.parent.name}{'-again' if facts else ''}.json"
     answer = _asked(side, place, {"kind": "codes", **({"facts": facts} if facts else {})})
     return Checkout(answer["facts"], {pair: (digest, parts) for pair, (digest, parts) in answer["found"].items()})
 
 
-def _asked(side: Side, place: Path, order: dict[str, Any]) -> dict[str, Any]:
+def _asked(side: Side, place: Path, order: dict[str, Json]) -> dict[str, Any]:
     words = place.with_suffix(".order.json")
     words.write_text(json.dumps({**order, "answer": str(place)}), encoding="utf-8")
     side.run([str(PROBE), str(words)], seconds=SECONDS)
@@ -138,7 +157,7 @@ def _asked(side: Side, place: Path, order: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _version_went_up(pair: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
+def _version_went_up(pair: str, before: CodeFacts, after: CodeFacts) -> bool:
     """Whether the method, the task or one of its metrics has another version."""
     method, task, _ = pair.split("/")
     named = [("methods", method), ("tasks", task), *(("metrics", name) for name in after["metrics"].get(task, ()))]

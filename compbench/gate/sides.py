@@ -227,7 +227,7 @@ def places_of(side: Side, cell: Cell) -> dict[str, str]:
     return own_places(folder_of(side, cell))
 
 
-def order_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Any]:
+def order_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Json]:
     """A probe's order.  It works behind a contestant's border: in a folder for its method and nowhere else."""
     border = {"file": sandbox.__file__, "folder": str(folder_of(side, cell)), "closed": [str(path) for path in side.closed]}
     return {

@@ -22,7 +22,7 @@ from compbench.system.files import Json
 
 DEEPEST = 8
 """Greatest depth of base classes, and of names that stand for types, that is followed."""
-TYPES: dict[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "None": None}
+TYPES: dict[str, object] = {"int": int, "float": float, "bool": bool, "str": str, "None": None}
 BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "allow_inf_nan", "description")
 """What of a `Field` is read, where it is a literal."""
 BASES = ("MethodSettings", "BaseModel")
@@ -65,7 +65,7 @@ def settings_class_of(entry: Entry) -> type[MethodSettings] | None:
 class _Read(NamedTuple):
     """What is known of a settings class: (type, Field) of each name, and whether pydantic alone says what a value may be."""
 
-    fields: dict[str, tuple[Any, Any]]
+    fields: dict[str, tuple[object, object]]
     plain: bool
 
 
@@ -77,7 +77,7 @@ def _read(file: Path, reference: ast.expr, depth: int) -> _Read | None:
     if found is None:
         return None
     where, node = found
-    fields: dict[str, tuple[Any, Any]] = {}
+    fields: dict[str, tuple[object, object]] = {}
     plain = True
     for base in reversed(node.bases):
         if (above := _read(where, base, depth - 1)) is None:
@@ -102,7 +102,7 @@ def _is_after(decorator: ast.expr) -> bool:
     return any(keyword.arg == "mode" and _text(keyword.value) == "after" for keyword in decorator.keywords)
 
 
-def _field(file: Path, line: ast.AnnAssign) -> tuple[Any, Any]:
+def _field(file: Path, line: ast.AnnAssign) -> tuple[object, object]:
     known, default = _literal(file, _default(line.value) if line.value is not None else None)
     keywords = line.value.keywords if isinstance(line.value, ast.Call) else []
     if not known:  # its default may be no value of the type that was read

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compbench.registry.prose import children, without_prose
 
@@ -22,6 +22,7 @@ LOCKS: tuple[Chain, ...] = (("fcntl", ("flock",)), ("compbench.system.files", ("
 """A statement that calls one of these waits until another process has made a file; no number depends on it."""
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 IMPORTS = (ast.Import, ast.ImportFrom)
 COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try)
@@ -150,7 +151,7 @@ def _bound(statement: ast.stmt) -> set[str]:
     return names
 
 
-def _locals(function: Any, nodes: Iterable[ast.AST]) -> set[str]:
+def _locals(function: Scope, nodes: Iterable[ast.AST]) -> set[str]:
     """Names that a function binds itself; `nodes` are its body's."""
     arguments = function.args
     own = {arg.arg for arg in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]}
@@ -210,7 +211,7 @@ class _Writer:
         written = [f"{name}={self.write(value)}" for name, value in fields if value is not None and value != []]
         return f"{type(node).__name__}({','.join(written)})"
 
-    def _function(self, node: Any) -> str:
+    def _function(self, node: Scope) -> str:
         """A function without its annotations; decorators and defaults belong to the scope around it."""
         arguments = node.args
         around = [
@@ -218,7 +219,7 @@ class _Writer:
         ]
         groups = (arguments.posonlyargs, arguments.args, [arguments.vararg], arguments.kwonlyargs, [arguments.kwarg])
         names = "|".join(",".join(arg.arg for arg in group if arg is not None) for group in groups)
-        body = node.body if isinstance(node.body, list) else [ast.Expr(node.body)]
+        body: list[ast.stmt] = node.body if isinstance(node.body, list) else [ast.Expr(node.body)]
         nodes = _own_nodes(*body)
         imported = dict(_imported(self.module, nodes))
         self._scopes.append((_locals(node, nodes) - imported.keys(), imported))

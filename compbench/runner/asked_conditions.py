@@ -10,7 +10,6 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -69,8 +68,8 @@ _inside: list[int] = []
 
 
 def _called(
-    plain: Callable[..., Any], net: nn.Module, place: int, counts: ConditionCounts, *arguments: Any, **options: Any
-) -> Any:
+    plain: Callable[..., object], net: nn.Module, place: int, counts: ConditionCounts, *arguments: Tensor, **options: object
+) -> object:
     if id(net) in _inside:
         return plain(*arguments, **options)
     asked = arguments[place] if place < len(arguments) else next((options[name] for name in ASKED if name in options), None)

@@ -121,7 +121,7 @@ class CountedEngine:
     def __init__(self, engine: Any, tally: Tally) -> None:
         self._counted, self._tally = engine, tally
 
-    def run_backward(self, *given: Any, **named: Any) -> Any:
+    def run_backward(self, *given: object, **named: object) -> object:
         self._tally.backward_passes += 1
         return self._counted.run_backward(*given, **named)
 

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -36,15 +35,20 @@ FORMULA = ("=", "+", "-", "@", "|", "%")
 """A spreadsheet takes text for a formula if it begins with one of these characters."""
 
 
-def _with_experts_counted(raw: dict[str, Any]) -> dict[str, Any]:
+Raw = dict[str, Json]
+"""A record of any format as JSON, before it is validated."""
+
+
+def _with_experts_counted(raw: Raw) -> Raw:
     """Format 3 counted no weight of stacked experts, so how many parameters their mixtures had is not known."""
-    profile, method = raw.get("profile"), (raw.get("spec") or {}).get("method")
+    profile, spec = raw.get("profile"), raw.get("spec")
+    method = spec.get("method") if isinstance(spec, dict) else None
     if method in ("ddm", "dfd", "dcfm-a") and isinstance(profile, dict):
         raw["profile"] = {**profile, "parameters": None}
     return raw
 
 
-def _with_code(raw: dict[str, Any]) -> dict[str, Any]:
+def _with_code(raw: Raw) -> Raw:
     """Format 5 had no commit and called the sandbox a fence.  A share of the peak above 1 is impossible and is dropped."""
     environment, profile = raw.get("environment"), raw.get("profile")
     if isinstance(environment, dict) and "fence" in environment:
@@ -56,7 +60,7 @@ def _with_code(raw: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+MIGRATIONS: dict[int, Callable[[Raw], Raw]] = {
     2: dict,  # 3, 5, 7 and 8 say more (sandbox, other processes, samples alone, losses), which is not known of older records
     3: _with_experts_counted,
     4: dict,
@@ -83,11 +87,12 @@ def parse(content: bytes) -> Record:
             return record
         if nesting(content) > MAX_NESTING:
             raise CompbenchError(f"is nested deeper than {MAX_NESTING} levels, which no record is.")
-        raw = json.loads(content)
-        if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
+        raw: Json = json.loads(content)
+        number = raw.get("format") if isinstance(raw, dict) else None
+        if not isinstance(raw, dict) or not isinstance(number, int):
             raise CompbenchError("is not a record: it has no format number.")
-        _check_digest(content, raw)
-        return Record.model_validate(_migrated(raw))
+        _check_digest(content, raw, number)
+        return Record.model_validate(_migrated(raw, number))
     except ValidationError as error:
         raise CompbenchError(f"is not a record: {first_of(error)}.") from error
     except ValueError as error:
@@ -117,11 +122,11 @@ def _of_present_fields(content: bytes) -> Record | None:
     return record.model_copy(update={"format": RECORD_FORMAT})
 
 
-def _check_digest(content: bytes, raw: dict[str, Any]) -> None:
+def _check_digest(content: bytes, raw: Raw, number: int) -> None:
     """Takes the digest out of an object; other spacing, as from a formatter, does not make another record."""
     digest = raw.pop("digest", None)
-    lines = _lines if raw["format"] > INDENTED else _indented
-    if raw["format"] <= RECORD_FORMAT and digest not in (_digest(_undigested(content)[0]), _digest(lines(raw))):
+    lines = _lines if number > INDENTED else _indented
+    if number <= RECORD_FORMAT and digest not in (_digest(_undigested(content)[0]), _digest(lines(raw))):
         found = (
             "has no digest, which every record has since format 2" if digest is None else "was changed: its digest does not match"
         )
@@ -137,13 +142,13 @@ def _undigested(content: bytes) -> tuple[bytes, str]:
     return content[:start] + content[end:], content[start + len(DIGEST) : end].rstrip(b'",').decode(errors="replace")
 
 
-def _migrated(raw: dict[str, Any]) -> dict[str, Any]:
-    if raw["format"] > RECORD_FORMAT:
-        raise CompbenchError(f"has format {raw['format']}; this compbench reads up to {RECORD_FORMAT}: update it.")
-    while raw["format"] < RECORD_FORMAT:
-        if raw["format"] not in MIGRATIONS:
-            raise CompbenchError(f"has format {raw['format']}, which this compbench does not read.")
-        raw = {**MIGRATIONS[raw["format"]](raw), "format": raw["format"] + 1}
+def _migrated(raw: Raw, number: int) -> Raw:
+    if number > RECORD_FORMAT:
+        raise CompbenchError(f"has format {number}; this compbench reads up to {RECORD_FORMAT}: update it.")
+    for older in range(number, RECORD_FORMAT):
+        if older not in MIGRATIONS:
+            raise CompbenchError(f"has format {older}, which this compbench does not read.")
+        raw = {**MIGRATIONS[older](raw), "format": older + 1}
     return raw
 
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -23,7 +23,7 @@ from compbench.system.home import Home
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-DTYPES: dict[type, Any] = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
+DTYPES: dict[type, str] = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
 """This maps the type of a column to a pandas type that allows missing values."""
 
 

@@ -7,7 +7,9 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic import Field
@@ -76,7 +78,7 @@ class _Tasks:
 
     def __init__(
         self,
-        ray: Any,
+        ray: ModuleType,
         settings: RaySettings,
         requests: Sequence[RunRequest],
         how: SweepOptions,
@@ -149,7 +151,7 @@ def work_on(requests: list[dict[str, Json]], how: tuple[Any, ...], begun: str) -
     return [tuple(result) for result in work_through(asked, options)]
 
 
-def _capacity(ray: Any, settings: RaySettings) -> tuple[int, int]:
+def _capacity(ray: ModuleType, settings: RaySettings) -> tuple[int, int]:
     """Runs that the cluster, and its largest node, can do at once."""
     nodes = []
     for node in ray.nodes():
@@ -160,12 +162,11 @@ def _capacity(ray: Any, settings: RaySettings) -> tuple[int, int]:
     return sum(nodes), max(nodes, default=0)
 
 
-def _ray() -> Any:
+def _ray() -> ModuleType:
     try:
-        import ray
+        return import_module("ray")
     except ModuleNotFoundError as error:
         raise not_installed("ray", error) from error
-    return ray
 
 
 @hookimpl

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -217,14 +217,17 @@ def remove_finished(place: Path) -> None:
             remove_tree(folder)
 
 
+T = TypeVar("T")
+
+
 def _submitted(executor: Any, members: Sequence[Member]) -> list[Any]:
     with executor.batch():
         return [executor.submit(member) for member in members]
 
 
-def _within_time(call: Callable[[], list[Any]]) -> list[Any]:
+def _within_time(call: Callable[[], T]) -> T:
     """What `call` returns.  Raises CompbenchError where it takes longer than sbatch may, and what it raises."""
-    found: list[list[Any]] = []
+    found: list[T] = []
     errors: list[Exception] = []
 
     def work() -> None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from compbench.system import devices
@@ -80,30 +80,31 @@ class WideDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """By a look at every operator of this thread, for a torch that lets no kernel be wrapped."""
 
     def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self, func: OpOverload, types: Sequence[type], args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
+    ) -> object:
         if func in PRODUCTS or func is ATTENTION:
             return _widened(func, func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
 
-def _of_kernel(operator: Any, kernel: Kernel, keys: Any, *args: Any, **kwargs: Any) -> Any:
+def _of_kernel(operator: OpOverload, kernel: Kernel, keys: object, *args: object, **kwargs: object) -> object:
     return _widened(operator, functools.partial(kernel, keys), args, kwargs)
 
 
-def _widened(operator: Any, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _widened(operator: OpOverload, call: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
     """The operator's result by `call`, in fp32 and rounded where its first argument is bf16."""
-    if args[0].dtype is not torch.bfloat16:
+    first = args[0]
+    if not isinstance(first, Tensor) or first.dtype is not torch.bfloat16:
         return call(*args, **kwargs)
     found = call(*map(_wide, args), **{name: _wide(value) for name, value in kwargs.items()})
-    if operator is ATTENTION:
+    if operator is ATTENTION and isinstance(found, tuple | list):
         return _rounded(found[0]), found[1]
     return tuple(map(_rounded, found)) if isinstance(found, tuple | list) else _rounded(found)
 
 
-def _wide(value: Any) -> Any:
+def _wide(value: object) -> object:
     return value.float() if isinstance(value, Tensor) and value.dtype is torch.bfloat16 else value
 
 
-def _rounded(value: Tensor | None) -> Tensor | None:
-    return None if value is None else value.bfloat16()
+def _rounded(value: object) -> object:
+    return value.bfloat16() if isinstance(value, Tensor) else value

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 CAN_WRAP = hasattr(torch.library, "get_kernel")
 """True if this torch gives access to its kernel, so that our kernel can call it."""
 
-Kernel = Callable[..., Any]
+Kernel = Callable[..., object]
 """A kernel of torch's; it takes the dispatch keys before its arguments."""
 Norm = Callable[..., tuple[Any, ...]]
 
@@ -125,7 +125,7 @@ def contiguous_where_stacked(norm: Callable[..., Tensor]) -> Callable[..., Tenso
     """The same norm, which copies stacked images to the contiguous layout first."""
 
     @functools.wraps(norm)
-    def normed(input: Tensor, *rest: Any, **named: Any) -> Tensor:
+    def normed(input: Tensor, *rest: object, **named: object) -> Tensor:
         stacked = not torch.compiler.is_compiling() and torch._C._functorch.is_batchedtensor(input)
         return norm(input.contiguous() if stacked else input, *rest, **named)
 

@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -94,7 +93,7 @@ def _norm_or(plain: Callable[..., Tensor], narrow: bool) -> Callable[..., Tensor
 
 def _doubling_or(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(plain)
-    def upsampled(input: Tensor, size: Any = None, *rest: Any, **named: Any) -> Tensor:
+    def upsampled(input: Tensor, size: Sequence[int] | None = None, *rest: object, **named: object) -> Tensor:
         twice = size is not None and _is_image_on_a_gpu(input) and tuple(size) == (2 * input.shape[2], 2 * input.shape[3])
         return doubled(input) if twice and not rest and not named else plain(input, size, *rest, **named)
 
@@ -103,7 +102,7 @@ def _doubling_or(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _of_contiguous(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(plain)
-    def convolved(input: Tensor, weight: Tensor, *rest: Any, **named: Any) -> Tensor:
+    def convolved(input: Tensor, weight: Tensor, *rest: object, **named: object) -> Tensor:
         if _is_image_on_a_gpu(input):
             return plain(input.contiguous(), weight.contiguous(), *rest, **named)
         return plain(input, weight, *rest, **named)

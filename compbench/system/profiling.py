@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter, process_time  # bound before a plugin is loaded: it may put another clock into `time`
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import torch
+    from torch._ops import OpOverload
+    from torch.profiler import profile
 
 WINDOW_SECONDS = 0.5
 """Length of one timed window of training."""
@@ -82,7 +84,9 @@ def flops_of(call: Callable[[], object]) -> Flops:
     class Counter(TorchDispatchMode):
         total = forward = 0
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+        ) -> object:
             kwargs = kwargs or {}
             formula = flop_registry.get(func._overloadpacket)
             if formula is None:
@@ -217,7 +221,7 @@ class Tracer:
 
     def __init__(self, path: Path | None, *, first: int = 5, last: int = 10) -> None:
         self._path, self._first, self._last = path, first, last
-        self._profiler: Any = None
+        self._profiler: profile | None = None
 
     def step(self, done: int) -> None:
         """Start and stop at the right steps; called once a step."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,7 @@ def called_conditions(num_factors: int, *, graded: bool = False) -> Iterator[Con
     """
     counts, plain = ConditionCounts(), nn.Module.__call__
 
-    def call(module: nn.Module, *arguments: Any, **options: Any) -> Any:
+    def call(module: nn.Module, *arguments: object, **options: object) -> object:
         if torch.is_grad_enabled() or not graded:
             for given in (*arguments, *options.values()):
                 if isinstance(given, Tensor) and _are_conditions(given, num_factors):

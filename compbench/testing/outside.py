@@ -15,6 +15,7 @@ from typing import Any
 from compbench.runner.isolated import scratch, values_of
 from compbench.runner.processes import Ended, last_line
 from compbench.system.errors import CompbenchError
+from compbench.system.files import Json
 from compbench.system.home import Home
 from compbench.testing.verdicts import CHECKS_OF, Finding, Report, failed
 
@@ -69,7 +70,7 @@ def _refuse_unknown(only: Sequence[str], kind: str) -> None:
             raise CompbenchError(f"no check of {kind} named '{name}'. Known: {', '.join(known)}.")
 
 
-def _findings(arguments: Mapping[str, Any], time_limit: float, threads: int) -> Iterator[Finding]:
+def _findings(arguments: Mapping[str, Json], time_limit: float, threads: int) -> Iterator[Finding]:
     """Findings until the child has no more, or ends otherwise, which is a finding too."""
     at = "loads/"
 
@@ -78,10 +79,19 @@ def _findings(arguments: Mapping[str, Any], time_limit: float, threads: int) -> 
         at = stage
 
     found = "compbench.testing.examine:findings" if "device" in arguments else "compbench.testing.examine:findings_of"
-    options = {"home": Home.of_user(), "device": arguments.get("device", "cpu"), "threads": threads, "seconds": time_limit}
     try:
         with scratch() as folder:
-            yield from values_of(found, arguments, Finding, folder, listener=note, **options)
+            yield from values_of(
+                found,
+                arguments,
+                Finding,
+                folder,
+                home=Home.of_user(),
+                device=str(arguments.get("device", "cpu")),
+                threads=threads,
+                seconds=time_limit,
+                listener=note,
+            )
     except Ended as end:
         if end.usage:
             raise CompbenchError(end.reason) from end

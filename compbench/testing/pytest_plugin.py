@@ -6,6 +6,7 @@ The method is checked in a process of its own when the first of these tests runs
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,7 +83,7 @@ class ClauseItem(pytest.Item):
             return "\n".join(f"{finding.title}: {finding.message}" for finding in excinfo.value.findings)
         return super().repr_failure(excinfo, *args, **options)
 
-    def reportinfo(self) -> tuple[Any, int | None, str]:
+    def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, f"{self.nodeid}"
 
 

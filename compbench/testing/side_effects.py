@@ -89,7 +89,7 @@ class Imports(importlib.abc.MetaPathFinder):
         self._asked: list[tuple[str, str]] = []
         self._lazy = set(LAZY)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         frame = sys._getframe(1)
         while frame.f_back is not None and (
             "importlib" in frame.f_code.co_filename or frame.f_globals.get("__name__", "").startswith("importlib")
