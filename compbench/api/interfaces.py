@@ -240,6 +240,7 @@ class Metric:
         margin: the smallest difference that matters, for the regression gate.
         by_name: whether only tasks that name it in `Task.metrics` score by it; else all tasks of its kinds that name none do,
             where it is compbench's or of their package.  A run may name any metric of its task's kind (`--metric`).
+        features: names of the extractors whose features `compute` reads from its pair; all others are refused.
     """
 
     name: str
@@ -251,6 +252,7 @@ class Metric:
     kinds: tuple[EventKind, ...] = ("image",)
     compute: Callable[..., Value] | None = None
     by_name: bool = False
+    features: tuple[str, ...] = ()
 
     def score(self, split: str, value: float | None, *, n: int, suffix: str = "", **known: object) -> Score:
         """The record's line of this metric, called `<split>_<name><suffix>`; `known` has ceiling, floor, primary or reason."""
@@ -393,6 +395,8 @@ class Task:
             `compbench list` reads them without importing the file; nothing computes with them.
         metrics: names of the registered metrics that it scores by: part of a run's identity.  None: compbench's and its package's
             of its event's kind.
+        features: names of the extractors that it offers to metrics; () if it has none.  None: those of `ImageEvaluation`, "judge"
+            and "inception", for images, and none for other kinds.  Like the five above, it is no part of an identity.
         paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
         offers: "scores" (an oracle), "singles" (examples of single factors), "objects" (factors like "front x", "back x").
         inpaint: (model, generator) -> context in which requests with given entries are answered, where the task has a rule of its
@@ -433,6 +437,14 @@ class Task:
     files: tuple[str, ...] = ()
     extra: str = ""
     extra_for: Literal["run", "embedded"] = "run"
+    features: tuple[str, ...] | None = None
+
+    @property
+    def extractors(self) -> tuple[str, ...]:
+        """Names of the extractors whose features a metric may read on this task."""
+        if self.features is not None:
+            return self.features
+        return ("judge", "inception") if self.event.kind == "image" else ()
 
     def lacks(self, need: Need) -> bool:
         """Whether a method that has this need cannot work here."""

@@ -111,9 +111,30 @@ def _on_device(pair: SamplePair, which: str) -> Tensor:
 def compbench_metrics() -> tuple[Metric, ...]:
     return (
         Metric("accuracy", "share of samples that show what was requested", "", "higher", margin=0.02),
-        Metric("fid", "Frechet distance in Inception features", "", "lower", margin=0.5, compute=fid),
-        Metric("fd_judge", "Frechet distance in the judge's features", "", "lower", margin=1.0, compute=fd_judge),
-        Metric("kid", "kernel distance in the judge's features", "", "lower", version=2, margin=0.01, compute=kid),
-        Metric("precision", "share of generated samples near real ones", "", "higher", margin=0.03, compute=precision),
-        Metric("recall", "share of real samples near generated ones", "", "higher", margin=0.03, compute=recall),
+        Metric("fid", "Frechet distance in Inception features", "", "lower", margin=0.5, compute=fid, features=("inception",)),
+        Metric(
+            "fd_judge", "Frechet distance in the judge's features", "", "lower", margin=1.0, compute=fd_judge, features=("judge",)
+        ),
+        Metric(
+            "kid",
+            "kernel distance in the judge's features",
+            "",
+            "lower",
+            version=2,
+            margin=0.01,
+            compute=kid,
+            features=("judge",),
+        ),
+        Metric(
+            "precision",
+            "share of generated samples near real ones",
+            "",
+            "higher",
+            margin=0.03,
+            compute=precision,
+            features=("judge",),
+        ),
+        Metric(
+            "recall", "share of real samples near generated ones", "", "higher", margin=0.03, compute=recall, features=("judge",)
+        ),
     )

@@ -78,6 +78,7 @@ def compbench_metrics() -> tuple[Metric, ...]:
             margin=1.0,
             by_name=True,
             compute=fd_imagenet,
+            features=(EXTRACTOR,),
         ),
         Metric(
             "kid_imagenet",
@@ -87,6 +88,7 @@ def compbench_metrics() -> tuple[Metric, ...]:
             margin=0.01,
             by_name=True,
             compute=kid_imagenet,
+            features=(EXTRACTOR,),
         ),
         Metric(
             "precision_imagenet",
@@ -96,6 +98,7 @@ def compbench_metrics() -> tuple[Metric, ...]:
             margin=0.03,
             by_name=True,
             compute=precision_imagenet,
+            features=(EXTRACTOR,),
         ),
         Metric(
             "recall_imagenet",
@@ -105,5 +108,6 @@ def compbench_metrics() -> tuple[Metric, ...]:
             margin=0.03,
             by_name=True,
             compute=recall_imagenet,
+            features=(EXTRACTOR,),
         ),
     )

@@ -17,13 +17,13 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-TASK_FACTS = frozenset({"family", "core", "files", "extra", "extra_for"})
-"""Arguments of a task that say where it is listed and what it needs; nothing computes with them."""
+TASK_FACTS = frozenset({"family", "core", "files", "extra", "extra_for", "features"})
+"""Arguments of a task that say where it is listed, what it needs and what it offers to metrics; nothing computes with them."""
 TASK_WORDS = frozenset({"summary", "citation", "notes", "paper_notes", "real_pictures"}) | TASK_FACTS
 WORDS = {
     "Field": frozenset({"description"}),
     "Task": TASK_WORDS,
-    "Metric": frozenset({"summary"}),
+    "Metric": frozenset({"summary", "features"}),
     "Method": frozenset({"search"}),
     "replace": TASK_WORDS,
 }

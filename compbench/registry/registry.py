@@ -333,11 +333,17 @@ def _hooked(module: ModuleType, entry: Entry) -> object:
     raise CompbenchError(f"{entry.module} offers {', '.join(sorted(by_name))}, not '{entry.name}': rename one.")
 
 
+def _class_of(kind: Kind) -> type:
+    module, _, name = CLASSES[kind].rpartition(".")
+    found: type = getattr(importlib.import_module(module), name)
+    return found
+
+
 def _check_classes(group: object, kind: Kind) -> None:
     """A hook returns a tuple or a list of its kind's class.  Raises CompbenchError."""
     found = "" if isinstance(group, tuple | list) else type(group).__name__
     for value in group if isinstance(group, tuple | list) else ():
-        if CLASSES[kind] not in {f"{one.__module__}.{one.__qualname__}" for one in type(value).__mro__}:
+        if not isinstance(value, _class_of(kind)):
             found = f"a {type(group).__name__} with {type(value).__name__} in it"
         for name in FUNCTIONS if kind == "methods" else ():
             if not callable(given := getattr(value, name, None)) and given is not None:

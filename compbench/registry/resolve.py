@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from compbench.api.interfaces import NEEDS, Budget, Method, MethodSettings, Metric, Need, Source, Task, TaskContext
+from compbench.api.interfaces import (
+    NEEDS,
+    Budget,
+    Method,
+    MethodSettings,
+    Metric,
+    Need,
+    SamplePair,
+    Source,
+    Task,
+    TaskContext,
+    Value,
+)
 from compbench.api.shots import SETTING, with_shots
 from compbench.registry.declared import missing_extra
 from compbench.registry.method_source import check_functions, settings_class_of
@@ -17,6 +30,7 @@ from compbench.system.errors import CompbenchError, suggest
 from compbench.system.files import Json
 
 if TYPE_CHECKING:
+    import numpy
     import torch
 
     from compbench.api.schemas import RunRequest, RunSpec
@@ -114,7 +128,7 @@ def metrics_of(task: Task, registry: Registry, more: Sequence[str] = ()) -> dict
 
     Raises:
         CompbenchError: a metric that is named, or that the task's ranking score comes from, is missing, does not load, or is of
-            other kinds of events.
+            other kinds of events, or needs features that the task does not extract.
     """
     owners = {COMPBENCH, *(entry.distribution for entry in registry.entries("tasks") if entry.name == task.name)}
     known = [
@@ -131,7 +145,31 @@ def metrics_of(task: Task, registry: Registry, more: Sequence[str] = ()) -> dict
             raise CompbenchError(f"{what}, those of task '{task.name}' are of the kind {task.event.kind}.")
     loaded = [attempt.value for attempt in map(registry.attempt, known) if attempt.state == "ok"]
     chosen = [metric for metric in loaded if task.metrics is not None or (task.event.kind in metric.kinds and not metric.by_name)]
-    return {metric.name: metric for metric in (*chosen, *(found[name] for name in more))}
+    scoring = {metric.name: metric for metric in (*chosen, *(found[name] for name in more))}
+    for metric in scoring.values():
+        if lacking := [name for name in metric.features if name not in task.extractors]:
+            offered = f"it extracts {' and '.join(task.extractors)}" if task.extractors else "it extracts none"
+            raise CompbenchError(f"metric '{metric.name}' needs features '{lacking[0]}' of task '{task.name}': {offered}.")
+    return scoring
+
+
+def with_its_features(metric: Metric) -> Metric:
+    """The metric, which gets the features that it declares; any others are refused when it asks for them."""
+    plain = metric.compute
+    if plain is None:
+        return metric
+
+    def compute(pair: SamplePair, generator: numpy.random.Generator) -> Value:
+        def features(extractor: str, which: str) -> numpy.ndarray:
+            if extractor not in metric.features:
+                known = ", ".join(map(repr, (*metric.features, extractor)))
+                asks = f"metric '{metric.name}' asks for features '{extractor}', which it does not declare"
+                raise CompbenchError(f"{asks}: Metric(..., features=({known},)).")
+            return pair.features(extractor, which)
+
+        return plain(pair._replace(features=features), generator)
+
+    return replace(metric, compute=compute)
 
 
 def task_context(
@@ -152,7 +190,7 @@ def task_context(
         data=Path(request.home) / "data",
         source=source,
         preset=request.preset,
-        metrics=metrics or {},
+        metrics={name: with_its_features(metric) for name, metric in (metrics or {}).items()},
     )
 
 

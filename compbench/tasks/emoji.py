@@ -123,6 +123,7 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
         primary=f"all_accuracy_{ADDED}" if extend else "heldout_accuracy",
         extends=ADDED if extend else "",
         metrics=METRICS,
+        features=("imagenet",),
         guidance_weights={} if extend else dict.fromkeys(found, GUIDANCE),
         settings=settings,
         configure=lambda changed: make_task(pattern, changed),

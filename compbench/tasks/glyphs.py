@@ -100,6 +100,7 @@ def make_task(pattern: str, settings: CoverageSettings | None = None) -> Task:
         real_pictures=of_lattice,
         primary="heldout_accuracy",
         metrics=METRICS,
+        features=("imagenet",),
         guidance_weights=dict.fromkeys(BUDGETS, GUIDANCE),
         settings=settings,
         configure=lambda changed: make_task(pattern, changed),

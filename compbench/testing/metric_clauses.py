@@ -13,6 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from compbench.api.interfaces import Metric, SamplePair, Value
+from compbench.registry.resolve import with_its_features
 from compbench.testing.verdicts import Finding, failed
 from compbench.testing.watched import Broken
 
@@ -82,8 +83,9 @@ class MetricSubject:
         def features(extractor: str, which: str) -> numpy.ndarray:
             return (shown[which].flatten(1).float() / 128 @ self.weights / 16).relu().double().numpy()
 
-        assert self.metric.compute is not None
-        return self.metric.compute(SamplePair(**shown, features=features), numpy.random.default_rng(seed))
+        compute = with_its_features(self.metric).compute
+        assert compute is not None
+        return compute(SamplePair(**shown, features=features), numpy.random.default_rng(seed))
 
     def worse(self, one: float, than: float) -> bool:
         """Whether one value is worse than another."""

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy
 import pytest
 from support.sample_records import record
 
-from compbench.api.interfaces import Method, MethodSettings, Metric, Task
+from compbench.api.interfaces import Method, MethodSettings, Metric, SamplePair, Task, Value
 from compbench.api.schemas import RunRequest
 from compbench.registry.registry import Entry, LoadResult, Registry
-from compbench.registry.resolve import check_same, contrast, metrics_of, settings_of
+from compbench.registry.resolve import check_same, contrast, metrics_of, settings_of, with_its_features
 from compbench.system.errors import CompbenchError
 
 
@@ -101,3 +102,24 @@ def test_a_default_that_is_no_finite_number_is_refused(value: object) -> None:
     method = Method(name="clipped", settings=Clipped, fit=lambda *_: None, sample=lambda *_: None)
     with pytest.raises(CompbenchError, match="--set clip=.*: a setting is a finite number"):
         settings_of(RunRequest(task="t", method="clipped", home="/nowhere"), method)
+
+
+def test_a_metric_is_refused_where_the_task_does_not_extract_its_features() -> None:
+    images, plane = task("shapes3d-heavy"), task("gauss2d-fact-id")
+    with pytest.raises(CompbenchError, match="needs features 'imagenet' of task 'shapes3d-heavy': it extracts judge and"):
+        metrics_of(images, Registry(), ("fd_imagenet",))
+    clip = Metric("clip_distance", "in CLIP's features", "", "lower", kinds=("image", "vector"), features=("clip",))
+    with pytest.raises(CompbenchError, match="'clip_distance' needs features 'clip' of task 'gauss2d-fact-id': it extracts none"):
+        metrics_of(plane, Larger(clip), ("clip_distance",))
+    assert "clip_distance" in metrics_of(replace(images, metrics=(), features=("clip",)), Larger(clip), ("clip_distance",))
+
+
+def test_a_metric_reads_the_features_that_it_declares_and_no_others() -> None:
+    def compute(pair: SamplePair, generator: object) -> Value:
+        return Value(float(pair.features("judge", "real")[0]))
+
+    pair = SamplePair(None, None, None, lambda extractor, which: numpy.array([3.0]))
+    metric = Metric("first", "the first feature", "", "lower", compute=compute, features=("judge",))
+    assert with_its_features(metric).compute(pair, None) == Value(3.0)
+    with pytest.raises(CompbenchError, match="features 'judge', which it does not declare: .*features=\\('judge',\\)"):
+        with_its_features(replace(metric, features=())).compute(pair, None)
