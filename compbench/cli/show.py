@@ -267,8 +267,7 @@ def _changed_in_words(record: Record, plugins: Sequence[Path]) -> str:
     """
     registry = Registry(tuple(plugins))
     if record.given is None and record.spec.method not in registry.names("methods") and not record.samples_only:
-        file = f"; name its file with --plugin {record.plugin.module}" if record.plugin.version == "file" else ""
-        return f"not known: the method's defaults are not here{file}"
+        return f"not known: the method's defaults are not here{_file_of(record)}"
     return ", ".join(_changed(record, registry)) or "no setting: the method's defaults, the preset's budget"
 
 
@@ -293,7 +292,12 @@ def _code_age(record: Record, plugins: Sequence[Path]) -> str:
     try:
         return said(differing(record, Registry(tuple(plugins)))).replace("the code", "today's code", 1)
     except CompbenchError:
-        return "its method or task is not installed here"
+        return f"its method or task is not installed here{_file_of(record)}"
+
+
+def _file_of(record: Record) -> str:
+    """How to name the file that a record's method came from; "" where it came from a package."""
+    return f"; name its file with --plugin {record.plugin.module}" if record.plugin.version == "file" else ""
 
 
 def _level(record: Record, path: Path) -> str:
