@@ -55,7 +55,8 @@ def _worse(contest: Contest) -> str:
     task = max(sorted(all_of), key=lambda task: worse[task] / all_of[task], default="")
     if not task or 2 * worse[task] < all_of[task]:
         return ""
-    return f"On {task} {worse[task]} of {all_of[task]} methods are worse than ignoring the request."
+    verb = "is" if worse[task] == 1 else "are"
+    return f"On {task} {worse[task]} of {all_of[task]} methods {verb} worse than ignoring the request."
 
 
 def _savings(contest: Contest) -> str:
