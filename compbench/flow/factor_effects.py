@@ -23,7 +23,7 @@ from torch import Tensor
 TOLERANCE = 1e-9
 """Singular values of designs below this part of the largest are zeros of rounding."""
 NOISE = 1e-9
-"""Differences that hold less than this part of the vectors' energy are rounding of single precision."""
+"""Differences that hold less than this part of a vector's energy are rounding of single precision."""
 FAINT = 1e-6
 """Directions that hold less than this part of the energy of a factor's effects do not belong to their span."""
 
@@ -83,6 +83,6 @@ def _span(k: int, sizes: Sequence[int], right: Tensor, solve: Tensor, gram: Tens
     weights = contrasts @ solve[first : first + sizes[k]]  # (C, M)
     energies, axes = torch.linalg.eigh(weights @ gram @ weights.T)
     strong = energies > FAINT * energies.max().clamp(min=1e-300)
-    if energies.max() <= NOISE * gram.trace():
+    if energies.max() <= NOISE * gram.trace() / len(gram):
         return None
     return axes[:, strong].T @ weights / energies[strong, None].sqrt()
