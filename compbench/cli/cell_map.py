@@ -34,11 +34,15 @@ def lines(scores: Sequence[Score], names: Names = ()) -> Iterator[str]:
     yield from drawn(counts.get("heldout", ()), counts.get("seen", ()), names)
     shares = by_distance(heldout.by_cell, seen.by_cell if seen else ())
     if shares:
-        parts = (f"{away}: {right / n:.3f} of {n}" for away, (right, n) in shares.items())
-        yield f"held-out cells by how many values differ from the nearest seen cell  {', '.join(parts)}"
+        parts = (f"{right / n:.3f} of {n} samples where {_values(away)}" for away, (right, n) in shares.items())
+        yield f"right in held-out cells: {', '.join(parts)} from the nearest seen cell"
     product = product_of_factors(heldout, scores)
     if product is not None and heldout.value is not None:
-        yield f"all factors right at once: {heldout.value:.3f}; product of each factor's own share: {product:.3f}"
+        yield f"all factors right at once: {heldout.value:.3f}; if factors failed independently: {product:.3f}"
+
+
+def _values(count: int) -> str:
+    return f"{count} value{' differs' if count == 1 else 's differ'}"
 
 
 def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount], names: Names = ()) -> Iterator[str]:

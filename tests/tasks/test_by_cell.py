@@ -47,8 +47,8 @@ def test_a_record_shows_its_lattice() -> None:
     assert [row.split() for row in rows] == [["cube", "(100)", "50"], ["ball", "(50)", "100"]]
     assert [row.split()[0] for row in list(drawn(HELD, SEEN))[2:]] == ["0", "1"]
     found = list(lines(scores))
-    assert found[-2].endswith("1: 0.750 of 4")
-    assert found[-1] == "all factors right at once: 0.750; product of each factor's own share: 0.720"
+    assert found[-2] == "right in held-out cells: 0.750 of 4 samples where 1 value differs from the nearest seen cell"
+    assert found[-1] == "all factors right at once: 0.750; if factors failed independently: 0.720"
     assert product_of_factors(scores[0], scores) == pytest.approx(0.72)
     assert list(lines((score(),))) == []
 
