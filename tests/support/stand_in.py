@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest import mock
 
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 ROOT = Path(__file__).parents[2]
@@ -75,10 +76,13 @@ _inside = 0
 
 def place() -> str:
     """The line of ours that asked, as file:line."""
-    ours = [frame for frame in traceback.extract_stack(limit=80) if _is_ours(frame.filename)]
-    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else "?"
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else "?"
 
 
+@cache
 def _is_ours(file: str) -> bool:
     return "/compbench" in file and "/site-packages/" not in file and Path(file).resolve() != Path(__file__).resolve()
 
@@ -215,7 +219,7 @@ def _destination(arguments: tuple[Any, ...], options: Mapping[str, Any]) -> tupl
 
 def _operate(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """One operation: checked, counted, and run on the CPU."""
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    tensors = list(_tensors((*args, *kwargs.values())))
     mine = [tensor for tensor in tensors if isinstance(tensor, OnGPU)]
     _check_devices(func, args, mine, [tensor for tensor in tensors if not isinstance(tensor, OnGPU)])
     there = _lands_on_gpu(func, args, kwargs, tensors, mine)
@@ -225,19 +229,33 @@ def _operate(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     _count_waits(func, args, kwargs, there, mine)
     plain = {name: CPU if name == "device" and value is not None else _inner(value) for name, value in kwargs.items()}
     plain.pop("pin_memory", None)
-    out = func(*tree_map(_inner, args), **plain)
+    out = func(*map(_inner, args), **plain)
     if func is aten.copy_.default:
         return args[0]
     if not there:
         return out
     if func is aten._to_copy.default and not mine and out.data_ptr() == args[0].data_ptr():
         out = out.clone()
-    wrapped = tree_map(lambda x: OnGPU(x) if isinstance(x, Tensor) and not isinstance(x, OnGPU) else x, out)
+    wrapped = _wrapped(out)
     return wrapped if func in COPIES or not mine else return_and_correct_aliasing(func, args, kwargs, wrapped)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
 
 
 def _inner(value: Any) -> Any:
     return value.inner if isinstance(value, OnGPU) else tree_map(_inner, value) if isinstance(value, list | tuple) else value
+
+
+def _wrapped(out: Any) -> Any:
+    if isinstance(out, Tensor):
+        return out if isinstance(out, OnGPU) else OnGPU(out)
+    return tree_map(_wrapped, out) if isinstance(out, list | tuple) else out
 
 
 def _check_devices(func: Any, args: Any, mine: list[Tensor], others: list[Tensor]) -> None:
