@@ -187,7 +187,7 @@ def _profile_lines(record: Record) -> Iterator[str]:
     if p.peak_memory_bytes:
         facts.append(f"peak memory {p.peak_memory_bytes / 2**20:.0f} MiB")
     yield ", ".join(facts)
-    yield ("seconds  " + ", ".join(f"{stage.name} {stage.seconds:.1f}" for stage in p.stages) + f"; in all {record.seconds:.1f}")
+    yield from stages(record)
     if p.extension:
         e = p.extension
         frozen = {True: "frozen weights bit-identical", False: "FROZEN WEIGHTS CHANGED", None: "nothing frozen"}
@@ -195,6 +195,18 @@ def _profile_lines(record: Record) -> Iterator[str]:
             f"extension {e.mode}: {e.new_parameters} new parameters, {e.seconds:.1f} s = "
             f"{e.share_of_base:.0%} of the base's training, {frozen[e.frozen_identical]}"
         )
+
+
+def stages(record: Record) -> Iterator[str]:
+    """A table of a run's stages: seconds of wall clock and of CPU, and the wall clock between them (starts, messages)."""
+    p = record.profile
+    yield f"{'stage':<10}{'wall s':>10}{'CPU s':>10}"
+    for stage in p.stages:
+        cpu = f"{stage.cpu_seconds:.1f}" if stage.cpu_seconds or not stage.seconds else "-"  # a few stages have no CPU time
+        yield f"{stage.name:<10}{stage.seconds:10.1f}{cpu:>10}"
+    between = max(0.0, record.seconds - sum(stage.seconds for stage in p.stages))
+    yield f"{'between':<10}{between:10.1f}{'-':>10}"
+    yield f"{'in all':<10}{record.seconds:10.1f}"
 
 
 def counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 from support.sample_records import record
 
-from compbench.api.schemas import LossCurve, Plugin
+from compbench.api.schemas import LossCurve, Plugin, Profile, Stage
 from compbench.cli.curves import lines, sparkline
 from compbench.cli.main import main
 from compbench.registry.checkout import registry_of
@@ -69,6 +69,20 @@ def test_a_resumed_run_says_whose_seconds_it_has(show, tmp_path: Path) -> None:
         Store(tmp_path / "records").write(one)
     assert "resumed  " not in show(whole.identity[:12]).output
     assert "resumed  the run continued from a checkpoint: seconds and counts belong to" in show(resumed.identity[:12]).output
+
+
+def test_stages_and_what_lies_between_them_make_the_runs_seconds(show, tmp_path: Path) -> None:
+    stages = (Stage(name="prepare", seconds=30.0, cpu_seconds=50.0), Stage(name="fit", seconds=60.0, cpu_seconds=110.5))
+    one = record(more={"profile": Profile(stages=stages), "seconds": 97.5})
+    Store(tmp_path / "records").write(one)
+    rows = [line.split() for line in show(one.identity[:12]).output.splitlines()]
+    first = rows.index(["stage", "wall", "s", "CPU", "s"])
+    assert rows[first + 1 : first + 5] == [
+        ["prepare", "30.0", "50.0"],
+        ["fit", "60.0", "110.5"],
+        ["between", "7.5", "-"],
+        ["in", "all", "97.5"],
+    ]
 
 
 def test_what_ranks_and_what_has_no_value_stand_below_the_scores(show, tmp_path: Path) -> None:
