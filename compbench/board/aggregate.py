@@ -112,7 +112,7 @@ def rows(
 
 
 def one_a_seed(records: Iterable[Record], standings: Mapping[str, Verification] | None = None) -> list[Record]:
-    """One record a seed of a row's, sorted by seed: which counts is said in `aggregate`."""
+    """One record for each seed of a row, sorted by seed; `aggregate` says which record counts."""
     records = list(records)
     seeds = {(record.spec.device_class, record.spec.seed) for record in _successful(records)}
     many = Counter(device for device, _ in seeds)

@@ -45,7 +45,7 @@ Standings = Mapping[str, Verification]
 
 
 class Material(NamedTuple):
-    """What a board is made of.
+    """Everything that a board is made from.
 
     Attributes:
         records: in any order.
@@ -89,7 +89,7 @@ def build(material: Material, destination: Path) -> tuple[Path, ...]:
 
 
 def stale(material: Material, destination: Path) -> list[Path]:
-    """The files of a board that differ from what the records give, or are not there; nothing is written."""
+    """Files of a board that are missing or differ from what the records give; nothing is written."""
     paths = {destination / name: content for name, content in contents(material).items()}
     return [path for path, content in paths.items() if not path.is_file() or path.read_bytes() != content]
 

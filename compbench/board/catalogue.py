@@ -1,4 +1,4 @@
-"""What a board knows of tasks beside their records: defaults, the question, the lattice.  Read from what is installed."""
+"""What a board knows about tasks besides their records: defaults, question and factor grid, read from what is installed."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class TaskFacts(NamedTuple):
 
 
 Catalogue = Mapping[str, TaskFacts]
-"""By the task's name; a task that is not installed is not in it."""
+"""This maps the name of each installed task to its facts."""
 
 
 def catalogue(names: Iterable[str], registry: Registry | None = None) -> dict[str, TaskFacts]:
-    """The facts of those of the named tasks that are installed and load."""
+    """Facts of the named tasks, as far as they are installed and load."""
     registry = registry or Registry()
     known = {entry.name: entry for entry in registry.entries("tasks")}
     found = {}
@@ -77,12 +77,12 @@ class Lattice(NamedTuple):
 
 
 def lattice_key(task: str, settings: Mapping[str, Json]) -> tuple[str, str]:
-    """What `lattices` knows a task under some settings by."""
+    """The key under which `lattices` keeps a task with some settings."""
     return task, json.dumps(settings, sort_keys=True)
 
 
 def lattices(records: Iterable[Record], registry: Registry | None = None) -> dict[tuple[str, str], Lattice]:
-    """The lattice of each task that was run under a coverage, as far as it is installed and takes the record's settings."""
+    """The factor grid of each task that was run at a coverage, if the task is installed and accepts the record's settings."""
     registry = registry or Registry()
     known = {entry.name: entry for entry in registry.entries("tasks")}
     found: dict[tuple[str, str], Lattice] = {}

@@ -54,7 +54,7 @@ class Cell(NamedTuple):
 
 
 def whole_of(unit: str) -> float:
-    """What stands for all trials in a unit: 100 of a percentage, else 1."""
+    """The value that means all trials: 100 for a percentage, otherwise 1."""
     return PERCENT if unit == "%" else 1.0
 
 
@@ -106,7 +106,7 @@ def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
 
 
 def relative(scores: Iterable[Score]) -> float | None:
-    """Mean of scores divided by their own floors; None if one has no positive floor, as an unbiased distance may not."""
+    """Mean of scores divided by their own floors; None if a floor is not positive, which can happen to an unbiased distance."""
     ratios = [
         score.value / score.floor if score.floor and score.floor > 0 else None for score in scores if score.value is not None
     ]
@@ -128,7 +128,7 @@ def trials_of(scores: Iterable[Score], whole: float) -> int:
 
 
 def together(counts: Iterable[Sequence[CellCount]]) -> tuple[CellCount, ...]:
-    """Counts of several runs as one: right ones and samples of each cell, added."""
+    """Counts of several runs, added: correct samples and all samples of each cell."""
     found: dict[tuple[int, ...], tuple[int, int]] = {}
     for count in itertools.chain.from_iterable(counts):
         right, n = found.get(count.cell, (0, 0))
@@ -148,6 +148,6 @@ def by_distance(heldout: Sequence[CellCount], seen: Sequence[CellCount]) -> dict
 
 
 def known_mean(values: Iterable[float | None]) -> float | None:
-    """Mean of those that are known; None if none is."""
+    """Mean of the known values; None if no value is known."""
     known = [value for value in values if value is not None]
     return mean(known) if known else None

@@ -31,7 +31,7 @@ MARGIN = 24
 
 
 class ScoreDifference(NamedTuple):
-    """One score of both.
+    """One score that both sides have.
 
     Attributes:
         a, b: means over the common seeds; where there is none, over all of each.
@@ -53,7 +53,7 @@ class ScoreDifference(NamedTuple):
 
 
 class CostRatio(NamedTuple):
-    """One cost of both, and b / a; None where it is not known, or a is 0."""
+    """One cost of both sides, and b / a; the ratio is None if a cost is not known or a is 0."""
 
     name: str
     a: float | None
@@ -88,7 +88,7 @@ class Comparison(NamedTuple):
 def compare_methods(
     board: Board, records: Iterable[Record], a: str, b: str, profiles: Mapping[str, CostProfile]
 ) -> list[Comparison]:
-    """Two methods on every task and preset that both were run on, each by its default settings where it was run at them.
+    """Compare two methods on every task and preset that both ran, at their default settings where such runs exist.
 
     Raises:
         CompbenchError: a method without a record, or no task in common.
@@ -114,7 +114,7 @@ def compare_methods(
 
 
 def compare_records(a: Record, b: Record, profiles: Mapping[str, CostProfile]) -> Comparison:
-    """Two records of one task, of whatever settings and preset; what of these differs is a remark.
+    """Compare two records of one task; a remark names the settings and presets that differ.
 
     Raises:
         CompbenchError: they are of different tasks, or of a run that failed.
@@ -140,7 +140,7 @@ def _label(own: Record, other: Record) -> str:
 def compare(
     a: Sequence[Record], b: Sequence[Record], labels: tuple[str, str], task: str, profiles: Mapping[str, CostProfile]
 ) -> Comparison:
-    """Successful records of two rows of one task, at least one of each."""
+    """Compare the successful records of two rows of one task; each row needs at least one."""
     seeds = sorted({one.spec.seed for one in a} & {one.spec.seed for one in b})
     judged = all(can_be_one(one, other) for one in a for other in b if one.spec.seed == other.spec.seed)
     known = {score.name: score.metric for one in (*a, *b) for score in one.scores if score.value is not None}
@@ -224,7 +224,7 @@ def _costs(a: Sequence[Record], b: Sequence[Record], profiles: Mapping[str, Cost
 
 
 def machine_differences(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
-    """What of torch and processor differs between two groups of runs; only the same two repeat a run bit for bit."""
+    """Differences in torch and processor between two groups of runs; a run repeats bit for bit only if both are the same."""
     found = []
     for name, what in (("torch", "torch"), ("cpu", "processor")):
         ours, theirs = (", ".join(sorted({getattr(one.environment, name) for one in own} - {""})) for own in (a, b))

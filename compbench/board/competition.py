@@ -57,7 +57,7 @@ def judged(rows: Sequence[BoardRow], recalls: Mapping[str, float]) -> Judged:
 
 
 def scale_of_rows(rows: Sequence[BoardRow]) -> Scale | None:
-    """The scale of a section's primary score, from all of its rows; None where none is known, as of a changed task."""
+    """The scale of a section's primary score, from all of its rows; None if no scale is known, as for a changed task."""
     if rows[0].section.changed:
         return None
     cells = [cell for row in rows if (cell := row.scores.get(row.primary)) is not None]
@@ -140,6 +140,6 @@ def _verdict(running: Sequence[BoardRow], all_best: Sequence[BoardRow], scale: S
 
 
 def seen_share(row: BoardRow) -> float | None:
-    """The part of the ceiling that a row has on seen combinations; None where the task has no such score or ceiling."""
+    """The part of the ceiling that a row reaches on seen combinations; None if the task has no such score or ceiling."""
     twin = row.scores.get(row.primary.replace("heldout_", "seen_")) if row.primary.startswith("heldout_") else None
     return twin.mean / twin.ceiling if twin and twin.ceiling else None

@@ -25,7 +25,7 @@ from compbench.system.files import Json
 
 
 class Line(NamedTuple):
-    """What is joined: one method under one kind of design."""
+    """Points that the plot joins: one method under one kind of design."""
 
     method: str
     design: str
@@ -82,7 +82,7 @@ def ladders(rows: Sequence[BoardRow], lattices: Mapping[tuple[str, str], Lattice
 
 
 def ladder_data(ladder: Ladder, family: str = "") -> dict[str, Json]:
-    """A ladder as the page's script takes it: points are [coverage, mean, least, most, runs]."""
+    """A ladder as the page's script reads it: points are [coverage, mean, least, most, runs]."""
     section = ladder.section
     return {
         "task": section.task,

@@ -18,7 +18,7 @@ from compbench.board.statistics import mean, sample_std
 
 ORACLE = "-oracle"
 TRAINING_ONLY = frozenset({"task.train_points"})
-"""Task settings that exact scores do not depend on."""
+"""Exact scores do not depend on these task settings."""
 
 
 class Parts(NamedTuple):

@@ -17,11 +17,11 @@ from compbench.board.ranking import BySeed, stabilised
 from compbench.board.statistics import CONFIDENCE, f_quantile, mean
 
 LEAST = 0.5
-"""A task below this share does not rank: its seeds differ more than its methods."""
+"""A task below this share does not rank, because its seeds differ more than its methods."""
 
 
 class Discriminability(NamedTuple):
-    """The share with its 95 % interval, from so many methods and seeds."""
+    """The share, its 95 % interval, and the numbers of methods and seeds behind them."""
 
     share: float
     low: float
@@ -35,7 +35,7 @@ class Discriminability(NamedTuple):
 
 
 def discriminability(rows: Sequence[BySeed], *, trials: int = 0) -> Discriminability | None:
-    """Of methods' values by seed, on the scale on which they are ranked.
+    """Compute the share from values by method and seed, on the scale on which methods are ranked.
 
     Args:
         rows: values by seed, a method each; those count that have every seed which more than half of them have.

@@ -1,9 +1,11 @@
 """Methods by families of tasks: who may be ranked over a family, and what each attained there.
 
-A method is ranked over a family if it ran all of the family's tasks at default settings; a failed run counts, as nothing
-attained or as the worst run of its task.  What no one ran is blank.  A task that does not tell methods apart is no part of it,
-nor is one whose seen combinations no ranked method masters, nor one that no method ran, or fewer than half of the family's
-methods that can: a sweep's first rows would unrank all others.  Two rules order a family, mean share and mean rank.
+A method is ranked over a family if it ran all of the family's tasks at default settings.  A failed run counts as nothing
+attained, or as the worst run of its task.  Cells that nobody ran stay blank.
+
+A task does not count for its family if its methods do not differ significantly, if no ranked method masters its seen
+combinations, or if fewer than half of the methods that can run it did: otherwise the first rows of a sweep would unrank all
+others.  Two rules order a family, mean share and mean rank.
 """
 
 from __future__ import annotations
@@ -34,17 +36,17 @@ NO_REASONS: Reasons = {}
 
 NOT_RUN = "no method ran it"
 NOT_LEARNT = "not learnt"
-"""What is said of a task whose seen combinations no ranked method masters begins with these words."""
+"""The remark on a task whose seen combinations no ranked method masters begins with these words."""
 
 State = Literal["ranked", "one seed", "incomplete", "reference", "draws means"]
 
 
 NEARLY = 0.9
-"""A method that attains so much of the best one's share is nearly as good: it may be called best beside it, or cheaper."""
+"""A method that attains this part of the best method's share is nearly as good: a sentence may call it as good, or cheaper."""
 
 
 class Standing(NamedTuple):
-    """What a method attained over a family.
+    """The aggregate score of a method over a family.
 
     Attributes:
         state: `ranked`; `one seed` ran all tasks with too few seeds in common; `incomplete` ran some; `reference` does not rank;
@@ -127,7 +129,7 @@ def _line(entry: Entry) -> int:
 
 
 def family_of(families: Families) -> dict[str, str]:
-    """The family that counts a task, by the task's name."""
+    """The family in which a task counts, by the task's name."""
     return {task: family for family, tasks in families.items() for task in tasks}
 
 
@@ -172,7 +174,7 @@ def _contest(
 
 
 def seniority(item: tuple[Section, list[BoardRow]]) -> tuple[object, ...]:
-    """Of a task's sections the newest version first, then that with most methods, then official data."""
+    """Sort key of a task's sections: newest version first, then most methods, then official data."""
     section, rows = item
     many = len({row.method for row in rows if row.kind == "run"})
     return -section.task_version, -many, section.source != "official", section.fingerprint

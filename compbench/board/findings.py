@@ -1,4 +1,4 @@
-"""Summarise a leaderboard table in short sentences: what may be best, what it costs, and what the table cannot order."""
+"""Summarise a leaderboard table in short sentences: which methods may be best, their costs, and what the table cannot order."""
 
 from __future__ import annotations
 

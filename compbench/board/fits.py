@@ -19,7 +19,7 @@ FAILED = 0.5
 
 
 class Fits(NamedTuple):
-    """What each fit of a row attained.
+    """The share that each fit of a row attained.
 
     Attributes:
         values: the primary score of each seed, as (seed, value), in the score's own unit.
@@ -44,7 +44,7 @@ class Fits(NamedTuple):
 
 
 def fits_of(values: Mapping[int, float], *, higher: bool, scale: Scale | None, crashed: Sequence[int] = ()) -> Fits | None:
-    """The fits of a row; None without a value.
+    """The fits of a row; None if it has no value.
 
     Args:
         values: primary score by seed.

@@ -73,7 +73,7 @@ def needs_matplotlib() -> ModuleType:
 
 
 def name_of(question: Question) -> str:
-    """The stem of a question's files: that of its picture, or its first task."""
+    """The file name of a question without its ending: that of its picture, or its first task."""
     return question.asked.picture or question.answers[0].section.task
 
 

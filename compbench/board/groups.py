@@ -29,7 +29,7 @@ OF_THE_TASK = ("task", "data", "metrics")
 
 
 class Section(NamedTuple):
-    """What scores may be ranked within: one task under one protocol.
+    """The unit within which scores may be ranked: one task under one protocol.
 
     `changed` names what differs from the task's own settings and its preset's budget, as in ("size=16", "train_steps=1000").
     """
@@ -64,7 +64,7 @@ class Group(NamedTuple):
 
 
 def section_of(record: Record, catalogue: Catalogue) -> Section:
-    """The section that a record belongs to.  Of a task that is not installed no setting is known to be the default."""
+    """The section that a record belongs to.  If the task is not installed, none of its settings is known to be the default."""
     spec = record.spec
     settings = spec.model_dump_json(include={"task_settings"}) if spec.task_settings else ""
     changed = _changed_settings(settings, catalogue.get(spec.task)) if settings else ()
@@ -111,7 +111,7 @@ Defaults = Mapping[tuple[str, str], tuple[int, Mapping[str, Json]]]
 
 
 def default_settings(sections: Mapping[Section, Mapping[Group, Iterable[Record]]], known: Defaults) -> dict[Method, str]:
-    """Settings that stand for each method: its defaults; of one that is not installed those under which it ran most tasks.
+    """Settings that stand for each method: its defaults, or, if it is not installed, those under which it ran most tasks.
 
     A method that was never run at its defaults is not there.  Of a version that is not the installed one, a record may say that
     no setting was given.  Older records do not: there a setting may have had another default, one that all its runs agree on.
@@ -172,7 +172,7 @@ def variants(groups: Iterable[Group]) -> dict[Group, str]:
 
 
 def changed(settings: str, defaults: str) -> str:
-    """Those of a row's settings that are not the method's defaults; both are JSON."""
+    """Settings of a row that differ from the method's defaults; both are JSON."""
     known = json.loads(defaults)
     own = [(name, value) for name, value in sorted(json.loads(settings).items()) if value != known.get(name)]
     return _short(", ".join(_short(f"{name}={_written(value)}") for name, value in own), LONGEST_VARIANT)

@@ -24,7 +24,7 @@ SPLIT_TITLES = {
 }
 
 MARGINAL = frozenset({"fd_imagenet", "fd_judge", "fid", "fwd", "kid", "precision", "recall"})
-"""Metrics between sets of pictures, pooled over all combinations of a split: they hardly see which picture was asked for."""
+"""Metrics between sets of pictures, pooled over all combinations of a split: they hardly depend on what was requested."""
 
 
 class Column(NamedTuple):
@@ -136,7 +136,7 @@ def open_ranks(rank: Rank | None) -> str:
 
 
 def standing_words(found: Standing, num_tasks: int) -> str:
-    """0.71 (0.66 to 0.75), and of an incomplete one how much it ran: 0.71 on 3 of 6."""
+    """An aggregate score in words: 0.71 (0.66 to 0.75), or 0.71 on 3 of 6 if it is incomplete."""
     text = f"{found.mean:.2f}"
     if found.num_tasks < num_tasks:
         return f"{text} on {found.num_tasks} of {num_tasks}"
@@ -146,7 +146,7 @@ def standing_words(found: Standing, num_tasks: int) -> str:
 
 
 def discriminability_words(found: Discriminability | None) -> str:
-    """How well a task tells methods apart, as a sentence."""
+    """A sentence that says how well a task separates methods."""
     if found is None:
         return "Not known yet how well this task tells methods apart: it takes two methods at two seeds."
     share = f"{found.share:.2f} ({found.low:.2f} to {found.high:.2f})"
@@ -161,12 +161,12 @@ def failure(entry: Failure) -> str:
 
 
 def reference(row: BoardRow) -> str:
-    """What a row that does not compete is called."""
+    """The name for a row that does not compete."""
     return SAMPLES_ONLY if row.level == SAMPLES_ONLY else "centralised reference" if row.pooled else "reference"
 
 
 def in_one_place(steps: float) -> str:
-    """What sets the centralised reference apart, and by how many silos' steps it was trained; 0 where that is not known."""
+    """The note on the centralised reference, and for how many silos' steps it was trained; 0 if not known."""
     found = "had the data of all silos in one place"
     if not steps:
         return found
@@ -174,7 +174,7 @@ def in_one_place(steps: float) -> str:
 
 
 def notes(row: BoardRow) -> tuple[str, ...]:
-    """What a reader must know about a row besides its numbers and failures."""
+    """Notes that a reader of a row needs in addition to its numbers and failures."""
     found = []
     if row.kind == "reference":
         why = "trained on other data too" if row.training == "external" else "an oracle"
@@ -213,7 +213,7 @@ MARK = "(!)"
 
 
 def beyond(row: BoardRow) -> str:
-    """What a row's runs took beyond their budget."""
+    """How far a row's runs exceeded their budget."""
     return f"beyond its budget: {'; '.join(row.beyond)}"
 
 
@@ -224,7 +224,7 @@ def older(parts: Sequence[str]) -> str:
 
 
 def heading(section: Section, among: Sequence[Section]) -> str:
-    """The section in words, with everything that was changed; version and fingerprint only where they tell it from another."""
+    """The section in words, with all changes; version and fingerprint only if they distinguish it from another section."""
     parts = [section.task]
     versions = {other.task_version for other in among if other.task == section.task}
     if versions - {1}:
@@ -236,7 +236,7 @@ def heading(section: Section, among: Sequence[Section]) -> str:
 
 
 def protocol(section: Section) -> str:
-    """The preset, and what was changed of it: a changed preset is not called by its name alone."""
+    """The preset and its changes: a changed preset is not called by its name alone."""
     return f"{section.preset} with {', '.join(map(clean, section.changed))}" if section.changed else section.preset
 
 

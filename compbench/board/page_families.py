@@ -1,4 +1,4 @@
-"""The first screen of the page, as JSON: the matrix of methods by families, and what is known of each method."""
+"""The first screen of the page, as JSON: the matrix of methods by families, and the known facts about each method."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MethodFacts(NamedTuple):
 
 
 def contest_data(contest: Contest) -> dict[str, Json]:
-    """One contest: families across, methods down."""
+    """One contest as JSON: a column for each family, a row for each method."""
     families = [family for family in contest.families if family.sections]
     return {
         "preset": contest.preset,
@@ -92,7 +92,7 @@ def _cell(family: Family, method: tuple[str, str]) -> dict[str, Json] | None:
 
 
 def default_contest(contests: Sequence[Contest]) -> int:
-    """The contest that is shown first: that with most ranked places, then with most places, then `standard`."""
+    """The contest that is shown first: the one with most ranked places, then most places, then preset `standard`."""
 
     def place(index: int) -> tuple[object, ...]:
         contest = contests[index]
@@ -105,7 +105,7 @@ def default_contest(contests: Sequence[Contest]) -> int:
 def method_data(
     rows: Sequence[BoardRow], figures: Sequence[PaperFigure], facts: Mapping[str, MethodFacts]
 ) -> list[dict[str, Json]]:
-    """What is known of each method that has rows, by name."""
+    """Facts about each method that has rows, by name."""
     names = sorted({row.method for row in rows})
     return [
         {

@@ -33,7 +33,7 @@ def _question(question: Question, places: Places) -> dict[str, Json]:
 
 
 def picture(name: str) -> str:
-    """A question's picture as an address that holds its bytes; "" without one."""
+    """A question's picture as an address that contains its bytes; "" if it has no picture."""
     path = PICTURES / f"{name}.png"
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode() if name and path.is_file() else ""
 

@@ -82,4 +82,4 @@ QUESTIONS = (
         "plans",
     ),
 )
-"""In the order of the page."""
+"""The questions, in the order of the page."""

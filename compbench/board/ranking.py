@@ -29,7 +29,7 @@ SAME = 1e-9
 BySeed = Mapping[int, float]
 
 Law = Literal["by value", "as they are"]
-"""How values are compared: `stabilised` by what they are, or as they are (shares attained, which can leave [0, 1])."""
+"""Values are compared after `stabilised`, or unchanged (shares attained, which can leave [0, 1])."""
 
 
 class Rank(NamedTuple):
@@ -56,7 +56,7 @@ class Pair(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What the variances of a table look drawn from: `degrees` d_0 (infinite if they all look equal) and `variance` s_0^2."""
+    """The distribution of a table's variances: `degrees` d_0 (infinite if they all look equal) and `variance` s_0^2."""
 
     degrees: float
     variance: float
@@ -88,7 +88,7 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law =
 
 
 def told_apart(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> set[tuple[int, int]]:
-    """The pairs of rows that differ, as positions (i, j) with i < j; of equal rows none, in 95 % of tables."""
+    """Pairs of rows that differ significantly, as positions (i, j), i < j; if all are equal, none in 95 % of tables."""
     found = p_values(rows, trials=trials, law=law)
     return {place for place, falls in zip(found, holm(list(found.values())), strict=True) if falls}
 
@@ -117,7 +117,7 @@ def may_be_best(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law:
 
 
 def p_values(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> dict[tuple[int, int], float]:
-    """Of each pair of rows (i, j), i < j, with two seeds in common the moderated test of "they are equal", uncorrected."""
+    """Uncorrected p values of the moderated test, for pairs of rows (i, j), i < j, with two common seeds."""
     least = 1 / (4 * trials) if trials else 0.0
     changed = stabilised(rows, trials=trials, law=law)
     pairs = {
@@ -128,7 +128,7 @@ def p_values(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value"
 
 
 def stabilised(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> list[dict[int, float]]:
-    """Values on a scale on which rows scatter alike: arcsin sqrt of shares, log of positive scores, else as they are."""
+    """Values on a scale on which rows scatter alike: arcsin sqrt of shares, log of positive scores, otherwise unchanged."""
     if law == "as they are":
         return [dict(row) for row in rows]
     if trials:

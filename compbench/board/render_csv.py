@@ -36,7 +36,7 @@ def scores_csv(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> str:
 
 
 def rows_csv(rows: Sequence[BoardRow]) -> str:
-    """What each row costs, how far it is vouched for, and its notes; a row whose runs all failed has a line too."""
+    """What each row costs, its verification level, and its notes; a row whose runs all failed has a line too."""
     return _csv(ROWS, map(_row, rows))
 
 
@@ -139,7 +139,7 @@ def _paper_line(figure: PaperFigure) -> tuple[str, ...]:
 
 
 def exact(value: float | None) -> str:
-    """Six significant digits: more than any score has."""
+    """A number with six significant digits, which is more than any score has."""
     return "" if value is None else f"{value:.6g}"
 
 

@@ -29,7 +29,7 @@ two seeds or more; a failed run counts as the worst run of its task, at most 0, 
 
 
 def families_csv(contests: Sequence[Contest]) -> str:
-    """One line for each method and family that it ran anything of."""
+    """One line for each method and each family of which it ran a task."""
     lines = []
     for contest in contests:
         for family in contest.families:
@@ -64,7 +64,7 @@ def _standing(found: Standing) -> dict[str, Json]:
 
 
 def tasks_csv(board: Board) -> str:
-    """One line a section: whether it ranks, and the scale of its shares."""
+    """One line for each section: whether it ranks, and the scale of its shares."""
     lines = []
     for section, rows in by_section(board.rows).items():
         discriminability, scale = board.discriminability.get(section), scale_of_rows(rows)
@@ -96,7 +96,7 @@ def _csv(header: Sequence[str], lines: Sequence[Mapping[str, Json]]) -> str:
 
 
 def families_markdown(contests: Sequence[Contest]) -> str:
-    """A table a contest: methods down, families across; "" without one."""
+    """One table for each contest, with a row per method and a column per family; "" without a contest."""
     parts = []
     for contest in contests:
         families = [family for family in contest.families if family.sections]

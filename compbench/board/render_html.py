@@ -84,7 +84,7 @@ Pictures = Mapping[tuple[Section, str], Picture]
 
 
 class Surroundings(NamedTuple):
-    """What the page shows besides its rows.
+    """Everything that the page shows in addition to its rows.
 
     Attributes:
         contests: the matrix of methods by families, at each preset.
@@ -187,7 +187,7 @@ def _facts(known: TaskFacts | None, changed: Sequence[str]) -> dict[str, Json] |
 
 
 def embedded(data: object) -> object:
-    """JSON that stands inside a script element whatever strings it holds: no mark of HTML survives in it."""
+    """JSON that is safe inside a script element: it contains no mark of HTML, whatever strings it holds."""
     import markupsafe
 
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)

@@ -34,7 +34,7 @@ their protocol, their judge.
 def to_markdown(
     board: Board, figures: Sequence[PaperFigure], *, views: Sequence[View] = (), overall: str = "", chart: str = ""
 ) -> str:
-    """The whole board: of each task the protocol that a reader looks for first, and links to its others.
+    """The whole board: for each task the protocol that a reader looks for first, and links to the others.
 
     Args:
         board: as `aggregate` gives it.
@@ -126,7 +126,7 @@ def _score(cell: Cell | None) -> str:
 
 
 def line(cells: Iterable[str]) -> str:
-    """A line of a table."""
+    """One line of a table."""
     return f"| {' | '.join(cells)} |"
 
 

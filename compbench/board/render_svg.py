@@ -15,7 +15,7 @@ INFERENCE, ESTIMATION, FLOOR = "#3b6ea5", "#d9822b", "#777777"
 
 
 def to_svg(rows: Sequence[BoardRow]) -> str:
-    """One panel a section that has decomposed rows, best total first; "" if there is none."""
+    """One panel for each section with decomposed rows, best total first; "" if there is none."""
     panels = {section: [row for row in own if row.parts] for section, own in by_section(rows).items()}
     panels = {section: own for section, own in panels.items() if own}
     if not panels:

@@ -1,4 +1,4 @@
-"""A row of a board, and the board: what was found about a method under one protocol.
+"""The row of a board, which says what was found about a method under one protocol, and the board itself.
 
 `aggregate` makes rows from records, `competition` ranks them and says which may be best, `verdict` sums up a task.
 """
@@ -112,7 +112,7 @@ class BoardRow(NamedTuple):
 
 
 class Board(NamedTuple):
-    """All rows, by section, then those that may be best, then rank.
+    """All rows, sorted by section, then by whether they may be best, then by rank.
 
     Attributes:
         discriminability: how well each section tells its methods apart, where that is known.
@@ -125,5 +125,5 @@ class Board(NamedTuple):
 
 
 def failed_seeds(row: BoardRow) -> tuple[int, ...]:
-    """Seeds whose run failed, in its own time or memory too; what was stopped by hand or refused did not."""
+    """Seeds whose run failed, including by timeout or lack of memory, but not runs that were stopped by hand or refused."""
     return tuple(seed for entry in row.failures if entry.status not in ("killed", "refused") for seed in entry.seeds)

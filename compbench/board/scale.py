@@ -33,11 +33,11 @@ from compbench.registry.registry import Registry
 FILE = Path(__file__).with_name("scales.json")
 
 LEAST = 1e-3
-"""A distance below this part of the floor counts as this part of it: no distance has a logarithm at 0."""
+"""A distance below this part of the floor counts as this part, because 0 has no logarithm."""
 
 
 class StoredScale(TypedDict):
-    """A task's entry in the file; None is any version of the metric, and the section's own ceiling or floor.
+    """A task's entry in the file; None stands for any version of the metric, and for the section's own ceiling or floor.
 
     `many_pictures`: whether a condition has more than one picture, so that a model can answer it with their mean.
     """

@@ -36,7 +36,7 @@ class Drop(NamedTuple):
 
 
 def drops(rows: Sequence[BoardRow]) -> tuple[Drop, ...]:
-    """One for each sealed row whose public twin is on the board, too: the same method, settings, task, preset and data."""
+    """One drop for each sealed row whose public counterpart (same method, settings, task, preset, data) is on the board too."""
     twins = {(row.section, row.group.method, row.group.settings, row.group.precision): row for row in rows}
     found = []
     for row in rows:
@@ -55,7 +55,7 @@ def drops(rows: Sequence[BoardRow]) -> tuple[Drop, ...]:
 
 
 def drops_csv(found: Sequence[Drop]) -> str:
-    """One line a drop; low and high are empty where a side has one run."""
+    """One line for each drop; low and high are empty if a side has one run."""
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -66,7 +66,7 @@ def drops_csv(found: Sequence[Drop]) -> str:
 
 
 def drops_markdown(found: Sequence[Drop]) -> str:
-    """A table of the drops; "" where there is none."""
+    """A table of the drops; "" if there are none."""
     if not found:
         return ""
     lines = [

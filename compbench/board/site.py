@@ -55,7 +55,7 @@ def stale(records: Path, output: Path, *, link: bool = False) -> list[Path]:
 def read(
     records: Path, output: Path, *, link: bool = False, names: Sequence[str] | None = None
 ) -> tuple[Material, list[Problem]]:
-    """What a board is made of, and what was passed over.
+    """Everything that a board is made from, and the files that cannot be used.
 
     Args:
         records: folder of records, with their pictures next to them.
@@ -108,11 +108,11 @@ PAGES = (
     ("methods", "docs/methods.md"),
     ("code", "README.md"),
 )
-"""What the page's head leads to, in the repository that holds the records."""
+"""The page's head links to these files of the repository that holds the records."""
 
 
 def links(output: Path, root: Path) -> tuple[tuple[str, str], ...]:
-    """Words and address of those of `PAGES` that are in the repository, as seen from the page."""
+    """Text and address of the `PAGES` that exist in the repository, relative to the page."""
     found = ((words, root / name) for words, name in PAGES)
     return tuple(
         (words, quote(os.path.relpath(path, output.resolve()).replace(os.sep, "/"))) for words, path in found if path.is_file()

@@ -16,9 +16,9 @@ CONFIDENCE = 0.95
 """Confidence level of each interval of a board, and of a whole table of comparisons (Holm)."""
 
 MOST_FAILED = 0.4
-"""Largest part of a method's fits that may fail, as intervals assume."""
+"""Intervals assume that at most this part of a method's fits fails."""
 UNNOTICED = 0.1
-"""Chance at which a part of failed fits is still allowed for although no fit failed."""
+"""Intervals allow for a part of failed fits that goes unseen with this probability."""
 
 
 class Interval(NamedTuple):
@@ -114,7 +114,7 @@ def t_tail(t: float, degrees: float) -> float:
 
 
 def p_value(difference: float, variance: float, n: int, degrees: float) -> float:
-    """Two-sided, of "the differences are zero in the mean", by Student's t: T = |d| / sqrt(s^2 / n).
+    """Two-sided p value of "the mean difference is zero" by Student's t: T = |d| / sqrt(s^2 / n).
 
     Args:
         difference: d, the mean of n paired differences.

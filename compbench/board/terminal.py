@@ -1,4 +1,4 @@
-"""The board in a terminal: an answer a question, or one task, as plain text."""
+"""The board in a terminal, as plain text: one answer for each question, or one task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME, LABEL, NAMED = 24, 100, 3
 
 
 def overview(view: View, contest: Contest | None = None) -> str:
-    """A line a task: what may be best, the first's score, the cheapest, one word; then findings; "" without a task."""
+    """One line for each task: methods that may be best, the first one's score, the cheapest, the verdict; then findings."""
     if not view.questions:
         return ""
     lines = [["question", "may be best", "score of the first", "cheapest of them", "verdict"]]
@@ -100,6 +100,6 @@ def _row(row: BoardRow, entry: Entry | None) -> list[str]:
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of equal width, a line a row."""
+    """Columns of equal width, one line for each row."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -1,4 +1,4 @@
-"""What a row costs: speeds come from `compbench profile` alone, other costs from what its runs were charged."""
+"""What a row costs: speeds come from `compbench profile` alone, other costs from the row's runs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def timing(ok: Sequence[Record], profiles: Mapping[str, CostProfile] = NONE) -> 
 
 
 def loaded_shared_fit(record: Record) -> bool:
-    """Whether a run took a fit that another run had made."""
+    """Whether a run loaded a fit that another run had made."""
     return record.notes.get("fit shared") == 1.0
 
 
@@ -120,13 +120,13 @@ def train_flops(record: Record) -> float | None:
 
 
 def pooled_steps(records: Sequence[Record]) -> float:
-    """The most of a silo's budgets of steps that a run took on pooled data; 0 if no record says so."""
+    """Largest number of a silo's step budgets that a run spent on pooled data; 0 if no record reports any."""
     taken = [(record.profile.train_steps or 0) / record.spec.budget.train_steps for record in records if record.pooled_silos]
     return max(taken, default=0.0)
 
 
 def silo_costs(runs: Sequence[Record]) -> SiloCosts | None:
-    """Costs a silo, of the runs that were metered; None on a centralised task, or where the silos' data were pooled."""
+    """Costs per silo of the metered runs; None on a centralised task, or if the silos' data were pooled."""
     metered = [run.profile.silos for run in runs if run.profile.silos]
     if not metered:
         return None

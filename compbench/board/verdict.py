@@ -26,14 +26,14 @@ HALF = 0.5
 
 
 class Candidate(NamedTuple):
-    """A row as far as a verdict asks: its mean share attained, and whether one of its fits failed."""
+    """What a verdict needs of a row: its mean share attained, and whether one of its fits failed."""
 
     share: float
     failed: bool
 
 
 class Verdict(NamedTuple):
-    """A task's verdict, and what it rests on.
+    """A task's verdict and the facts that it follows from.
 
     Attributes:
         word: see the module.

@@ -21,7 +21,7 @@ from compbench.board.scale import Scale
 from compbench.board.statistics import mean
 
 SAMPLES = 10_000
-"""A cost is that of the training and of so many samples."""
+"""A cost includes the training and this number of samples."""
 
 State = Literal["best", "worse", "means", "unranked", "reference", "failed"]
 STATE_WORDS: dict[State, str] = {
@@ -35,7 +35,7 @@ STATE_WORDS: dict[State, str] = {
 
 
 class Entry(NamedTuple):
-    """A method at a task.
+    """One method on one task.
 
     Attributes:
         state: `best` may be the best; `worse` is shown to be worse than another; `means` draws means and is not eligible for
@@ -154,7 +154,7 @@ def _view(board: Board, preset: str, families: Families, catalogue: Catalogue) -
 
 
 def answer_of(section: Section, rows: Sequence[BoardRow], label: str = "", word: str = "") -> Answer:
-    """The entries of a section's rows but its ablations, those that may be best first.
+    """Entries of a section's rows except ablations; rows that may be best come first.
 
     Args:
         label: a few words that tell the task from others of its question.
@@ -206,7 +206,7 @@ def state(row: BoardRow) -> State:
 
 
 def verdict(board: Board, section: Section) -> str:
-    """What is known of a section's question, in one word; "" where its score has no scale."""
+    """The verdict on a section's question, in one word; "" if its score has no scale."""
     found = board.verdicts.get(section)
     return found.word if found else ""
 

@@ -79,7 +79,7 @@ HELD_OUT = {
 
 BUDGETS = budgets("shapes3d", extend=False)
 BUDGETS["standard"] = BUDGETS["standard"].model_copy(update={"train_steps": 13_200, "learning_rate": 7e-4})
-"""Small shapes whose orientation matters take longer to learn than Shapes3D, and at 2e-3 a fit may diverge: docs/results.md."""
+"""Small shapes whose orientation matters take longer to learn than Shapes3D, and at 2e-3 a fit may diverge."""
 GUIDANCE = 2.0
 
 

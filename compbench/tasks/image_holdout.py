@@ -78,7 +78,7 @@ class Settings(CoverageSettings):
 
 
 STANDARD = {"shapes3d": (6600, 4), "mpi3d": (8800, 2)}
-"""Training steps and patch size of `standard`, by data set; docs/results.md says how they were chosen."""
+"""Training steps and patch size of `standard`, by data set, chosen on seen combinations by `experiments/standard_budgets.py`."""
 
 
 def budgets(dataset: str, *, extend: bool) -> dict[str, Budget]:
