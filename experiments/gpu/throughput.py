@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -148,7 +149,9 @@ def train_together(row: Row, problem: Problem, device: torch.device, seconds: fl
 def watched(
     row: Row, problem: Problem, device: torch.device, seconds: float, work: Callable[[Context], object]
 ) -> dict[str, Any]:
-    """Median seconds of a step of some work that tells its progress, in windows, and of the first step."""
+    """Median seconds of a step of some work that tells its progress, in windows, and of the first step; `compiled` is 0 where a
+    warning said that the network runs without compilation.
+    """
     ctx = context(row, device)
     begin, marks = time.perf_counter(), []
 
@@ -160,12 +163,14 @@ def watched(
                 raise Cancelled("watched long enough")
 
     ctx.progress = progress
-    with contextlib.suppress(Cancelled):
+    with warnings.catch_warnings(record=True) as caught, contextlib.suppress(Cancelled):
+        warnings.simplefilter("always")
         work(ctx)
+    compiled = float(not any("without compilation" in str(warning.message) for warning in caught)) if ctx.compile else None
     windows = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(marks[1:])]
     step = statistics.median(windows)
     facts = {"ms_a_step": 1000 * step, "samples_per_second": problem.budget.batch_size / step, "steps": marks[-1][0]}
-    return {**facts, "first_step_seconds": marks[0][1] - begin, "compiled": ctx.notes.get("compiled")}
+    return {**facts, "first_step_seconds": marks[0][1] - begin, "compiled": compiled}
 
 
 def sample(row: Row, problem: Problem, device: torch.device, seconds: float, *, whole: bool = False) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "gpu"))
 import throughput
 from ways import Way
+
+from compbench.api.context import Context
 
 GOALS = [row for row in throughput.ROWS if row.goal_ms is not None]
 
@@ -23,6 +27,29 @@ def test_a_row_of_each_kind_runs_at_tiny_sizes(name: str, tmp_path: Path) -> Non
     found = throughput.measured(row, torch.device("cpu"), tmp_path, Way.HARNESS, tiny=True, seconds=0.1)
     assert found["ms_a_step"] > 0
     assert found["samples_per_second"] > 0
+
+
+def test_a_network_that_ran_uncompiled_is_told_from_one_that_ran_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, cpu = next(row for row in throughput.ROWS if row.name == "noise network"), torch.device("cpu")
+    ctx = throughput.context(row._replace(precision="fp32"), cpu)
+    ctx.compile = True
+    monkeypatch.setattr(throughput, "context", lambda row, device: ctx)
+    problem = throughput.problem_of(row._replace(precision="fp32"), cpu, tmp_path, preset="smoke")
+
+    def work(words: str) -> Callable[[Context], None]:
+        def steps(ctx: Context) -> None:
+            warnings.warn(words, stacklevel=1)
+            for step in range(100):
+                ctx.progress(step + 1, 100)
+
+        return steps
+
+    found = [
+        throughput.watched(row, problem, cpu, 60, work(f"trained {how}"))["compiled"] for how in ("without compilation", "well")
+    ]
+    assert found == [0.0, 1.0]
 
 
 @pytest.mark.slow

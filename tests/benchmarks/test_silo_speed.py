@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from reference.experts import loop
+from support import stand_in
 
 from compbench.api.context import Context, NoCheckpoints
 from compbench.api.factors import Factor, FactorSpace, Holdout
@@ -23,10 +25,13 @@ from compbench.flow.masking import Masking
 from compbench.flow.nets import monolithic_net
 from compbench.flow.silos import recipe
 from compbench.flow.train import train
+from compbench.registry.registry import Registry
+from compbench.testing.tiny_problems import BUDGET, PROBLEMS
 
 pytestmark = pytest.mark.slow
 
 SPACE = FactorSpace([Factor("left-right", 2), Factor("top-bottom", 2)])
+REGISTRY = Registry()
 NUM_EXPERTS, NUM_CONDITIONS = 10, 3
 MASKING = Masking(0.7, 0.2, 0.1)
 
@@ -108,3 +113,26 @@ def test_a_federation_adds_little_to_training(benchmark) -> None:
     benchmark.pedantic(federated, rounds=1)
     benchmark.extra_info["overhead"] = round(overhead, 4)
     print(f"federation adds {overhead:.2%}")
+
+
+def operations_a_step(name: str) -> tuple[float, int]:
+    """Operations that a step of a silo launches on a GPU, compiled nowhere, and the parameters of its network."""
+    method, found, silos = REGISTRY.load("methods", name), [], 1
+    for steps in (4, 8):
+        with stand_in.gpu() as log:
+            tiny = next(one for one in PROBLEMS if one.name == "silos").make(stand_in.GPU)
+            problem = replace(tiny, oracle=None, budget=BUDGET.model_copy(update={"train_steps": steps}))
+            before, silos = log.operations, len(problem.federation)
+            context = Context(stand_in.GPU, "fp32", torch.Generator().manual_seed(0), NoCheckpoints())
+            net = method.fit(method.settings(rounds=1), problem, context)
+            found.append(log.operations - before)
+    return (found[1] - found[0]) / 4 / silos, len(list(net.parameters()))
+
+
+def test_the_proximal_term_launches_nine_operations_a_parameter(benchmark) -> None:
+    """No compiler fuses them: they are what `fedprox` costs more than `fedflow` on a GPU (docs/gpu.md)."""
+    plain, parameters = benchmark.pedantic(operations_a_step, ("fedflow",), rounds=1)
+    proximal, _ = operations_a_step("fedprox")
+    benchmark.extra_info |= {"fedflow": plain, "fedprox": proximal, "parameters": parameters}
+    print(benchmark.extra_info)
+    assert 8 < (proximal - plain) / parameters < 11
