@@ -86,3 +86,10 @@ def test_the_page_for_authors_names_every_field_that_a_method_is_given() -> None
     page = (ROOT / "docs" / "plugins.md").read_text()
     names = [field.name for kind in (Problem, Context, Method) for field in fields(kind)] + list(Request._fields)
     assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []
+
+
+def test_readme_has_the_two_commands_that_newcomers_and_ci_run() -> None:
+    commands = re.findall(r"^ *(pip install .*&& .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    plugins = "-e plugins/compbench-methods"
+    assert commands[0] == f"pip install -e . {plugins} && compbench run --method factored --task shapes3d-heavy"
+    assert commands[-1] == f'pip install -e ".[test]" {plugins} -e plugins/compbench-example && pytest'
