@@ -30,7 +30,7 @@ from compbench.testing.metric_clauses import of_metric
 from compbench.testing.task_clauses import of_task
 from compbench.testing.tiny_problems import OBJECTS, PROBLEMS
 from compbench.testing.verdicts import CHECKS, Finding, Report, failed
-from compbench.testing.watched import Broken, RefusedProblem, Skipped, Subject
+from compbench.testing.watched import DIFFERENT, Broken, RefusedProblem, Skipped, Subject
 
 Listener = Callable[[str, str], None]
 
@@ -61,7 +61,7 @@ def examine(
         except Exception as error:
             yield failed("settings", "", f"the settings cannot be made: {_worded(error, method)}")
             return
-    history = History()
+    history = History(method)
     for place in _devices(device):
         chosen = [(name, subject_of) for name, subject_of in _problems(method, place) if not problems or name in problems]
         history.known = {name.removesuffix(KNOWN_NAME) for name, _ in chosen if name.endswith(KNOWN_NAME)}
@@ -79,23 +79,39 @@ class History:
     `known` are the tiny problems to which there will be one with known answers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, method: Method) -> None:
+        self._file = Path(_file_of(method)).name
         self.accepted: set[str] = set()
         self.refused: dict[str, str] = {}
         self.done: set[str] = set()
         self.known: set[str] = set()
-        self._causes: dict[tuple[str, str], str] = {}
+        self._causes: dict[tuple[str, ...], Finding] = {}
 
     def said_once(self, findings: Iterator[Finding]) -> Iterator[Finding]:
         """The findings, but for failures that have the same cause as an earlier one: these are skipped, and say where it is."""
         for finding in findings:
-            cause = (finding.check, re.sub(r"[-+]?\d[\d.e+-]*", "#", finding.found))
+            cause = _cause(finding, self._file)
             if finding.status == "failed" and cause in self._causes:
-                yield Finding(finding.check, finding.problem, "skipped", f"fails as on {self._causes[cause]}")
+                first = self._causes[cause]
+                place = f" on {first.problem}" if first.problem else ""
+                yield Finding(
+                    finding.check,
+                    finding.problem,
+                    "skipped",
+                    f"fails as{place}" if first.check == finding.check else f"fails as '{first.check}'{place}",
+                )
                 continue
             if finding.status == "failed":
-                self._causes[cause] = finding.problem
+                self._causes[cause] = finding
             yield finding
+
+
+def _cause(finding: Finding, file: str) -> tuple[str, ...]:
+    """What findings of one cause share: the error and the line of the plugin that raised it, or the check and its words."""
+    if (raised := RAISED.search(finding.found)) and raised[2].startswith(f"({file}, "):
+        return raised.groups()
+    words = re.sub(r"[-+]?\d[\d.e+-]*", "#", finding.found.removesuffix(DIFFERENT))
+    return finding.check, re.sub(r"#(, #)*,?", "#", words)  # shapes of any number of dimensions
 
 
 def _problems(method: Method, place: torch.device) -> Iterator[tuple[str, Callable[[Path], Subject]]]:
@@ -118,6 +134,11 @@ def report_on(method: Method, **options: Any) -> Report:
     findings = tuple(examine(method, **options))
     return Report(method.name, findings, time.perf_counter() - start)
 
+
+RAISED = re.compile(r"(\w+): .* (\([^()]+, line \d+\))$", re.DOTALL)
+"""What `_worded` says of an exception: its type, its text, and the plugin's line."""
+
+RAISES = "look at the line that raised it; request.condition is (B, F), x and request.x0 are (B, *D), and times t are (B,)"
 
 GATES = ("fit", "shape", "dtype", "finite")
 """If one of these checks fails, later checks of the problem would only fail for the same reason."""
@@ -199,7 +220,7 @@ def _unfitted(subject: Subject, name: str, error: BaseException) -> Finding:
     if isinstance(error, CompbenchError) and "not finite" in str(error):
         where, fix = "the training diverged", DIVERGED
     else:
-        where, fix = "", ""
+        where, fix = "", RAISES
     if isinstance(subject, Learner) and subject.precision != "fp32" and subject.fits_in_fp32():
         return failed("precision", name, f"in {subject.precision}, which published runs take, {where or 'fit raised'}: {text}")
     return failed("fit", name, f"{where}: {text}" if where else text, fix=fix)
@@ -214,10 +235,11 @@ def _attempt(check: str, problem: str, act: Callable[[], str | None], method: Me
     except Skipped as reason:
         return Finding(check, problem, "skipped", str(reason), "", time.perf_counter() - start)
     except Broken as broken:
-        return failed(broken.clause or check, problem, broken.found, fix=broken.fix, seconds=time.perf_counter() - start)
+        found = broken.found + (_where(broken.__cause__, method) if broken.__cause__ else "")
+        return failed(broken.clause or check, problem, found, fix=broken.fix, seconds=time.perf_counter() - start)
     except BaseException as error:
         _reraise(error)
-        return failed(check, problem, _worded(error, method), seconds=time.perf_counter() - start)
+        return failed(check, problem, _worded(error, method), fix=RAISES, seconds=time.perf_counter() - start)
 
 
 def _kinds(method: Method, history: History) -> str | None:
@@ -248,13 +270,20 @@ def _reraise(error: BaseException) -> None:
 
 def _worded(error: BaseException, method: Method | None) -> str:
     """An exception in a line: its type, its text, and the innermost line of the plugin that it went through."""
-    text = " ".join(str(error).split())[:600]
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:600]}{_where(error, method)}"
+
+
+def _where(error: BaseException, method: Method | None) -> str:
+    """The innermost line of the plugin that an exception went through, as in " (mine.py, line 12)"; "" without one."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "compbench/check/" not in frame.filename.replace("\\", "/")]
-    home = sys.modules.get(getattr(method.fit, "__module__", ""), None) if method is not None else None
-    mine = [frame for frame in own if home is not None and frame.filename == getattr(home, "__file__", None)] or own
-    where = f" ({Path(mine[-1].filename).name}, line {mine[-1].lineno})" if mine else ""
-    return f"{type(error).__name__}: {text}{where}"
+    mine = [frame for frame in own if method is not None and frame.filename == _file_of(method)] or own
+    return f" ({Path(mine[-1].filename).name}, line {mine[-1].lineno})" if mine else ""
+
+
+def _file_of(method: Method) -> str:
+    """The file of the method's fit; "" where it has none."""
+    return getattr(sys.modules.get(getattr(method.fit, "__module__", "")), "__file__", None) or ""
 
 
 def findings(

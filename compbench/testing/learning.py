@@ -154,6 +154,14 @@ def precision(subject: Subject) -> str | None:
     if own == "fp32":
         raise Skipped("runs take fp32 on this device")
     if isinstance(subject, Learner):
+        try:
+            subject.first_samples  # noqa: B018 - samples
+        except Broken:
+            raise
+        except Exception as error:
+            if subject.fits_in_fp32():
+                raise
+            raise Broken(f"sample raised {type(error).__name__}: {error}", clause="shape") from error
         bad = int((~subject.first_samples.isfinite()).sum())
         if bad and subject.fits_in_fp32():
             raise Broken(f"in {own}, which published runs take, {bad} entries are not finite; in fp32 all are", PRECISION)

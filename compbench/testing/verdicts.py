@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -243,6 +244,9 @@ class Report(NamedTuple):
                     yield f"          to fix:   {finding.fix}; see {finding.page}"
                 elif finding.found:
                     yield f"          {finding.found}"
+        why = Counter(finding.found for finding in self.findings if finding.status == "skipped" and finding.found)
+        if why and self.ok and not verbose:
+            yield f"skipped {'; '.join(f'{reason} ({count})' if count > 1 else reason for reason, count in why.most_common())}"
         counts = {status: sum(one.status == status for one in self.findings) for status in ("ok", "failed", "skipped")}
         listed = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "nothing was checked"
         yield f"{self.method}: {listed} in {self.seconds:.1f} s"

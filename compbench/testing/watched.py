@@ -35,6 +35,10 @@ CUTS = (0.7, 0.3)
 """A fit is stopped after these shares of it and then resumed: at both if there are silos, whose stages take turns."""
 
 
+DIFFERENT = " with different conditions"
+"""What a finding says of a wrong answer to a request that holds another condition in each row."""
+
+
 class Broken(Exception):
     """A clause is broken: what came, advice that is better than the clause's own, and the clause if it is another one."""
 
@@ -272,7 +276,7 @@ class Subject:
 
     @staticmethod
     def _varied(condition: Tensor) -> str:
-        return " with different conditions" if bool((condition != condition[:1]).any()) else ""
+        return DIFFERENT if bool((condition != condition[:1]).any()) else ""
 
     def _wrong(self, found: str, fix: str, clause: str = "") -> Broken:
         """Notes what no further answer is asked after; a check that gets over the exception fails of it all the same."""

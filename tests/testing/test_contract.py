@@ -124,6 +124,12 @@ def test_the_report_is_written_as_text_and_json() -> None:
     assert facts["findings"][1]["expected"] == CLAUSES["x0"].expected
 
 
+def test_a_report_without_failures_says_why_checks_were_skipped() -> None:
+    skipped = (Finding("extend", "vector", "skipped", "no extend"), Finding("extend", "image", "skipped", "no extend"))
+    lines = list(Report("m", (Finding("fit", "vector", "ok"), *skipped), 2.0).lines(verbose=False))
+    assert lines == ["skipped no extend (2)", "m: 1 ok, 2 skipped in 2.0 s"]
+
+
 def test_a_report_of_nothing_is_not_ok() -> None:
     assert not Report("m", (), 0.0).ok
     assert not Report("m", (Finding("fit", "", "skipped"),), 0.0).ok
@@ -165,3 +171,17 @@ def test_pytest_checks_the_contract_of_a_method(tmp_path) -> None:
     assert {case.get("name") for case in cases} == {"settings", "fit"}
     done = subprocess.run([*words, "cnn-decodr"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert "Did you mean 'cnn-decoder'" in done.stdout + done.stderr
+
+
+def test_one_line_that_raises_everywhere_is_one_finding_with_advice_on_shapes(plugin) -> None:
+    fit = "model = torch.nn.Linear(1, 1)\n    return model"
+    report = examined(plugin(fit=fit, sample="return request.x0 + torch.zeros(len(request.x0) + 2, 1)"), device="cpu")
+    (only,) = [one for one in report.failures if "must match" in one.found]
+    assert (only.check, only.problem) == ("shape", "vector")
+    assert "times t are (B,)" in only.fix
+    assert "naughty.py, line" in only.found
+
+
+def test_a_wrong_shape_is_named_once_whatever_the_number_of_dimensions(plugin) -> None:
+    report = examined(plugin(fit="return torch.nn.Linear(1, 1)", sample="return request.x0[..., :1]"), device="cpu")
+    assert [one.problem for one in report.failures if one.check == "shape"] == ["vector"]
