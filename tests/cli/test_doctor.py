@@ -58,6 +58,12 @@ def test_each_thing_that_is_missing_comes_with_what_to_do(
     assert advice in findings(tmp_path, **changes)[subject].advice
 
 
+def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no locks" not in findings(tmp_path)["caches"].state
+    monkeypatch.setattr(doctor, "lock", lambda file, wait: False)
+    assert "this file system has no locks, so two runs at the same time may both make" in findings(tmp_path)["caches"].state
+
+
 def test_a_compiler_without_a_device_to_try_it_on_is_not_called_broken(tmp_path: Path) -> None:
     found = doctor.examine(Home(tmp_path), "cuda", try_device=lambda device: {"error": "there is no CUDA device"})
     compiler = next(finding for finding in found if finding.subject == "compiler")

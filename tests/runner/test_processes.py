@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,3 +83,25 @@ def test_what_a_child_started_dies_with_a_parent_that_is_killed(stubborn: RunReq
     while running(pids) and time.monotonic() < end:
         time.sleep(0.02)
     assert running(pids) == []
+
+
+def test_no_contestant_gets_a_folder_that_another_could_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stub:
+        """A child that lives until it is stopped."""
+
+        def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path) -> None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.folder, self.process = folder, SimpleNamespace(poll=lambda: None)
+
+        def begin(self, request: RunRequest) -> None: ...
+
+        def stop(self, *, gracefully: bool = False) -> None: ...
+
+    monkeypatch.setattr(processes, "Child", Stub)
+    kept, folders = processes.Processes(tmp_path), []
+    for method in ("one", "one", "other", "one"):
+        contestant, _ = kept.take(RunRequest(task="gauss2d-fact-id", method=method, home=str(tmp_path)))
+        folders.append(contestant.folder)
+        assert [folder for folder in folders if folder.exists()] == [folder for folder in folders if folder == contestant.folder]
+    assert folders[0] == folders[1]  # runs of a chain
+    assert len(set(folders)) == 3

@@ -8,11 +8,16 @@ import signal
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers_of
 
+from compbench.api.executor import SweepOptions
+from compbench.api.schemas import RunRequest
 from compbench.store.records import Store
+from compbench.sweep import ray as executor
+from compbench.system.errors import CompbenchError
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 
@@ -57,6 +62,26 @@ def test_a_run_that_no_node_can_hold_is_one_line(tmp_path: Path) -> None:
     _, error = going.communicate(timeout=300)
     assert going.returncode == 2
     assert "no node of the Ray cluster has 1024 cores and 0 GPUs" in error
+
+
+@pytest.mark.parametrize(("address", "sent"), [("127.0.0.1:6379", True), ("", False)])
+def test_the_token_file_is_sent_to_a_cluster_that_was_started_by_hand_and_named_if_that_fails(
+    address: str, sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**options: object) -> None:
+        raise ConnectionError(f"token mode: {os.environ.get('RAY_AUTH_MODE', 'none')}")
+
+    (tmp_path / "token").write_text("secret")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setenv("RAY_AUTH_MODE", "none")  # so that it is as it was after the test
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setattr(executor, "_ray", lambda: SimpleNamespace(init=refused))
+    request = RunRequest.of(task="gmm-id", method="mono", home=str(tmp_path))
+    with pytest.raises(CompbenchError) as error:
+        executor.work(executor.RaySettings(address=address), [request], SweepOptions(), lambda *facts: None)
+    assert f"token mode: {'token' if sent else 'none'}" in str(error.value)
+    assert (f"must be the one in {tmp_path / 'token'}" in str(error.value)) == sent
+    assert "secret" not in str(error.value)
 
 
 def test_without_ray_the_sweep_says_what_to_install(tmp_path: Path) -> None:

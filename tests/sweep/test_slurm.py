@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
@@ -16,7 +17,7 @@ from support.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers
 from compbench.api.executor import RunResult, SweepOptions
 from compbench.api.schemas import RunRequest
 from compbench.store.records import Store
-from compbench.sweep import scheduler
+from compbench.sweep import scheduler, slurm
 from compbench.sweep.ledger import ledger_of, read_ledger, tell
 from compbench.sweep.scheduler import Silent, State
 from compbench.sweep.slurm import OUT_OF_TIME, Member, SlurmSettings
@@ -236,6 +237,108 @@ def test_a_member_that_the_cluster_ended_is_named_in_slurms_words_without_accoun
     assert [result["status"] for result in json.loads(output)] == ["killed", "ok"]
     assert f"member 100_0 ended as {said}; continue with --resume" in json.loads(output)[0]["reason"]
     assert "1 of 2 runs are done, 1 are left" in error
+
+
+def result(seed: int, status: str, reason: str = "") -> RunResult:
+    return RunResult("mono", "gmm-id", seed, status, reason, 1.0, False, "", "")
+
+
+class StandIn:
+    """A job array whose members have ended as `script` says: one list of results an array, in order."""
+
+    script: list[list[RunResult]] = []
+    submitted: list[list[int]] = []
+
+    def __init__(self, settings: SlurmSettings, requests: list[RunRequest], how: SweepOptions, folder: Path) -> None:
+        self.seeds, self.resume, self.facts = [request.seed for request in requests], how.resume, SimpleNamespace(job="7")
+        self.cancelled = False
+
+    def submit(self) -> None:
+        assert self.resume == bool(self.submitted)  # those that were lost go on from their checkpoints
+        self.submitted.append(self.seeds)
+
+    def all_done(self) -> bool:
+        return True
+
+    def read(self, listener: object) -> None: ...
+
+    def results(self, stopping: object) -> list[RunResult]:
+        return list(self.script[len(self.submitted) - 1])
+
+
+def test_what_slurm_lost_with_a_member_is_submitted_again_and_wrong_code_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "_Array", StandIn)
+    requests = [RunRequest.of(task="gmm-id", method="mono", seed=seed, home=str(tmp_path)) for seed in range(4)]
+    lost = "member 7_1 ended as NODE_FAIL"
+    StandIn.script = [
+        [
+            result(0, "ok"),
+            result(1, "killed", f"{lost}; continue with --resume"),
+            result(2, "failed", "its code"),
+            result(3, "left", lost),
+        ],
+        [result(1, "ok"), result(3, "left", lost)],
+        [result(3, "ok")],
+    ]
+    for retries, submitted in ((0, [[0, 1, 2, 3]]), (1, [[0, 1, 2, 3], [1, 3]]), (5, [[0, 1, 2, 3], [1, 3], [3]])):
+        monkeypatch.setattr(StandIn, "submitted", [])
+        found = slurm.work(SlurmSettings(), requests, SweepOptions(retries=retries), lambda *facts: None)
+        assert StandIn.submitted == submitted
+        assert [one.seed for one in found] == [0, 1, 2, 3]
+    assert [one.status for one in found] == ["ok", "ok", "failed", "ok"]
+
+
+def array_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, members: int = 3, most: int = 0) -> slurm._Array:
+    """A submitted array of three runs on a cluster that only takes jobs."""
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(slurm, "_within_time", lambda call: [SimpleNamespace(job_id="9_0")])
+    monkeypatch.setattr(scheduler, "max_array_size", lambda: most)
+    requests = [RunRequest.of(task="gmm-id", method="mono", seed=seed, home=str(tmp_path)) for seed in range(3)]
+    array = slurm._Array(
+        SlurmSettings(members=members, look_seconds=0.5), requests, SweepOptions(max_failures=2), tmp_path / "array"
+    )
+    array.submit()
+    return array
+
+
+def test_a_cluster_of_small_arrays_gets_no_larger_one_and_the_command_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert array_of(tmp_path, monkeypatch, most=2).facts.shares == ((0, 2), (1,))
+    assert "at most 2 members (MaxArraySize), and so has this one, not 3" in caplog.text
+
+
+def test_an_array_is_ended_once_too_many_runs_of_all_its_members_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array, ended = array_of(tmp_path, monkeypatch), []
+    monkeypatch.setattr(scheduler, "cancel", ended.append)
+    monkeypatch.setattr(scheduler, "queued", lambda job: {} if ended else {f"{job}_0": State("RUNNING", "")})
+    monkeypatch.setattr(scheduler, "endings", lambda job: {})
+    for member in (0, 1):
+        tell(ledger_of(tmp_path / "array", member), 0, result(member, "failed", "its code"))
+    found = slurm._seen_through(array, SweepOptions(max_failures=2), lambda *facts: None, slurm.Stopping())
+    assert ended == ["9"]
+    assert [one.status for one in found] == ["failed", "failed", "left"]
+    assert "2 runs" in found[2].reason
+
+
+def test_a_silent_controller_is_said_once_and_a_cancel_that_failed_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def silent(job: str) -> None:
+        raise Silent("Unable to contact slurm controller")
+
+    array = array_of(tmp_path, monkeypatch)
+    monkeypatch.setattr(scheduler, "queued", silent)
+    monkeypatch.setattr(scheduler, "cancel", silent)
+    caplog.clear()
+    for _ in range(3):
+        array._look()
+    array.cancel()
+    first, second = caplog.messages
+    assert first.startswith("SLURM does not answer (Unable to contact slurm controller)")
+    assert second.endswith("type: scancel 9")
 
 
 @pytest.mark.slow
