@@ -69,6 +69,19 @@ def test_a_base_without_compbench_is_said_before_anything_is_measured(tmp_path: 
         worktree._check_import(tmp_path / "python", tmp_path)
 
 
+def test_a_repository_of_one_file_needs_no_installation_and_the_base_has_the_commits_own(tmp_path: Path, monkeypatch) -> None:
+    folder = tmp_path / "repository"
+    (folder / "compbench_mine").mkdir(parents=True)
+    file = folder / "compbench_mine" / "my_method.py"
+    file.write_text("# one\n")
+    repository(folder)
+    monkeypatch.chdir(folder)
+    with worktree.built("HEAD~1", tmp_path / "gate", tmp_path / "data", (file,)) as base:
+        assert base.python == Path(sys.executable)
+        assert [plugin.read_text() for plugin in base.plugins] == ["# one\n"]
+    assert file.read_text() == "# one\n\n# a comment\n"
+
+
 @pytest.mark.slow
 def test_the_pages_lines_run_in_a_fresh_plugin_repository(tmp_path: Path) -> None:
     folder, _ = start("my-method", "method", tmp_path)
