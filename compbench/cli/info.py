@@ -226,8 +226,11 @@ def _values(schema: Mapping[str, Any]) -> str:
     """The values that a setting takes: `0 < number <= 8`, or its choices."""
     if "enum" in schema:
         return " or ".join(map(str, schema["enum"]))
-    low = next((f"{schema[key]} {sign} " for key, sign in (("minimum", "<="), ("exclusiveMinimum", "<")) if key in schema), "")
-    high = next((f" {sign} {schema[key]}" for key, sign in (("maximum", "<="), ("exclusiveMaximum", "<")) if key in schema), "")
+    bound = {
+        key: f"{value:.0f}" if isinstance(value, float) and value.is_integer() else f"{value}" for key, value in schema.items()
+    }
+    low = next((f"{bound[key]} {sign} " for key, sign in (("minimum", "<="), ("exclusiveMinimum", "<")) if key in schema), "")
+    high = next((f" {sign} {bound[key]}" for key, sign in (("maximum", "<="), ("exclusiveMaximum", "<")) if key in schema), "")
     kind = schema.get("type") or " or ".join(one.get("type", "") for one in schema.get("anyOf", ())) or "value"
     return f"{low}{kind}{high}"
 

@@ -16,6 +16,8 @@ from compbench.cli.names import names
 from compbench.cli.options import MOST_RECORDS, rebuild_board, run_options, run_requests
 from compbench.cli.plan import plan_of, rescorable
 from compbench.cli.result import show_result
+from compbench.registry.registry import Registry
+from compbench.registry.resolve import check_request
 from compbench.runner.one_run import look_up, processes_of, seal
 from compbench.runner.one_run import run as run_one
 from compbench.runner.signals import terminate_like_ctrl_c
@@ -95,6 +97,7 @@ def run(
     if options["curve"] and options["resume"]:
         raise CompbenchError("--curve stops and goes on by itself; leave --resume out.")
     requests = run_requests([method], [task], overrides, options, seeds=options["seeds"], **more)
+    check_request(requests[0], Registry(options["plugins"]))  # before anything is said of a plan
     if is_sealed:
         requests = _sealed(requests)
     if dry_run:
