@@ -1,10 +1,11 @@
-"""What each distance that no run trains sees: real pictures of a task, spoilt in known ways, in multiples of the noise floor.
+"""What each distance that no run trains sees: real pictures of a task, changed in known ways, in multiples of the noise floor.
 
     python experiments/what_sees_what.py --output docs/what_sees_what.png
     python experiments/what_sees_what.py emoji-medium dsprites-light --pictures 300
 
 All pictures are spoilt: by a 3 x 3 blur, noise, or a shift of two pixels.  Or what they show is: half of the values of the first
-factor are missing (a mode), or the last factor has one value (a wrong factor).  The floor is real pictures against real ones.
+factor are missing (a mode), the last factor has one value (a wrong factor), or each picture answers another's request (wrong
+pairs).  The floor is real pictures against real ones.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from compbench.registry.registry import Registry
 from compbench.system.home import Home
 
 TASKS = ("emoji-medium", "shapes3d-medium", "dsprites-light", "cmnist-diagonal")
-METRICS = ("fwd", "fd_imagenet")
+METRICS = ("fwd", "fd_imagenet", "fjd_imagenet")
 
 
 def blurred(x: Tensor) -> Tensor:
@@ -60,7 +61,12 @@ def one_value(condition: Tensor, space: FactorSpace) -> Tensor:
     return changed
 
 
-SHOWN = {"half of a factor missing": half_missing, "one factor stuck": one_value}
+def wrong_pairs(condition: Tensor, space: FactorSpace) -> Tensor:
+    """The same conditions in another order."""
+    return condition[torch.randperm(len(condition), generator=Generator().manual_seed(6))]
+
+
+SHOWN = {"half of a factor missing": half_missing, "one factor stuck": one_value, "wrong pairs": wrong_pairs}
 
 
 def distances(name: str, count: int) -> dict[str, dict[str, float]]:
@@ -77,6 +83,7 @@ def distances(name: str, count: int) -> dict[str, dict[str, float]]:
         return evaluation._pictures(evaluation.lattices.refined(condition, generator)).cpu()
 
     asked, others = (task.space.uniform(count, Generator().manual_seed(seed)) for seed in (0, 1))
+    conditions = {"real": asked, "floor": others, "generated": others}
     real, floor = pictures(asked, 3), pictures(others, 4)
     sets = {what: change(floor) for what, change in SPOILT.items()}
     sets |= {what: pictures(change(others, task.space), 5) for what, change in SHOWN.items()}
@@ -85,7 +92,7 @@ def distances(name: str, count: int) -> dict[str, dict[str, float]]:
     found = {}
     for what, images in sets.items():
         own = known | {"generated": network(images).numpy()}
-        pair = SamplePair(real, images, floor, lambda extractor, which, own=own: own[which])
+        pair = SamplePair(real, images, floor, lambda extractor, which, own=own: own[which], conditions)
         values = {metric: registry.load("metrics", metric).compute(pair, numpy.random.default_rng(0)) for metric in METRICS}
         found[what] = {metric: value.value / value.floor for metric, value in values.items()}
         print(
@@ -97,11 +104,11 @@ def distances(name: str, count: int) -> dict[str, dict[str, float]]:
 def draw(found: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.2 * len(found), 2.8), layout="constrained")
+    figure = Figure(figsize=(3.2 * len(found), 3.4), layout="constrained")
     for axes, (name, changes) in zip(figure.subplots(1, len(found), sharey=True, squeeze=False)[0], found.items(), strict=True):
         rows = numpy.arange(len(changes))
         for number, metric in enumerate(METRICS):
-            axes.barh(rows + 0.36 * number - 0.18, [each[metric] for each in changes.values()], 0.34, label=metric)
+            axes.barh(rows + 0.26 * (number - 1), [each[metric] for each in changes.values()], 0.25, label=metric)
         axes.set(title=name, xscale="log", xlabel="multiple of the noise floor", yticks=rows, yticklabels=list(changes))
         axes.axvline(1, color="0.4", linewidth=0.8)
     axes.legend(frameon=False, fontsize="small")

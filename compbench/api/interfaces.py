@@ -216,12 +216,14 @@ class SamplePair(NamedTuple):
         floor: a second, independent real sample, for the noise floor.
         features: features(extractor, which) -> float array (N, D), cached; `which` is "real", "generated" or "floor", and
             the extractors are those of the task ("judge", "inception", "imagenet").
+        conditions: full conditions (N, F) of each set's samples, for joint metrics; {} where the task does not say them.
     """
 
     real: Tensor
     generated: Tensor
     floor: Tensor
     features: Callable[[str, str], numpy.ndarray]
+    conditions: Mapping[str, Tensor] = {}
 
 
 class Value(NamedTuple):
@@ -241,6 +243,7 @@ class Metric:
         by_name: whether only tasks that name it in `Task.metrics` score by it; else all tasks of its kinds that name none do,
             where it is compbench's or of their package.  A run may name any metric of its task's kind (`--metric`).
         features: names of the extractors whose features `compute` reads from its pair; all others are refused.
+        joint: whether it compares samples together with their conditions (`SamplePair.conditions`).
     """
 
     name: str
@@ -253,6 +256,7 @@ class Metric:
     compute: Callable[..., Value] | None = None
     by_name: bool = False
     features: tuple[str, ...] = ()
+    joint: bool = False
 
     def score(self, split: str, value: float | None, *, n: int, suffix: str = "", **known: object) -> Score:
         """The record's line of this metric, called `<split>_<name><suffix>`; `known` has ceiling, floor, primary or reason."""

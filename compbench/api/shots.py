@@ -296,4 +296,5 @@ def without_shots(pair: SamplePair, shots: frozenset[str], shape: tuple[int, ...
         pair.generated[rows["generated"]],
         pair.floor[rows["floor"]],
         lambda extractor, which: pair.features(extractor, which)[rows[which]],
+        {which: conditions[rows[which]] for which, conditions in pair.conditions.items()},
     )

@@ -217,6 +217,24 @@ class DrawnEvaluation:
         )
 
 
+class PairedEvaluation(DrawnEvaluation):
+    """The judge and scores of one task; joint metrics are told the conditions of the pictures that all metrics compare.
+
+    The conditions are drawn again, from generators that give the same numbers for the same purpose.
+    """
+
+    def _distance(self, metric: Metric, split: str, pair: SamplePair) -> Score:
+        return super()._distance(metric, split, pair._replace(conditions=self._conditions(split)) if metric.joint else pair)
+
+    def _conditions(self, split: str) -> dict[str, Tensor]:
+        asked, heldout = self._asked(split), split == "heldout"
+        drawn = {
+            which: self.lattices.holdout.draw(len(asked), self.ctx.generator(f"{which} {split}"), heldout=heldout)
+            for which in ("real", "floor")
+        }
+        return {"generated": asked, **drawn}
+
+
 class _Features:
     """features("imagenet", which): computed once for each set of pictures, and once for pictures that are equal."""
 

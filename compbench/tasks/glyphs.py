@@ -26,7 +26,7 @@ from compbench.tasks.real_pictures import of_lattice
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from compbench.tasks.drawn_evaluation import DrawnEvaluation
+    from compbench.tasks.drawn_evaluation import PairedEvaluation
 
 ASKED = (
     Factor("letter", len(LETTERS), LETTERS),
@@ -37,7 +37,7 @@ ASKED = (
 SPACE = FactorSpace(ASKED)
 FINE = FactorSpace([*ASKED, Factor("size", len(EMS)), Factor("x", SHIFTS), Factor("y", SHIFTS)])
 EVENT = Event("image", (1, SIDE, SIDE))
-METRICS = ("accuracy", "fwd", "fd_imagenet", "kid_imagenet", "precision_imagenet", "recall_imagenet")
+METRICS = ("accuracy", "fwd", "fd_imagenet", "fjd_imagenet", "kid_imagenet", "precision_imagenet", "recall_imagenet")
 GUIDANCE = 2.0
 PER_SPLIT = {"smoke": 40, "quick": 240, "standard": 480, "paper": 2000}
 JUDGE_STEPS = 1200
@@ -99,6 +99,7 @@ def make_task(pattern: str, settings: CoverageSettings | None = None) -> Task:
         open=partial(OpenGlyphs, pattern, settings),
         real_pictures=of_lattice,
         primary="heldout_accuracy",
+        version=2,
         metrics=METRICS,
         features=("imagenet",),
         guidance_weights=dict.fromkeys(BUDGETS, GUIDANCE),
@@ -159,12 +160,12 @@ class OpenGlyphs:
         return self.evaluation.evaluate(sampler)
 
     @cached_property
-    def evaluation(self) -> DrawnEvaluation:
+    def evaluation(self) -> PairedEvaluation:
         """Judge and scores; created on first use, which happens only in the referee."""
-        from compbench.tasks.drawn_evaluation import DrawnEvaluation, Referee
+        from compbench.tasks.drawn_evaluation import PairedEvaluation, Referee
 
         steps = 60 if self.ctx.preset == "smoke" else JUDGE_STEPS
-        return DrawnEvaluation(self.images, self.lattices, Referee(JUDGES, steps, PER_SPLIT[self.ctx.preset]), self.ctx)
+        return PairedEvaluation(self.images, self.lattices, Referee(JUDGES, steps, PER_SPLIT[self.ctx.preset]), self.ctx)
 
 
 @hookimpl

@@ -64,13 +64,15 @@ class MetricSubject:
         self.metric = metric
         shape = {"vector": (2,), "image": (3, 16, 16), "trajectory": (2, 8)}[kind]
         self.image, self.shape = kind == "image", shape
-        self.real, self.other, self.third = (self._real(generator) for _ in range(3))
+        self.modes = dict[str, Tensor]()
+        self.real, self.other, self.third = (self._real(generator, which) for which in ("real", "generated", "floor"))
         self.noise = torch.randn(ROWS, *shape, generator=generator)
         self.weights = torch.randn(3 * 16 * 16, FEATURES, generator=generator)
 
-    def _real(self, generator: Generator) -> Tensor:
-        """Two modes of vectors; of images, two colours with shade."""
+    def _real(self, generator: Generator, which: str) -> Tensor:
+        """Two modes of vectors; of images, two colours with shade.  The mode is the condition of a joint metric."""
         side = (torch.randint(2, (ROWS, *[1] * len(self.shape)), generator=generator) * 2 - 1).float()
+        self.modes[which] = (side.flatten(1).long() + 1) // 2
         return 0.5 * side + 0.1 * torch.randn(ROWS, *self.shape, generator=generator)
 
     def value(self, generated: Tensor, *, seed: int = 0) -> Value:
@@ -85,7 +87,7 @@ class MetricSubject:
 
         compute = with_its_features(self.metric).compute
         assert compute is not None
-        return compute(SamplePair(**shown, features=features), numpy.random.default_rng(seed))
+        return compute(SamplePair(**shown, features=features, conditions=self.modes), numpy.random.default_rng(seed))
 
     def worse(self, one: float, than: float) -> bool:
         """Whether one value is worse than another."""

@@ -1,5 +1,6 @@
 """Glyph tasks: what is drawn, and patterns that turn with the seed."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 from compbench.api.factors import identifiability
 from compbench.api.interfaces import TaskContext
 from compbench.data.letters import EMS, LETTERS, choose, drawn
+from compbench.metrics.small_judge import SmallJudge
+from compbench.registry.registry import Registry
 from compbench.system.errors import CompbenchError
 from compbench.tasks.glyphs import FINE, JUDGES, SPACE, OpenGlyphs, make_task, turned
 
@@ -69,3 +72,34 @@ def test_the_stored_judge_knows_the_letters() -> None:
     made, fine = opened("light"), FINE.uniform(400, torch.Generator().manual_seed(0))
     right = made.evaluation.judge.predict(made.images(fine)) == fine[:, : len(SPACE)]
     assert right.float().mean(0).min() > 0.95
+
+
+def test_letters_in_the_wrong_typeface_are_far_jointly_and_near_marginally(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features are the pictures themselves; the answers are real pictures of the requested conditions, or of each other's."""
+
+    class Pixels:
+        def __init__(self, device: torch.device) -> None: ...
+
+        def __call__(self, images: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.avg_pool2d(images[:, :1].float() / 255, 8).flatten(1)
+
+    monkeypatch.setattr("compbench.metrics.efficientnet.ImageNetFeatures", Pixels)
+    registry = Registry()
+    names = ("accuracy", "fd_imagenet", "fjd_imagenet")
+    evaluation = opened("light").evaluation
+    evaluation.referee = evaluation.referee._replace(per_split=1000)
+    evaluation.ctx = dataclasses.replace(evaluation.ctx, metrics={name: registry.load("metrics", name) for name in names})
+    evaluation.judge = SmallJudge(tuple(SPACE.sizes), 1).eval()
+
+    def scores(*, wrong: bool) -> dict[str, float]:
+        def sampler(condition: torch.Tensor, *, stream: str) -> torch.Tensor:
+            shown = condition[torch.randperm(len(condition), generator=torch.Generator().manual_seed(1))] if wrong else condition
+            return evaluation._real(shown, "answers").float() / 127.5 - 1
+
+        found = evaluation.evaluate(sampler).scores
+        return {score.name: score.value for score in found if score.metric in names[1:]}
+
+    right, permuted = scores(wrong=False), scores(wrong=True)
+    for split in ("heldout", "seen"):
+        assert permuted[f"{split}_fd_imagenet"] < 2 * right[f"{split}_fd_imagenet"]
+        assert permuted[f"{split}_fjd_imagenet"] > 1.8 * right[f"{split}_fjd_imagenet"]
