@@ -1,7 +1,7 @@
 """Methods by families of tasks: who may be ranked over a family, and what each attained there.
 
 A method is ranked over a family if it ran all of the family's tasks at default settings.  A failed run counts as nothing
-attained, or as the worst run of its task.  Cells that nobody ran stay blank.
+attained, or as the worst run of its task.  Cells without a run stay blank.
 
 A task does not count for its family if its methods do not differ significantly, if no ranked method masters its seen
 combinations, or if fewer than half of the methods that can run it did: otherwise the first rows of a sweep would unrank all
