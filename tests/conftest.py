@@ -13,6 +13,7 @@ import pytest
 from filelock import FileLock
 from support import template
 from support.browser import MISSING
+from support.rewriting import rewrite_once
 
 from compbench.data.lattices import SHAPES3D, Images
 from compbench.system.home import FROM_DATA
@@ -34,6 +35,8 @@ LONG = {
 def pytest_configure(config: pytest.Config) -> None:
     if worker := getattr(config, "workerinput", None):
         template.TEMPLATE.share(worker["testrunuid"], os.getppid())
+    else:
+        rewrite_once(config)
     template.install()
 
 
