@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -126,10 +126,7 @@ def run_requests(
     refuse_infinite(overrides)  # those of a sweep file; TOML has inf and nan
     files = tuple(path.resolve() for path in options["plugins"])
     registry = Registry(files)
-    for name in methods:
-        registry.entry("methods", name)
-    for name in tasks:
-        registry.entry("tasks", name)
+    _refuse_unknown(registry, methods, tasks, files)
     shared = {
         "overrides": overrides,
         **{name: options[name] for name in ("preset", "device", "precision", "source")},
@@ -145,6 +142,23 @@ def run_requests(
         for task in tasks
         for method in methods
     ]
+
+
+def _refuse_unknown(registry: Registry, methods: list[str], tasks: list[str], files: tuple[Path, ...]) -> None:
+    """Raise one CompbenchError of all unknown names; it says by which name a file of `--plugin` goes."""
+    wrong = []
+    asked: tuple[tuple[Literal["methods", "tasks"], list[str]], ...] = (("methods", methods), ("tasks", tasks))
+    for kind, wanted in asked:
+        for name in wanted:
+            try:
+                registry.entry(kind, name)
+            except CompbenchError as error:
+                wrong.append(str(error))
+                if kind == "methods":
+                    own = [(entry.file, entry.name) for entry in registry.entries("methods") if entry.file is not None]
+                    wrong += [f"{file.name} goes by its file's name, '{its}'." for file, its in own if file.resolve() in files]
+    if wrong:
+        raise CompbenchError(" ".join(wrong))
 
 
 MOST_RECORDS = 500

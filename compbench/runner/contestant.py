@@ -309,7 +309,12 @@ class Contestant:
         inpaint = self.task.inpaint if asked.known is not None else None
         around = contextlib.nullcontext() if inpaint is None else inpaint(self.model, context.generator)
         with self._no_way_out(), arithmetic(self.device, self.precision), around:
-            return self.method.sample(self.settings, self.model, asked, context)
+            try:
+                return self.method.sample(self.settings, self.model, asked, context)
+            except Exception as error:
+                if self.model is None and "NoneType" in str(error):
+                    raise CompbenchError(f"fit of '{self.method.name}' returned None; let it return the model.") from error
+                raise
 
     def measure(self) -> Measured:
         """Return the costs that only the contestant can count, and its environment for the record."""

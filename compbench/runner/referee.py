@@ -292,4 +292,5 @@ class CheckedSampler:
         return self._wrong(f"be finite, {share:.1%} of the values are NaN, infinite or beyond {MOST_VALUE:g}.")
 
     def _wrong(self, what: str) -> CompbenchError:
-        return CompbenchError(f"samples of '{self._request.method}' must {what}")
+        which = self._request.method
+        return CompbenchError(f"samples of '{which}' must {what} `compbench check {which}` says what its file has to change.")

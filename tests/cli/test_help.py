@@ -103,3 +103,22 @@ def test_an_error_names_the_next_command(words: list[str], named: str, tmp_path:
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
     assert named in done.output
+
+
+def test_all_wrong_names_are_said_at_once_and_a_file_says_its_own(tmp_path: Path) -> None:
+    (tmp_path / "wrong_name.py").write_text('"""Mine."""\n')
+    words = ["run", "--method", "mine", "--plugin", str(tmp_path / "wrong_name.py"), "--task", "shapes3d-hevy"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    for said in (
+        "no method named 'mine'",
+        "wrong_name.py goes by its file's name, 'wrong-name'",
+        "no task named 'shapes3d-hevy'",
+    ):
+        assert said in done.output
+
+
+def test_an_option_that_looks_like_a_setting_leads_to_set() -> None:
+    done = CliRunner().invoke(main, ["run", "--method", "mono", "--task", "gmm-id", "--guidance_weight", "2"])
+    assert done.exit_code == 2
+    assert "--set guidance_weight=VALUE" in done.output

@@ -123,6 +123,7 @@ def test_in_process_takes_threads_that_do_not_spin(home: Path, monkeypatch: pyte
         ({"sample": "return request.x0 * float('nan')"}, "failed", "must be finite, 100.0%"),
         ({"sample": "return request.x0[:, :1]"}, "failed", r"must have shape"),
         ({"sample": "return [1]"}, "failed", "returned a list"),
+        ({"sample": "return model(request.x0)"}, "failed", "fit of 'naughty' returned None"),
         ({"sample": "raise RuntimeError('cannot sample')"}, "failed", "cannot sample"),
         ({"sample": "os._exit(9)"}, "failed", "exit status 9"),
     ],
