@@ -32,6 +32,10 @@ def overview(view: View, contest: Contest | None = None) -> str:
         if entry.row.beyond
     )
     said = [*over, *(findings(contest) if contest else ())]
+    if any(not answer.best for _, answer in view.answers()):
+        said.append(
+            f"Not ranked yet: a rank needs two methods with two seeds each; compbench run --seed 0-2 --preset {view.preset}."
+        )
     return "\n".join([title, "", *aligned(lines), *([""] if said else []), *said])
 
 
@@ -47,7 +51,8 @@ def _best(answer: Answer) -> str:
 
 def _first(answer: Answer) -> str:
     first = next(iter(answer.best or answer.entries), None)
-    return "" if first is None else f"{first.score}, real {answer.real or '?'}"
+    name = "" if first is None or answer.best else f"{clean(first.row.method)[:NAME]}: "
+    return "" if first is None else f"{name}{first.score}, real {answer.real or '?'}"
 
 
 def _cheapest(answer: Answer) -> str:

@@ -9,11 +9,16 @@ import click
 
 from compbench.board import site
 from compbench.board.build import Material, answers, build, draw
+from compbench.board.groups import Section
 from compbench.board.page_families import default_contest
 from compbench.board.terminal import overview, task_board
 from compbench.cli.names import names
+from compbench.store.format import clean
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
+
+MOST_NAMED = 5
+"""A line names at most this many tasks."""
 
 
 @click.command()
@@ -61,3 +66,19 @@ def _print(material: Material, task: str) -> None:
     first = default_contest(contests)
     text = task_board(found, task) if task else overview(views[first], contests[first]) if views else ""
     click.echo(text or "No core task was run under its own protocol; `compbench board TASK` shows one task.")
+    if not task:
+        _print_others({row.section for row in found.rows}, views[first].preset if views else "")
+
+
+def _print_others(sections: set[Section], shown: str) -> None:
+    """Print a line per preset that the ranking above leaves out, with its tasks, and how to see them."""
+    tasks: dict[str, set[str]] = {}
+    for section in sections:
+        tasks.setdefault(section.preset, set()).add(section.task)
+    for preset in sorted(tasks.keys() - {shown}):
+        names = sorted(map(clean, tasks[preset]))
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        without = "; scores at smoke mean nothing" if preset == "smoke" else ""
+        click.echo(
+            f"Also at {preset}: {', '.join(names[:MOST_NAMED])}{more} (`compbench board TASK` shows all presets{without})."
+        )

@@ -54,3 +54,14 @@ def test_it_prints_one_task_and_writes_nothing(folder: Path) -> None:
 def test_an_unknown_task_suggests_one_that_has_records(folder: Path) -> None:
     with pytest.raises(CompbenchError, match="shapes3d-heavy"):
         CliRunner().invoke(board, ["shapes3d-hevy", "--records", str(folder)], catch_exceptions=False)
+
+
+def test_an_unranked_method_is_named_with_what_a_rank_needs_and_other_presets_are_listed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "records")
+    settings = {"task_settings": {"axis_bins": 10, "judge": "plain"}}
+    for preset, task in (("quick", "shapes3d-light"), ("smoke", "shapes3d-heavy")):
+        store.write(record(score(value=0.5, ceiling=0.99), method="mine", seed=0, task=task, preset=preset, **settings))
+    said = printed("--records", str(store.folder), "--output", str(tmp_path / "board"))
+    assert "mine: 50 % right" in said
+    assert "a rank needs two methods with two seeds each" in said
+    assert "Also at smoke: shapes3d-heavy (`compbench board TASK` shows all presets; scores at smoke mean nothing)." in said
