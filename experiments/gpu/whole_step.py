@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from compbench.flow.compilation import Compiled, compiles, note
 from compbench.flow.independence import Ramp
-from compbench.flow.train import LOSS_WINDOW, Loss, _check_finite, _Trainer, ema_decay, learning_rate
+from compbench.flow.train import LOSS_WINDOW, Loss, _check_finite, _Trainer, ema_decay, learning_rate, train
 from compbench.flow.transfer import send
 from compbench.system.errors import Cancelled
 
@@ -46,18 +46,22 @@ def train_whole(
     *,
     how: Mapping[str, Any],
     weight_decay: float = 0.01,
+    fast: bool = True,
     twice: bool = False,
 ) -> nn.Module:
     """Fit a network in place and leave the moving average of its weights in it, as `train` does.
 
     Args:
         net, loss, silo, budget, ctx, weight_decay, twice: as `train` takes them.
+        fast: False is left to `train`, whose plain reference it is.
         how: options of `torch.compile` for the network; they must not ask for CUDA graphs, which are captured here.
 
     Raises:
         Cancelled: the run was asked to stop.
         CompbenchError: the loss is not finite, naming the step.
     """
+    if not fast:
+        return train(net, loss, silo, budget, ctx, weight_decay=weight_decay, fast=False)
     trainer = _Trainer(net, budget, ctx, weight_decay=weight_decay, fast=True)
     compiling = ctx.compile and not twice and (ctx.device.type == "cpu" or compiles(ctx.device.type))
     velocity = Compiled(net, dict(how)) if compiling else net

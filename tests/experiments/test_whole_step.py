@@ -68,7 +68,9 @@ def assert_same(found: list[Fit], plain: list[Fit]) -> None:
         torch.testing.assert_close(one.averages, other.averages, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("factored", "vector"), ("factored", "image"), ("ddm", "silos")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("factored", "vector"), ("factored", "image"), ("ddm", "silos"), ("fkc", "perturbation")]
+)
 def test_a_fit_by_whole_steps_is_the_plain_fit_to_the_bit(name: str, kind: str) -> None:
     """A rate that is a tensor, rows of a schedule on the device, an optimiser that can be captured."""
     plain = fits(name, kind)
