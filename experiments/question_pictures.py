@@ -23,6 +23,7 @@ SIDE, GAP, BREAK = 64, 2, 10
 """Pixels of a tile, between seen tiles, and before the unseen one."""
 SEEN, UNSEEN = numpy.array([64, 110, 150]), numpy.array([214, 106, 30])
 ROOT = Path(__file__).parents[1]
+EMOJI = (("astronaut", "light"), ("singer", "medium-dark"), ("astronaut", "medium-dark"))
 PLANS = "leaderboards/records/planning-noniid.dcfm-b.standard.s0.*.samples.png"
 
 
@@ -71,6 +72,22 @@ def shapes(task: str, unseen: tuple[int, int], seen: tuple[tuple[int, int], tupl
     rest = {"floor hue": 7, "wall hue": 6, "scale": 6, "orientation": 7}
     pictures = images(combinations(task, unseen, seen, rest))  # (3, 3, 64, 64)
     return [picture.permute(1, 2, 0).numpy() for picture in pictures]
+
+
+def emoji() -> list[numpy.ndarray]:
+    """Drawings of two seen pairs of role and skin tone, and of the pair that seed 0 of emoji-medium holds out."""
+    from compbench.data.emoji_drawings import PERSONS, ROLES, TONES, drawings, located
+    from compbench.system.home import Home
+    from compbench.tasks.emoji import Settings, pattern_of
+
+    settings = Registry().load("tasks", "emoji-medium").settings
+    assert isinstance(settings, Settings)
+    held = set(pattern_of("medium", settings, 0).cells)
+    cells = [(ROLES.index(role), list(TONES).index(tone)) for role, tone in EMOJI]
+    assert [cell in held for cell in cells] == [False, False, True]
+    pictures = drawings(located(Home.of_user().data, settings.font)).pictures
+    pictures = pictures.reshape(len(ROLES), len(PERSONS), len(TONES), *pictures.shape[-3:])
+    return [pictures[role, list(PERSONS).index("person"), tone].transpose(1, 2, 0) for role, tone in cells]
 
 
 def sprites() -> list[numpy.ndarray]:
@@ -163,6 +180,7 @@ def plans() -> list[numpy.ndarray]:
 
 def main() -> None:
     made = {
+        "emoji": emoji(),
         "shapes-quarter": shapes("shapes3d-light", (0, 4), ((0, 1), (3, 4))),
         "shapes-half": shapes("shapes3d-medium", (1, 4), ((1, 1), (2, 4))),
         "shapes-three-quarters": shapes("shapes3d-heavy", (3, 4), ((3, 1), (0, 4))),

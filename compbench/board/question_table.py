@@ -30,6 +30,17 @@ class Asked(NamedTuple):
 
 QUESTIONS = (
     Asked(
+        "Emoji: role and skin tone",
+        "Draw a role, as a painter drew it, in a skin tone that it never had.",
+        (
+            ("emoji-light", "¼ unseen"),
+            ("emoji-medium", "½ unseen"),
+            ("emoji-heavy", "¾ unseen"),
+            ("emoji-person", "role and person"),
+        ),
+        "emoji",
+    ),
+    Asked(
         "Shapes: ¼ of pairs unseen",
         "Draw a shape in a hue that it never had; a quarter of the 40 pairs is held out.",
         (("shapes3d-light", ""),),
