@@ -143,9 +143,16 @@ def _three(images: numpy.ndarray) -> numpy.ndarray:
 
 
 def limited_png(picture: Image.Image) -> bytes:
-    """A PNG of at most `MOST_BYTES`, of as many colours as that allows."""
+    """A PNG of at most `MOST_BYTES`, of as many colours as that allows; up to 256 colours stay as they are."""
+    import numpy
     from PIL import Image
 
+    if picture.getcolors(256) is not None:
+        colours_there, places = numpy.unique(numpy.asarray(picture).reshape(-1, 3), axis=0, return_inverse=True)
+        exact = Image.fromarray(places.reshape(picture.height, picture.width).astype(numpy.uint8))
+        exact.putpalette(colours_there.ravel().tolist())
+        if len(content := _saved(exact)) <= MOST_BYTES:
+            return content
     content = b""
     sampled = picture.resize((-(-picture.width // 3), -(-picture.height // 3)), Image.Resampling.NEAREST)
     for colours in FEWER:

@@ -1,5 +1,4 @@
 import errno
-import fcntl
 import os
 import subprocess
 import sys
@@ -128,12 +127,13 @@ def test_what_another_process_unpacks_is_waited_for(tmp_path: Path, monkeypatch:
     path = tmp_path / "a.npz"
     numpy.savez_compressed(path, images=pictures())
 
-    def other_process(lock: object, mode: int) -> None:  # holds the lock until it is done
-        assert mode == fcntl.LOCK_EX
+    def other_process(lock: object, *, wait: bool) -> bool:  # holds the lock until it is done
+        assert wait
         numpy.save(tmp_path / "a.npz.images.npy", pictures()[::-1])
         readers.stamp(tmp_path / "a.npz.images.npy", path)
+        return True
 
-    monkeypatch.setattr(readers.fcntl, "flock", other_process)
+    monkeypatch.setattr(readers, "take", other_process)
     assert numpy.array_equal(MPI3DFile(path, SIZES).rows(0, COUNT), pictures()[::-1])
 
 

@@ -91,7 +91,8 @@ def test_a_wrong_file_is_told_in_one_line(text: str, message: str, tmp_path: Pat
 
 @pytest.mark.parametrize("words", [(), ("--dry-run",)])
 def test_a_grid_of_pairs_that_cannot_work_is_not_one_of_which_nothing_is_missing(words, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("compbench.cli.sweep.matrix", lambda plugins: {"soup": {"gmm-id": "the task has one silo"}})
+    not_on = {"soup": {"gmm-id": "the task has one silo"}}
+    monkeypatch.setattr("compbench.sweep.matrix.RunFacts.matrix", lambda own, plugins: not_on)
     path = tmp_path / "mine.toml"
     path.write_text("[[quick]]\nmethods = 'soup'\ntasks = 'gmm-id'\napplicable = true\n")
     done = CliRunner().invoke(main, ["sweep", "--file", str(path), *words], env={"COMPBENCH_HOME": str(tmp_path)})

@@ -1,7 +1,6 @@
 """Guided flow matching: v = v(x, t | NULL) + w (v(x, t | c) - v(x, t | NULL)).
 
-This line and the ones below say where the idea comes from (Ho & Salimans 2022);
-`compbench list` shows the first line of the file.  Replace them with your own.
+Ho & Salimans 2022.  (Your own equation and source go here: `compbench list` shows the first line.)
 """
 
 import torch
@@ -39,7 +38,7 @@ def fit(settings, problem, ctx):
 def sample(settings, net, request, ctx):  # noise x0 (B, *D) -> samples (B, *D)
     conditions = torch.stack([torch.full_like(request.condition, NULL), request.condition])
 
-    def velocity(x, t):
+    def velocity(x, t):  # points (B, *D), times (B,) from 0 (noise) to 1 (data) -> (B, *D)
         with ctx.autocast():
             v_null, v_cond = net.stacked(x, t, conditions)  # one batch for both
         return guide(v_null, v_cond, settings.guidance_weight)
