@@ -60,7 +60,8 @@ def kernels_reached(monkeypatch: pytest.MonkeyPatch) -> Counter[torch.dtype]:
         plain = own(operator)  # before it is wrapped
 
         def kernel(keys, *args, **kwargs):
-            reached[args[0].dtype] += 1
+            if operator in PRODUCTS:  # group norms have a wrapped kernel, too
+                reached[args[0].dtype] += 1
             return plain(keys, *args, **kwargs)
 
         return kernel
