@@ -16,14 +16,15 @@ const isWhole = (cell, family) => cell.ran === family.tasks.length;
 const brief = entry => entry.score.replace(/ (right|reached)$/, "").replace(/^distance /, "");
 const costOf = entry => entry.cost === "?" ? "cost not known" : entry.cost;
 
-// Seeds as dots between the best constant answer (tick) and real data (dashed); the bar is the interval; hollow is shown to be worse.
+// Seeds as dots between the best constant answer (tick) and real data (dashed); the bar is the interval; hollow dots are shown to be worse, squares are not ranked.
 function strip(answer, entry, width, low, height = 14) {
   const high = 1.08, middle = height / 2, X = v => 3 + (Math.min(high, Math.max(low, v)) - low) / (high - low) * (width - 6), kind = entry.state === "best" ? "mark" : "aside";
   const seeds = entry.shares.map(v => v.toFixed(2)).join(", ");
   const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${rowOf(answer, entry).method}: ${entry.score}; seeds ${seeds} of the way from a constant answer to real data`});
   svg.append(draw("line", {x1: 1, x2: width - 1, y1: middle, y2: middle, class: "rule"}), draw("line", {x1: X(0), x2: X(0), y1: 2, y2: height - 2, class: "zero"}), draw("line", {x1: X(1), x2: X(1), y1: 0, y2: height, class: "ceiling"}));
   if (entry.low !== null) svg.append(draw("line", {x1: X(entry.low), x2: X(entry.high), y1: middle, y2: middle, class: kind, "stroke-width": 2.5, opacity: .45}));
-  for (const v of entry.shares) svg.append(draw("circle", {cx: X(v), cy: middle, r: 2.6, class: entry.state === "best" ? "mark" : "part aside"}));
+  const judged = entry.state === "best" || entry.state === "worse", look = {class: entry.state === "best" ? "mark" : "part aside"};
+  for (const v of entry.shares) svg.append(judged ? draw("circle", {cx: X(v), cy: middle, r: 2.6, ...look}) : draw("rect", {x: X(v) - 2.2, y: middle - 2.2, width: 4.4, height: 4.4, ...look}));
   if (entry.shares.some(v => v < low)) svg.append(draw("polygon", {points: `0,${middle} 6,${middle - 4} 6,${middle + 4}`, class: `${kind} arrow`}));
   if (entry.seen !== null && width > 100) svg.append(draw("polygon", {points: `${X(entry.seen)},5 ${X(entry.seen) - 3},0 ${X(entry.seen) + 3},0`, class: "warm"}, draw("title", {}, "score of seen combinations")));
   svg.append(draw("title", {}, `${entry.score}; seeds at ${seeds}`));
@@ -43,7 +44,7 @@ function answerBlock(answer, shown, one) {
   const head = make("caption", {}, answer.label ? taskLink(answer.task, answer.label) : narrowed ? "the chosen methods" : `${best.length} of ${answer.ranked} may be best`, make("span", {class: "real", title: "what real data score"}, `${distance ? "distance, " : ""}real ${answer.real || "?"}`));
   const node = make("div", {class: "answer", "data-task": answer.task});
   if (answer.label && verdictTag(answer)) node.append(verdictTag(answer));
-  node.append(lines.length ? make("table", {"aria-label": `${answer.task}: ${label}`}, head, make("tbody", {}, ...lines)) : make("p", {class: "note"}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet."));
+  node.append(lines.length ? make("table", {"aria-label": `${answer.task}: ${label}`}, head, make("tbody", {}, ...lines)) : make("p", {class: "note"}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet: that takes two methods with three seeds each (run --seed 0-2) at quick or longer."));
   const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
   if (cheap && !narrowed) node.append(make("p", {class: "cheap"}, more, more ? " " : "", best.length > 1 ? "cheapest: " : "cost: ", best.length > 1 ? methodLink(rowOf(answer, cheap).method) : "", ` ${costOf(cheap)}`, one && best.length > 1 && cheap !== best[0] && best[0].cost !== "?" ? make("span", {class: "unit"}, ` (${rowOf(answer, best[0]).method}: ${costOf(best[0])})`) : ""));
   else if (more) node.append(make("p", {class: "cheap"}, more));
@@ -114,7 +115,7 @@ function overview(shown, matched) {
   const mine = found ? found.findings.filter(text => !/ (may be|is) best[;:]/.test(text) && own.some(q => text.includes(` ${q.family} `) || q.answers.some(a => text.includes(a.task)))) : [];
   const said = mine.length && !chosen.method && !words().length ? make("ul", {class: "findings", "aria-label": "what we found"}, ...mine.map(text => make("li", {}, text))) : "";
   node.replaceChildren(key, make("div", {class: "questions"}, ...own.map(q => card(q, shown))),
-    make("h2", {}, "How sure is that?"), make("p", {class: "lead"}, "Dots are seeds, bars 95 % intervals; hollow is shown to be worse; ▾ marks the score of seen combinations."), make("div", {class: "plots"}, ...plots),
+    make("h2", {}, "How sure is that?"), make("p", {class: "lead"}, "Further right is better. Dots are seeds, bars 95 % intervals of the mean. Filled: may be best. Hollow: another method is shown to be better, seed by seed. Square: not ranked. ▾: score of seen combinations."), make("div", {class: "plots"}, ...plots),
     ...(own.flatMap(q => q.answers).length > 1 ? [make("h2", {}, "All methods"), said, taskMatrix(own, found, shown)] : []), names(listed), costs(found, shown, own));
 }
 // Quality against cost of one family, chosen by the reader.
