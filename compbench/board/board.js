@@ -115,7 +115,7 @@ function rowHead(board, row, folds, key) {
 function seedsCell(row) {
   const links = data.records ? row.records.map((name, i) => make("a", {href: `${data.records}/${encodeURIComponent(name)}.json`, title: name}, name.match(/\.s(\d+)\./)?.[1] ?? i)) : [];
   const text = row.seeds === row.runs ? String(row.seeds) : `${row.seeds} of ${row.runs}`;
-  return make("td", {class: "inline", title: Object.entries(row.statuses).map(([s, n]) => `${n} ${s}`).join(", ")}, text, links.length ? make("small", {}, " records ", ...links.flatMap((a, i) => i ? [" ", a] : [a])) : "");
+  return make("td", {class: "inline", title: Object.entries(row.statuses).map(([s, n]) => `${n} ${s}`).join(", ")}, text, links.length ? make("small", {}, links.length > 1 ? " records of seeds " : " record of seed ", ...links.flatMap((a, i) => i ? [" ", a] : [a])) : "");
 }
 function bodyRow(board, row, columns, axis, folds) {
   const key = `${board.id} ${row.method}`, primary = board.columns.findIndex(c => c.primary), tr = make("tr", {class: row.kind === "ablation" ? "fold" : row.state}, rowHead(board, row, folds, key));
@@ -135,8 +135,8 @@ function paperRow(paper, columns) {
 }
 function table(board, rows) {
   const {all, shown: columns} = columnsOf(board), state = `board ${board.id}`, primary = board.columns.findIndex(c => c.primary), axis = forestAxis(rows.filter(r => r.kind !== "reference" || !rows.some(o => o.kind === "run")), primary) || forestAxis(rows, primary);
-  const arrow = c => ({higher: " ↑", lower: " ↓"})[c.direction] || "", head = make("tr", {}, sortable("method", "method", state, "by name", true), sortable("rank", "rank", state, "rank, and the ranks left open", true),
-    ...leading(columns).flatMap((part, i) => [...(i ? [make("th", {scope: "col", class: "forest", title: "an arrow: it goes on beyond this axis"}, "95 % interval")] : []), ...part.map(c => sortable(c.key, `${c.title}${arrow(c)}${c.primary ? " ★" : ""}`, state, [c.key.replaceAll("_", " "), c.direction && `${c.direction} is better`, c.unit, c.primary && "the board ranks by it", c.hint].filter(Boolean).join("; "), Boolean(c.up)))]), sortable("seeds", "seeds", state, "successful runs", false));
+  const better = {higher: "95 % interval →", lower: "95 % interval ←"}, arrow = c => ({higher: " ↑", lower: " ↓"})[c.direction] || "", head = make("tr", {}, sortable("method", "method", state, "by name", true), sortable("rank", "rank", state, "rank, and the ranks left open", true),
+    ...leading(columns).flatMap((part, i) => [...(i ? [make("th", {scope: "col", class: "forest", title: "the head's arrow points to better; an arrow in a row: the interval goes on beyond this axis"}, better[columns.find(c => c.primary)?.direction] || "95 % interval")] : []), ...part.map(c => sortable(c.key, `${c.title}${arrow(c)}${c.primary ? " ★" : ""}`, state, [c.key.replaceAll("_", " "), c.direction && `${c.direction} is better`, c.unit, c.primary && "the board ranks by it", c.hint].filter(Boolean).join("; "), Boolean(c.up)))]), sortable("seeds", "seeds", state, "successful runs", false));
   const value = (row, key) => valueOf(row, key, all), running = rows.filter(r => r.kind === "run"), ablations = rows.filter(r => r.kind === "ablation"), references = rows.filter(r => r.kind === "reference");
   const lines = [], folded = method => ablations.filter(r => r.method === method), heads = ordered([...running, ...ablations.filter(r => !running.some(o => o.method === r.method))], state, value);
   for (const row of heads) {

@@ -275,7 +275,7 @@ def test_columns_can_be_picked_and_five_are_shown_at_first(page: Browser) -> Non
     choose(page, "task", "shapes3d-heavy")
     assert texts(page, "#tasks thead th")[2:-1] == [
         "held-out accuracy ↑ ★",
-        "95 % interval",
+        "95 % interval →",
         "seen accuracy ↑",
         "training FLOPs",
         "FLOPs/sample",
