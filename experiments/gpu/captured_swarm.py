@@ -15,7 +15,7 @@ from unittest import mock
 
 import torch
 from torch import Generator, Tensor
-from whole_step import WARM_UP
+from whole_step import Captured
 
 from compbench.api.factors import Weighted
 from compbench.flow import scores, smc
@@ -144,23 +144,10 @@ def feynman_kac(
     """
     if known is not None or x.shape[1] == 1:
         raise CompbenchError("captured steps are for swarms of several particles without given entries.")
-    step, graph = SwarmStep(composed, path, x, settings, generator), None
-    for number in range(settings.num_steps):
-        if x.device.type != "cuda":
-            step.advance()
-        elif number < WARM_UP:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                step.advance()
-            torch.cuda.current_stream().wait_stream(side)
-        else:
-            if graph is None:
-                graph = torch.cuda.CUDAGraph()
-                graph.register_generator_state(generator)
-                with torch.cuda.graph(graph):
-                    step.advance()
-            graph.replay()
+    step = SwarmStep(composed, path, x, settings, generator)
+    advance = Captured(step.advance, generator, x.device)
+    for _ in range(settings.num_steps):
+        advance()
     if int(step.diverged) <= settings.num_steps:
         raise CompbenchError(f"the sampler diverged at step {int(step.diverged) + 1} of {settings.num_steps}.")
     alive = torch.zeros_like(step.ancestors, dtype=torch.bool).scatter(1, step.ancestors, True)

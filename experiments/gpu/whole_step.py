@@ -77,6 +77,44 @@ def train_whole(
     return trainer.finish()
 
 
+class Captured:
+    """A step that is called again and again.  On a GPU the first run as they are, the next is captured, the rest replay it.
+
+    Args:
+        advance: changes a state in place; it draws from the generator alone and does not wait for the device.
+    """
+
+    def __init__(self, advance: Callable[[], None], generator: torch.Generator, device: torch.device) -> None:
+        self._advance, self._generator, self._device = advance, generator, device
+        self._ran = 0
+        self._graph: Any = None
+
+    def __call__(self) -> None:
+        if self._device.type != "cuda":
+            self._advance()
+        elif self._ran < WARM_UP:
+            self._ran += 1
+            with aside():
+                self._advance()
+        else:
+            if self._graph is None:
+                self._graph = torch.cuda.CUDAGraph()
+                self._graph.register_generator_state(self._generator)
+                with torch.cuda.graph(self._graph):
+                    self._advance()
+            self._graph.replay()
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Run on a stream of its own, as what is about to be captured must."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        yield
+    torch.cuda.current_stream().wait_stream(side)
+
+
 class WholeStep:
     """Steps of a trainer's network; call it with 0, 1, 2, ... in turn.
 
@@ -98,7 +136,7 @@ class WholeStep:
         self._rate = torch.zeros((), dtype=self._schedule.dtype, device=device)
         self._ahead = AHEAD if device.type == "cuda" else 1
         self._drawn: Any = None  # the batches ahead, of tensors (AHEAD, B, ...)
-        self._graph: Any = None
+        self._taken = Captured(self.advance, trainer.generator, device)
         self.losses = torch.zeros(LOSS_WINDOW, device=device)
         for group in trainer.optimiser.param_groups:
             group |= {"lr": self._rate, "capturable": device.type == "cuda"}
@@ -106,28 +144,10 @@ class WholeStep:
             silo.on_device = torch.zeros((), device=device)  # type: ignore[attr-defined]
 
     def __call__(self, step: int) -> None:
-        """Take a step; on a GPU the first ones run as they are, the next one is captured and all others are replayed."""
+        """Take a step: draw the next batches where none is left, and advance."""
         if step % self._ahead == 0:
             self._draw(min(self._ahead, self._trainer.budget.train_steps - step))
-        if self._trainer.ctx.device.type == "cuda":
-            self._on_a_gpu(step)
-        else:
-            self.advance()
-
-    def _on_a_gpu(self, step: int) -> None:
-        if step < WARM_UP:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                self.advance()
-            torch.cuda.current_stream().wait_stream(side)
-            return
-        if self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
-            self._graph.register_generator_state(self._trainer.generator)
-            with torch.cuda.graph(self._graph):
-                self.advance()
-        self._graph.replay()
+        self._taken()
 
     def _draw(self, count: int) -> None:
         """Draw the next batches; the memory that they lie in stays the same, as a graph reads it."""
@@ -189,12 +209,9 @@ def captured(answer: Callable[[], Tensor]) -> Callable[[], Tensor]:
     Returns:
         () -> the same answer; it is overwritten by the next call.
     """
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    with aside():
         for _ in range(WARM_UP):
             answer()
-    torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         found = answer()

@@ -90,7 +90,7 @@ def test_a_penalty_that_grows_grows_in_whole_steps_too() -> None:
 
 def test_batches_drawn_ahead_are_those_of_the_plain_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU in name only, where batches and noise have a generator each; more steps than are drawn at once, and a rest."""
-    monkeypatch.setattr(WholeStep, "_on_a_gpu", lambda whole, step: whole.advance())
+    monkeypatch.setattr(whole_step.Captured, "__call__", lambda captured: captured._advance())
     monkeypatch.setattr(whole_step, "AHEAD", 3)
     monkeypatch.setitem(whole_step.RATES, "cuda", torch.float64)  # the numbers are a CPU's
     with stand_in.gpu():
