@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from compbench.cli.names import records
+from compbench.cli.options import plugin_option
 from compbench.diagnose.page_files import report
 from compbench.diagnose.summary import shown
 from compbench.store.records import Store, read_record
@@ -25,14 +26,7 @@ from compbench.system.home import Home
     help="How to differentiate layers with respect to the condition; auto takes jvp if possible, else grid differences.",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Folder to write to; default: next to the run's weights.")
-@click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE.py",
-    help="File of a method that is not installed.",
-)
+@plugin_option()
 def diagnose(record: str, factors: str, derivative: str, output: Path | None, plugins: tuple[Path, ...]) -> None:
     """Look inside the model of a RECORD: landscapes, superposition, kernels, geometry and probes of its layers.
 

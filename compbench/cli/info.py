@@ -19,6 +19,7 @@ from compbench.board.aggregate import aggregate
 from compbench.board.catalogue import catalogue
 from compbench.cli import output
 from compbench.cli.names import names
+from compbench.cli.options import plugin_option
 from compbench.registry.declared import OTHERS, by_family, missing_extra
 from compbench.registry.method_source import default_settings_of, version_of
 from compbench.registry.registry import KINDS, Entry, Kind, LoadResult, Registry, docstring
@@ -59,14 +60,7 @@ class OfMethod(NamedTuple):
 
 @click.command()
 @click.argument("name", shell_complete=names("tasks", "methods", "metrics", "executors"))
-@click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE.py",
-    help="File of a method that is not installed.",
-)
+@plugin_option()
 @click.option("--set", "overrides", multiple=True, metavar="task.NAME=VALUE", help="Show the task under other settings.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_json: bool) -> None:

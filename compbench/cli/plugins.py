@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from compbench.cli import output
+from compbench.cli.options import plugin_option
 from compbench.registry.registry import KINDS, LoadResult, Registry, State
 from compbench.runner.isolated import scratch, values_of
 from compbench.runner.messages import LineOfText
@@ -16,14 +17,7 @@ from compbench.system.home import Home
 
 
 @click.command()
-@click.option(
-    "--plugin",
-    "plugins",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE.py",
-    help="File of a method that is not installed.",
-)
+@plugin_option()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plugins(plugins: tuple[Path, ...], as_json: bool) -> None:
     """Load every plugin and say which are ok, broken or incompatible, and why.

@@ -15,7 +15,7 @@ from compbench.api.context import PRESETS
 from compbench.api.schemas import RunRequest
 from compbench.cli import names as completion
 from compbench.cli import output
-from compbench.cli.options import Options, metric_option, named_metrics, rebuild_board
+from compbench.cli.options import Options, metric_option, named_metrics, plugin_option, rebuild_board
 from compbench.cli.show import show_record
 from compbench.cli.submit import matching
 from compbench.registry.registry import Registry
@@ -44,7 +44,7 @@ OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
     shell_complete=completion.names("methods"),
     help="With --weights: the method that they belong to; it must have `build`.",
 )
-@click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="File of a method that is not installed.")
+@plugin_option()
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting of task, budget or method, as in run.")
 @click.option(
     "--preset",
@@ -107,7 +107,7 @@ def score(
 
 @click.command()
 @click.argument("records", nargs=-1, required=True, shell_complete=completion.records())
-@click.option("--plugin", "plugins", multiple=True, type=FILE, metavar="FILE.py", help="File of a method that is not installed.")
+@plugin_option()
 @metric_option()
 @click.option("--quiet", is_flag=True, help="Show no progress bars.")
 def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], metrics: str, quiet: bool) -> None:
