@@ -160,13 +160,17 @@ def _text(node: ast.expr) -> object:
 
 def _given(entry: Entry) -> dict[str, ast.expr]:
     """Arguments of the call that makes the method, by keyword or position, and of the partial call that it completes."""
-    tree = _tree(entry.file) if entry.file is not None else ast.Module([], [])
+    return {} if entry.file is None else _given_in(_tree(entry.file), entry.name)
+
+
+@lru_cache(maxsize=256)
+def _given_in(tree: ast.Module, name: str) -> dict[str, ast.expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             given = _arguments(node)
             if _name(node.func) == "replace" and node.args and isinstance(node.args[0], ast.Call):
                 given = {**given, **_arguments(node.args[0])}  # replace(velocity_method("dit", Settings, build), version=2)
-            if any(isinstance(value, ast.Constant) and value.value == entry.name for value in given.values()):
+            if any(isinstance(value, ast.Constant) and value.value == name for value in given.values()):
                 given = {**_given_to(tree, _name(node.func)), **given}  # learned = partial(Method, settings=Settings)
                 if _settings(list(given.values())) is not None:
                     return given
@@ -261,8 +265,17 @@ def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-@lru_cache(maxsize=256)
 def _tree(file: Path) -> ast.Module:
+    """A file's tree, parsed again when the file has changed: a notebook reads its plugin once an edit."""
+    try:
+        state = file.stat()
+    except OSError:
+        return ast.Module([], [])
+    return _parsed(file, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=256)
+def _parsed(file: Path, mtime_ns: int, size: int) -> ast.Module:
     try:
         return ast.parse(file.read_text("utf-8"))
     except (OSError, SyntaxError, ValueError):

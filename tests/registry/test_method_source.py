@@ -48,6 +48,14 @@ def test_most_of_the_shipped_methods_are_read_whole() -> None:
     assert sum(settings_class_of(one.entry) is not None for one in sound) >= 0.9 * len(loaded)
 
 
+def test_a_setting_that_was_just_added_is_read_in_the_same_process(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN)
+    assert default_settings_of(Registry((file,)).entry("methods", "broken")) == {"weight": 1.0}
+    file.write_text(BROKEN.replace("    weight: float = 1.0\n", "    weight: float = 1.0\n    bias: float = 0.5\n"))
+    assert default_settings_of(Registry((file,)).entry("methods", "broken")) == {"weight": 1.0, "bias": 0.5}
+
+
 LIGHT = """
 import sys
 from compbench.runner import processes
