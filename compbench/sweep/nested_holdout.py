@@ -118,7 +118,8 @@ def nested(task: Task, seed: int) -> Task:
         open=opened,
         primary=f"{'heldout' if cells else 'seen'}_{ENERGY_SCORE}",
         metrics=(),
-        real_pictures=None,  # a study needs no pictures, and takes no shots of what it hides
+        real_pictures=None,  # a study needs no pictures, and with neither of these it takes no shots of what it hides
+        truth=None,
         configure=None if configure is None else lambda changed: nested(configure(changed), seed),
     )
 

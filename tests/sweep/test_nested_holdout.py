@@ -75,6 +75,14 @@ def test_a_method_sees_no_nested_cell_and_only_these_are_asked_for(name: str, tm
     assert score.value > 0
 
 
+def test_a_study_takes_no_shots_of_a_task_whose_examples_are_its_truth() -> None:
+    task = Registry().load("tasks", "bump-center")
+    assert task.truth is not None
+    assert with_shots(task, 1).settings.shots == 1
+    with pytest.raises(CompbenchError, match="no real examples"):
+        with_shots(nested(task, 0), 1)
+
+
 def test_a_study_s_referee_asks_the_nested_task_for_no_real_pictures_and_it_takes_no_shots() -> None:
     task = nested(Registry().load("tasks", "shapes3d-medium"), 0)
     assert task.real_pictures is None
