@@ -192,7 +192,8 @@ def _drawn(task: Task, opened: OpenTask, problem: Problem, count: int, ctx: Task
     """
     import torch
 
-    examples = _examples_of(task, opened)
+    examples = examples_of(task, opened)
+    assert examples is not None  # `refused` asked
     found: list[Tensor] = []
     conditions: list[Tensor] = []
     hashes: list[str] = []
@@ -243,13 +244,12 @@ def hashes_of(pictures: Tensor, shape: tuple[int, ...]) -> list[str]:
     return [hashlib.sha256(row.contiguous().numpy().tobytes()).hexdigest() for row in rows.cpu()]
 
 
-def _examples_of(task: Task, opened: OpenTask) -> Examples:
-    """Where a task has real examples of any combination: its real pictures, or the one true sample of each."""
+def examples_of(task: Task, opened: Any) -> Examples | None:
+    """Where a task has real examples of any combination: its real pictures, or the one true sample of each; None without."""
     if (pictures := task.real_pictures) is not None:
         return lambda condition, generator: pictures(opened, condition, generator)
     truth = task.truth
-    assert truth is not None
-    return lambda condition, generator: truth(condition)
+    return None if truth is None else lambda condition, generator: truth(condition)
 
 
 class _OtherExamples:

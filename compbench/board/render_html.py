@@ -42,13 +42,13 @@ from compbench.board.papers import PaperFigure, paper_of, rows_of
 from compbench.board.row import Board, BoardRow
 from compbench.board.timing import SiloCosts, Timing
 from compbench.board.view import View, state
+from compbench.store.cell_picture import PNG
 from compbench.store.format import clean
 from compbench.system.files import Json
 
 HERE = Path(__file__).parent
 FILES = ("board.html.jinja", "board.css", "charts.js", "questions.js", "cells.js", "board.js")
 TEMPLATE, STYLE, *SCRIPTS = (HERE / name for name in FILES)
-PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_SIDE = 8192
 MOST_CELLS = 2000
 """Largest number of cells of a lattice that is drawn."""

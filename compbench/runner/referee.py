@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from compbench.api.context import generator_of
 from compbench.api.interfaces import Evaluation, Event, OpenTask, Request
 from compbench.api.schemas import RunRequest, Shots, Stage
-from compbench.api.shots import WithShots
+from compbench.api.shots import WithShots, examples_of
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import budget_of, check_extra, metrics_of, task_context, task_of
 from compbench.runner.heldout_pictures import HeldoutSamples, small_png, to_uint8
@@ -111,13 +111,10 @@ class Referee:
 
     def _parameters(self) -> int:
         """How many parameters the backbone of the run's budget has, counted without making them."""
-        import torch
-
+        from compbench.flow.matching import parameters_of
         from compbench.flow.nets import backbone
 
-        with torch.device("meta"):
-            net = backbone(self.task.event, budget_of(self.request, self.task))
-        return sum(parameter.numel() for parameter in net.parameters())
+        return parameters_of(partial(backbone, self.task.event, budget_of(self.request, self.task)))
 
     def prepare(self) -> None:
         """Render, train and cache what the evaluation needs, before the contestant's clock runs."""
@@ -173,11 +170,11 @@ class Referee:
 
     def _real_pictures(self, condition: Tensor) -> Tensor | None:
         """A real picture of each full condition (B, F), uint8 (B, C, H, W); None if the task has none."""
-        if self.task.real_pictures is not None:
-            return self.task.real_pictures(self.opened, condition, generator_of(f"real pictures {self.request.seed}"))
-        if self.task.truth is not None:
-            return to_uint8(self.task.truth(condition))
-        return None
+        examples = examples_of(self.task, self.opened)
+        if examples is None:
+            return None
+        found = examples(condition, generator_of(f"real pictures {self.request.seed}"))
+        return to_uint8(found) if found.is_floating_point() else found
 
     def _energy(self) -> float | None:
         """Joules that the device has used, if no other run uses it."""

@@ -32,15 +32,16 @@ SLACK = 1.25
 
 AGAIN = 2.0
 """A resumed run may take this many times its budget: what came after its last checkpoints is done again."""
-TAKEN, KINDS = ("optimiser_steps", "examples", "backward_passes"), ("steps", "examples", "backward_passes")
-"""Names of the counts of what a fit takes, and of the same with a prefix: `granted_steps`."""
-STEPS, DRAWN, PASSES = "optimiser steps", "examples drawn", "backward passes"
+WORDS = {"steps": "optimiser steps", "examples": "examples drawn", "backward_passes": "backward passes"}
+"""What is counted, by its name behind a prefix: `granted_steps`."""
+TAKEN, KINDS = ("optimiser_steps", "examples", "backward_passes"), tuple(WORDS)
+"""Names of the counts of what a fit takes, and of the same with a prefix."""
 
 
 def fit_excess(counts: Mapping[str, float]) -> str:
     """What a fit took beyond the budget or its own report, by the names above without their prefix; "" if nothing."""
     steps, examples = counts["optimiser_steps"], counts["examples"]
-    if early := _listed(counts, {"early_steps": STEPS, "early_examples": DRAWN, "early_backward_passes": PASSES}):
+    if early := _listed(counts, "early_"):
         return f"{early} before the fit began"
     if steps > counts["granted_steps"]:
         return f"{steps:.0f} optimiser steps, of {counts['granted_steps']:.0f} that the budget grants"
@@ -62,7 +63,7 @@ def earlier_excess(counts: Mapping[str, float]) -> str:
 
     What came after a checkpoint is done again, so some more than the budget is granted.
     """
-    for name, kind, what in zip(TAKEN, KINDS, (STEPS, DRAWN, PASSES), strict=True):
+    for name, (kind, what) in zip(TAKEN, WORDS.items(), strict=True):
         granted = counts.get(f"granted_{kind}", 0.0)
         whole = counts.get(name, 0.0) + counts.get(f"earlier_{kind}", 0.0)
         if granted and whole > AGAIN * granted:
@@ -72,23 +73,24 @@ def earlier_excess(counts: Mapping[str, float]) -> str:
 
 def late_excess(counts: Mapping[str, float]) -> str:
     """What was trained after the fit, in the answers to requests; "" if nothing."""
-    found = _listed(counts, {"late_steps": STEPS, "late_examples": DRAWN, "late_backward_passes": PASSES})
+    found = _listed(counts, "late_")
     return f"{found} after the fit, where no training is granted" if found else ""
 
 
 def extension_excess(counts: Mapping[str, float]) -> str:
     """What a second stage took beyond the budget; "" if nothing, or if there is no second stage."""
-    for name, what in {"extension_steps": STEPS, "extension_examples": DRAWN, "extension_backward_passes": PASSES}.items():
-        taken = counts.get(name, 0.0)
-        granted = counts.get(f"granted_{name}", taken if name != "extension_steps" else 0.0)
+    for kind, what in WORDS.items():
+        taken = counts.get(f"extension_{kind}", 0.0)
+        granted = counts.get(f"granted_extension_{kind}", taken if kind != "steps" else 0.0)
         if taken > granted:
             return f"{taken:.0f} {what} of the extension, of {granted:.0f} that the budget grants"
     return ""
 
 
-def _listed(counts: Mapping[str, float], names: Mapping[str, str]) -> str:
-    """The counts that are not zero, in words."""
-    return ", ".join(f"{counts[name]:.0f} {what}" for name, what in names.items() if counts.get(name))
+def _listed(counts: Mapping[str, float], prefix: str) -> str:
+    """The counts of a prefix that are not zero, in words."""
+    named = ((counts.get(prefix + kind), what) for kind, what in WORDS.items())
+    return ", ".join(f"{count:.0f} {what}" for count, what in named if count)
 
 
 def evaluations_excess(found: float | None, declared: int | None) -> str:

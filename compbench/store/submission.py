@@ -14,13 +14,13 @@ from compbench.api.schemas import Record
 from compbench.registry.meaning import differing
 from compbench.registry.registry import NOTEBOOK, Registry
 from compbench.store import verification
+from compbench.store.cell_picture import PNG
 from compbench.store.format import MAX_RECORD_BYTES
 from compbench.store.records import Store, read_artifact, read_record
 from compbench.store.validate import check_costs, check_known, check_shots
 from compbench.system.errors import CompbenchError
 from compbench.system.files import read_limited, write_atomically
 
-PNG = b"\x89PNG\r\n\x1a\n"
 RESULTS = ("ok", "failed", "timeout", "oom")
 """Statuses that count as a result; a run that was killed or refused says nothing about its method."""
 

@@ -196,7 +196,7 @@ class _Pool:
 def result_of(request: RunRequest, outcome: Outcome) -> RunResult:
     """The result of a run that has a record."""
     record = outcome.record
-    primary = next((score for score in record.scores if score.primary), None)
+    primary = record.primary
     shown = f"{primary.name} {primary.value:.3f}" if primary and primary.value is not None else ""
     named = (request.method, request.task, request.seed)
     return RunResult(*named, record.status, record.reason, record.seconds, outcome.reused, str(outcome.path), shown)
