@@ -37,7 +37,7 @@ from compbench.store.conditions import untrained_in_words
 from compbench.store.counts import beyond_by_phrase
 from compbench.store.judges import by_one_judge
 from compbench.store.loss_curves import setbacks
-from compbench.store.profiles import CostProfile
+from compbench.store.profiles import Costs
 from compbench.store.verification import SAMPLES_ONLY, Verification
 from compbench.system.files import Json
 
@@ -46,7 +46,7 @@ def aggregate(
     records: Iterable[Record | Mapping[str, Json]],
     standings: Mapping[str, Verification] | None = None,
     catalogue: Catalogue | None = None,
-    profiles: Mapping[str, CostProfile] = NONE,
+    costs: Costs = NONE,
     method_defaults: Defaults | None = None,
 ) -> Board:
     """The board of records, the same for any order of them.
@@ -57,7 +57,7 @@ def aggregate(
             method's file changed, or the device), likewise, but first of all the one on the device that most seeds ran on.
         standings: what the levels of records come to, by their names; without one a record is self-reported.
         catalogue: default settings of the tasks.
-        profiles: what methods cost, from `compbench.store.profiles.by_cost_key`.
+        costs: what methods cost, on one machine.
         method_defaults: default settings of the methods that are installed.
 
     Returns:
@@ -85,7 +85,7 @@ def aggregate(
         made = [
             row._replace(
                 parts=parts.get((section, row.group)),
-                timing=timing(_successful(groups[row.group]), profiles),
+                timing=timing(_successful(groups[row.group]), costs),
                 other_judge=_seeds(groups[row.group], others),
                 older=tuple(sorted({part for name in row.records for part in older.get(name, ())})),
             )
@@ -104,11 +104,11 @@ def rows(
     records: Iterable[Record | Mapping[str, Json]],
     standings: Mapping[str, Verification] | None = None,
     catalogue: Catalogue | None = None,
-    profiles: Mapping[str, CostProfile] = NONE,
+    costs: Costs = NONE,
     method_defaults: Defaults | None = None,
 ) -> tuple[BoardRow, ...]:
     """The rows of `aggregate` alone."""
-    return aggregate(records, standings, catalogue, profiles, method_defaults).rows
+    return aggregate(records, standings, catalogue, costs, method_defaults).rows
 
 
 def one_a_seed(records: Iterable[Record], standings: Mapping[str, Verification] | None = None) -> list[Record]:

@@ -58,6 +58,7 @@ const COST = [
   {key: "trainFlops", title: "training FLOPs", of: row => row.timing && row.timing.trainFlops, hint: "of the whole fit, over all silos: equal steps are not equal cost", up: true, unknown: true},
   {key: "sampleFlops", title: "FLOPs/sample", of: row => row.timing && row.timing.sampleFlops, hint: "counted for two samples: each is charged half of what is done once a request", up: true, unknown: true},
   {key: "samples", title: "samples/s", of: row => row.timing && row.timing.samples, rate: true, unknown: true},
+  {key: "latency", title: "ms for one", of: row => row.timing && row.timing.latency, rate: true, unknown: true, up: true, more: timing => `; a request of one sample, median; p95 ${timing.p95} ms`},
   {key: "steps", title: "training steps/s", of: row => row.timing && row.timing.steps, rate: true, unknown: true},
   {key: "parameters", title: "parameters", of: row => row.parameters, up: true},
   {key: "seconds", title: "whole run", of: row => row.timing && row.timing.seconds, up: true},
@@ -96,7 +97,7 @@ function scoreCell(column, row) {
 }
 function costCell(column, row) {
   const cell = column.of(row), bound = column.rate && cell && cell[0] !== null && !row.timing.clean, timing = row.timing || {};
-  const how = column.rate ? (timing.hardware ? `${timing.hardware}${bound ? "; on a shared machine: a lower bound" : ""}${timing.sameCode ? "" : "; of other code"}` : "not measured: compbench profile") : column.key === "seconds" && timing.shared ? "with the whole of a fit that it shared" : column.hint || "";
+  const how = column.rate ? (timing.hardware ? `${timing.hardware}${bound ? "; on a shared machine: a lower bound" : ""}${timing.remark ? `; ${timing.remark}` : ""}${column.more ? column.more(timing) : ""}` : "not measured: compbench profile") : column.key === "seconds" && timing.shared ? "with the whole of a fit that it shared" : column.hint || "";
   return make("td", {title: how}, cell && cell[1] !== "" && cell[1] !== null ? `${bound ? "≥ " : ""}${cell[1]}` : column.unknown && row.timing ? "?" : "");
 }
 function rowHead(board, row, folds, key) {

@@ -28,7 +28,7 @@ from compbench.board.row import Board, BoardRow
 from compbench.board.sealed_drops import drops, drops_csv, drops_markdown
 from compbench.board.shot_prices import prices
 from compbench.board.view import View, views
-from compbench.store.profiles import CostProfile
+from compbench.store.profiles import Costs
 from compbench.store.records import collector_paused
 from compbench.store.verification import Verification
 from compbench.system.errors import CompbenchError
@@ -53,7 +53,7 @@ class Material(NamedTuple):
         pictures: record -> its sample grid, if it has one.
         standings: what the levels of records come to, by their names.
         catalogue: what is known of tasks besides their records.
-        profiles: what methods cost, by `cost_key`.
+        costs: what methods cost, on one machine.
         methods: what is known of methods, by name.
         reasons: of each method and task why the method cannot work there; "" where it can (`list --matrix --json`).
         way: address of the folder of records, as seen from the page; "" and nothing links to it.
@@ -67,7 +67,7 @@ class Material(NamedTuple):
     pictures: PictureOf = lambda record: None
     standings: Standings = {}
     catalogue: Catalogue = {}
-    profiles: Mapping[str, CostProfile] = {}
+    costs: Costs = Costs()
     methods: Mapping[str, MethodFacts] = {}
     reasons: Mapping[str, Mapping[str, str]] = {}
     way: str = ""
@@ -97,7 +97,7 @@ def stale(material: Material, destination: Path) -> list[Path]:
 def tables(material: Material) -> tuple[Board, tuple[Contest, ...]]:
     """All rows, and the matrix of methods by families at each preset."""
     defaults = {(name, facts.distribution): (facts.version, facts.defaults) for name, facts in material.methods.items()}
-    board = aggregate(material.records, material.standings, material.catalogue, material.profiles, defaults)
+    board = aggregate(material.records, material.standings, material.catalogue, material.costs, defaults)
     return board, contests(board, material.reasons, material.families)
 
 

@@ -26,6 +26,7 @@ class TaskFacts(NamedTuple):
         citation: the paper that it comes from.
         files: names of its official data's files.
         values: what the values of those factors are called; () for a factor whose values are only numbered.
+        kind: the family and the shape of one sample; tasks of one kind share measurements of cost.
     """
 
     summary: str
@@ -36,6 +37,7 @@ class TaskFacts(NamedTuple):
     citation: str = ""
     files: tuple[str, ...] = ()
     values: tuple[tuple[str, ...], ...] = ()
+    kind: str = ""
 
 
 Catalogue = Mapping[str, TaskFacts]
@@ -61,6 +63,7 @@ def catalogue(names: Iterable[str], registry: Registry | None = None) -> dict[st
                 citation=task.citation,
                 files=tuple(task.files),
                 values=tuple(tuple(factor.values) for factor in pattern),
+                kind=f"{task.family} {task.event.kind} {task.event.shape}" if task.family else "",
             )
     return found
 

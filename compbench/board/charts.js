@@ -16,28 +16,33 @@ function draw(tag, attributes, ...children) {
 }
 const engineering = value => { for (const [size, letter] of [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (value >= size) return `${Number((value / size).toPrecision(3))} ${letter}`; return String(value); };
 
-// Share attained against training FLOPs of one family.  A method is on the front if none is better for less.
-function paretoChart(family, points) {
+// Share attained against what a method costs over one family.  A method is on the front if none is better for less.
+const COSTS = {
+  flops: {title: "FLOPs", axis: "FLOPs of training and 10,000 samples, mean over its tasks (log) →", sign: 1, words: p => p.cost},
+  rate: {title: "samples/s", axis: "samples/s at the batch, mean over its tasks (log) →", sign: -1, words: p => `${engineering(p.rate)} samples/s`},
+};
+function paretoChart(family, points, by = "flops") {
+  const {axis, sign, words} = COSTS[by];
   const W = 520, H = 300, L = 40, R = 20, T = 12, B = 44;
-  const logs = points.map(p => Math.log10(p.flops)), pad = Math.max(.15, .12 * (Math.max(...logs) - Math.min(...logs)));
+  const logs = points.map(p => Math.log10(p[by])), pad = Math.max(.15, .12 * (Math.max(...logs) - Math.min(...logs)));
   const left = Math.min(...logs) - pad, right = Math.max(...logs) + 1.6 * pad;
   const X = v => L + (Math.log10(v) - left) / (right - left) * (W - L - R), Y = v => H - B - v * (H - T - B);
-  const svg = draw("svg", {viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${family}: share attained against cost: ${points.map(p => `${p.method} ${p.text} at ${p.cost}`).join("; ")}`});
+  const svg = draw("svg", {viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${family}: share attained against cost: ${points.map(p => `${p.method} ${p.text} at ${words(p)}`).join("; ")}`});
   for (const v of [0, .25, .5, .75, 1]) svg.append(draw("line", {x1: L, x2: W - R, y1: Y(v), y2: Y(v), class: "rule"}), draw("text", {x: L - 6, y: Y(v) + 4, "text-anchor": "end"}, v));
   const steps = right - left < 1.5 ? [1, 2, 5] : [1], ticks = [];
   for (let e = Math.floor(left); e <= right; e++) ticks.push(...steps.map(m => m * 10 ** e).filter(v => Math.log10(v) >= left && Math.log10(v) <= right));
   for (const v of ticks) svg.append(draw("line", {x1: X(v), x2: X(v), y1: T, y2: H - B, class: "rule"}), draw("text", {x: X(v), y: H - B + 17, "text-anchor": "middle"}, engineering(v)));
-  svg.append(draw("text", {x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle"}, "FLOPs of training and 10,000 samples, mean over its tasks (log) →"));
-  const competing = points.filter(p => p.state !== "reference" && p.whole).sort((a, b) => a.flops - b.flops || b.mean - a.mean);
+  svg.append(draw("text", {x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle"}, axis));
+  const competing = points.filter(p => p.state !== "reference" && p.whole).sort((a, b) => sign * (a[by] - b[by]) || b.mean - a.mean);
   let best = -1;
   const front = competing.filter(p => p.mean > best && (best = p.mean, true));
-  if (front.length > 1) svg.append(draw("polyline", {class: "front", points: front.map((p, i) => (i ? `${X(p.flops)},${Y(front[i - 1].mean)} ` : "") + `${X(p.flops)},${Y(p.mean)}`).join(" ")}));
+  if (front.length > 1) svg.append(draw("polyline", {class: "front", points: front.map((p, i) => (i ? `${X(p[by])},${Y(front[i - 1].mean)} ` : "") + `${X(p[by])},${Y(p.mean)}`).join(" ")}));
   const placed = [], unnamed = [];
   for (const p of [...points].sort((a, b) => (a.state === "reference") - (b.state === "reference") || b.mean - a.mean)) {
-    const x = X(p.flops), y = Y(p.mean), aside = p.state === "reference";
+    const x = X(p[by]), y = Y(p.mean), aside = p.state === "reference";
     if (p.low !== null && p.low !== undefined) svg.append(draw("line", {x1: x, x2: x, y1: Y(p.low), y2: Y(p.high), class: aside ? "aside" : "mark", "stroke-width": 1.5}));
     const dot = aside ? draw("rect", {x: x - 4, y: y - 4, width: 8, height: 8, class: "aside", "stroke-dasharray": p.whole ? "none" : "2 2", transform: `rotate(45 ${x} ${y})`}) : draw("circle", {cx: x, cy: y, r: 4.5, class: p.whole ? "mark" : "part"});
-    dot.append(draw("title", {}, `${p.method}: ${p.words}, ${p.cost}`));
+    dot.append(draw("title", {}, `${p.method}: ${p.words}, ${words(p)}`));
     svg.append(dot);
     const name = p.method.length > 20 ? `${p.method.slice(0, 19)}…` : p.method, width = name.length * 6.4, end = x + 9 + width > W;
     const from = end ? x - 9 - width : x + 9;

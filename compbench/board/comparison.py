@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from compbench.api.schemas import Record
@@ -22,7 +22,7 @@ from compbench.board.row import Board, BoardRow
 from compbench.board.statistics import Interval, interval, mean
 from compbench.board.timing import pooled_steps, timing
 from compbench.store.judges import IN_FEATURES, WITHOUT_UNIT, can_be_one
-from compbench.store.profiles import CostProfile
+from compbench.store.profiles import Costs
 from compbench.system.errors import CompbenchError, suggest
 
 Z = 1.959963984540054
@@ -85,9 +85,7 @@ class Comparison(NamedTuple):
     records: tuple[str, str]
 
 
-def compare_methods(
-    board: Board, records: Iterable[Record], a: str, b: str, profiles: Mapping[str, CostProfile]
-) -> list[Comparison]:
+def compare_methods(board: Board, records: Iterable[Record], a: str, b: str, costs: Costs) -> list[Comparison]:
     """Compare two methods on every task and preset that both ran, at their default settings where such runs exist.
 
     Raises:
@@ -109,11 +107,11 @@ def compare_methods(
     for section, rows in common.items():
         own = [[known[name] for name in rows[method].records if known[name].status == "ok"] for method in (a, b)]
         labels = rows[a].label, rows[b].label
-        found.append(compare(own[0], own[1], labels, _title(section), profiles))
+        found.append(compare(own[0], own[1], labels, _title(section), costs))
     return found
 
 
-def compare_records(a: Record, b: Record, profiles: Mapping[str, CostProfile]) -> Comparison:
+def compare_records(a: Record, b: Record, costs: Costs) -> Comparison:
     """Compare two records of one task; a remark names the settings and presets that differ.
 
     Raises:
@@ -125,7 +123,7 @@ def compare_records(a: Record, b: Record, profiles: Mapping[str, CostProfile]) -
     if a.spec.task != b.spec.task:
         raise CompbenchError(f"{a.name} is of '{a.spec.task}', {b.name} of '{b.spec.task}': their scores mean different things.")
     labels = _label(a, b), _label(b, a)
-    found = compare([a], [b], labels, a.spec.task, profiles)
+    found = compare([a], [b], labels, a.spec.task, costs)
     return found._replace(remarks=(*_differences(a, b), *found.remarks))
 
 
@@ -137,9 +135,7 @@ def _label(own: Record, other: Record) -> str:
     return " ".join([own.spec.method, *named, f"seed {own.spec.seed}"])
 
 
-def compare(
-    a: Sequence[Record], b: Sequence[Record], labels: tuple[str, str], task: str, profiles: Mapping[str, CostProfile]
-) -> Comparison:
+def compare(a: Sequence[Record], b: Sequence[Record], labels: tuple[str, str], task: str, costs: Costs) -> Comparison:
     """Compare the successful records of two rows of one task; each row needs at least one."""
     seeds = sorted({one.spec.seed for one in a} & {one.spec.seed for one in b})
     judged = all(can_be_one(one, other) for one in a for other in b if one.spec.seed == other.spec.seed)
@@ -162,7 +158,7 @@ def compare(
     for label, own in zip(labels, (a, b), strict=True):
         remarks += [f"{label}: {why}" for why in _aside(own)]
     pair = [next((one for one in own if not seeds or one.spec.seed == seeds[0]), own[0]).name for own in (a, b)]
-    return Comparison(task, *labels, tuple(scores), _costs(a, b, profiles), tuple(remarks), (pair[0], pair[1]))
+    return Comparison(task, *labels, tuple(scores), _costs(a, b, costs), tuple(remarks), (pair[0], pair[1]))
 
 
 def _difference(
@@ -201,9 +197,9 @@ def paired_interval(differences: Sequence[float], trials: int, whole: float, mea
     return Interval(mean(differences) - half, mean(differences) + half)
 
 
-def _costs(a: Sequence[Record], b: Sequence[Record], profiles: Mapping[str, CostProfile]) -> tuple[CostRatio, ...]:
+def _costs(a: Sequence[Record], b: Sequence[Record], costs: Costs) -> tuple[CostRatio, ...]:
     """What both cost: exact counts of their records, and speeds of `compbench profile` where both have one of one hardware."""
-    times = [timing(own, profiles) for own in (a, b)]
+    times = [timing(own, costs) for own in (a, b)]
 
     def counted(name: str) -> list[float | None]:
         return [known_mean([getattr(one.profile, name) for one in own]) for own in (a, b)]

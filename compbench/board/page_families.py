@@ -15,7 +15,7 @@ from compbench.board.findings import findings
 from compbench.board.notation import open_ranks, standing_words
 from compbench.board.papers import PaperFigure
 from compbench.board.row import BoardRow
-from compbench.board.view import family_cost, flop_words
+from compbench.board.view import family_cost, family_rate, flop_words
 from compbench.registry.method_source import default_settings_of, version_of
 from compbench.registry.registry import Registry
 from compbench.store.format import clean
@@ -71,7 +71,7 @@ def _cell(family: Family, method: tuple[str, str]) -> dict[str, Json] | None:
     found = family.standings.get(method)
     if found is None:
         return None
-    flops = family_cost(found)
+    flops, rate = family_cost(found), family_rate(found)
     low, high = found.interval or (None, None)
     return {
         "state": found.state,
@@ -88,6 +88,7 @@ def _cell(family: Family, method: tuple[str, str]) -> dict[str, Json] | None:
         "why": [clean(reason) for reason in found.left_out],
         "flops": None if flops is None else float(f"{flops:.4g}"),
         "cost": flop_words(flops),
+        "rate": None if rate is None else float(f"{rate:.3g}"),
     }
 
 

@@ -123,10 +123,13 @@ function costs(found, shown, questions) {
   const families = found ? found.families.filter(f => questions.some(q => q.family === f.name)) : [], side = make("div", {class: "side"});
   if (!families.length) return side;
   const family = families.find(f => f.name === picked.get("chart")) || families[0], index = found.families.indexOf(family);
-  const points = found.methods.filter(m => shown(m.method) && m.cells[index]?.flops > 0).map(m => ({method: m.method, whole: isWhole(m.cells[index], family), ...m.cells[index]}));
+  const ways = Object.keys(COSTS).filter(by => found.methods.some(m => m.cells[index]?.[by] > 0)), by = ways.includes(picked.get("by")) ? picked.get("by") : ways[0];
+  const points = found.methods.filter(m => shown(m.method) && m.cells[index]?.[by] > 0).map(m => ({method: m.method, whole: isWhole(m.cells[index], family), ...m.cells[index]}));
   if (!points.length) return side;
   const choose = make("select", {"aria-label": "family of the chart", id: "chart-family"}, ...families.map(f => new Option(f.name, f.name, false, f === family)));
   choose.addEventListener("change", () => { picked.set("chart", choose.value); show(); $("chart-family")?.focus(); });
-  side.append(make("div", {class: "card"}, make("p", {class: "note"}, "Quality against cost: ", choose), paretoChart(family.name, points)));
+  const axis = make("select", {"aria-label": "what the chart calls cost", id: "chart-cost"}, ...ways.map(way => new Option(COSTS[way].title, way, false, way === by)));
+  axis.addEventListener("change", () => { picked.set("by", axis.value); show(); $("chart-cost")?.focus(); });
+  side.append(make("div", {class: "card"}, make("p", {class: "note"}, "Quality against ", axis, " in ", choose), paretoChart(family.name, points, by)));
   return side;
 }

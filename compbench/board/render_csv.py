@@ -17,8 +17,8 @@ ROW = ("kind", "task", "task_version", "preset", "source", "fingerprint", "chang
        "device", "precision", "rank", "rank_best", "rank_worst", "group", "num_ok", "num_failed")  # fmt: skip
 SCORE = ("score", "split", "metric_version", "unit", "direction", "primary", "num_seeds", "mean", "std", "low", "high",
          "ceiling", "floor", "in_floors", "median", "worst")  # fmt: skip
-COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "peak_memory_bytes", "timing", "hardware",
-        "seconds", "shared_fit", "train_flops", "flops_per_sample", "parameters",
+COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "latency_p95_ms", "peak_memory_bytes", "timing",
+        "hardware", "seconds", "shared_fit", "train_flops", "flops_per_sample", "parameters",
         "evaluations_per_sample", "threads", "level", "training_data")  # fmt: skip
 MARKS = ("may_be_best", "recall_of_real", "draws_means", "worse_than_constant", "num_failed_fits")
 SILOS = ("num_silos", "silo_rounds", "silo_bytes_out", "silo_bytes_in", "silo_seconds", "slowest_silo_seconds")
@@ -106,15 +106,16 @@ def _score(column: str, cell: Cell, *, primary: bool) -> tuple[str, ...]:
 
 def _timing(timing: Timing | None) -> tuple[str, ...]:
     if timing is None:
-        return ("",) * 10
+        return ("",) * 11
     rates = (
         timing.sample_samples_per_second,
         timing.train_steps_per_second,
         timing.latency_p50_ms,
+        timing.latency_p95_ms,
         timing.peak_memory_bytes,
     )
     how = ("alone" if timing.clean else "shared machine: lower bound") if timing.hardware else "not measured"
-    how += "" if timing.same_code or not timing.hardware else ", other code"
+    how += f", {timing.remark}" if timing.remark else ""
     charged = exact(timing.seconds), "yes" if timing.shared else "", exact(timing.train_flops), exact(timing.sample_flops)
     return (*map(exact, rates), how, text(timing.hardware), *charged)
 

@@ -17,7 +17,7 @@ from compbench.board.cell_tiles import FRAME, PART, numbered
 from compbench.board.page_families import method_facts
 from compbench.board.render_html import Picture
 from compbench.store import verification
-from compbench.store.profiles import by_cost_key, read_profiles
+from compbench.store.profiles import Costs, read_profiles
 from compbench.store.records import Problem, Store, read_published
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ def rebuild(records: Path, output: Path, *, link: bool = False) -> tuple[tuple[P
     return build(material, output), problems
 
 
-def stale(records: Path, output: Path, *, link: bool = False) -> list[Path]:
+def stale(records: Path, output: Path, *, link: bool = False, hardware: str = "") -> list[Path]:
     """The files of a board that differ from what the records give."""
-    material, _ = read(records, output, link=link)
+    material, _ = read(records, output, link=link, hardware=hardware)
     return stale_files(material, output)
 
 
 def read(
-    records: Path, output: Path, *, link: bool = False, names: Sequence[str] | None = None
+    records: Path, output: Path, *, link: bool = False, names: Sequence[str] | None = None, hardware: str = ""
 ) -> tuple[Material, list[Problem]]:
     """Everything that a board is made from, and the files that cannot be used.
 
@@ -62,6 +62,10 @@ def read(
         output: folder of the page, from which its links are written.
         link: the page refers to the pictures instead of holding them.
         names: files of the records to read; None reads all.
+        hardware: part of the name of the machine whose speeds are shown; "" is the one with most measurements.
+
+    Raises:
+        CompbenchError: no measured machine, or more than one, has such a name.
     """
     store = Store(records)
     found, problems = read_published(records, names)
@@ -81,7 +85,7 @@ def read(
         return Picture(record.spec.seed, content, address(grid), heldout=heldout, film=film)
 
     tasks = catalogue(record.spec.task for record in found)
-    costs, bad = read_profiles(records.parent / PROFILES)
+    measured, bad = read_profiles(records.parent / PROFILES)
     modules = {record.spec.method: record.plugin.module for record in sorted(found, key=lambda record: record.started)}
     methods = method_facts(modules, output, records.resolve().parent.parent)
     papers = papers_beside(records)
@@ -92,7 +96,7 @@ def read(
         pictures=picture,
         standings=standings,
         catalogue=tasks,
-        profiles=by_cost_key(costs),
+        costs=Costs(measured, {name: facts.kind for name, facts in tasks.items() if facts.kind}, hardware),
         methods=methods,
         reasons=reasons,
         way=way,

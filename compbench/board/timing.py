@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from compbench.api.schemas import Record
 from compbench.board.cells import known_mean
 from compbench.board.statistics import mean
 from compbench.registry.equal_code import equal_code
-from compbench.store.profiles import CostProfile, profile_of_record
+from compbench.store.profiles import Cost, Costs
 
-NONE: Mapping[str, CostProfile] = MappingProxyType({})
+NONE = Costs()
 
 
 class SiloCosts(NamedTuple):
@@ -33,9 +32,9 @@ class Timing(NamedTuple):
     Attributes:
         hardware: what the profile is of; "" if there is none.
         clean: whether it was measured alone; if not, its speeds are lower bounds.
-        same_code: whether the profile is of the code of the row's runs on that device.
+        remark: "of other code" than the row's runs on that device, "measured on TASK" of the same kind, or "".
         num_runs: runs that `seconds` is the mean of: those of the machine type with the most runs.
-        latency_p50_ms: of one request, of as many samples as the profile says.
+        latency_p50_ms, latency_p95_ms: of a request of one sample.
         seconds: a whole run, with the whole cost of a fit that it shared with others; None where all were resumed.
         shared: whether some of these runs loaded such a fit.
         train_flops, sample_flops: of the whole fit, over all silos, and of one sample.
@@ -44,11 +43,12 @@ class Timing(NamedTuple):
 
     hardware: str
     clean: bool
-    same_code: bool
+    remark: str
     num_runs: int
     train_steps_per_second: float | None
     sample_samples_per_second: float | None
     latency_p50_ms: float | None
+    latency_p95_ms: float | None
     peak_memory_bytes: float | None
     seconds: float | None
     shared: bool
@@ -57,12 +57,12 @@ class Timing(NamedTuple):
     silos: SiloCosts | None = None
 
 
-def timing(ok: Sequence[Record], profiles: Mapping[str, CostProfile] = NONE) -> Timing | None:
+def timing(ok: Sequence[Record], costs: Costs = NONE) -> Timing | None:
     """What the successful runs of a row cost; None if there are none.
 
     Args:
         ok: the runs.
-        profiles: from `compbench.store.profiles.by_cost_key`.
+        costs: the measurements of one machine.
     """
     machines: dict[str, list[Record]] = defaultdict(list)
     for record in ok:
@@ -70,17 +70,17 @@ def timing(ok: Sequence[Record], profiles: Mapping[str, CostProfile] = NONE) -> 
     if not machines:
         return None
     runs = machines[min(machines, key=lambda name: (-len(machines[name]), name))]
-    alike = [run for run in ok if run.spec.device_class == runs[0].spec.device_class]
-    name = equal_code().name
-    found = next((found for run in alike if profiles and (found := profile_of_record(run, profiles)) is not None), None)
+    cost = next((cost for run in ok if (cost := costs.of(run)) is not None), None)
+    found = cost.profile if cost else None
     return Timing(
         hardware=found.hardware if found else "",
         clean=bool(found and found.alone),
-        same_code=bool(found and all(name(run.spec.code) == name(found.spec.code) for run in alike)),
+        remark=_remark(ok, cost) if cost else "",
         num_runs=len(runs),
         train_steps_per_second=found.train_steps_per_second if found else None,
         sample_samples_per_second=found.samples_per_second if found else None,
-        latency_p50_ms=found.latency_ms if found else None,
+        latency_p50_ms=1000 * found.single.medians.median if found else None,
+        latency_p95_ms=1000 * found.single.p95 if found else None,
         peak_memory_bytes=found.peak_memory_bytes.median if found else None,
         seconds=known_mean(map(charged_seconds, runs)),
         shared=any(map(loaded_shared_fit, runs)),
@@ -88,6 +88,14 @@ def timing(ok: Sequence[Record], profiles: Mapping[str, CostProfile] = NONE) -> 
         sample_flops=known_mean(run.profile.flops_per_sample for run in ok),
         silos=silo_costs(runs),
     )
+
+
+def _remark(ok: Sequence[Record], cost: Cost) -> str:
+    if cost.of_task:
+        return f"measured on {cost.of_task}"
+    name, measured = equal_code().name, cost.profile.spec
+    alike = [run for run in ok if run.spec.device_class == measured.device_class]
+    return "of other code" if any(name(run.spec.code) != name(measured.code) for run in alike) else ""
 
 
 def loaded_shared_fit(record: Record) -> bool:

@@ -5,6 +5,7 @@ The page, the Markdown file, the terminal and the figures draw this object; none
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -224,6 +225,13 @@ def family_cost(found: Standing) -> float | None:
     costs = [cost(row) for row in found.rows]
     known = [one for one in costs if one is not None]
     return mean(known) if known and len(known) == len(costs) else None
+
+
+def family_rate(found: Standing) -> float | None:
+    """Geometric mean of samples/s over the tasks of a family that a method ran; None where one of them is not known."""
+    rates = [row.timing.sample_samples_per_second if row.timing else None for row in found.rows]
+    known = [one for one in rates if one]
+    return math.exp(mean([math.log(one) for one in known])) if known and len(known) == len(rates) else None
 
 
 def flop_words(cost: float | None) -> str:

@@ -29,8 +29,11 @@ MOST_NAMED = 5
 @click.option(
     "--figures", type=click.Path(path_type=Path), help="Also write forest plots and filmstrips into this folder, as PDF and SVG."
 )
+@click.option("--hardware", default="", metavar="NAME", help="Show speeds on this machine; default: the most measured one.")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if the board is stale.")
-def board(task: str, records: Path | None, output: Path | None, link: bool, figures: Path | None, check: bool) -> None:
+def board(
+    task: str, records: Path | None, output: Path | None, link: bool, figures: Path | None, hardware: str, check: bool
+) -> None:
     """Rebuild the board from records and print its ranking, or the ranking of one TASK.
 
     \b
@@ -44,11 +47,11 @@ def board(task: str, records: Path | None, output: Path | None, link: bool, figu
     if not records.is_dir():
         raise CompbenchError(f"there are no records in {records}; `compbench run` writes some.")
     if check:
-        old = site.stale(records, output, link=link)
+        old = site.stale(records, output, link=link, hardware=hardware)
         for path in old:
             click.echo(f"stale: {path}", err=True)
         sys.exit(1 if old else 0)
-    material, problems = site.read(records, output, link=link)
+    material, problems = site.read(records, output, link=link, hardware=hardware)
     for problem in problems:
         click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
     _print(material, task)

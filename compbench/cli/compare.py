@@ -63,10 +63,10 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
     names = [name for name, parts in runs.items() if a in methods and _fits(parts, (a, b), task, preset)]
     material, _ = site.read(folder, folder, names=names)
     if a in methods:
-        found = compare_methods(*_chosen(material, task, preset, (a, b)), a, b, material.profiles)
+        found = compare_methods(*_chosen(material, task, preset, (a, b)), a, b, material.costs)
     else:
         first, second = (_record(store, text) for text in (a, b))
-        found = [compare_records(first, second, material.profiles)]
+        found = [compare_records(first, second, material.costs)]
     if as_json:
         click.echo(json.dumps([_as_json(one) for one in found]))
     else:

@@ -17,7 +17,7 @@ from compbench.gate import costs, sides
 from compbench.gate.sides import CellOptions, Side
 from compbench.gate.suite import Cell
 from compbench.runner.signals import interrupted_once
-from compbench.store.profiles import CostProfile, Measure, read_profiles, write_profile
+from compbench.store.profiles import CostProfile, Measure, Requests, read_profiles, write_profile
 from compbench.sweep import parse
 from compbench.sweep.parse import parse_overrides
 from compbench.system.devices import num_cores
@@ -129,12 +129,16 @@ def _words(found: CostProfile, path: Path) -> str:
     def measure(value: Measure, unit: float, name: str) -> str:
         return f"{value.median * unit:.3g} {name} ({value.low * unit:.3g} to {value.high * unit:.3g})"
 
-    train = measure(found.train_step_seconds, 1000, "ms") if found.train_step_seconds else "no training"
+    def requests(answered: Requests) -> str:
+        return f"{measure(answered.medians, 1000, 'ms')}, p95 {answered.p95 * 1000:.3g} ms"
+
+    train = measure(found.train_step_seconds, 1000, "ms") if found.train_step_seconds else "none is reported"
     return "\n".join(
         (
             f"{found.spec.method} on {found.spec.task}, {found.spec.preset}, {found.hardware}",
             f"  training step  {train}, batches of {found.spec.budget.batch_size}",
-            f"  request        {measure(found.request_seconds, 1000, 'ms')}, {found.request_rows} samples",
+            f"  one sample     {requests(found.single)}",
+            f"  {f'{found.request_rows} samples':<13}  {requests(found.request)}",
             f"  peak memory    {measure(found.peak_memory_bytes, 2**-20, 'MiB')}",
             f"  {path}",
         )

@@ -1,16 +1,14 @@
 """`compbench profile`: what a method costs on a task, by the gate's probe in fresh processes, alone on the machine.
 
-An untimed process first fills caches; then come the repetitions.  A lock of the whole machine keeps two measurements apart,
-and the cores that other processes take meanwhile are measured too: the file holds this number, and boards show it.
+A process that times nothing first fills caches; then come the repetitions.  A lock of the whole machine keeps two measurements
+apart, and the cores that other processes take meanwhile are measured too: the file holds this number, and boards show it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +21,8 @@ from compbench.gate.sides import CellOptions, Side
 from compbench.gate.suite import Cell
 from compbench.registry.checkout import origin_of
 from compbench.registry.registry import Registry
-from compbench.store.profiles import CostProfile, Measure
-from compbench.system.devices import core_ticks, cores_busy, cpu_name, num_cores
+from compbench.store.profiles import CostProfile, Measure, Requests
+from compbench.system.devices import cpu_name, num_cores
 from compbench.system.errors import CompbenchError
 from compbench.system.files import lock
 
@@ -73,14 +71,14 @@ def measure(
         asked: device, data, precision, threads, and for how long each process watches training, and sampling.
         repetitions: processes that count, at least `cost.profiles.FEWEST`.
         known: profiles; one of them is returned where nothing that it is of has changed.
-        listener: receives a line before each process.
+        listener: receives a line before each part.
 
     Raises:
         Unable: a process failed, and why.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     listener(f"{cell.name}: warm-up")
-    first = sides.costs(side, cell, asked)
+    first = sides.described(side, cell, asked)
     spec, commit = _spec(cell, first, side)
     facts = {
         "spec": spec,
@@ -95,39 +93,20 @@ def measure(
         if profile.alone and all(getattr(profile, name) == value for name, value in facts.items()):
             listener(f"{cell.name}: measured already")
             return profile
-    found: list[dict[str, Any]] = []
-    others: list[float] = []
-    for number in range(1, repetitions + 1):
-        listener(f"{cell.name}: repetition {number} of {repetitions}")
-        with _others() as taken:
-            found.append(sides.costs(side, cell, asked))
-        others += taken
-    trained = [each["seconds"].get("train") for each in found]
+    listener(f"{cell.name}: {repetitions} repetitions")
+    found = sides.costs(side, cell, asked, repetitions, on_gpu=spec.device_class != "cpu")
+    seconds = {name: [each["seconds"].get(name) for each in found] for name in ("train", "single", "batch")}
+    others = [each["other_cores"] for each in found]
     return CostProfile(
         **facts,
-        train_step_seconds=None if None in trained else Measure.of(trained),
-        request_seconds=Measure.of(each["seconds"]["sample"] for each in found),
+        train_step_seconds=None if None in seconds["train"] else Measure.of(seconds["train"]),
+        request=Requests.of(seconds["batch"]),
+        single=Requests.of(seconds["single"]),
         peak_memory_bytes=Measure.of(each["peak_memory_bytes"] for each in found),
-        other_cores=Measure.of(others) if len(others) == repetitions else None,
+        other_cores=None if None in others else Measure.of(others),
         commit=commit,
         started=started,
     )
-
-
-@contextlib.contextmanager
-def _others() -> Iterator[list[float]]:
-    """Yields a list that receives the mean number of cores kept busy by foreign processes; it stays empty if unknown."""
-    taken: list[float] = []
-    before, start, cpu = core_ticks(), time.perf_counter(), _children_cpu()
-    yield taken
-    after, seconds = core_ticks(), time.perf_counter() - start
-    if before:
-        taken.append(round(max(0.0, cores_busy(before, after) - (_children_cpu() - cpu) / seconds), 2))
-
-
-def _children_cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _spec(cell: Cell, first: dict[str, Any], side: Side) -> tuple[RunSpec, str]:

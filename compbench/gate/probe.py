@@ -49,7 +49,7 @@ RACE_ROWS = {"vector": 256, "image": 16, "trajectory": 16}
 """Number of samples of a request in a race, which takes many short turns."""
 GPU_ROWS = 512
 """Number of samples of a request whose cost is published; a GPU needs large batches."""
-FEWEST, SHORTEST_FIT = 3, 1e-3
+FEWEST, MOST, SHORTEST_FIT = 3, 500, 1e-3
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 """Clocks, bound before a plugin is loaded, because a plugin could replace the functions of `time`."""
 
@@ -175,21 +175,13 @@ def peak_bytes(call: Callable[[], T]) -> tuple[T, int]:
     return result, peak
 
 
-def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, object]:
-    """The durations of `durations`, what they were measured on, and the memory used."""
+def described(subject: Subject) -> dict[str, object]:
+    """What a cost is of: the settings of the runs that it belongs to, the size of a request, torch and threads."""
     import torch
 
     devices = ours("devices")
-    profiling = ours("profiling")
-
-    rows = SAMPLE_ROWS[subject.task.event.kind]
-    if subject.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(subject.device)
-        rows = max(rows, GPU_ROWS)
     return {
-        "seconds": durations(subject, clock, seconds, rows),
-        "rows": rows,
-        "peak_memory_bytes": profiling.peak_memory(subject.device),
+        "rows": _rows(subject),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "metrics": sorted(_resolve().metrics_of(subject.task, subject.registry)),
@@ -207,16 +199,39 @@ def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, object]:
     }
 
 
-def durations(subject: Subject, clock: Clock, seconds: float, rows: int = 0) -> dict[str, float]:
-    """Median seconds of a training step and of answering one request.  `train` is missing where a fit takes no time."""
-    found = {}
+def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, object]:
+    """Durations, the memory used, and how many cores other processes kept busy meanwhile (None where that is unknown).
+
+    `train` has the median seconds of a step, and is missing where a fit reports no steps; `single` and `batch` have the
+    seconds of each request of one sample, after one that does not count, and of as many samples as `described` says.
+    """
+    import torch
+
+    devices = ours("devices")
+    profiling = ours("profiling")
+
+    if subject.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(subject.device)
+    ticks, wall, cpu = devices.core_ticks(), CLOCKS["wall"](), CLOCKS["cpu"]()
     train = _train_seconds(subject, clock, seconds)
-    if train is not None:
-        found["train"] = train
-    model, request = subject.fit(2), subject.request(rows or SAMPLE_ROWS[subject.task.event.kind])
-    times = _repeat(lambda: subject.sample(model, request), subject, clock, seconds)
-    found["sample"] = statistics.median(times)
-    return found
+    model = subject.fit(2)
+    single, batch = subject.request(1), subject.request(_rows(subject))
+    found = {
+        "train": train,
+        "single": _repeat(lambda: subject.sample(model, single), subject, clock, seconds),
+        "batch": _timed(lambda: subject.sample(model, batch), subject, clock, seconds, fewest=1),
+    }
+    own = (CLOCKS["cpu"]() - cpu) / (CLOCKS["wall"]() - wall)
+    return {
+        "seconds": {name: value for name, value in found.items() if value is not None},
+        "peak_memory_bytes": profiling.peak_memory(subject.device),
+        "other_cores": round(max(0.0, devices.cores_busy(ticks, devices.core_ticks()) - own), 2) if ticks else None,
+    }
+
+
+def _rows(subject: Subject) -> int:
+    rows = SAMPLE_ROWS[subject.task.event.kind]
+    return max(rows, GPU_ROWS) if subject.device.type == "cuda" else rows
 
 
 class Turns:
@@ -326,7 +341,7 @@ def _code(order: dict[str, Any]) -> dict[str, str]:
 
 
 def _train_seconds(subject: Subject, clock: Clock, seconds: float) -> float | None:
-    """Median over windows of the seconds a step; of whole fits where a method reports no steps."""
+    """Median over windows of the seconds a step; None where a method reports (nearly) no steps."""
     Cancelled = ours("errors").Cancelled
 
     windows: list[tuple[float, float]] = []  # end of the window since the first step, seconds a step
@@ -353,15 +368,19 @@ def _train_seconds(subject: Subject, clock: Clock, seconds: float) -> float | No
         pass
     else:
         if len(windows) < 2 * FEWEST:
-            times = _repeat(lambda: subject.fit(LONG_FIT), subject, clock, seconds)
-            return statistics.median(times) if statistics.median(times) > SHORTEST_FIT else None
+            return None
     return statistics.median(each for end, each in windows if end > WARM_UP * windows[-1][0])
 
 
 def _repeat(call: Callable[[], object], subject: Subject, clock: Clock, seconds: float) -> list[float]:
+    """Seconds of calls, after one that does not count."""
     call()
+    return _timed(call, subject, clock, seconds, fewest=FEWEST)
+
+
+def _timed(call: Callable[[], object], subject: Subject, clock: Clock, seconds: float, *, fewest: int) -> list[float]:
     times: list[float] = []
-    while len(times) < FEWEST or sum(times) < seconds:
+    while len(times) < fewest or (sum(times) < seconds and len(times) < MOST):
         _synchronise(subject)
         start = clock()
         call()
@@ -400,7 +419,9 @@ def main(text: str) -> dict[str, object]:
             _race(order)
             return {}
         subject = Subject(order)
-        return facts(subject) if order["kind"] == "facts" else costs(subject, CLOCKS[order["clock"]], order["seconds"])
+        if order["kind"] == "costs":
+            return costs(subject, CLOCKS[order["clock"]], order["seconds"])
+        return facts(subject) if order["kind"] == "facts" else described(subject)
     except Exception as error:
         return _error(error)
 

@@ -204,9 +204,29 @@ def code(side: Side, cells: Sequence[Cell]) -> dict[str, str]:
     return found
 
 
-def costs(side: Side, cell: Cell, asked: CellOptions) -> dict[str, Json]:
-    """What a fresh process measured of a cell, and of what exactly (`probe.costs`).  Raises Unable."""
-    return _probe(side, cell, asked, "costs")
+def described(side: Side, cell: Cell, asked: CellOptions) -> dict[str, Any]:
+    """What the costs of a cell are of (`probe.described`).  The process that says it fills the caches.  Raises Unable."""
+    return _probe(side, cell, asked, "described")
+
+
+def costs(side: Side, cell: Cell, asked: CellOptions, count: int, *, on_gpu: bool) -> list[dict[str, Any]]:
+    """What `count` processes measured of a cell, one after the other (`probe.costs`).
+
+    On a CPU they are forked from a process that has only loaded torch; on a GPU each starts afresh, after one
+    that does not count: it compiles what the others then find.
+
+    Raises:
+        Unable: a process failed, and why.
+    """
+    if on_gpu:
+        return [_probe(side, cell, asked, "costs") for _ in range(count + 1)][1:]
+    order = {**order_of(side, cell, asked, "costs"), "limit": PROBE_SECONDS, "places": places_of(side, cell)}
+    words = [str(FORKED_PROBE), str(PROBE), json.dumps([order] * count)]
+    answers: list[dict[str, Any]] = side.run(words, seconds=PROBE_SECONDS * count, environment=side.environment(asked.threads))
+    for answer in answers:
+        if "error" in answer:
+            raise Unable(str(answer["error"]))
+    return answers
 
 
 class Command(NamedTuple):

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -27,8 +30,12 @@ from compbench.system.files import read_json, write_atomically
 MAX_PROFILE_BYTES = 256 * 2**10
 FEWEST = 5
 """Smallest number of repetitions, each in a fresh process, that counts as a measurement."""
-NOT_COSTS = {"seed", "code", "metrics", "budget_changed"}
+ELSEWHERE = {"seed", "code", "metrics", "budget_changed", "device_class", "precision", "fingerprint"}
 """Fields of a spec that are ignored when a cost is looked up.  The board also says whether the code is the same."""
+OF_TASK = ELSEWHERE | {"task", "task_version", "task_settings", "source"}
+"""Fields that are ignored when a cost on another task of the kind is looked up."""
+STEP_BUDGET = ("batch_size", "width", "patch", "prediction", "sample_steps", "gradient_clip", "ema_decay")
+"""What the seconds of a step or of a request depend on, of a budget."""
 
 
 class Measure(Frozen):
@@ -51,14 +58,29 @@ class Measure(Frozen):
         return self
 
 
+class Requests(Frozen):
+    """Seconds that answers to requests of one size took, in processes of which each answered some."""
+
+    medians: Measure = Field(description="of each process")
+    p95: float = Field(ge=0, le=LARGEST, description="95th percentile (nearest rank) of all requests of all processes")
+    count: int = Field(ge=FEWEST, le=10**6, description="number of these requests")
+
+    @classmethod
+    def of(cls, processes: Sequence[Sequence[float]]) -> Requests:
+        every = sorted(value for times in processes for value in times)
+        p95 = every[math.ceil(0.95 * len(every)) - 1]
+        return cls(medians=Measure.of(map(statistics.median, processes)), p95=p95, count=len(every))
+
+
 class CostProfile(Frozen):
     """What one method costs on one task, on one machine: `spec` is a run's, of seed 0 and without metrics."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     spec: RunSpec
-    train_step_seconds: Measure | None = Field(description="seconds of one training step; null if a fit takes no time")
-    request_seconds: Measure = Field(description="seconds to answer one request")
-    request_rows: int = Field(ge=1, le=10**6, description="number of samples in one request")
+    train_step_seconds: Measure | None = Field(description="seconds of one training step; null if a fit reports no steps")
+    request: Requests = Field(description="of `request_rows` samples each")
+    request_rows: int = Field(ge=1, le=10**6, description="number of samples in a batch")
+    single: Requests = Field(description="of one sample each")
     peak_memory_bytes: Measure = Field(description="peak device memory; on a CPU, the resident set of the whole process")
     other_cores: Measure | None = Field(description="number of cores that other processes kept busy; null if unknown")
     cores: int = Field(ge=1, le=10**6)
@@ -89,11 +111,7 @@ class CostProfile(Frozen):
 
     @property
     def samples_per_second(self) -> float | None:
-        return self.request_rows / self.request_seconds.median if self.request_seconds.median else None
-
-    @property
-    def latency_ms(self) -> float:
-        return 1000 * self.request_seconds.median
+        return self.request_rows / self.request.medians.median if self.request.medians.median else None
 
     def content(self) -> bytes:
         """The file's bytes."""
@@ -135,21 +153,69 @@ def read_profiles(folder: Path) -> tuple[list[CostProfile], list[Problem]]:
     return read_all(folder.glob("*.json"), read_profile)
 
 
-def cost_key(spec: RunSpec) -> str:
-    """The key of a cost: the spec without seed, code and metrics."""
-    return json.dumps(spec.model_dump(mode="json", exclude=NOT_COSTS), sort_keys=True, separators=(",", ":"))
+class Cost(NamedTuple):
+    """A measurement that holds for a record; `of_task` names the task that was measured if it is another one, else ""."""
+
+    profile: CostProfile
+    of_task: str
 
 
-def by_cost_key(profiles: Iterable[CostProfile]) -> dict[str, CostProfile]:
-    """The profile that counts for each key: one measured alone on its machine is preferred, then the latest."""
-    ordered = sorted(profiles, key=lambda profile: (profile.alone, profile.started, profile.name))
-    return {cost_key(profile.spec): profile for profile in ordered}
+class Costs:
+    """The measurements of one machine, and which of them says what a record's method costs.
 
-
-def profile_of_record(record: Record, profiles: Mapping[str, CostProfile]) -> CostProfile | None:
-    """What a record's method costs, if it was measured with the same settings, budget, data and device; else None.
+    Costs belong to the machine, so a run made elsewhere has the cost of its method *here*.  A method that was not measured
+    on the run's task takes what it costs on a task of the same kind, with the same settings, widths and batches.
 
     Args:
-        profiles: from `by_cost_key`.  `profile.spec.code != record.spec.code` means that other code was measured.
+        profiles: of any machines.
+        kinds: the kind of each task; a task that is missing shares no measurement.
+        hardware: part of the name of the machine; "" takes the one with most measurements.
+
+    Raises:
+        CompbenchError: no measured machine, or more than one, has such a name.
     """
-    return profiles.get(cost_key(record.spec))
+
+    def __init__(self, profiles: Iterable[CostProfile] = (), kinds: Mapping[str, str] = MappingProxyType({}), hardware: str = ""):
+        every = list(profiles)
+        self._kinds = kinds
+        self._hardware = _chosen(every, hardware)
+        self._exact: dict[str, list[CostProfile]] = defaultdict(list)
+        self._alike: dict[str, list[CostProfile]] = defaultdict(list)
+        for profile in every:
+            if profile.hardware == self._hardware:
+                self._exact[_key(profile.spec, ELSEWHERE)].append(profile)
+                if profile.spec.task in kinds:
+                    self._alike[_key(profile.spec, OF_TASK, kinds[profile.spec.task])].append(profile)
+
+    def of(self, record: Record) -> Cost | None:
+        """What the record's method costs; None where nothing that holds for it was measured.
+
+        Of several measurements one with the record's precision is preferred, then one that was alone on its machine, then
+        the latest.  `profile.spec.code` may be of other code than the record's.
+        """
+        spec = record.spec
+        kind = self._kinds.get(spec.task)
+        found = self._exact.get(_key(spec, ELSEWHERE)) or (kind and self._alike.get(_key(spec, OF_TASK, kind)))
+        if not found:
+            return None
+        best = max(found, key=lambda each: (each.spec.precision == spec.precision, each.alone, each.started, each.name))
+        return Cost(best, "" if best.spec.task == spec.task else best.spec.task)
+
+
+def _chosen(profiles: Sequence[CostProfile], hardware: str) -> str:
+    counts = Counter(profile.hardware for profile in profiles)
+    if not hardware:
+        return min(counts, key=lambda name: (-counts[name], name), default="")
+    found = [name for name in sorted(counts) if hardware.casefold() in name.casefold()]
+    if len(found) != 1:
+        there = "; ".join(found or sorted(counts)) or "none"
+        what = f"{len(found)} measured machines" if found else "no measured machine"
+        raise CompbenchError(f"--hardware '{hardware}' names {what}; there are: {there}.")
+    return found[0]
+
+
+def _key(spec: RunSpec, ignored: Set[str], kind: str = "") -> str:
+    """The spec without what is ignored; of the budget what a step or a request depends on."""
+    kept = spec.model_dump(mode="json", exclude=set(ignored))
+    kept["budget"] = {name: kept["budget"][name] for name in STEP_BUDGET}
+    return json.dumps([kind, kept], sort_keys=True, separators=(",", ":"))

@@ -368,6 +368,19 @@ def test_names_of_a_crowded_cost_chart_stay_apart_and_within_it(page: Browser) -
         assert bottom <= other_top + 4 or other_bottom <= top + 4, (one, other)
 
 
+def test_faster_is_better_on_the_chart_of_samples_a_second(page: Browser) -> None:
+    front = (
+        "const points = [[.9, 1], [.5, 9], [.4, 5], [.8, 4]].map(([mean, rate], k) => ({method: `m${k}`, mean, rate, low: null,"
+        "  cost: '', text: '', words: '', whole: true, state: ''}));"
+        "const figure = paretoChart('silos', points, 'rate');"
+        "const axis = [...figure.querySelectorAll('text')].map(t => t.textContent).find(t => t.includes('→'));"
+        "return [axis, figure.querySelector('.front').getAttribute('points').split(' ').length]"
+    )
+    axis, corners = page.run(front)
+    assert axis.startswith("samples/s")
+    assert corners == 5  # three methods: m2 is slower and worse than m1
+
+
 def test_tables_and_charts_have_names_for_those_who_do_not_see_them(page: Browser) -> None:
     choose(page, "task", "shapes3d-heavy")
     assert page.run("return [...document.querySelectorAll('table')].filter(t => !t.caption).length") == 0

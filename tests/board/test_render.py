@@ -20,7 +20,7 @@ from compbench.board.render_markdown import escape, to_markdown
 from compbench.board.row import BoardRow
 from compbench.board.timing import timing
 from compbench.store.format import text as guarded
-from compbench.store.profiles import Measure, by_cost_key
+from compbench.store.profiles import Costs, Measure
 
 HOSTILE = (
     "=cmd|' /C calc'!A0",
@@ -123,14 +123,14 @@ def test_accuracy_and_ceiling_stand_side_by_side() -> None:
 def measured(*others: float) -> tuple[BoardRow, ...]:
     """The board of one run whose cost was measured while others took some cores."""
     run = record(speed=1e9)
-    profiles = by_cost_key([profile(run, other_cores=Measure.of(others))])
-    return tuple(row._replace(timing=timing([run], profiles)) for row in rows([run]))
+    costs = Costs([profile(run, other_cores=Measure.of(others))])
+    return tuple(row._replace(timing=timing([run], costs)) for row in rows([run]))
 
 
 def test_speeds_of_a_shared_machine_are_marked_as_bounds() -> None:
     board = measured(0.0, 0.0, 1.0, 0.0, 0.0)
     assert page_data(to_html(whole(board), [], {}))[0]["rows"][0]["timing"]["clean"] is False
-    assert ",64,50," in rows_csv(board)
+    assert ",64,50,20,300," in rows_csv(board)
     assert "shared machine: lower bound" in rows_csv(board)
 
 

@@ -8,7 +8,7 @@ from support.sample_records import record
 
 from compbench.api.schemas import Profile, Record, SiloProfile, Stage
 from compbench.board.timing import charged_seconds, timing, train_flops
-from compbench.store.profiles import Measure, by_cost_key
+from compbench.store.profiles import Costs, Measure
 
 
 def with_profile(**facts: Any) -> Record:
@@ -20,18 +20,18 @@ def test_the_speed_of_a_run_is_no_cost_and_that_of_a_profile_is() -> None:
     run = record(speed=1e9)
     bare = timing([run])
     assert (bare.sample_samples_per_second, bare.train_steps_per_second, bare.clean, bare.hardware) == (None, None, False, "")
-    measured = timing([run, record(seed=1)], by_cost_key([made(run)]))
+    measured = timing([run, record(seed=1)], Costs([made(run)]))
     assert (measured.sample_samples_per_second, measured.train_steps_per_second) == (64.0, 50.0)
-    assert (measured.clean, measured.same_code, measured.hardware) == (True, True, "a processor, 2 threads")
-    assert (measured.latency_p50_ms, measured.peak_memory_bytes) == (500.0, 2**30)
+    assert (measured.clean, measured.remark, measured.hardware) == (True, "", "a processor, 2 threads")
+    assert (measured.latency_p50_ms, measured.latency_p95_ms, measured.peak_memory_bytes) == (20.0, 300.0, 2**30)
 
 
 def test_a_profile_beside_others_or_of_other_code_says_so() -> None:
     run = record()
     busy = made(run, other_cores=Measure.of([0.0, 0.0, 0.9, 0.0, 0.0]))
-    assert timing([run], by_cost_key([busy])).clean is False
+    assert timing([run], Costs([busy])).clean is False
     other = made(run).model_copy(update={"spec": run.spec.model_copy(update={"code": "b" * 64, "seed": 0})})
-    assert timing([run], by_cost_key([other])).same_code is False
+    assert timing([run], Costs([other])).remark == "of other code"
 
 
 def test_a_run_that_loaded_a_shared_fit_is_charged_all_of_it() -> None:
@@ -59,9 +59,10 @@ def test_runs_of_different_machines_are_not_averaged() -> None:
     assert timing([odd, record(seed=1), record(seed=2)]).seconds == 120.0
 
 
-def test_speeds_of_a_row_of_two_devices_are_those_of_the_one_with_the_most_runs() -> None:
+def test_a_row_of_other_devices_or_tasks_has_the_speed_of_the_measured_machine_and_says_of_what() -> None:
     gpu = {"device_class": "NVIDIA H200", "code": "b" * 64}
     runs = [record(), record(seed=1, **gpu), record(seed=2, **gpu)]
-    profiles = by_cost_key([made(runs[0]), made(runs[1])])
-    assert timing(runs, profiles).same_code
-    assert timing(runs, by_cost_key([made(runs[0])])).train_steps_per_second is None  # no profile of the GPU
+    costs = Costs([made(runs[0])], {"shapes3d-heavy": "images", "shapes3d-light": "images"})
+    assert (timing(runs, costs).remark, timing(runs[1:], costs).remark) == ("", "")  # whatever code another device has
+    light = record(task="shapes3d-light", code="c" * 64)
+    assert (timing([light], costs).train_steps_per_second, timing([light], costs).remark) == (50.0, "measured on shapes3d-heavy")

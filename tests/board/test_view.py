@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from store.test_profiles import made
 from support.sample_records import record, score
 
 from compbench.api.schemas import Profile, Record
@@ -12,8 +13,9 @@ from compbench.board.build import Material, answers, draw
 from compbench.board.question_table import PICTURES, QUESTIONS
 from compbench.board.render_markdown import to_markdown
 from compbench.board.terminal import overview
-from compbench.board.view import View, flop_words, value_words
+from compbench.board.view import View, family_rate, flop_words, value_words
 from compbench.registry.registry import Registry
+from compbench.store.profiles import Costs
 from compbench.system.errors import CompbenchError
 
 
@@ -45,6 +47,15 @@ def test_the_cheapest_counts_its_samples_as_well_as_its_training() -> None:
     assert [entry.cost for entry in answer.best] == [1.1e13, 6e12]
     assert answer.cheapest is not None
     assert answer.cheapest.row.method == "second"
+
+
+def test_the_rate_of_a_family_is_the_geometric_mean_over_its_tasks_and_unknown_if_one_is() -> None:
+    heavy, light = (runs("first", 0.8, task=task) for task in ("shapes3d-heavy", "shapes3d-light"))
+    fast = made(light[0], request_rows=128)
+    for costs, rate in ((Costs([made(heavy[0]), fast]), 128.0), (Costs([fast]), None)):  # 64 and 256 samples/s
+        _, (contest,), _ = answers(Material([*heavy, *light], costs=costs))
+        (standing,) = (found for family in contest.families for found in family.standings.values())
+        assert family_rate(standing) == (None if rate is None else pytest.approx(rate))
 
 
 def test_every_writer_names_the_same_methods() -> None:

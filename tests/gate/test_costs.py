@@ -58,52 +58,75 @@ def side(tmp_path: Path) -> Side:
     return side_of(tmp_path)
 
 
+ASKED = CellOptions(seconds=0.3, threads=1)
+
+
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a real process says."""
-    return sides.costs(side_of(tmp_path_factory.mktemp("side")), CELL, CellOptions(seconds=0.3, threads=1))
+def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What real processes say: what is measured, and the measurements of two of them."""
+    side = side_of(tmp_path_factory.mktemp("side"))
+    return sides.described(side, CELL, ASKED), sides.costs(side, CELL, ASKED, 2, on_gpu=False)
 
 
-def test_a_process_finds_the_known_seconds_of_a_step_and_a_request(answer: dict[str, Any]) -> None:
-    assert 0.02 <= answer["seconds"]["train"] < 0.04
-    assert 0.06 <= answer["seconds"]["sample"] < 0.12  # the long first one was warm-up
-    assert (answer["rows"], answer["threads"], answer["spec"]["source"]) == (1024, 1, "embedded")
-    assert answer["peak_memory_bytes"] > 2**26
+def test_each_process_finds_the_known_seconds_of_a_step_and_of_requests(said: tuple) -> None:
+    what, found = said
+    assert (what["rows"], what["threads"], what["spec"]["source"]) == (1024, 1, "embedded")
+    for each in found:
+        seconds = each["seconds"]
+        assert 0.02 <= seconds["train"] < 0.04
+        assert 0.06 <= min(seconds["single"]) < 0.12  # the long first one was warm-up: each process is fresh
+        assert max(seconds["single"]) < 0.9
+        assert 0.06 <= min(seconds["batch"]) < 0.12
+        assert each["peak_memory_bytes"] > 2**26
 
 
-def test_a_profile_is_of_fresh_processes_after_one_that_does_not_count(side: Side, answer: dict, monkeypatch) -> None:
-    seconds = iter([9.0, 5.0, 1.0, 4.0, 2.0, 3.0])
+def test_a_process_that_fails_is_named_and_what_others_measured_does_not_count(side: Side) -> None:
+    side.plugins[0].write_text(SLEEPER.replace("    answered.append(1)", "    raise ValueError('out of paint')"))
+    with pytest.raises(sides.Unable, match="ValueError: out of paint"):
+        sides.costs(side, CELL, ASKED, 2, on_gpu=False)
 
-    def process(*_: object) -> dict[str, Any]:
-        return {**answer, "seconds": {"sample": next(seconds)}}
 
-    monkeypatch.setattr(costs.sides, "costs", process)
+def test_on_a_gpu_each_process_starts_anew_after_one_that_does_not_count(side: Side, monkeypatch) -> None:
+    numbers = iter(range(9))
+    monkeypatch.setattr(sides, "_probe", lambda *_: next(numbers))
+    assert sides.costs(side, CELL, ASKED, 5, on_gpu=True) == [1, 2, 3, 4, 5]
+
+
+def patched(monkeypatch, what: dict[str, Any], answers: list[dict[str, Any]]) -> list[int]:
+    """`sides` says these; returns a list that receives how many processes were asked to measure."""
+    counts: list[int] = []
+    monkeypatch.setattr(costs.sides, "described", lambda *_: what)
+    monkeypatch.setattr(costs.sides, "costs", lambda side, cell, asked, count, on_gpu: counts.append(count) or answers)
+    return counts
+
+
+def test_a_profile_has_the_median_of_each_process_and_the_percentile_of_all_requests(
+    side: Side, said: tuple, monkeypatch
+) -> None:
+    what, (first, _) = said
+    answers = [{**first, "seconds": {"single": [0.1, 0.1, 0.2], "batch": [t, t, t + 1]}} for t in (5.0, 1.0, 4.0, 2.0, 3.0)]
+    patched(monkeypatch, what, answers)
     lines: list[str] = []
-    found = costs.measure(side, CELL, CellOptions(), repetitions=5, listener=lines.append)
-    assert found.request_seconds.values == (5.0, 1.0, 4.0, 2.0, 3.0)
-    assert (found.request_seconds.median, found.request_seconds.low, found.request_seconds.high) == (3.0, 1.0, 5.0)
+    found = costs.measure(side, CELL, ASKED, repetitions=5, listener=lines.append)
+    batch = found.request
+    assert batch.medians.values == (5.0, 1.0, 4.0, 2.0, 3.0)
+    assert (batch.medians.median, batch.medians.low, batch.medians.high, batch.p95, batch.count) == (3.0, 1.0, 5.0, 6.0, 15)
+    assert (found.single.medians.median, found.single.p95) == (0.1, 0.2)
     assert found.train_step_seconds is None  # a fit without steps
-    assert (len(lines), found.spec.seed, found.spec.method) == (6, 0, "sleeper")
-    alone = found.model_copy(update={"other_cores": None, "spec": found.spec.model_copy(update={"device_class": "cpu"})})
-    assert not alone.alone  # unknown is not alone
+    assert (len(lines), found.spec.seed, found.spec.method) == (2, 0, "sleeper")
+    assert not found.model_copy(update={"other_cores": None}).alone  # unknown is not alone
 
 
-def test_what_was_measured_alone_is_not_measured_again_and_other_code_is(side: Side, answer: dict, monkeypatch) -> None:
-    count = []
-
-    def process(*_: object) -> dict[str, Any]:
-        count.append(1)
-        return answer
-
-    monkeypatch.setattr(costs.sides, "costs", process)
-    monkeypatch.setattr(costs, "cores_busy", lambda before, after: 0.0)
-    first = costs.measure(side, CELL, CellOptions(), repetitions=FEWEST)
-    assert first.alone
-    again = costs.measure(side, CELL, CellOptions(), repetitions=FEWEST, known=[first])
-    assert (again, len(count)) == (first, 2 + FEWEST)
+def test_what_was_measured_alone_is_not_measured_again_and_other_code_is(side: Side, said: tuple, monkeypatch) -> None:
+    what, (first, _) = said
+    counts = patched(monkeypatch, what, [{**first, "other_cores": 0.0}] * FEWEST)
+    found = costs.measure(side, CELL, ASKED, repetitions=FEWEST)
+    assert found.alone
+    assert costs.measure(side, CELL, ASKED, repetitions=FEWEST, known=[found]) == found
+    assert counts == [FEWEST]
     side.plugins[0].write_text(SLEEPER.replace("0.06", "0.07"))
-    assert costs.measure(side, CELL, CellOptions(), repetitions=FEWEST, known=[first]) is not first
-    assert len(count) == 3 + 2 * FEWEST
+    assert costs.measure(side, CELL, ASKED, repetitions=FEWEST, known=[found]) is not found
+    assert counts == [FEWEST, FEWEST]
 
 
 def test_a_profile_takes_what_runs_made_of_the_data(tmp_path: Path, monkeypatch) -> None:
