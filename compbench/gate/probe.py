@@ -373,9 +373,9 @@ def _train_seconds(subject: Subject, clock: Clock, seconds: float) -> float | No
 
 
 def _repeat(call: Callable[[], object], subject: Subject, clock: Clock, seconds: float) -> list[float]:
-    """Seconds of calls, after one that does not count."""
-    call()
-    return _timed(call, subject, clock, seconds, fewest=FEWEST)
+    """Seconds of calls, after one that does not count; of one call alone where a call takes long."""
+    (first,) = _timed(call, subject, clock, 0.0, fewest=1)
+    return _timed(call, subject, clock, seconds, fewest=FEWEST if first < FEWEST * seconds else 1)
 
 
 def _timed(call: Callable[[], object], subject: Subject, clock: Clock, seconds: float, *, fewest: int) -> list[float]:
