@@ -85,7 +85,7 @@ def aggregate(
         made = [
             row._replace(
                 parts=parts.get((section, row.group)),
-                timing=timing(_successful(groups[row.group]), costs),
+                timing=timing(_successful(groups[row.group]), costs, default=row.kind != "ablation"),
                 other_judge=_seeds(groups[row.group], others),
                 older=tuple(sorted({part for name in row.records for part in older.get(name, ())})),
             )

@@ -32,7 +32,7 @@ class Timing(NamedTuple):
     Attributes:
         hardware: what the profile is of; "" if there is none.
         clean: whether it was measured alone; if not, its speeds are lower bounds.
-        remark: "of other code" than the row's runs on that device, "measured on TASK" of the same kind, or "".
+        remark: "of other code" than the row's runs on that device, "measured version N on TASK" of the same kind, or "".
         num_runs: runs that `seconds` is the mean of: those of the machine type with the most runs.
         latency_p50_ms, latency_p95_ms: of a request of one sample.
         seconds: a whole run, with the whole cost of a fit that it shared with others; None where all were resumed.
@@ -57,12 +57,13 @@ class Timing(NamedTuple):
     silos: SiloCosts | None = None
 
 
-def timing(ok: Sequence[Record], costs: Costs = NONE) -> Timing | None:
+def timing(ok: Sequence[Record], costs: Costs = NONE, *, default: bool = False) -> Timing | None:
     """What the successful runs of a row cost; None if there are none.
 
     Args:
         ok: the runs.
         costs: the measurements of one machine.
+        default: the runs are at their method's default settings.
     """
     machines: dict[str, list[Record]] = defaultdict(list)
     for record in ok:
@@ -70,7 +71,7 @@ def timing(ok: Sequence[Record], costs: Costs = NONE) -> Timing | None:
     if not machines:
         return None
     runs = machines[min(machines, key=lambda name: (-len(machines[name]), name))]
-    cost = next((cost for run in ok if (cost := costs.of(run)) is not None), None)
+    cost = next((cost for run in ok if (cost := costs.of(run, default=default)) is not None), None)
     found = cost.profile if cost else None
     return Timing(
         hardware=found.hardware if found else "",
@@ -91,8 +92,9 @@ def timing(ok: Sequence[Record], costs: Costs = NONE) -> Timing | None:
 
 
 def _remark(ok: Sequence[Record], cost: Cost) -> str:
-    if cost.of_task:
-        return f"measured on {cost.of_task}"
+    if cost.of_task or cost.of_version:
+        parts = (f"version {cost.of_version}" if cost.of_version else "", f"on {cost.of_task}" if cost.of_task else "")
+        return f"measured {' '.join(filter(None, parts))}"
     name, measured = equal_code().name, cost.profile.spec
     alike = [run for run in ok if run.spec.device_class == measured.device_class]
     return "of other code" if any(name(run.spec.code) != name(measured.code) for run in alike) else ""

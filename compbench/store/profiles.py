@@ -13,7 +13,7 @@ import math
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -32,8 +32,10 @@ FEWEST = 5
 """Smallest number of repetitions, each in a fresh process, that counts as a measurement."""
 ELSEWHERE = {"seed", "code", "metrics", "budget_changed", "device_class", "precision", "fingerprint"}
 """Fields of a spec that are ignored when a cost is looked up.  The board also says whether the code is the same."""
-OF_TASK = ELSEWHERE | {"task", "task_version", "task_settings", "source"}
-"""Fields that are ignored when a cost on another task of the kind is looked up."""
+OF_TASK = {"task", "task_version", "task_settings", "source"}
+"""Fields that are also ignored when a cost on another task of the kind is looked up."""
+OF_METHOD = {"method_version", "settings", "task_version"}
+"""Fields that are also ignored when the cost of another version of a method is looked up, at default settings."""
 STEP_BUDGET = ("batch_size", "width", "patch", "prediction", "sample_steps", "gradient_clip", "ema_decay")
 """What the seconds of a step or of a request depend on, of a budget."""
 
@@ -154,10 +156,17 @@ def read_profiles(folder: Path) -> tuple[list[CostProfile], list[Problem]]:
 
 
 class Cost(NamedTuple):
-    """A measurement that holds for a record; `of_task` names the task that was measured if it is another one, else ""."""
+    """A measurement that holds for a record.
+
+    Attributes:
+        profile: the measurement.
+        of_task: the task that was measured, if it is not the record's; else "".
+        of_version: the version of the method that was measured, if it is not the record's; else 0.
+    """
 
     profile: CostProfile
     of_task: str
+    of_version: int
 
 
 class Costs:
@@ -179,27 +188,41 @@ class Costs:
         every = list(profiles)
         self._kinds = kinds
         self._hardware = _chosen(every, hardware)
-        self._exact: dict[str, list[CostProfile]] = defaultdict(list)
-        self._alike: dict[str, list[CostProfile]] = defaultdict(list)
+        self._found: dict[str, list[CostProfile]] = defaultdict(list)
         for profile in every:
             if profile.hardware == self._hardware:
-                self._exact[_key(profile.spec, ELSEWHERE)].append(profile)
-                if profile.spec.task in kinds:
-                    self._alike[_key(profile.spec, OF_TASK, kinds[profile.spec.task])].append(profile)
+                for key in self._keys(profile.spec, default=True):
+                    self._found[key].append(profile)
 
-    def of(self, record: Record) -> Cost | None:
+    def of(self, record: Record, *, default: bool = False) -> Cost | None:
         """What the record's method costs; None where nothing that holds for it was measured.
 
         Of several measurements one with the record's precision is preferred, then one that was alone on its machine, then
         the latest.  `profile.spec.code` may be of other code than the record's.
+
+        Args:
+            record: of any device.
+            default: the method ran at its version's default settings, so the measurement of another version may stand for it.
         """
         spec = record.spec
-        kind = self._kinds.get(spec.task)
-        found = self._exact.get(_key(spec, ELSEWHERE)) or (kind and self._alike.get(_key(spec, OF_TASK, kind)))
-        if not found:
+        found = next((known for key in self._keys(spec, default=default) if (known := self._found.get(key))), None)
+        if found is None:
             return None
         best = max(found, key=lambda each: (each.spec.precision == spec.precision, each.alone, each.started, each.name))
-        return Cost(best, "" if best.spec.task == spec.task else best.spec.task)
+        measured = best.spec
+        return Cost(
+            best,
+            "" if measured.task == spec.task else measured.task,
+            0 if measured.method_version == spec.method_version else measured.method_version,
+        )
+
+    def _keys(self, spec: RunSpec, *, default: bool) -> Iterator[str]:
+        """The keys that a measurement is kept and looked up under, the closest first."""
+        kind = self._kinds.get(spec.task)
+        for ignored in (ELSEWHERE, ELSEWHERE | OF_METHOD) if default else (ELSEWHERE,):
+            yield _key(spec, ignored, "")
+            if kind:
+                yield _key(spec, ignored | OF_TASK, kind)
 
 
 def _chosen(profiles: Sequence[CostProfile], hardware: str) -> str:
@@ -214,7 +237,7 @@ def _chosen(profiles: Sequence[CostProfile], hardware: str) -> str:
     return found[0]
 
 
-def _key(spec: RunSpec, ignored: Set[str], kind: str = "") -> str:
+def _key(spec: RunSpec, ignored: Set[str], kind: str) -> str:
     """The spec without what is ignored; of the budget what a step or a request depends on."""
     kept = spec.model_dump(mode="json", exclude=set(ignored))
     kept["budget"] = {name: kept["budget"][name] for name in STEP_BUDGET}

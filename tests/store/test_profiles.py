@@ -96,6 +96,19 @@ def test_a_task_without_a_measurement_takes_that_of_a_task_of_its_kind_and_names
     assert Costs([made(record), own], KINDS).of(of_task(record, "shapes3d-light")).profile == own
 
 
+def test_another_version_s_cost_stands_for_a_row_at_default_settings_alone() -> None:
+    record = of_task(make_record(), "shapes3d-heavy")
+    newer = made(of_task(record, "shapes3d-heavy", method_version=9, settings={"more": 1}))
+    costs = Costs([newer], KINDS)
+    assert costs.of(record) is None
+    found = costs.of(record, default=True)
+    assert (found.of_version, found.of_task) == (9, "")
+    found = costs.of(of_task(record, "shapes3d-light"), default=True)
+    assert (found.of_version, found.of_task) == (9, "shapes3d-heavy")
+    own = made(of_task(record, "shapes3d-light"))
+    assert Costs([newer, own], KINDS).of(record, default=True).of_task == "shapes3d-light"
+
+
 def test_costs_are_of_one_machine_the_most_measured_or_the_one_that_is_named() -> None:
     record = make_record()
     fast = made(record, cpu="fast one")
