@@ -8,6 +8,7 @@ import torch
 from support.planted.stranger_bugs import STRANGER_BUGS
 from torch import Generator
 
+from compbench.api.federation import LentSilo
 from compbench.api.schemas import RunRequest
 from compbench.runner import counted
 from compbench.runner.counted import Tally
@@ -42,6 +43,16 @@ def test_steps_and_examples_are_counted_and_draws_are_the_silos_own() -> None:
     )
     assert torch.equal(own.x1, theirs.x1)
     assert problem.federation.sizes == VECTOR(CPU).federation.sizes
+
+
+def test_labels_alone_do_not_count_and_are_those_of_the_silo_itself() -> None:
+    tally = Tally()
+    problem = counted.counted(counted.counted(VECTOR(CPU), tally), tally)  # as the probe counts a contestant's problem
+    own, theirs = (LentSilo(one.federation._silos[0], CPU).labels() for one in (problem, VECTOR(CPU)))
+    assert torch.equal(own, theirs)
+    assert tally == Tally()
+    LentSilo(problem.federation._silos[0], CPU).batch(5, Generator().manual_seed(0))
+    assert tally == Tally(examples=10)
 
 
 @pytest.mark.parametrize(
