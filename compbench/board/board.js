@@ -16,14 +16,14 @@ function filters() {
   const nodes = [make("label", {}, search)];
   for (const [key, list] of Object.entries(values)) {
     const select = make("select", {"aria-label": `filter by ${key}`, id: `filter-${key}`});
-    select.append(new Option(`all ${key === "family" ? "families" : `${key}s`}`, ""), ...list.map(value => new Option(value, value)));
+    select.append(new Option(`all ${key === "family" ? "families" : `${key}s`}`, ""), ...list.map(value => new Option(value === "smoke" ? "smoke (only a test)" : value, value)));
     select.value = list.includes(chosen[key]) ? chosen[key] : "";
     select.addEventListener("change", () => { chosen[key] = select.value; show(); reveal(); });
     nodes.push(make("label", {}, select));
   }
   const clear = make("button", {type: "button", class: "more"}, "clear");
   clear.addEventListener("click", () => { chosen = {...EMPTY, tab: chosen.tab}; filters(); show(); reveal(); });
-  $("filters").replaceChildren(...nodes, clear, make("span", {class: "count", id: "count", role: "status"}));
+  $("filters").replaceChildren(...nodes, clear, make("span", {class: "count term", id: "count", role: "status", title: "a board is a task at one preset, with one choice of settings and data"}));
 }
 
 // A column head that sorts: first by what is best, then the other way.
@@ -150,7 +150,7 @@ function table(board, rows) {
   return make("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": `scores of ${board.title}, ${board.protocol}`, "data-board": board.id}, make("table", {}, make("caption", {}, `${board.title}, ${board.protocol}, ${board.source} data: methods by rank, then ablations, references and the papers’ own figures.`), make("thead", {}, head), ...bodies.filter(Boolean)));
 }
 function picker(board) {
-  const {all, shown} = columnsOf(board), node = make("details", {class: "columns", open: opened.has(`columns ${board.id}`) ? "open" : null}, make("summary", {}, `columns: ${shown.length} of ${all.length}`));
+  const {all, shown} = columnsOf(board), node = make("details", {class: "columns", open: opened.has(`columns ${board.id}`) ? "open" : null}, make("summary", {}, `choose columns: ${shown.length} of ${all.length} scores and costs are shown`));
   node.addEventListener("toggle", () => node.open ? opened.add(`columns ${board.id}`) : opened.delete(`columns ${board.id}`));
   node.append(make("div", {}, ...all.map(c => { const box = make("input", {type: "checkbox", checked: shown.includes(c) ? "checked" : null}); box.addEventListener("change", () => { picked.set(c.key, box.checked); show(); }); return make("label", {}, box, ` ${c.title}`); })));
   return node;
@@ -182,7 +182,7 @@ function pair(board, shown) {
   return make("div", {class: "pair"}, ...["left", "right"].map((side, i) => make("div", {}, chooser(side, i), grids([own[i]]))));
 }
 function taskBody(board, rows) {
-  const facts = board.facts, top = make("div", {class: "top"}, make("div", {}, facts ? make("p", {class: "lead"}, `${facts.summary}. `, ...cited(facts)) : "", make("p", {class: board.ranks === false ? "lead verdict" : "lead"}, board.told), picker(board)), facts && facts.factors.length ? lattices(board, facts, rows) : "");
+  const facts = board.facts, top = make("div", {class: "top"}, make("div", {}, facts ? make("p", {class: "lead"}, `${facts.summary}. `, ...cited(facts)) : "", board.preset === "smoke" ? make("p", {class: "smoke"}, data.smoke) : "", make("p", {class: board.ranks === false ? "lead verdict" : "lead"}, board.told), picker(board)), facts && facts.factors.length ? lattices(board, facts, rows) : "");
   const missing = new Map();
   for (const [name, reason] of board.missing) missing.set(reason, [...(missing.get(reason) || []), name]);
   const note = missing.size ? make("p", {class: "note"}, "Not available: ", [...missing].map(([reason, names]) => `${names.join("; ")} (${reason})`).join(". ")) : "", shown = picturesOf(board).filter(p => rows.some(r => r.method === p.method));

@@ -17,10 +17,11 @@ from typing import NamedTuple
 from compbench.api.schemas import Record
 from compbench.board.cells import known_mean, trials_of, whole_of
 from compbench.board.groups import Section
-from compbench.board.notation import in_one_place
+from compbench.board.notation import SMOKE, in_one_place
 from compbench.board.row import Board, BoardRow
 from compbench.board.statistics import Interval, interval, mean
 from compbench.board.timing import pooled_steps, timing
+from compbench.board.view import STATE_WORDS, state
 from compbench.store.judges import IN_FEATURES, WITHOUT_UNIT, can_be_one
 from compbench.store.profiles import Costs
 from compbench.system.errors import CompbenchError, suggest
@@ -107,8 +108,15 @@ def compare_methods(board: Board, records: Iterable[Record], a: str, b: str, cos
     for section, rows in common.items():
         own = [[known[name] for name in rows[method].records if known[name].status == "ok"] for method in (a, b)]
         labels = rows[a].label, rows[b].label
-        found.append(compare(own[0], own[1], labels, _title(section), costs))
+        made = compare(own[0], own[1], labels, _title(section), costs)
+        found.append(made._replace(remarks=(*_standings(section, [rows[method] for method in (a, b)]), *made.remarks)))
     return found
+
+
+def _standings(section: Section, rows: Sequence[BoardRow]) -> list[str]:
+    """What the board says of both rows; it compares all methods of a table at once, and a comparison only these two."""
+    found = [f"on the board {row.label}: {STATE_WORDS[state(row)]}" for row in rows if row.kind == "run"]
+    return [*([SMOKE] if section.preset == "smoke" else []), *found]
 
 
 def compare_records(a: Record, b: Record, costs: Costs) -> Comparison:

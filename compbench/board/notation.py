@@ -208,6 +208,8 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     return tuple(found)
 
 
+SMOKE = "Preset smoke only tests that a run works: its scores mean nothing."
+
 MARK = "(!)"
 """This mark stands next to a method that exceeded its budget."""
 

@@ -6,9 +6,9 @@ import base64
 from collections.abc import Mapping
 
 from compbench.board.groups import Section
-from compbench.board.question_table import PICTURES
+from compbench.board.question_table import LABELS, PICTURES
 from compbench.board.row import BoardRow
-from compbench.board.view import Answer, Entry, Question, View
+from compbench.board.view import Answer, Entry, Question, View, rank_commands
 from compbench.system.files import Json
 
 Places = Mapping[Section, tuple[str, tuple[BoardRow, ...]]]
@@ -17,10 +17,10 @@ Places = Mapping[Section, tuple[str, tuple[BoardRow, ...]]]
 
 def view_data(view: View, places: Places) -> dict[str, Json]:
     """A view; an entry names its row by its place on the page's board, so no row is said twice."""
-    return {"preset": view.preset, "questions": [_question(question, places) for question in view.questions]}
+    return {"preset": view.preset, "questions": [_question(question, view.preset, places) for question in view.questions]}
 
 
-def _question(question: Question, places: Places) -> dict[str, Json]:
+def _question(question: Question, preset: str, places: Places) -> dict[str, Json]:
     return {
         "title": question.asked.title,
         "about": question.asked.about,
@@ -28,7 +28,10 @@ def _question(question: Question, places: Places) -> dict[str, Json]:
         "family": question.family,
         "silos": question.silos,
         "everywhere": list(question.best_everywhere),
-        "answers": [_answer(answer, places) for answer in question.answers],
+        "answers": [
+            _answer(answer, places) | {"commands": list(rank_commands(answer, preset, silos=question.silos))}
+            for answer in question.answers
+        ],
     }
 
 
@@ -45,6 +48,7 @@ def _answer(answer: Answer, places: Places) -> dict[str, Json]:
     return {
         "task": answer.section.task,
         "label": answer.label,
+        "about": LABELS.get(answer.label, ""),
         "board": board,
         "verdict": answer.verdict,
         "real": answer.real,

@@ -61,13 +61,13 @@ QUESTIONS = (
     Asked("Sprites", "Draw a shape turned as it never was.", (("dsprites-light", ""),), "sprites"),
     Asked(
         "Plane: target near",
-        "Combine two shifts of a cloud of points; the result lies among the training points.",
+        "Combine two changes of a cloud of points, each seen alone; the result lies among the training points.",
         (("gauss2d-fact-id", "independent"), ("gauss2d-nonfact-id", "interacting"), ("gmm-id", "clusters")),
         "plane-near",
     ),
     Asked(
         "Plane: target far",
-        "Combine two shifts of a cloud of points; the result lies outside of the training points.",
+        "Combine two changes of a cloud of points, each seen alone; the result lies outside of the training points.",
         (("gauss2d-fact-ood", "independent"), ("gauss2d-nonfact-ood", "interacting"), ("gmm-ood", "clusters")),
         "plane-far",
     ),
@@ -94,3 +94,16 @@ QUESTIONS = (
     ),
 )
 """The questions, in the order of the page."""
+
+LABELS = {
+    "¼ unseen": "a quarter of the pairs is held out",
+    "½ unseen": "half of the pairs is held out",
+    "¾ unseen": "three quarters of the pairs are held out",
+    "role and person": "pairs of a role and a person are held out, in the usual skin tone",
+    "independent": "each change alters the spread of one coordinate of the points and leaves the other alone",
+    "interacting": "each change alters the spread of both coordinates, so the two changes interact",
+    "clusters": "the cloud has several clusters, and each change keeps some of them",
+    "centre unseen": "the middle of the picture is held out",
+    "corner unseen": "a corner of the picture is held out",
+}
+"""What the few words of a question's task mean."""

@@ -1,20 +1,24 @@
 // The first screen: a card a question, a forest plot a task, the matrix of methods by tasks.  All values come from the records' view.
-const BEST = "may be best", SHOWN = 5, TASK_SHOWN = 2, FOREST_SHOWN = 8;
-const STATES = {best: BEST, worse: "shown to be worse", means: "draws means, so it is not eligible for first", unranked: "not ranked", reference: "reference"};
-const VERDICTS = {
-  solved: "a method that may be best goes nine tenths of the way from a constant answer to real data, and none of its fits failed",
-  open: "a method that may be best goes at least half of the way from a constant answer to real data", unsolved: "no method goes half of the way from a constant answer to real data",
-  "not learnt": "no method has nine tenths of the seen combinations right", "draws means": "only methods that draw averages reach the best score",
-};
+const DEARER = 1.2;  // a first method that costs this many times the cheapest has its cost beside it
+const BEST = "may be best", SHOWN = 5, TASK_SHOWN = 2, FOREST_SHOWN = 7;
+const STATES = {best: BEST, worse: "shown to be worse than another method, seed by seed", means: "draws means, so it is not eligible for first", unranked: "not ranked", reference: "reference"};
 const summaryOf = name => data.methods.find(m => m.method === name)?.summary || "";
 const viewNow = () => chosen.preset ? data.views.find(v => v.preset === chosen.preset) : data.views[data.first];
 const rowOf = (answer, entry) => boards[answer.board].rows[entry.row];
 const methodLink = name => make("a", {href: hash({...keptState(), method: name}), title: `${name}: ${summaryOf(name)}`}, make("bdi", {}, name));
-const taskLink = (task, text) => make("a", {href: hash({...keptState(), task}), title: `${task}: ${boards.find(b => b.task === task)?.facts?.summary || ""}`}, text);
+const taskLink = (task, text, told) => make("a", {href: hash({...keptState(), task}), title: `${told ? `${text}: ${told} (${task}: ` : `${task}: `}${boards.find(b => b.task === task)?.facts?.summary || ""}${told ? ")" : ""}`}, text);
 const keptState = () => ({preset: chosen.preset, tab: chosen.tab});
 const isWhole = (cell, family) => cell.ran === family.tasks.length;
 const brief = entry => entry.score.replace(/ (right|reached)$/, "").replace(/^distance /, "");
 const costOf = entry => entry.cost === "?" ? "cost not known" : entry.cost;
+const TFLOP = "1 TFLOP = 10¹² additions or multiplications of numbers; 1 GFLOP = a thousandth";
+// A word with its explanation where the pointer rests.
+const term = (text, told, more) => make("span", {class: "term", title: told, ...more}, text);
+// What an entry costs; where the pointer rests, the speed that was measured.
+function price(answer, entry) {
+  const {timing} = rowOf(answer, entry), rate = timing && timing.samples[0] !== null && timing.hardware ? `; measured: ${timing.samples[1]} samples/s on ${timing.hardware}` : "";
+  return term(costOf(entry), `${TFLOP}; for the training and 10,000 samples${rate}`);
+}
 
 // Seeds as dots between the best constant answer (tick) and real data (dashed); the bar is the interval; hollow dots are shown to be worse, squares are not ranked.
 function strip(answer, entry, width, low, height = 14) {
@@ -33,7 +37,7 @@ function strip(answer, entry, width, low, height = 14) {
 const lowest = entries => Math.max(-.4, Math.min(0, ...entries.flatMap(e => e.shares))) - .05;
 
 function verdictTag(answer) {
-  return answer.verdict ? make("span", {class: `verdict v-${answer.verdict.replaceAll(" ", "-")}`, title: VERDICTS[answer.verdict] || ""}, answer.verdict) : "";
+  return answer.verdict ? make("span", {class: `verdict v-${answer.verdict.replaceAll(" ", "-")}`, title: `${answer.verdict}: ${data.verdicts[answer.verdict] || ""}`}, answer.verdict) : "";
 }
 function answerBlock(answer, shown, one) {
   const filtered = answer.entries.filter(e => shown(rowOf(answer, e).method)), narrowed = filtered.length < answer.entries.length;
@@ -41,21 +45,22 @@ function answerBlock(answer, shown, one) {
   const lines = listed.slice(0, most).map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 36, low)), make("td", {title: `${e.score}; real data ${answer.real}; ${STATES[e.state]}`}, brief(e))));
   const rest = listed.slice(most), cheap = answer.cheapest === null ? null : answer.entries.find(e => e.row === answer.cheapest);
   const label = answer.label || BEST, distance = /^distance/.test(answer.entries[0]?.score || "");
-  const head = make("caption", {}, answer.label ? taskLink(answer.task, answer.label) : narrowed ? "the chosen methods" : `${best.length} of ${answer.ranked} may be best`, make("span", {class: "real", title: "what real data score"}, `${distance ? "distance, " : ""}real ${answer.real || "?"}`));
-  const node = make("div", {class: "answer", "data-task": answer.task});
-  if (answer.label && verdictTag(answer)) node.append(verdictTag(answer));
-  node.append(lines.length ? make("table", {"aria-label": `${answer.task}: ${label}`}, head, make("tbody", {}, ...lines)) : make("p", {class: "note"}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet: that takes two methods with three seeds each (run --seed 0-2) at quick or longer."));
+  const named = answer.label ? taskLink(answer.task, answer.label, answer.about) : narrowed ? "the chosen methods" : best.length ? `${best.length} of ${answer.ranked} may be best` : "";
+  const real = make("span", {class: "real", title: distance ? "a distance between generated and real data, lower is better; real: between two sets of real data" : "what real data score"}, `${distance ? "distance, " : ""}real ${answer.real || "?"}`);
+  const node = make("div", {class: "answer", "data-task": answer.task}, make("div", {class: "named"}, make("span", {}, named), verdictTag(answer))), head = make("caption", {}, real);
+  node.append(lines.length ? make("table", {"aria-label": `${answer.task}: ${label}`}, head, make("tbody", {}, ...lines)) : make("p", {class: "note"}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
+  if (!lines.length && !narrowed) node.append(...answer.commands.map(text => make("code", {class: "command", title: "a click marks all of it"}, text)));
   const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
-  if (cheap && !narrowed) node.append(make("p", {class: "cheap"}, more, more ? " " : "", best.length > 1 ? "cheapest: " : "cost: ", best.length > 1 ? methodLink(rowOf(answer, cheap).method) : "", ` ${costOf(cheap)}`, one && best.length > 1 && cheap !== best[0] && best[0].cost !== "?" ? make("span", {class: "unit"}, ` (${rowOf(answer, best[0]).method}: ${costOf(best[0])})`) : ""));
+  if (cheap && !narrowed) node.append(make("p", {class: "cheap"}, more, more ? ", " : "", best.length > 1 ? "cheapest: " : "cost: ", best.length > 1 ? methodLink(rowOf(answer, cheap).method) : "", " ", price(answer, cheap), best.length > 1 && best[0].flops > DEARER * cheap.flops ? make("span", {class: "unit"}, ` (${rowOf(answer, best[0]).method}: `, price(answer, best[0]), ")") : ""));
   else if (more) node.append(make("p", {class: "cheap"}, more));
   return node;
 }
 function card(question, shown) {
   const answers = question.answers, one = answers.length === 1 && !answers[0].label;
-  const head = make("h3", {title: question.about}, one ? taskLink(answers[0].task, question.title) : question.title);
+  const head = make("h3", {}, one ? taskLink(answers[0].task, question.title, question.about) : term(question.title, question.about));
   const tiles = question.picture ? make("figure", {class: "tiles"}, make("img", {src: question.picture, width: 202, height: 64, alt: `${question.title}: two seen combinations, then one that is never seen`}), make("figcaption", {}, make("span", {}, "seen"), make("span", {}, "never seen"))) : make("p", {class: "note"}, question.about);
-  const all = !one && answers.length > 1 ? make("p", {class: "cheap"}, question.everywhere.length ? ["at all: ", ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2}` : ""] : "no method at all of them") : "";
-  return make("article", {class: "card question"}, head, one ? verdictTag(answers[0]) : "", tiles, ...answers.map(a => answerBlock(a, shown, one)), all);
+  const all = !one && answers.length > 1 ? make("p", {class: "cheap"}, question.everywhere.length ? [`on all ${answers.length}: `, ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2}` : ""] : `on all ${answers.length}: none`) : "";
+  return make("article", {class: "card question"}, head, tiles, ...answers.map(a => answerBlock(a, shown, one)), all);
 }
 
 function forestTable(question, answer, shown) {
@@ -63,7 +68,7 @@ function forestTable(question, answer, shown) {
   const competing = entries.filter(e => e.state !== "reference"), listed = open ? entries : competing.slice(0, FOREST_SHOWN), low = lowest(listed);
   const rows = listed.map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 150, low, 16)), make("td", {title: `${e.score}; ${STATES[e.state]}; ${costOf(e)}`}, brief(e))));
   const title = answer.label ? `${question.title}, ${answer.label}` : question.title, left = entries.length - listed.length;
-  const node = make("div", {class: "card forests"}, make("table", {}, make("caption", {}, taskLink(answer.task, title), " ", verdictTag(answer)), make("tbody", {}, ...rows)));
+  const node = make("div", {class: "card forests"}, make("table", {}, make("caption", {}, make("div", {class: "named"}, make("span", {}, taskLink(answer.task, title, answer.about)), verdictTag(answer))), make("tbody", {}, ...rows)));
   if (left > 0) {
     const button = make("button", {type: "button", class: "more"}, `+${left} more`);
     button.addEventListener("click", () => { unfolded.add(key); show(); });
@@ -89,8 +94,9 @@ function taskMatrix(questions, found, shown) {
   const body = make("tbody", {}, ...rows.map(name => make("tr", {}, make("th", {scope: "row"}, methodLink(name)), ...answers.map(c => cell(c, name)), ...families.map(f => mean(f, name)))));
   return make("div", {class: "scroll card matrix", tabindex: "0", role: "region", "aria-label": "methods by tasks"}, make("table", {}, make("caption", {}, "Filled: may be best. Grey: shown to be worse. ", make("i", {}, "Italic: reference or not ranked."), " Percent right, or distance.", families.some(f => f.depends) ? " *: which is first depends on the rule, mean share or mean rank." : ""), make("thead", {}, top, head), body));
 }
-function names(listed) {
-  return make("details", {class: "panel card", id: "names"}, make("summary", {}, make("b", {}, "What the names mean"), make("span", {}, plural(listed.length, "method"))), make("dl", {class: "how body"}, ...listed.flatMap(m => [make("dt", {}, methodLink(m.method)), make("dd", {}, m.summary)])));
+function names(listed, questions) {
+  const asked = questions.flatMap(q => [[q.title, q.about], ...q.answers.map(a => [a.label && `${q.title}, ${a.label}`, a.about])]).filter(([text, told]) => text && told);
+  return make("details", {class: "panel card", id: "names"}, make("summary", {}, make("b", {}, "What the names mean"), make("span", {}, `${plural(asked.length, "question")}, ${plural(listed.length, "method")}`)), make("dl", {class: "how body"}, ...asked.flatMap(([text, told]) => [make("dt", {}, text), make("dd", {}, told)]), ...listed.flatMap(m => [make("dt", {}, methodLink(m.method)), make("dd", {}, m.summary)])));
 }
 
 function tabs(questions, silos) {
@@ -102,6 +108,11 @@ function tabs(questions, silos) {
     return button;
   })));
 }
+// The verdicts that the cards name, in words; "that way" is the dots' way, which the line above names.
+function legend(questions) {
+  const met = new Set(questions.flatMap(q => q.answers.map(a => a.verdict))), own = Object.entries(data.verdicts).filter(([word]) => met.has(word));
+  return own.length ? make("dl", {class: "verdicts"}, ...own.flatMap(([word, told]) => [make("div", {}, make("dt", {}, word), " ", make("dd", {}, told.replace(data.way, "of that way")))])) : "";
+}
 // Everything that is seen before the panels: of the boards that match, and of the methods that are shown.
 function overview(shown, matched) {
   const node = $("overview"), view = viewNow(), questions = (view ? view.questions : []), found = contest();
@@ -110,13 +121,14 @@ function overview(shown, matched) {
   tabs(questions, silos);
   if (!own.length) return node.replaceChildren(chosen.preset && !questions.length ? make("p", {class: "note"}, `No question was run at preset ${chosen.preset}; its boards stand below.`) : "");
   const listed = data.methods.filter(m => shown(m.method) && own.some(q => q.answers.some(a => a.entries.some(e => rowOf(a, e).method === m.method))));
-  const key = make("p", {class: "lead key"}, "Listed: methods that may be best, as no other is shown to be better. Dots: seeds, from the best constant answer (tick) to real data (dashed). Cost: training and 10,000 samples.");
+  const key = make("div", {class: "lead key"}, view.preset === "smoke" ? make("p", {class: "smoke"}, data.smoke) : "",
+    make("p", {}, "Listed: methods that may be best, as no other is shown to be better. Dots: seeds, on the way from the best constant answer (tick) to real data (dashed). Cost: training and 10,000 samples."), legend(own));
   const plots = own.flatMap(q => q.answers.map(a => forestTable(q, a, shown)));
   const mine = found ? found.findings.filter(text => !/ (may be|is) best[;:]/.test(text) && own.some(q => text.includes(` ${q.family} `) || q.answers.some(a => text.includes(a.task)))) : [];
   const said = mine.length && !chosen.method && !words().length ? make("ul", {class: "findings", "aria-label": "what we found"}, ...mine.map(text => make("li", {}, text))) : "";
   node.replaceChildren(key, make("div", {class: "questions"}, ...own.map(q => card(q, shown))),
-    make("h2", {}, "How sure is that?"), make("p", {class: "lead"}, "Further right is better. Dots are seeds, bars 95 % intervals of the mean. Filled: may be best. Hollow: another method is shown to be better, seed by seed. Square: not ranked. ▾: score of seen combinations."), make("div", {class: "plots"}, ...plots),
-    ...(own.flatMap(q => q.answers).length > 1 ? [make("h2", {}, "All methods"), said, taskMatrix(own, found, shown)] : []), names(listed), costs(found, shown, own));
+    make("h2", {}, "How sure is that?"), make("p", {class: "lead"}, "Further right is better. Bars: 95 % intervals. Filled: may be best. Hollow: shown to be worse. Square: not ranked. ▾: seen combinations. Methods are compared seed by seed: a mean whose seeds scatter may be best where a better, steady one is not."), make("div", {class: "plots"}, ...plots),
+    ...(own.flatMap(q => q.answers).length > 1 ? [make("h2", {}, "All methods"), said, taskMatrix(own, found, shown)] : []), names(listed, own), costs(found, shown, own));
 }
 // Quality against cost of one family, chosen by the reader.
 function costs(found, shown, questions) {

@@ -19,6 +19,7 @@ from compbench.board.coverage_ladder import Ladder, ladder_data
 from compbench.board.families import Contest
 from compbench.board.groups import Section
 from compbench.board.notation import (
+    SMOKE,
     SPLIT_TITLES,
     Column,
     beyond,
@@ -41,6 +42,7 @@ from compbench.board.page_questions import view_data
 from compbench.board.papers import PaperFigure, paper_of, rows_of
 from compbench.board.row import Board, BoardRow
 from compbench.board.timing import SiloCosts, Timing
+from compbench.board.verdict import MEANINGS, WAY
 from compbench.board.view import View, state
 from compbench.store.cell_picture import PNG
 from compbench.store.format import clean
@@ -147,6 +149,9 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
         "views": [view_data(view, places) for view in surroundings.views],
         "contests": [contest_data(contest) for contest in surroundings.contests],
         "first": default_contest(surroundings.contests),
+        "verdicts": dict(MEANINGS),
+        "way": WAY,
+        "smoke": SMOKE,
         "methods": method_data(board.rows, figures, surroundings.methods),
         "ladders": [ladder_data(one, surroundings.family_of.get(one.section.task, "")) for one in surroundings.ladders],
         "records": surroundings.records,
@@ -157,6 +162,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
     return template.render(
         data=embedded(data),
         style=style,
+        verdicts=tuple(MEANINGS.items()),
         scripts=scripts,
         links=surroundings.links,
         shots=markupsafe.Markup(surroundings.shots),

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from compbench.board.families import Contest
 from compbench.board.findings import findings
 from compbench.board.groups import Section
-from compbench.board.notation import MARK, beyond, by_section, discriminability_words, heading, number, open_ranks
+from compbench.board.notation import MARK, SMOKE, beyond, by_section, discriminability_words, heading, number, open_ranks
 from compbench.board.row import Board, BoardRow
-from compbench.board.view import STATE_WORDS, Answer, Entry, Question, View, answer_of, cost, flop_words
+from compbench.board.verdict import MEANINGS
+from compbench.board.view import STATE_WORDS, Answer, Entry, Question, View, answer_of, cost, flop_words, rank_commands
 from compbench.store.format import clean
 from compbench.system.errors import suggest
 
@@ -32,11 +33,19 @@ def overview(view: View, contest: Contest | None = None) -> str:
         if entry.row.beyond
     )
     said = [*over, *(findings(contest) if contest else ())]
-    if any(not answer.best for _, answer in view.answers()):
-        said.append(
-            f"Not ranked yet: a rank needs two methods with two seeds each; compbench run --seed 0-2 --preset {view.preset}."
-        )
-    return "\n".join([title, "", *aligned(lines), *([""] if said else []), *said])
+    open_ = [(question, answer) for question, answer in view.answers() if not answer.competing]
+    if open_:
+        question, answer = open_[0]
+        said.append("Not ranked yet: a rank needs two methods with two seeds each, better three:")
+        said += [f"  {command}" for command in rank_commands(answer, view.preset, silos=question.silos)]
+    smoke = [SMOKE] if view.preset == "smoke" else []
+    return "\n".join([title, *smoke, "", *aligned(lines), "", *_verdicts(view), *said])
+
+
+def _verdicts(view: View) -> list[str]:
+    """What the verdicts of a view mean."""
+    met = {answer.verdict for _, answer in view.answers()}
+    return [f"{word}: {meaning}." for word, meaning in MEANINGS.items() if word in met]
 
 
 def _title(question: Question, answer: Answer) -> str:
@@ -88,7 +97,8 @@ def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section
     lines += [_row(row, entries.get(id(row))) for row in rows]
     words = discriminability_words(board.discriminability.get(section))
     over = [_over(row, row.label) for row in rows if row.beyond]
-    return "\n".join([clean(heading(section, among)), words, "", *aligned(lines), *(["", *over] if over else [])])
+    smoke = [SMOKE] if section.preset == "smoke" else []
+    return "\n".join([clean(heading(section, among)), *smoke, words, "", *aligned(lines), *(["", *over] if over else [])])
 
 
 def _row(row: BoardRow, entry: Entry | None) -> list[str]:

@@ -17,6 +17,16 @@ from typing import Literal, NamedTuple
 
 Word = Literal["solved", "open", "unsolved", "not learnt", "draws means"]
 
+WAY = "of the way from a constant answer to real data"
+MEANINGS: dict[Word, str] = {
+    "solved": f"one of the best goes 90 % {WAY}, with no failed fit",
+    "open": f"one of the best goes 50 % {WAY}",
+    "unsolved": f"none of the best goes 50 % {WAY}",
+    "not learnt": "no method has 90 % of the seen combinations right",
+    "draws means": "only methods that draw averages reach the best score",
+}
+"""The words as a reader is told them, on the page, in the terminal and in docs/boards.md."""
+
 LEARNT = 0.9
 """Part of the ceiling on seen combinations that some row must have, so that a task counts as learnt."""
 SOLVED = 0.9

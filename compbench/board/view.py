@@ -24,6 +24,9 @@ from compbench.board.statistics import mean
 SAMPLES = 10_000
 """A cost includes the training and this number of samples."""
 
+COMPANIONS = {False: ("factored", "mono"), True: ("fedflow", "dcfm-b")}
+"""Methods to rank a lone method with: where the data lie in one place, and in silos."""
+
 State = Literal["best", "worse", "means", "unranked", "reference", "failed"]
 STATE_WORDS: dict[State, str] = {
     "best": "may be best",
@@ -210,6 +213,16 @@ def verdict(board: Board, section: Section) -> str:
     """The verdict on a section's question, in one word; "" if its score has no scale."""
     found = board.verdicts.get(section)
     return found.word if found else ""
+
+
+def rank_commands(answer: Answer, preset: str, *, silos: bool) -> tuple[str, ...]:
+    """Commands that give two methods of a task three seeds each, so that they rank; () where methods rank already."""
+    if answer.competing:
+        return ()
+    ran = [entry.row.method for entry in answer.entries if entry.row.kind == "run"]
+    names = list(dict.fromkeys([*ran, *COMPANIONS[silos]]))[:2]
+    long = "quick" if preset == "smoke" else preset
+    return tuple(f"compbench run --method {name} --task {answer.section.task} --preset {long} --seed 0-2" for name in names)
 
 
 def cost(row: BoardRow) -> float | None:

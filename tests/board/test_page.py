@@ -93,7 +93,7 @@ def test_the_first_screen_answers_each_question_with_a_picture(page: Browser) ->
     assert texts(page, ".question h3") == ["Shapes: ¼ of pairs unseen", "Shapes: ½ unseen", "Shapes: ¾ unseen"]
     assert texts(page, ".question:first-child tbody th") == ["factored"]
     assert texts(page, ".question:first-child tbody td:last-child") == ["81 %"]
-    assert "1 of " in texts(page, ".question:first-child caption")[0]
+    assert texts(page, ".question:first-child .named")[0].startswith("1 of ")
     drawn = "return [...document.querySelectorAll('.question img')].map(i => i.naturalWidth > 0 && i.alt.includes('never seen'))"
     assert page.run(drawn) == [True] * 3
     dots = "return document.querySelectorAll('.question:first-child tbody tr:first-child circle').length"

@@ -1,0 +1,163 @@
+"""The page explains its words where a reader meets them; the terminal, `compare` and docs/boards.md use the same ones."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.browser import CHROMIUM, DRIVER, MISSING, Browser, browser
+from support.sample_records import record, score
+
+from compbench.api.schemas import Record
+from compbench.board.aggregate import aggregate
+from compbench.board.build import Material, answers
+from compbench.board.catalogue import catalogue
+from compbench.board.comparison import compare_methods
+from compbench.board.families import Contest
+from compbench.board.notation import SMOKE
+from compbench.board.question_table import LABELS, QUESTIONS
+from compbench.board.row import Board
+from compbench.board.site import rebuild
+from compbench.board.terminal import overview, task_board
+from compbench.board.verdict import MEANINGS
+from compbench.board.view import View
+from compbench.cli.run import run
+from compbench.registry.registry import Registry
+from compbench.store.profiles import Costs
+from compbench.store.records import Store
+
+HERE = Path(__file__).parents[2]
+VALUES = {"shapes3d-light": 0.97, "shapes3d-medium": 0.6, "shapes3d-heavy": 0.3}
+needs_browser = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
+
+
+def runs(task: str, method: str, value: float, *, seeds: int = 3, preset: str = "quick", **more: object) -> list[Record]:
+    known = Registry().load("tasks", task).settings.model_dump(mode="json")
+    common = {"task": task, "method": method, "preset": preset, "task_settings": known, **more}
+    return [record(score(value=round(value + 0.01 * seed, 3), ceiling=1.0), seed=seed, **common) for seed in range(seeds)]
+
+
+def published(folder: Path, made: list[Record]) -> Path:
+    store = Store(folder / "records")
+    for one in made:
+        store.write(one)
+    rebuild(store.folder, folder / "site", link=True)
+    return folder / "site" / "index.html"
+
+
+def answered(made: list[Record]) -> tuple[Board, tuple[Contest, ...], tuple[View, ...]]:
+    return answers(Material(made, catalogue=catalogue({one.spec.task for one in made})))
+
+
+ALL = [one for task, value in VALUES.items() for one in [*runs(task, "factored", value), *runs(task, "mono", value / 2)]]
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return published(tmp_path_factory.mktemp("ranked"), ALL)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as own:
+        yield own
+
+
+def texts(page: Browser, selector: str, what: str = "innerText") -> list[str]:
+    return page.run("return [...document.querySelectorAll(arguments[0])].map(n => n[arguments[1]].trim())", selector, what)
+
+
+@needs_browser
+def test_each_verdict_is_explained_on_the_screen_and_at_the_word(ranked: Path, chromium: Browser) -> None:
+    chromium.open(ranked)
+    assert texts(chromium, ".question .verdict") == ["solved", "open", "unsolved"]
+    assert texts(chromium, ".question .verdict", "title") == [
+        f"{word}: {MEANINGS[word]}" for word in ("solved", "open", "unsolved")
+    ]
+    assert texts(chromium, ".verdicts dt") == ["solved", "open", "unsolved"]
+    assert all("of that way" in text for text in texts(chromium, ".verdicts dd"))
+    assert chromium.run("return document.querySelector('.verdicts').getBoundingClientRect().bottom") < 300
+    assert any("seeds scatter may be best" in text for text in texts(chromium, "p.lead"))
+
+
+def test_terminal_and_docs_explain_the_verdicts_in_the_pages_words() -> None:
+    *_, (view,) = answered(ALL)
+    said, doc = overview(view), (HERE / "docs" / "boards.md").read_text(encoding="utf-8")
+    for word, meaning in MEANINGS.items():
+        assert f"| *{word}* | {meaning} |" in doc
+        assert (f"{word}: {meaning}." in said) == (word in ("solved", "open", "unsolved"))
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1400, 800, 390])
+def test_a_badge_stays_on_one_line_and_off_its_title(ranked: Path, chromium: Browser, width: int) -> None:
+    chromium.resize(width, 1700)
+    chromium.open(ranked)
+    found = chromium.run(
+        "return [...document.querySelectorAll('.named .verdict')].map(tag => {"
+        "  const box = tag.getBoundingClientRect(), range = document.createRange();"
+        "  range.selectNodeContents(tag.previousSibling);"
+        "  const meets = r => r.right > box.left + 1 && r.bottom > box.top + 1 && r.top < box.bottom - 1;"
+        "  const over = [...range.getClientRects()].some(meets);"
+        "  return [box.height < 26, over, box.right <= tag.closest('.card').getBoundingClientRect().right]; })"
+    )
+    assert len(found) == 6  # in a card and in a plot of each question
+    assert all(one == [True, False, True] for one in found), found
+
+
+@needs_browser
+def test_words_of_a_question_and_prices_are_explained_where_the_pointer_rests(tmp_path: Path, chromium: Browser) -> None:
+    tasks = ("gauss2d-fact-id", "gauss2d-nonfact-id")
+    chromium.open(published(tmp_path, [one for task in tasks for one in runs(task, "mono", 0.2)]))
+    near = next(question for question in QUESTIONS if question.title == "Plane: target near")
+    assert texts(chromium, ".question h3 .term", "title") == [near.about]
+    assert [text.split(" (")[0] for text in texts(chromium, ".question .named a", "title")] == [
+        f"{word}: {LABELS[word]}" for word in ("independent", "interacting")
+    ]
+    assert "10¹²" in chromium.run("return price({board: 0}, {row: 0, cost: '2 TFLOP'}).title")
+    chromium.run("document.querySelector('#names').open = true")
+    assert LABELS["interacting"] in texts(chromium, "#names dd")
+
+
+def test_every_word_of_a_questions_task_is_explained() -> None:
+    assert {label for question in QUESTIONS for _, label in question.tasks if label} == set(LABELS)
+
+
+@needs_browser
+def test_a_card_without_ranks_holds_whole_commands_that_one_click_marks(tmp_path: Path, chromium: Browser) -> None:
+    chromium.open(published(tmp_path, runs("shapes3d-heavy", "mono", 0.4, seeds=1)))
+    commands = texts(chromium, ".question code.command")
+    assert commands == [
+        f"compbench run --method {m} --task shapes3d-heavy --preset quick --seed 0-2" for m in ("mono", "factored")
+    ]
+    for command in commands:
+        program, verb, *arguments = shlex.split(command)
+        assert (program, verb) == ("compbench", "run")
+        assert run.make_context("run", arguments).params["seeds"] == "0-2"
+    assert chromium.run("return getComputedStyle(document.querySelector('code.command')).userSelect") == "all"
+
+
+def test_the_terminal_gives_the_same_commands_until_methods_rank() -> None:
+    *_, (view,) = answered(runs("shapes3d-heavy", "mono", 0.4, seeds=1, preset="smoke"))
+    assert "compbench run --method mono --task shapes3d-heavy --preset quick --seed 0-2" in overview(view)
+    *_, (view,) = answered(ALL)
+    assert "compbench run" not in overview(view)
+
+
+@needs_browser
+def test_smoke_is_said_to_mean_nothing_over_the_cards_and_in_the_tasks_panel(tmp_path: Path, chromium: Browser) -> None:
+    chromium.open(published(tmp_path, runs("shapes3d-heavy", "mono", 0.4, preset="smoke")))
+    assert texts(chromium, ".key .smoke") == texts(chromium, "#tasks .smoke") == [SMOKE]
+    assert "choose columns: 1 of " not in texts(chromium, "details.columns summary")[0]
+    assert texts(chromium, "details.columns summary")[0].endswith("scores and costs are shown")
+
+
+def test_terminal_and_compare_say_of_smoke_and_of_a_row_what_the_page_says() -> None:
+    made = [*runs("shapes3d-heavy", "factored", 0.8, preset="smoke"), *runs("shapes3d-heavy", "mono", 0.2, preset="smoke")]
+    board, _, (view,) = answered(made)
+    assert SMOKE in overview(view)
+    assert SMOKE in task_board(board, "shapes3d-heavy")
+    (found,) = compare_methods(aggregate(made), made, "factored", "mono", Costs())
+    assert found.remarks[:3] == (SMOKE, "on the board factored: may be best", "on the board mono: shown to be worse")
