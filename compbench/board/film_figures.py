@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from compbench.board.catalogue import Catalogue
 from compbench.board.cell_tiles import Film, Tiles
-from compbench.board.forest_figures import NO_DATE, STYLE, needs_matplotlib
+from compbench.board.forest_figures import STYLE, needs_matplotlib, save
 from compbench.board.groups import Section
 from compbench.store.format import clean
 
@@ -44,11 +44,7 @@ def write_films(films: Mapping[Section, tuple[Film, ...]], catalogue: Catalogue,
             stem = f"film-{section.task}-{section.preset}"
             names[stem] += 1
             stem += f"-{names[stem]}" if names[stem] > 1 else ""
-            figure = _figure(own, section, cell_name(own[0].cell, section, catalogue))
-            for kind, metadata in NO_DATE.items():
-                path = folder / f"{stem}.{kind}"
-                figure.savefig(path, metadata=metadata)
-                written.append(path)
+            written += save(_figure(own, section, cell_name(own[0].cell, section, catalogue)), folder / stem)
     return tuple(written)
 
 

@@ -18,6 +18,7 @@ from compbench.system.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BEST, WORSE, INK = "#0d6b55", "#8a9199", "#17191c"
 WIDTH, LINE, FRAME = 3.4, 0.17, 0.9
@@ -85,11 +86,14 @@ def _write(question: Question, folder: Path) -> list[Path]:
     figure = Figure(figsize=(WIDTH * len(answers), height), layout="constrained")
     for panel, answer in zip(figure.subplots(1, len(answers), squeeze=False)[0], answers, strict=True):
         _draw(panel, question, answer)
-    paths = []
-    for kind, metadata in NO_DATE.items():
-        path = folder / f"{name_of(question)}.{kind}"
+    return save(figure, folder / name_of(question))
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write a figure as PDF and SVG under a path without its ending; return the files."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in NO_DATE]
+    for path, metadata in zip(paths, NO_DATE.values(), strict=True):
         figure.savefig(path, metadata=metadata)
-        paths.append(path)
     return paths
 
 

@@ -32,15 +32,16 @@ EMPTY = ("",) * (len(SCORE) - 1)
 def scores_csv(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> str:
     """Every score of every row, with the reason of each that is missing, and the papers' figures."""
     lines = (line for row in rows for line in _scores(row))
-    return _csv(SCORES, (*lines, *map(_paper_line, figures)))
+    return csv_text(SCORES, (*lines, *map(_paper_line, figures)))
 
 
 def rows_csv(rows: Sequence[BoardRow]) -> str:
     """What each row costs, its verification level, and its notes; a row whose runs all failed has a line too."""
-    return _csv(ROWS, map(_row, rows))
+    return csv_text(ROWS, map(_row, rows))
 
 
-def _csv(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+def csv_text(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
+    """A header and lines as CSV; None becomes an empty field."""
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
     writer.writerow(header)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from html import escape
 
 from compbench.board.groups import Section
 from compbench.board.notation import heading, number
+from compbench.board.render_csv import csv_text
 from compbench.board.render_markdown import escape as plain
 from compbench.board.render_markdown import line
 from compbench.board.row import BoardRow
@@ -28,9 +27,7 @@ COLOURS = ("#3b6ea5", "#d9822b", "#4c9a4c", "#b04a5a", "#7a5aa6", "#8a6d3b", "#c
 
 def shots_csv(found: Sequence[Prices]) -> str:
     """One line a method and number of shots; what its score is worth stands on the line of zero shots."""
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines: list[list[object]] = []
     for one in found:
         for name, curve in one.curves.items():
             for count, row in curve.items():
@@ -38,8 +35,8 @@ def shots_csv(found: Sequence[Prices]) -> str:
                 known = [one.section.task, one.section.preset, clean(name), row.primary, count, cell.mean]
                 ends = worth.interval or (None, None) if worth else (None, None)
                 own = [*(cell.interval or ("", "")), cell.num_seeds, worth and worth.shots, *ends]
-                writer.writerow(["" if value is None else value for value in [*known, *own]])
-    return output.getvalue()
+                lines.append([*known, *own])
+    return csv_text(COLUMNS, lines)
 
 
 def shots_markdown(found: Sequence[Prices], chart: str) -> str:

@@ -5,13 +5,12 @@ drop = mean of the public runs - mean of the sealed runs,    interval by Welch's
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from statistics import fmean, variance
 from typing import NamedTuple
 
 from compbench.board.groups import SEALED
+from compbench.board.render_csv import csv_text
 from compbench.board.row import BoardRow
 from compbench.board.statistics import CONFIDENCE, t_quantile
 from compbench.store.format import clean
@@ -56,13 +55,8 @@ def drops(rows: Sequence[BoardRow]) -> tuple[Drop, ...]:
 
 def drops_csv(found: Sequence[Drop]) -> str:
     """One line for each drop; low and high are empty if a side has one run."""
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for one in found:
-        interval = one.interval or ("", "")
-        writer.writerow((*map(clean, one[:3]), one.public, one.sealed, one.drop, *interval, *one.runs))
-    return output.getvalue()
+    lines = ((*map(clean, one[:3]), one.public, one.sealed, one.drop, *(one.interval or ("", "")), *one.runs) for one in found)
+    return csv_text(COLUMNS, lines)
 
 
 def drops_markdown(found: Sequence[Drop]) -> str:

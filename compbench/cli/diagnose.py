@@ -10,8 +10,7 @@ from compbench.cli.names import records
 from compbench.cli.options import plugin_option
 from compbench.diagnose.page_files import report
 from compbench.diagnose.summary import shown
-from compbench.store.records import Store, read_record
-from compbench.system.errors import CompbenchError
+from compbench.store.records import Store, read_result
 from compbench.system.home import Home
 
 
@@ -39,12 +38,7 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     """
     home = Home.of_user()
     path = Store(home.records).find(record)
-    try:
-        found = read_record(path)
-    except CompbenchError as error:
-        raise CompbenchError(f"{path} {error}") from error
-    if found.status != "ok":
-        raise CompbenchError(f"{path.name} belongs to a run that ended as '{found.status}'; diagnose needs a finished run.")
+    found = read_result(path)
     folder = output or home.runs / found.identity / "diagnostics"
     summary = report(found, path, folder, home=home, plugins=plugins, options={"factors": factors, "derivative": derivative})
     for name, each in summary.scores.items():

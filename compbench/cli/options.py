@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -51,6 +52,19 @@ def plugin_option(help: str = "File of a method that is not installed.") -> Call
     return click.option("--plugin", "plugins", multiple=True, type=kind, metavar="FILE.py", help=help)
 
 
+device_option = click.option(
+    "--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."
+)
+threads_option = click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
+preset_option = partial(click.option, "--preset", type=click.Choice(PRESETS), default="quick", show_default=True)
+precision_option = partial(
+    click.option, "--precision", type=click.Choice(["auto", "fp32", "bf16", "tf32"]), default="auto", show_default=True
+)
+source_option = partial(
+    click.option, "--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True
+)
+
+
 def metric_option() -> Callable[[Command], Command]:
     """The option that names metrics of other packages; it may be given again."""
     return list_option(
@@ -76,29 +90,17 @@ def run_options(command: Command) -> Command:
             help="Change a setting: head_width=2 (method), budget.train_steps=500, task.coverage=0.5.  `compbench info NAME` "
             "lists them.",
         ),
-        click.option(
-            "--preset",
-            type=click.Choice(PRESETS),
-            default="quick",
-            show_default=True,
-            help="smoke takes seconds, quick minutes on two cores; standard is for the board, paper repeats a paper on a GPU.",
+        preset_option(
+            help="smoke takes seconds, quick minutes on two cores; standard is for the board, paper repeats a paper on a GPU."
         ),
         list_option("--seed", "seeds", default=["0"], show_default=True, help="A seed, or several: 0-4 or 0,42,123."),
-        click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."),
-        click.option(
-            "--precision",
-            type=click.Choice(["auto", "fp32", "bf16", "tf32"]),
-            default="auto",
-            show_default=True,
-            help="fp32, bf16 (autocast) or, on GPUs, tf32 (products of fp32 are rounded); auto takes bf16 where it is faster.",
+        device_option,
+        precision_option(
+            help="fp32, bf16 (autocast) or, on GPUs, tf32 (products of fp32 are rounded); auto takes bf16 where it is faster."
         ),
-        click.option(
-            "--source",
-            type=click.Choice(["auto", "official", "embedded"]),
-            default="auto",
-            show_default=True,
+        source_option(
             help="official takes the authors' files (`compbench data fetch`), embedded what built-in renderers draw; auto takes "
-            "official files if they are here.",
+            "official files if they are here."
         ),
         click.option(
             "--time-limit", default="0", metavar="TIME", help="Limit for a whole run: 90 (seconds), 15m or 2h.  0 means no limit."

@@ -10,9 +10,18 @@ from typing import Any
 
 import click
 
-from compbench.api.context import PRESETS
 from compbench.cli.names import names
-from compbench.cli.options import Finite, Options, list_option
+from compbench.cli.options import (
+    Finite,
+    Options,
+    device_option,
+    list_option,
+    plugin_option,
+    precision_option,
+    preset_option,
+    source_option,
+    threads_option,
+)
 from compbench.gate import costs, sides
 from compbench.gate.sides import CellOptions, Side
 from compbench.gate.suite import Cell
@@ -25,26 +34,18 @@ from compbench.system.errors import CompbenchError
 from compbench.system.files import temporary_folder
 from compbench.system.home import Home
 
-FILE = click.Path(path_type=Path, dir_okay=False)
-
 
 @click.command()
 @list_option(
     "--method", "methods", shell_complete=names("methods"), required=True, help="Names or patterns: factored,mono or 'f*'."
 )
 @list_option("--task", "tasks", shell_complete=names("tasks"), required=True, help="Names or patterns: 'shapes3d-*'.")
-@click.option(
-    "--preset", type=click.Choice(PRESETS), default="quick", show_default=True, help="Preset for batch and model sizes."
-)
+@preset_option(help="Preset for batch and model sizes.")
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting of method, task or budget, as for run.")
-@click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
-@click.option(
-    "--precision", type=click.Choice(["auto", "fp32", "bf16", "tf32"]), default="auto", show_default=True, help="As for run."
-)
-@click.option(
-    "--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True, help="As for run."
-)
-@click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
+@device_option
+@precision_option(help="As for run.")
+@source_option(help="As for run.")
+@threads_option
 @click.option(
     "--repetitions", default=5, show_default=True, type=click.IntRange(5, 1000), help="Number of fresh processes to measure in."
 )
@@ -55,7 +56,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     type=Finite(0.05, 600),
     help="Seconds of training, and then of sampling, that each process times.",
 )
-@click.option("--plugin", "plugins", type=FILE, multiple=True, metavar="FILE.py", help="File of a method that is not installed.")
+@plugin_option()
 @click.option("--to", type=click.Path(path_type=Path, file_okay=False), help="Folder to write to, such as leaderboards/profiles.")
 @click.option("--force", is_flag=True, help="Measure again what was measured on this machine with this code.")
 @click.option("--json", "as_json", is_flag=True, help="Print each profile as one line of JSON.")

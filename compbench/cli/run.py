@@ -13,7 +13,7 @@ import click
 from compbench.api.schemas import RunRequest, name_of
 from compbench.cli import output
 from compbench.cli.names import names
-from compbench.cli.options import MOST_RECORDS, rebuild_board, run_options, run_requests
+from compbench.cli.options import MOST_RECORDS, rebuild_board, run_options, run_requests, threads_option
 from compbench.cli.plan import plan_of, rescorable
 from compbench.cli.result import show_result
 from compbench.registry.registry import Registry
@@ -56,7 +56,7 @@ from compbench.system.home import Home
     help="Also score the model K times during training: after 1/2, 1/4, 1/8 ... of the steps.",
 )
 @click.option("--keep-samples", is_flag=True, help="Keep the samples next to the weights, for `rescore`.")
-@click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
+@threads_option
 @click.option("--dry-run", is_flag=True, help="Only print each run's identity, the name of its record, and whether it exists.")
 @click.option("--verbose", is_flag=True, help="Print all scores, counts and losses at the end, as `compbench show` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")

@@ -11,11 +11,10 @@ from typing import Any
 
 import click
 
-from compbench.api.context import PRESETS
 from compbench.api.schemas import RunRequest
 from compbench.cli import names as completion
 from compbench.cli import output
-from compbench.cli.options import Options, metric_option, named_metrics, plugin_option, rebuild_board
+from compbench.cli.options import Options, metric_option, named_metrics, plugin_option, preset_option, rebuild_board
 from compbench.cli.show import show_record
 from compbench.cli.submit import matching
 from compbench.registry.registry import Registry
@@ -46,13 +45,7 @@ OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
 )
 @plugin_option()
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting of task, budget or method, as in run.")
-@click.option(
-    "--preset",
-    type=click.Choice(PRESETS),
-    default="quick",
-    show_default=True,
-    help="Preset that sets the number of samples.",
-)
+@preset_option(help="Preset that sets the number of samples.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**31 - 1), help="Seed of the requested conditions.")
 @click.option(
     "--range",

@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from compbench.cli.names import names
-from compbench.cli.options import plugin_option, run_requests
+from compbench.cli.options import (
+    device_option,
+    plugin_option,
+    precision_option,
+    preset_option,
+    run_requests,
+    source_option,
+    threads_option,
+)
 from compbench.runner.signals import terminate_like_ctrl_c
 from compbench.sweep.parse import parse_overrides
 from compbench.sweep.tuning import Progress
@@ -29,21 +37,11 @@ from compbench.system.errors import CompbenchError
     help="Values to try of a setting or of the budget: NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=V1,V2.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting that all trials share, as for run.")
-@click.option(
-    "--preset",
-    type=click.Choice(["smoke", "quick", "standard", "paper"]),
-    default="quick",
-    show_default=True,
-    help="Preset whose budget each run has.",
-)
-@click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
-@click.option(
-    "--precision", type=click.Choice(["auto", "fp32", "bf16", "tf32"]), default="auto", show_default=True, help="As for run."
-)
-@click.option(
-    "--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True, help="As for run."
-)
-@click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
+@preset_option(help="Preset whose budget each run has.")
+@device_option
+@precision_option(help="As for run.")
+@source_option(help="As for run.")
+@threads_option
 @click.option(
     "--study-seed",
     default=0,

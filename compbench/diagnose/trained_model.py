@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from compbench.api.context import Context, NoCheckpoints
-from compbench.api.interfaces import Method, MethodSettings, Problem, Request, Task
+from compbench.api.interfaces import Problem, Request
 from compbench.api.schemas import Record
 from compbench.diagnose.geometry import Layers, Metric, metrics_by_differences, metrics_by_jvp, tapped
-from compbench.notebook.stored_model import rebuild
+from compbench.notebook.stored_model import StoredModel, rebuild
 from compbench.registry.checkout import registry_of
 from compbench.system.errors import CompbenchError
 
@@ -37,7 +37,7 @@ class LayerGeometry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Subject:
+class Subject(StoredModel):
     """A trained model on a grid of two factors, the others fixed in their middle.
 
     Attributes:
@@ -47,12 +47,6 @@ class Subject:
         x0: one initial noise for all cells, (*D).
     """
 
-    record: Record
-    task: Task
-    method: Method
-    settings: MethodSettings
-    problem: Problem
-    model: nn.Module
     factors: tuple[int, int]
     grid: Tensor
     heldout: Tensor
@@ -147,7 +141,7 @@ def load_subject(record: Record, folder: Path, *, home: Path, plugins: tuple[Pat
     heldout = problem.holdout.contains(grid).unflatten(0, sizes)
     if not heldout.any() or heldout.all():
         raise CompbenchError(f"on the grid of {' and '.join(problem.space.names[p] for p in positions)} nothing is held out.")
-    return Subject(record, stored.task, stored.method, stored.settings, problem, stored.model, positions, grid, heldout, x0)
+    return Subject(**vars(stored), factors=positions, grid=grid, heldout=heldout, x0=x0)
 
 
 def _positions(problem: Problem, factors: str) -> tuple[int, int]:
