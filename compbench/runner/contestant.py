@@ -82,7 +82,7 @@ class Contestant:
         self._counting = contextlib.ExitStack()  # from the moment that the method gets the problem, to the run's end
         self._tally, self._at_fitted = counted.Tally(), counted.Tally()
         self._answers = counted.Answers()
-        self._smallest: Request | None = None
+        self._smallest: dict[bool, Request] = {}
         self._compiled: CompiledSampling | None = None
         self.model: object = None
 
@@ -295,8 +295,9 @@ class Contestant:
             seconds, cpu_seconds = before.seconds + clock.wall[0], before.cpu_seconds + clock.cpu[0]
             self._sampling = Stage(name="sample", seconds=seconds, cpu_seconds=cpu_seconds)
             self._notes.add(stream, len(request.x0), context.notes)
-            if request.known is None and (self._smallest is None or len(request.x0) < len(self._smallest.x0)):
-                self._smallest = request
+            kept = self._smallest.get(request.known is not None)
+            if kept is None or len(request.x0) < len(kept.x0):
+                self._smallest[request.known is not None] = request
         taken = self._tally.backward_passes - passes
         self._answers.add(taken, len(request.x0), known=request.known is not None, warm_up=stream == WARM_UP)
         if not hasattr(samples, "detach"):
@@ -456,7 +457,7 @@ class Contestant:
         import torch
 
         condition = torch.zeros(PROBE_ROWS, len(self.final.space), dtype=torch.long)
-        asked = self._smallest or Request(condition, torch.zeros(PROBE_ROWS, *self.task.event.shape))
+        asked = self._smallest.get(False) or Request(condition, torch.zeros(PROBE_ROWS, *self.task.event.shape))
 
         def context() -> Context:
             found = self._context(self._generator("probe"))
@@ -467,8 +468,12 @@ class Contestant:
         found = probed(self.method, self.settings, self.model, self.problem, _on(self.device, asked), context)
         if self._counts:
             self._counts["granted_backward_passes"] = counted.granted_passes(self._counts, found.step_passes)
-            passes, rows = found.request_passes, len(asked.x0)
-            self._counts |= counted.late(ended, fitted=self._at_fitted, answers=self._answers, passes=passes, rows=rows)
+            again = {False: (found.request_passes, len(asked.x0))}
+            if (inpainted := self._smallest.get(True)) is not None and self._answers.some(known=True):
+                with (passes := counted.Tally()).counting_steps():
+                    self._answer(_on(self.device, inpainted), context())
+                again[True] = passes.backward_passes, len(inpainted.x0)
+            self._counts |= counted.late(ended, fitted=self._at_fitted, answers=self._answers, again=again)
         if self._counts and not self.oracle and self.problem.extension is None and found.evaluations is not None:
             self._counts["evaluations"] = found.evaluations  # an extension's network is not that of the first stage
         self._asked = found.asked

@@ -263,37 +263,49 @@ def _passes(steps: float) -> int:
 class Answers:
     """Backward passes in the answers to requests: guidance by a gradient takes some, and training would take more.
 
-    They are held against a request of the probe: an answer may take as many as that one for each time that it has its rows,
-    the answer to a warm-up twice as many.  A request with given entries is not probed: it may take as many for each row.
+    They are held against a request that is asked again at the run's end, one with given entries against one with such entries:
+    an answer may take as many as that one for each time that it has its rows, the answer to a warm-up twice as many.
     """
 
     def __init__(self) -> None:
-        self._taken: list[tuple[int, int, int]] = []
+        self._taken: list[tuple[int, int, bool]] = []
 
     def add(self, passes: int, rows: int, *, known: bool = False, warm_up: bool = False) -> None:
         if passes:
-            self._taken.append((passes, rows if known else 0, 0 if known else rows * (1 + warm_up)))
+            self._taken.append((passes, rows * (1 + warm_up), known))
 
-    def beyond(self, passes: int, rows: int) -> int:
-        """Passes beyond what is granted, where the probe's request of so many rows took `passes`."""
-        allowed = ((taken, ceil(SLACK * passes * (alone + ceil(own / rows)))) for taken, alone, own in self._taken)
-        return sum(max(0, taken - most) for taken, most in allowed)
+    def some(self, *, known: bool) -> bool:
+        """Whether any were taken in answers with given entries, or without."""
+        return any(kind == known for *_, kind in self._taken)
+
+    def beyond(self, again: Mapping[bool, tuple[int, int]]) -> int:
+        """Passes beyond what is granted.
+
+        Args:
+            again: the passes and the rows of the request that was asked again, with given entries (True) and without; a kind
+                that is missing is granted none.
+        """
+        found = 0
+        for taken, own, known in self._taken:
+            passes, rows = again.get(known, (0, 1))
+            found += max(0, taken - ceil(SLACK * passes * ceil(own / rows)))
+        return found
 
     @property
     def passes(self) -> int:
         """All passes in answers."""
-        return sum(taken for taken, _, _ in self._taken)
+        return sum(taken for taken, *_ in self._taken)
 
 
-def late(tally: Tally, *, fitted: Tally, answers: Answers, passes: int, rows: int) -> dict[str, float]:
+def late(tally: Tally, *, fitted: Tally, answers: Answers, again: Mapping[bool, tuple[int, int]]) -> dict[str, float]:
     """What was trained after the fit, where nothing is granted, as `compbench.store.counts` names it.
 
     Args:
         tally: what was counted until the run's end.
         fitted: what of it came until the fit was done.
         answers: what of it came in answers to requests.
-        passes, rows: backward passes of a request in the probe, and its samples.
+        again: passes and rows of requests that were asked again (`Answers.beyond`).
     """
     found = tally.since(fitted)
     outside = max(0, found.backward_passes - answers.passes)
-    return increased({}, Tally(found.optimiser_steps, found.examples, outside + answers.beyond(passes, rows)), "late_")
+    return increased({}, Tally(found.optimiser_steps, found.examples, outside + answers.beyond(again)), "late_")

@@ -1,6 +1,7 @@
 """What a fit takes is counted where it happens, whatever it reports."""
 
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from compbench.api.schemas import RunRequest
 from compbench.runner import counted
 from compbench.runner.counted import Tally
 from compbench.runner.one_run import run
-from compbench.store.counts import beyond_budget, evaluations_excess, extension_excess, fit_excess
+from compbench.store.counts import SLACK, beyond_budget, evaluations_excess, extension_excess, fit_excess
 from compbench.testing.tiny_problems import PROBLEMS
 
 CPU = torch.device("cpu")
@@ -189,6 +190,19 @@ def marks(home: Path, file: Path, *, resume: bool = False, **more: object) -> tu
 )
 def test_training_by_hand_or_after_the_fit_is_marked_and_guidance_is_not(home, plugin, body, said) -> None:
     assert marks(home, plugin(**{"head": BY_HAND, **body})) == said
+
+
+def test_inpainting_by_a_gradient_is_held_against_an_answer_with_given_entries() -> None:
+    answers = counted.Answers()
+    for rows in (10, 25):
+        answers.add(40 if rows == 10 else 120, rows, known=True)
+    answers.add(0, 10)
+    assert answers.some(known=True)
+    assert not answers.some(known=False)
+    assert answers.beyond({True: (40, 10), False: (0, 2)}) == 0
+    answers.add(540, 10, known=True, warm_up=True)  # as much as 13 of them
+    assert answers.beyond({True: (40, 10)}) == 540 - ceil(SLACK * 80)
+    assert answers.beyond({False: (0, 2)}) == answers.passes == 700  # the same answers without such entries take none
 
 
 SHARED = """
