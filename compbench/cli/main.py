@@ -49,6 +49,7 @@ GROUPS = {
     "Keep records": {
         "reproduce": Verb("submit", "reproduce", "Run a record's spec again and compare the scores."),
         "rescore": Verb("score", "rescore", "Score kept samples or weights with today's metrics."),
+        "remove": Verb("remove", "remove", "Remove records from your own store."),
         "verify": Verb("store", "verify", "Check a folder of records."),
         "export": Verb("store", "export", "Write records as a table, or for a tracker."),
     },

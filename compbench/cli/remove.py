@@ -1,0 +1,70 @@
+"""remove: delete records of one's own store, with their pictures, weights and levels."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from compbench.api.context import PRESETS
+from compbench.cli.names import names, records
+from compbench.cli.options import MOST_RECORDS, rebuild_board
+from compbench.store.format import clean
+from compbench.store.removal import UNKNOWN, Wanted, chosen, removals
+from compbench.store.removal import remove as remove_one
+from compbench.system.errors import CompbenchError
+from compbench.system.home import Home
+
+STATUSES = ("ok", "failed", "timeout", "oom", "killed", "refused", UNKNOWN)
+MOST_LISTED = 20
+
+
+@click.command()
+@click.argument("record", nargs=-1, shell_complete=records())
+@click.option(
+    "--method", default="", metavar="NAME", shell_complete=names("methods"), help="All records of a method: dit, 'my-*'."
+)
+@click.option("--task", default="", metavar="NAME", shell_complete=names("tasks"), help="All records of a task: 'shapes3d-*'.")
+@click.option("--preset", default="", type=click.Choice(["", *PRESETS]), metavar="PRESET", help="All of a preset: smoke.")
+@click.option("--status", default="", type=click.Choice(["", *STATUSES]), metavar="STATUS", help="All that ended so: failed.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def remove(record: tuple[str, ...], method: str, task: str, preset: str, status: str, yes: bool) -> None:
+    """Remove records from your own store, by name or by what they have in common.
+
+    \b
+    compbench remove shapes3d-heavy.my-idea.quick.s0
+    compbench remove --method 'bad-*' --preset smoke
+    compbench remove --status failed --yes
+
+    With a record go its pictures, its levels and, with the last attempt of a run, its weights and logs.  Several filters narrow
+    each other.  It lists what goes and asks; published records are never touched.  Exit status: 0 removed, 1 you said no.
+    """
+    wanted = Wanted(method, task, preset, status)
+    if bool(record) == any(wanted):
+        what = "names and filters together" if record else "neither a name nor a filter"
+        raise CompbenchError(f"remove got {what}: name records, or give --method, --task, --preset or --status.")
+    home = Home.of_user()
+    going = removals(home, chosen(home, record, wanted))
+    if not going:
+        raise CompbenchError(f"no record in {home.records} matches; `compbench show` lists them.")
+    for one in going[:MOST_LISTED]:
+        click.echo(f"{clean(one.path.stem)}  {one.status}{', with its weights and logs' if one.run else ''}")
+    if len(going) > MOST_LISTED:
+        click.echo(f"and {len(going) - MOST_LISTED} more")
+    files, size = sum(len(one.files) for one in going), sum(one.num_bytes for one in going)
+    what = f"{len(going)} record{'' if len(going) == 1 else 's'} ({files} files, {size / 1e6:.1f} MB)"
+    if not yes:
+        if not has_terminal():
+            raise CompbenchError(f"{what} would go, but there is no terminal to ask in: add --yes. Nothing was removed.")
+        if not click.confirm(f"Remove {what} for good?"):
+            click.echo("nothing was removed")
+            sys.exit(1)
+    for one in going:
+        remove_one(home, one)
+    rebuild_board(home.root, most=MOST_RECORDS)
+    click.echo(f"removed {what}")
+
+
+def has_terminal() -> bool:
+    """Whether someone is there to ask."""
+    return sys.stdin.isatty()
