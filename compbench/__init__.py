@@ -9,6 +9,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "Batch": "api.context",
     "Budget": "api.interfaces",
+    "Busy": "store.lease",
     "Cancelled": "system.errors",
     "CompbenchError": "system.errors",
     "Context": "api.context",

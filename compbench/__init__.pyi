@@ -30,6 +30,7 @@ from compbench.api.schemas import RunRequest as RunRequest
 from compbench.notebook.from_python import run as run
 from compbench.notebook.stored_model import load as load
 from compbench.notebook.task_view import task as task
+from compbench.store.lease import Busy as Busy
 from compbench.store.table import records as records
 from compbench.system.condition_counts import regressed as regressed
 from compbench.system.errors import Cancelled as Cancelled

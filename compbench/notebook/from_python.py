@@ -10,7 +10,7 @@ from compbench.api.context import Presets
 from compbench.api.interfaces import Method
 from compbench.api.schemas import Record, RunRequest
 from compbench.notebook.cell_source import source_of
-from compbench.notebook.record_view import show_records
+from compbench.notebook.record_view import plain_errors, show_records
 from compbench.registry.registry import Defined, Registry
 from compbench.registry.resolve import refuse_infinite
 from compbench.runner.one_run import run as run_request
@@ -21,6 +21,7 @@ from compbench.system.home import Home, scratch_folder
 ALONE = "give in_process=True: a method without a file runs in this process, without sandbox and time limit"
 
 
+@plain_errors
 def run(
     method: str | Method,
     task: str,
@@ -51,6 +52,7 @@ def run(
 
     Raises:
         CompbenchError: the request itself is wrong.
+        Busy: another process is doing this very run.  It is a CompbenchError, too.
     """
     show_records()
     own = dict(options or {})

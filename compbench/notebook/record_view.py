@@ -1,17 +1,29 @@
-"""How a notebook shows a record: what was run, its scores next to chance and real data, and the picture of its samples."""
+"""How a notebook shows a record: what was run, its scores next to chance and real data, and the picture of its samples.
+
+An error that a user can correct is one line, as on the command line: a traceback has only the own lines of the caller, and
+a notebook shows the message alone.
+"""
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Callable
+from functools import wraps
 from html import escape
+from typing import ParamSpec, TypeVar
 
 from compbench.api.interfaces import Score
 from compbench.api.schemas import Record
 from compbench.board.scale import zero_of
 from compbench.store.records import Store
+from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
 HEADS = ("score", "value", "best constant answer", "real data", "two real samples", "samples")
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def show_records() -> None:
@@ -48,3 +60,23 @@ def _row(record: Record, score: Score) -> str:
     name = f"{score.name}{unit} ({score.direction} is better)"
     cells = [name, *("" if value is None else f"{value:.4g}" for value in values), str(score.n)]
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def plain_errors(function: Callable[P, T]) -> Callable[P, T]:
+    """A public function whose `CompbenchError`s begin here: neither their causes nor the frames below are shown."""
+
+    @wraps(function)
+    def call(*arguments: P.args, **settings: P.kwargs) -> T:
+        CompbenchError._render_traceback_ = message  # type: ignore[attr-defined]  # what IPython asks an exception for
+        try:
+            return function(*arguments, **settings)
+        except CompbenchError as error:
+            plain = error.with_traceback(None)
+        raise plain from None
+
+    return call
+
+
+def message(error: CompbenchError) -> list[str]:
+    """The lines that a notebook shows of an error: its kind and its message, which says what to do."""
+    return [f"{type(error).__name__}: {error}"]

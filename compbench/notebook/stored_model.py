@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from compbench.api.context import Context, NoCheckpoints
 from compbench.api.interfaces import Method, MethodSettings, Problem, Request, Task
 from compbench.api.schemas import Record, RunRequest
-from compbench.notebook.record_view import show_records
+from compbench.notebook.record_view import plain_errors, show_records
 from compbench.notebook.task_view import as_conditions
 from compbench.registry.checkout import registry_of
 from compbench.registry.registry import Defined, Registry
@@ -68,6 +68,7 @@ class StoredModel:
         return torch.cat(parts)
 
 
+@plain_errors
 def load(record: Record | Path | str, *, method: Method | None = None, plugins: Sequence[Path | str] = ()) -> StoredModel:
     """The model of a finished run of this machine, from its weights in COMPBENCH_HOME.
 

@@ -12,6 +12,7 @@ from compbench.api.context import Presets
 from compbench.api.factors import FactorSpace
 from compbench.api.interfaces import Problem, Task
 from compbench.api.schemas import RunRequest
+from compbench.notebook.record_view import plain_errors
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import budget_of, task_context, task_of
 from compbench.system.devices import own_threads
@@ -85,6 +86,7 @@ class TaskView:
         raise CompbenchError(f"{BATCHES * BATCH} training examples of '{self.task.name}' show one of these combinations never.")
 
 
+@plain_errors
 def task(name: str, *, preset: Presets = "quick", seed: int = 0, **settings: object) -> TaskView:
     """A task of a name, under `task.NAME` settings.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from compbench.api.schemas import Record
 from compbench.notebook.cell_source import source_of
 from compbench.notebook.record_view import show_records
 from compbench.registry.registry import Registry
+from compbench.runner.attempt import exclusive
+from compbench.store.lease import take
 from compbench.store.records import Store, read_record
 from compbench.store.submission import checked
 from compbench.system.errors import CompbenchError
@@ -221,3 +224,26 @@ def test_a_task_renders_seen_combinations_from_its_training_data_and_no_others(h
         view.render([[1, 1]])
     with pytest.raises(CompbenchError, match="every factor a value"):
         view.render([[-1, 0]])
+
+
+def test_a_run_that_another_session_is_doing_is_one_line_without_frames_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Record
+) -> None:
+    def busy(*_: object, **__: object) -> None:
+        with exclusive(tmp_path / "run.lease", ran.spec):
+            pass
+
+    monkeypatch.setattr("compbench.notebook.from_python.run_request", busy)
+    lease = take(tmp_path / "run.lease")
+    try:
+        with pytest.raises(compbench.Busy, match="is being run by another process .*; wait for it, or change the seed") as caught:
+            compbench.run("mono", "gmm-id")
+    finally:
+        lease.release()
+    assert [frame.name for frame in caught.traceback] == [
+        "test_a_run_that_another_session_is_doing_is_one_line_without_frames_of_ours",
+        "call",
+    ]
+    assert "lease.py" not in "".join(traceback.format_exception(caught.value))
+    (line,) = caught.value._render_traceback_()  # what IPython prints
+    assert line.startswith("Busy: 'cell' on 'gauss2d-fact-id'")
