@@ -120,7 +120,7 @@ function seedsCell(row) {
 }
 function bodyRow(board, row, columns, axis, folds) {
   const key = `${board.id} ${row.method}`, primary = board.columns.findIndex(c => c.primary), tr = make("tr", {class: row.kind === "ablation" ? "fold" : row.state}, rowHead(board, row, folds, key));
-  tr.append(make("td", {class: row.state === "best" ? "best" : "", title: row.state === "best" ? "may be best" : row.state === "worse" ? "shown to be worse than another" : ""}, row.rank ?? "", row.rank !== null && row.range !== String(row.rank) ? make("small", {}, row.range) : ""));
+  tr.append(make("td", {class: row.state === "best" ? "best" : "", title: [row.rank !== null ? `rank ${row.rank}; seeds leave ranks ${row.range} open` : "", row.state === "best" ? "may be best" : row.state === "worse" ? "shown to be worse than another" : ""].filter(Boolean).join("; ")}, row.rank ?? "", row.rank !== null && row.range !== String(row.rank) ? make("small", {}, row.range) : ""));
   if (!row.seeds) { tr.append(make("td", {class: "broken", colspan: columns.length + 2}, ...row.failures.map(text => make("div", {}, make("bdi", {}, text))))); return tr; }
   const cell = row.cells[primary], drawn = axis && cell && cell.length > 1;
   const [first, rest] = leading(columns);

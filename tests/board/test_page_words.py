@@ -80,6 +80,7 @@ def test_each_verdict_is_explained_on_the_screen_and_at_the_word(ranked: Path, c
     assert all("of that way" in text for text in texts(chromium, ".verdicts dd"))
     assert chromium.run("return document.querySelector('.verdicts').getBoundingClientRect().bottom") < 300
     assert any("seeds scatter may be best" in text for text in texts(chromium, "p.lead"))
+    assert texts(chromium, "#tasks tr.best td:nth-child(2)", "title") == ["rank 1; seeds leave ranks 1 open; may be best"] * 3
 
 
 def test_terminal_and_docs_explain_the_verdicts_in_the_pages_words() -> None:

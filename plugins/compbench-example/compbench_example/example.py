@@ -1,7 +1,9 @@
 """Guided flow matching: v = v(x, t | NULL) + w (v(x, t | c) - v(x, t | NULL)).
 
-Ho & Salimans 2022.  (Your own equation and source go here: `compbench list` shows the first line.)
+Ho & Salimans 2022.
 """
+
+# `compbench list` shows the first line above, `info` the others too.  Write your own there.
 
 import torch
 from compbench import NULL, Method, MethodSettings, hookimpl
