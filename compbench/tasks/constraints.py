@@ -28,6 +28,7 @@ from compbench.data import puzzles
 from compbench.data.puzzles import Puzzle
 from compbench.flow.transfer import send
 from compbench.system.errors import CompbenchError
+from compbench.tasks.gaussian import BUDGETS as PLANE_BUDGETS
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -65,15 +66,7 @@ KINDS = {
     "sat-20": Kind("clauses", RandomSettings(size=20, density=2.5)),
 }
 
-QUICK = Budget(
-    train_steps=3000,
-    batch_size=512,
-    width=256,
-    learning_rate=1e-3,
-    final_learning_rate=1e-5,
-    ema_decay=0.99,
-    sample_steps=100,
-)
+QUICK = PLANE_BUDGETS["quick"].model_copy(update={"gradient_clip": 1.0})
 BUDGETS = {
     "smoke": QUICK.model_copy(update={"train_steps": 60, "batch_size": 66, "width": 32, "ema_decay": 0.9, "sample_steps": 20}),
     "quick": QUICK,

@@ -28,11 +28,12 @@ COLOURS = ((214, 69, 65), (58, 123, 213), (64, 160, 92), (170, 170, 170))
 def evaluate(sampler: Sampler, puzzle: Puzzle, kind: str, ctx: TaskContext) -> Evaluation:
     """Ask for all constraints at once, and for each group alone; check the answers."""
     size, count = len(puzzle.groups), NUM_ANSWERS[ctx.preset]
-    base, *groups = laws_of(puzzle).values()
+    laws = laws_of(puzzle)
+    base, *groups = laws.values()
     answers = signs_of(sampler(torch.ones(count, size, dtype=torch.long), stream="heldout"))
     broken = violations([base, *groups], answers)
     valid = answers[broken == 0]
-    oracle, every = BlockOracle(laws_of(puzzle), torch.device("cpu")), (1,) * size
+    oracle, every = BlockOracle(laws, torch.device("cpu")), (1,) * size
     greedy = oracle.repaired(every, count, MOST_CHANGES, ctx.generator("greedy repair"))
     repaired = (violations([base, *groups], greedy) == 0).double().mean().item()
     scores = [
