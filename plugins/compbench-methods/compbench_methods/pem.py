@@ -1,31 +1,42 @@
-"""Parallel energy minimisation: particles that follow the composed score and are resampled by their composed energy.
+"""Parallel energy minimisation: particles denoised, chosen by their composed energy and noised again, round after round.
 
-pem         Parallel energy minimisation with learnt energies: particles resampled by softmax(-E) at every noise level.
+pem         Parallel energy minimisation with learnt energies: trips to the data, a choice by energy there, and back to noise.
 pem-oracle  Parallel energy minimisation with the task's exact densities.
 
-    E(x, t) = -sum_a w_a log p_a(x, t)         the energy of the composition at noise level t
-    i_k ~ softmax(-E(x_., t) / temperature)    P particles of one answer resampled at each level
-    x <- reverse step of the diffusion with the composed score -grad E, noise included
+    E(x, s) = -sum_a w_a log p_a(x, s)              the energy of the composition at noise s = sigma / alpha
+    z_k = trip from s_r to the data with -grad E    reverse steps of a few noise levels, s_r falls from round to round
+    i_k ~ softmax(-E(z_., least s) / temperature)   P particles of one answer resampled where energies count what is broken
+    x_k = z_(i_k) + s_(r+1) n,  n ~ N(0, I)         noised again for the next round
 
-Generalizable Reasoning through Compositional Energy Minimization (2025), whose algorithm this follows as others describe it: the
-whole energy chooses at each level, and not its change, as the weights of Feynman-Kac correctors do.  So PEM minimises and does
-not sample: answers gather where the energy is least, and the answer is the particle with the least energy after the last step.
-A source alone is sampled, with one particle.  Learnt energies are networks of (x, t, source) trained by denoising score matching
-through their gradients, one network for all sources; P, the temperature and the schedule are ours.  At temperature 1 one particle
-has all the weight from the first level on: on `queens-8` with exact densities and 64 particles, none of 40 answers is valid; at
-the dimension's 64, 9 of 40 are, and 17 of 40 with 256 particles.
+Generalizable Reasoning through Compositional Energy Minimization (Oarga & Du 2025, arXiv 2510.20607).  PEM minimises and does
+not sample: the answer is the particle with the least energy of all rounds.  A source alone is sampled, with one particle.  Learnt
+energies are networks of (x, t, source) trained by denoising score matching through their gradients, one network for all sources.
+
+Without trips PEM fails on queens: the product of noised members is not the noised product, and above s = 0.7 its energy does not
+prefer valid boards, while below s = 0.5 no particle changes its board any more: docs/investigations/constraints-under-noise.md.
+
+Theirs (their public code): at each of 100 levels particles are resampled by softmax(-E) of that level, denoised through all
+levels below it, noised back with the same noise and moved one level on: 5,150 evaluations of each of 128 particles.
+Ours: as many evaluations of a particle as the budget has steps; a trip has 3 steps, and levels are those at which trips change
+answers and keep parts of them.
+Why: methods are compared at equal cost.
+
+Theirs: energies of the noisy level choose, at temperature 1.
+Ours: energies at the end of the trip choose, at the least temperature that leaves half of the particles effective.
+Why: at noisy levels energies are wrong, and at temperature 1 exact energies leave one particle.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
 from compbench import CompbenchError, Context, Method, Problem, Request, hookimpl
@@ -33,10 +44,11 @@ from compbench.api.factors import Weighted
 from compbench.flow import score_models, scores
 from compbench.flow.compose import Guidance
 from compbench.flow.path import VariancePreservingPath, per_sample, point
-from compbench.flow.resampling import positions, resample
-from compbench.flow.smc import Coefficient, move, schedule
+from compbench.flow.resampling import positions, resample, temper
+from compbench.flow.smc import chunk
 from compbench.flow.swarms import StepCount, start_swarm, steps_of
 from compbench.flow.train import train
+from compbench.flow.transfer import numbers
 
 if TYPE_CHECKING:
     from compbench.api.context import Batch
@@ -46,18 +58,43 @@ EDGE = score_models.NOISE_EDGE
 
 class OracleSettings(score_models.WeightSettings):
     num_particles: int = Field(64, ge=2, le=1 << 16, description="P: particles of one answer")
-    temperature: Annotated[float, Field(gt=0, le=1e6)] | Literal["dimension"] = Field(
-        "dimension", description="divides the energies that choose particles; 'dimension': D, so that it is an energy per number"
+    num_steps: StepCount = Field(
+        "budget", description="evaluations of a particle, reverse steps and energies; 'budget': the task's number of steps"
     )
-    num_steps: StepCount = Field("budget", description="noise levels; 'budget': as the task's budget has it")
+    trip_steps: int = Field(3, ge=1, le=1000, description="reverse steps of a trip from a noise level to the data")
+    most_noise: float = Field(
+        1.5, gt=0, le=100, description="s = sigma / alpha of the second round's trip; the first one starts from noise alone"
+    )
+    least_noise: float = Field(0.5, gt=0, le=100, description="s of the last round's trip; rounds between are even in log s")
+    end_noise: float = Field(0.05, gt=0, le=1, description="s at which trips end and energies are compared")
+    effective: float = Field(
+        0.5, ge=0, lt=1, description="each choice has the least temperature that keeps ESS at this share of P; 0: temperature 1"
+    )
+
+    @model_validator(mode="after")
+    def _noise_falls(self) -> OracleSettings:
+        if not self.most_noise >= self.least_noise > self.end_noise:
+            raise ValueError(
+                f"noise must not rise from round to round and must fall on a trip, got most_noise={self.most_noise:g}, "
+                f"least_noise={self.least_noise:g} and end_noise={self.end_noise:g}"
+            )
+        return self
 
 
 class Settings(OracleSettings):
     pass
 
 
-Composite = Callable[[Tensor, float], tuple[Tensor, Tensor]]
-"""A composition's log density, up to a constant, and its score: (x (N, D), t) -> ((N,), (N, D))."""
+class Composite(NamedTuple):
+    """A composition at some points.
+
+    Attributes:
+        log_density: up to a constant, (x (N, D), t) -> (N,).
+        score: its gradient, (x (N, D), t) -> (N, D).
+    """
+
+    log_density: Callable[[Tensor, float], Tensor]
+    score: Callable[[Tensor, float], Tensor]
 
 
 class EnergyNet(nn.Module):
@@ -115,17 +152,22 @@ def learnt(net: EnergyNet, members: Sequence[Weighted]) -> Composite:
     if unknown := [cell for cell in cells if cell not in net.sources]:
         raise CompbenchError(f"the energies know the sources {list(net.sources)}, not {unknown[0]}: compose it of those.")
 
-    def values(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
-        with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
-            point_, times = x.detach().float().requires_grad_(True), x.new_full((len(x),), t, dtype=torch.float32)
+    def log_density(x: Tensor, t: float) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            points, times = x.float(), x.new_full((len(x),), t, dtype=torch.float32)
             total = torch.zeros(len(x), device=x.device)
             for member, cell in zip(members, cells, strict=True):
                 source = torch.full((len(x),), net.sources.index(cell), device=x.device)
-                total = total + member.weight * net(point_, times, source)
-            (score,) = torch.autograd.grad(total.sum(), point_)
-        return total.detach(), score.to(x.dtype)
+                total = total + member.weight * net(points, times, source)
+        return total
 
-    return values
+    def score(x: Tensor, t: float) -> Tensor:
+        with torch.enable_grad():
+            points = x.detach().float().requires_grad_(True)
+            (found,) = torch.autograd.grad(log_density(points, t).sum(), points)
+        return found.to(x.dtype)
+
+    return Composite(log_density, score)
 
 
 def exact(members: scores.Members) -> Composite:
@@ -133,42 +175,93 @@ def exact(members: scores.Members) -> Composite:
     assert members.log_densities is not None
     densities, weights = members.log_densities, members.weights
 
-    def values(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
-        logs, each = densities(x, t), members.scores(x, t)
-        total, score = torch.zeros_like(logs[0]), torch.zeros_like(each[0])
-        for weight, log, own in zip(weights, logs, each, strict=True):
-            total, score = total.add(log, alpha=weight), score.add(own, alpha=weight)
-        return total, score
+    def total(each: Tensor) -> Tensor:
+        return torch.tensordot(numbers(weights, each.device, each.dtype), each, dims=1)
 
-    return values
+    return Composite(lambda x, t: total(densities(x, t)), lambda x, t: total(members.scores(x, t)))
 
 
-def minimise(
-    composite: Composite, x0: Tensor, settings: OracleSettings, num_steps: int, generator: Generator, *, composed: bool
-) -> Tensor:
-    """P particles of each answer down all noise levels; the one with the least energy of each, (B, D).
+def time_of(noise: float) -> float:
+    """The time of the variance-preserving path at which sigma / alpha is so much, from log(1 + s^2) = -2 log alpha."""
+    path = VariancePreservingPath()
+    rise = path.beta_max - path.beta_min
+    return 1 - (math.sqrt(path.beta_min**2 + 2 * rise * math.log1p(noise**2)) - path.beta_min) / rise
+
+
+def noise_of(time: float) -> float:
+    """s = sigma / alpha of the variance-preserving path at a time."""
+    c = VariancePreservingPath().at(torch.tensor(time, dtype=torch.float64))
+    return float(c.sigma / c.alpha)
+
+
+def between(most: float, least: float, count: int) -> list[float]:
+    """`count` noise levels from the most to the least, even in their logarithm; the most alone if it is one."""
+    return [most * (least / most) ** (number / max(1, count - 1)) for number in range(count)]
+
+
+def trip(composite: Composite, u: Tensor, noises: Sequence[float], generator: Generator, *, last_noise: bool = False) -> Tensor:
+    """Points u = x / alpha from the first noise level to the last by the composition's reverse steps, (N, D).
+
+        u' = d + r^2 (u - d) + s' sqrt(1 - r^2) n,    d = u + s^2 grad_u log p,    r = s' / s
+
+    which is u' given u and the clean point d (Ho et al. 2020, equation 7).  The last step adds no noise unless it is asked to.
+    """
+    for place, (before, after) in enumerate(pairwise(noises)):
+        scale = math.sqrt(1 + before**2)  # 1 / alpha
+        denoised = u + before**2 / scale * composite.score(u / scale, time_of(before))
+        ratio = (after / before) ** 2
+        u = torch.lerp(denoised, u, ratio)
+        if last_noise or place + 2 < len(noises):
+            u = u + after * math.sqrt(1 - ratio) * torch.randn(u.shape, generator=generator, device=u.device, dtype=u.dtype)
+    return u
+
+
+def choose(log_density: Tensor, effective: float, generator: Generator) -> Tensor:
+    """Particles drawn by softmax(-E / temperature), (B, P): the least temperature that keeps ESS at this share of P, 1 for 0."""
+    count, size = log_density.shape
+    gained = log_density - log_density.amax(1, keepdim=True)
+    power = temper(torch.zeros_like(gained), gained, effective * size)
+    return resample(power * gained, positions(count, size, generator))
+
+
+def minimise(composite: Composite, x0: Tensor, settings: OracleSettings, num_steps: int, generator: Generator) -> Tensor:
+    """The particle with the least energy of all rounds and all P of each answer, (B, D).
 
     Args:
         composite: the composition's log density and score.
         x0: each answer's first particle, (B, D).
-        num_steps: noise levels.
-        generator: of the other particles, the resampling and the steps' noise.
-        composed: whether there is more than one member; a source alone is sampled with one particle, and nothing is minimised.
+        num_steps: evaluations of a particle; at least one round is made.
+        generator: of the other particles, the choices and the noise.
     """
-    count, size = len(x0), settings.num_particles if composed else 1
-    temperature = x0.shape[1] if settings.temperature == "dimension" else settings.temperature
-    x = start_swarm(x0, size, generator).x  # (B, P, D)
-    levels: list[Coefficient] = schedule(VariancePreservingPath(), num_steps, EDGE)
-    for number, at in enumerate(levels[:num_steps]):
-        log_density, score = composite(x.flatten(0, 1), at.time)
-        chosen = resample(log_density.view(count, size).double() / temperature, positions(count, size, generator))
-        rows = (chosen + torch.arange(count, device=x.device)[:, None] * size).flatten()
-        x, score = x.flatten(0, 1)[rows].view_as(x), score[rows].view_as(x)
-        last = number + 1 == num_steps
-        x = move(x, score, at, 1 / num_steps, None if last else generator)
-    final, _ = composite(x.flatten(0, 1), 1 - EDGE)
-    best = final.view(count, size).argmax(1)
-    return x[torch.arange(count, device=x.device), best]
+    count, size, end = len(x0), settings.num_particles, settings.end_noise
+    first, rows = noise_of(EDGE), torch.arange(count, device=x0.device)
+    u = start_swarm(x0, size, generator).x.flatten(0, 1) * math.sqrt(1 + first**2)  # (B P, D)
+    best, least = x0, torch.full((count,), -math.inf, dtype=torch.float64, device=x0.device)
+    levels = [first, *between(settings.most_noise, settings.least_noise, num_rounds(settings, num_steps) - 1)]
+    scale, time = math.sqrt(1 + end**2), time_of(end)
+    for number, level in enumerate(levels):
+        if number:
+            u = u + level * torch.randn(u.shape, generator=generator, device=u.device, dtype=u.dtype)
+        u = trip(composite, u, between(level, end, settings.trip_steps + 1), generator)
+        log_density = composite.log_density(u / scale, time).double().view(count, size)
+        found, place = log_density.max(1)
+        own = u.view(count, size, -1)
+        best, least = torch.where((found > least)[:, None], own[rows, place], best), least.maximum(found)
+        chosen = choose(log_density, settings.effective, generator)
+        u = own[rows[:, None], chosen].flatten(0, 1)
+    return best
+
+
+def num_rounds(settings: OracleSettings, num_steps: int) -> int:
+    """Rounds of a trip and an energy each that so many evaluations allow, at least one."""
+    return max(1, num_steps // (settings.trip_steps + 1))
+
+
+def draw(composite: Composite, x0: Tensor, settings: OracleSettings, num_steps: int, generator: Generator) -> Tensor:
+    """Samples of a source alone, (B, D): one trip of all steps, at even times."""
+    times = [EDGE + (time_of(settings.end_noise) - EDGE) * step / num_steps for step in range(num_steps + 1)]
+    noises = [noise_of(time) for time in times]
+    return trip(composite, x0 * math.sqrt(1 + noises[0] ** 2), noises, generator)
 
 
 @torch.no_grad()
@@ -187,21 +280,23 @@ def sample(
             composite = learnt(model, members)
         else:
             composite = exact(scores.of_oracle(model.oracle, VariancePreservingPath(), members))
-        samples[alike] = minimise(composite, request.x0[alike], settings, num_steps, generator, composed=len(members) > 1)
+        find = minimise if len(members) > 1 else draw
+        for rows in alike.split(chunk(request.x0, settings.num_particles)):
+            samples[rows] = find(composite, request.x0[rows], settings, num_steps, generator)
     if not bool(samples.isfinite().all()):
         raise CompbenchError("the sampler diverged: particles are not finite; take more steps (budget.sample_steps).")
     return samples
 
 
 def evaluations(settings: OracleSettings, problem: Problem) -> int:
-    """Every member of the composition for every particle, at each level and once at the end."""
-    steps = steps_of(settings.num_steps, problem.budget.sample_steps)
-    return settings.num_particles * score_models.num_members(problem) * (steps + 1)
+    """Every member of the composition for every particle, at each step of each trip and once at its end."""
+    rounds = num_rounds(settings, steps_of(settings.num_steps, problem.budget.sample_steps))
+    return settings.num_particles * score_models.num_members(problem) * rounds * (settings.trip_steps + 1)
 
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    both = partial(Method, sample=sample, evaluations=evaluations, kinds=("vector",))
+    both = partial(Method, sample=sample, evaluations=evaluations, kinds=("vector",), version=2)
     return (
         both(name="pem", settings=Settings, fit=fit, build=build, needs=("base",)),
         both(name="pem-oracle", settings=OracleSettings, fit=score_models.oracle_of, needs=("base",), oracle=True),
