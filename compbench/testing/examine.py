@@ -276,7 +276,7 @@ def _worded(error: BaseException, method: Method | None) -> str:
 def _where(error: BaseException, method: Method | None) -> str:
     """The innermost line of the plugin that an exception went through, as in " (mine.py, line 12)"; "" without one."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "compbench/check/" not in frame.filename.replace("\\", "/")]
+    own = [frame for frame in frames if "compbench/testing/" not in frame.filename.replace("\\", "/")]
     mine = [frame for frame in own if method is not None and frame.filename == _file_of(method)] or own
     return f" ({Path(mine[-1].filename).name}, line {mine[-1].lineno})" if mine else ""
 

@@ -189,9 +189,14 @@ def precision(subject: Subject) -> str | None:
 
 def mixed(subject: Subject) -> str | None:
     """Another condition in every row; rows in other company; a request of more than 128 rows where samples are small."""
-    condition, noise = _mixed_request(subject)
     if subject.method.couples_rows:
         return "it declares that rows of a request share something: their law is what `learns` looks at"
+    with subject.shortened(subject.few):  # rows are compared with rows
+        return _mixed(subject)
+
+
+def _mixed(subject: Subject) -> str | None:
+    condition, noise = _mixed_request(subject)
     sample = partial(subject.sample, precision="fp32")
     whole = sample(condition, noise)
     rounding = ROUNDING if subject.device.type == "cpu" else 5 * ROUNDING

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from compbench.testing.watched import FIT_SEED, SAMPLE_SEED, Broken, Subject, shortened
+from compbench.testing.watched import FIT_SEED, SAMPLE_SEED, Broken, Subject
 
 if TYPE_CHECKING:
     from compbench.testing.known_answers import KnownAnswer
@@ -68,15 +68,10 @@ def obeys_long(learner: Subject, known: KnownAnswer, *, draws: bool, rounding: f
     generator = torch.Generator().manual_seed(FIT_SEED)
     cells = known.cells
     condition = cells[torch.randint(len(cells), (LONG,), generator=generator)].to(learner.device)
-    noise, settings = learner.noise(LONG), learner.settings
-    try:
-        learner.model  # noqa: B018 - fits, with its own settings
-        learner.settings = shortened(settings, LONG_STEPS)
+    noise, places = learner.noise(LONG), torch.tensor(PLACES, device=learner.device)
+    with learner.shortened(LONG_STEPS):
         made = learner.sample(condition, noise, precision="fp32")
-        places = torch.tensor(PLACES, device=learner.device)
         alone = None if draws else learner.sample(condition[places], noise[places], precision="fp32")
-    finally:
-        learner.settings = settings
     share = [known.own_share(condition[rows], made[rows]) for rows in (slice(FIRST), slice(FIRST, -7), slice(-7, None))]
     for place, later, less in ((f"rows after {FIRST}", share[1], LESS), ("the last 7 rows", share[2], 2 * LESS)):
         if later < share[0] - less:

@@ -101,7 +101,8 @@ class Subject:
 
     def __init__(self, method: Method, tiny: Tiny, device: torch.device, room: Path) -> None:
         self.method, self.tiny, self.device, self.room = method, tiny, device, room
-        self.settings = _short(method, tiny.make(device).budget.sample_steps)
+        self.few = {name: few or tiny.make(device).budget.sample_steps for name, few in STEPS_OF_ITS_OWN.items()}
+        self.settings = shortened(method.settings(), self.few)
         self.changes: list[str] = []
         self.fault: Broken | None = None
         self.imports = side_effects.Imports()
@@ -140,6 +141,16 @@ class Subject:
             model = self.fit(checkpoints=checkpoints)
             self._resumed[cut] = Resumed(self.sample(self.condition, self.x0, model=model), checkpoints.resumed)
         return self._resumed[cut]
+
+    @contextlib.contextmanager
+    def shortened(self, most: dict[str, int]) -> Iterator[None]:
+        """Samples with no more steps and particles of the sampler's own than given; the model is of the settings as they were."""
+        self.model  # noqa: B018 - fits
+        settings, self.settings = self.settings, shortened(self.settings, most)
+        try:
+            yield
+        finally:
+            self.settings = settings
 
     @property
     def trains(self) -> bool:
@@ -333,16 +344,11 @@ STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1, "num_partic
 """These settings let a sampler take other steps than the budget's, or many at once; the value is the limit, 0 the budget's."""
 
 
-def _short(method: Method, sample_steps: int) -> MethodSettings:
-    """The default settings, with no more steps of its own than the tiny problem's budget has."""
-    return shortened(method.settings(), {name: few or sample_steps for name, few in STEPS_OF_ITS_OWN.items()})
-
-
 def shortened(settings: MethodSettings, most: dict[str, int]) -> MethodSettings:
-    """Settings with no larger values of these names than given; as they are if the class refuses that."""
-    own = {name: getattr(settings, name, None) for name in most}
-    changes = {name: most[name] for name, steps in own.items() if isinstance(steps, int) and steps > most[name]}
-    try:
-        return type(settings)(**{**settings.model_dump(), **changes}) if changes else settings
-    except ValueError:
-        return settings
+    """Settings with no larger values of these names than given, words like "auto" included, where the class takes them."""
+    for name, few in most.items():
+        own = getattr(settings, name, None)
+        if isinstance(own, str) or (isinstance(own, int) and own > few):
+            with contextlib.suppress(ValueError):
+                settings = type(settings)(**{**settings.model_dump(), name: few})
+    return settings

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from compbench.system.bf16 import arithmetic
-from compbench.system.cpu_kernels import MAP, VECTOR, _backward, _forward, is_narrow, lay_out_narrow_norms
+from compbench.system.cpu_kernels import CAN_WRAP, MAP, VECTOR, _backward, _forward, is_narrow, lay_out_narrow_norms
 
 STEP = 2.0**-7
 """Between two neighbouring numbers of 8 significant bits, as a part of them."""
@@ -72,6 +72,7 @@ def test_all_else_goes_to_torchs_kernel_as_it_is(x: Tensor) -> None:
     assert all(tensor is x for tensor in seen[1][:2])
 
 
+@pytest.mark.skipif(not CAN_WRAP, reason="torch's own kernel, 2.6 to 2.8 at least, ends the process (SIGSEGV) without it")
 def test_a_gradient_that_is_not_asked_for_is_none() -> None:
     x = images(32, 16)
     gamma = torch.ones(32, requires_grad=True)

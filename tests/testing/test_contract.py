@@ -18,7 +18,7 @@ from compbench.testing.clauses import settings
 from compbench.testing.examine import report_on
 from compbench.testing.outside import check
 from compbench.testing.verdicts import CHECKS, CLAUSES, PAGE, Finding, Report, failed
-from compbench.testing.watched import Broken
+from compbench.testing.watched import Broken, shortened
 
 (TRANSFORMER,), (STRIPES,) = transformer_methods(), stripes_methods()
 
@@ -111,6 +111,17 @@ def test_settings_may_be_words_unions_and_tuples_that_are_bounded() -> None:
         Unbounded: "'a' has no bound; 'c' may be None, which says nothing",
         Free: "'a' has no bound; 'c' is any text",
     }
+
+
+def test_a_sampler_whose_number_of_steps_is_a_word_is_shortened_where_its_class_takes_a_number() -> None:
+    class Auto(MethodSettings):
+        num_inner: Annotated[int, Field(ge=1)] | Literal["auto"] = Field("auto", description="moves")
+        num_levels: Literal["few", "many"] = Field("many", description="a word alone")
+        num_particles: int = Field(16, ge=1, description="too many")
+        num_steps: int = Field(3, ge=1, description="few enough")
+
+    asked = {"num_inner": 1, "num_levels": 2, "num_particles": 8, "num_steps": 6}
+    assert shortened(Auto(), asked) == Auto(num_inner=1, num_particles=8)
 
 
 def test_the_report_is_written_as_text_and_json() -> None:
