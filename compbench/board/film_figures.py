@@ -9,7 +9,7 @@ import io
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compbench.board.catalogue import Catalogue
 from compbench.board.cell_tiles import Film, Tiles
@@ -19,6 +19,8 @@ from compbench.store.format import clean
 
 if TYPE_CHECKING:
     import numpy
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 TILE, LEFT, ABOVE = 0.55, 1.0, 0.55
 """Inches: the side of a tile, the space for the methods' names, and that for the title."""
@@ -58,7 +60,7 @@ def cell_name(cell: tuple[int, ...], section: Section, catalogue: Catalogue) -> 
     return ", ".join(own[value] if value < len(own) else f"{name} {value}" for value, (name, _), own in named)
 
 
-def _figure(films: tuple[Film, ...], section: Section, cell: str) -> Any:
+def _figure(films: tuple[Film, ...], section: Section, cell: str) -> Figure:
     from matplotlib.figure import Figure
 
     steps = sorted({frame.step for film in films for frame in film.frames})
@@ -83,7 +85,7 @@ def _figure(films: tuple[Film, ...], section: Section, cell: str) -> Any:
     return figure
 
 
-def _tiles(panel: Any, tiles: Tiles, *, real: bool, under: str) -> None:
+def _tiles(panel: Axes, tiles: Tiles, *, real: bool, under: str) -> None:
     """The real or the generated tiles of a film's picture, one below the other."""
     panel.set_xticks([])
     panel.set_yticks([])

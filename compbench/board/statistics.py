@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 from compbench.system.errors import CompbenchError
 
@@ -150,9 +151,10 @@ def trigamma(x: float) -> float:
 
 
 @cache
-def _special() -> Any:
+def _special() -> ModuleType:
     try:
         import scipy.special
     except ImportError as error:
         raise CompbenchError("boards need SciPy for their intervals: pip install 'compbench[run]'.") from error
-    return scipy.special
+    special: ModuleType = scipy.special
+    return special
