@@ -68,7 +68,8 @@ def _print(material: Material, task: str) -> None:
     found, contests, views = answers(material)
     first = default_contest(contests)
     text = task_board(found, task) if task else overview(views[first], contests[first]) if views else ""
-    click.echo(text or "No core task was run under its own protocol; `compbench board TASK` shows one task.")
+    nothing = "No core task was run under its own protocol; `compbench board TASK` shows one task."
+    click.echo(text or (nothing if found.rows else "There are no records; `compbench run` writes some."))
     if not task:
         _print_others({row.section for row in found.rows}, views[first].preset if views else "")
 

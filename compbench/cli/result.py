@@ -56,7 +56,7 @@ def lines(record: Record, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, s
     yield from (
         line
         for line in show.circumstances(record, plugins=plugins)
-        if line[0] in ("changed", "budget", "resumed", "doubted", "scored")
+        if line[0] in ("changed", "note", "budget", "resumed", "doubted", "scored")
     )
     yield from (line for line in show.counts(record, verbose=False) if line[0] in ("unstable", "asked"))
     yield "cost", cost(record)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from compbench.board.catalogue import catalogue
 from compbench.board.groups import section_of
-from compbench.board.notation import count, operations
+from compbench.board.notation import SMOKE, count, operations
 from compbench.cli import cell_map as lattice
 from compbench.cli import curves, output
 from compbench.cli.names import records
@@ -249,6 +249,8 @@ def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Pa
     spec, where = record.spec, record.environment
     yield "settings", ", ".join(f"{name}={value}" for name, value in sorted(spec.settings.items())) or "none"
     yield "changed", _changed_in_words(record, plugins)
+    if spec.preset == "smoke":
+        yield "note", SMOKE
     if path is not None:
         yield (
             "versions",

@@ -9,6 +9,7 @@ from support.sample_records import record, score
 
 from compbench.api.interfaces import CellCount
 from compbench.api.schemas import Profile, Record, RunRequest, Stage
+from compbench.board.notation import SMOKE
 from compbench.board.scale import zero_of
 from compbench.cli import result
 from compbench.cli.cell_map import drawn, names_of
@@ -56,6 +57,11 @@ def test_the_zero_of_a_task_is_not_that_of_the_task_under_other_settings() -> No
     spec = one.spec.model_copy(update={"task_settings": {"coverage": 0.5}})
     assert zero_of(one, one.scores[0]) == 0.03333
     assert zero_of(one.model_copy(update={"spec": spec}), one.scores[0]) is None
+
+
+def test_a_smoke_run_says_that_its_scores_mean_nothing_and_no_other_does() -> None:
+    assert ("note", SMOKE) in [*result.lines(record(score(), preset="smoke"))]
+    assert SMOKE not in [text for _, text in result.lines(record(score()))]
 
 
 def test_a_zero_is_printed_as_0_and_not_as_unknown() -> None:
