@@ -15,12 +15,14 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from claims import ROOT, counted, examine, line, shares_of_examples, table, verdicts
 from results_sentences import DIGITS, PLANS, POINTS, SHAPES, SLICED, SPRITES, Known, leader, sentences
 from results_svg import BEST, COLOURS, MEANS, WORSE, Dot, Map, Scatter, forest, maps, scatters
-from results_tables import on_two_devices, published, tables, twins, written
+from results_tables import of_tables, on_two_devices, tables, twins, written
 
+from compbench.api.schemas import Record
 from compbench.board import site
 from compbench.board.build import answers, opened_on
 from compbench.board.catalogue import Catalogue, TaskFacts
@@ -46,10 +48,18 @@ Axes = Mapping[str, Sequence[str]]
 """Names of the two factors of a task's lattice, by task."""
 
 
-def files(records: Path) -> dict[str, str]:
+class Published(NamedTuple):
+    """What a folder of records gives: what the sentences are made of, what is known of the tasks, the records of the tables."""
+
+    folder: Path
+    known: Known
+    catalogue: Catalogue
+    own: Sequence[Record]
+
+
+def files(published: Published) -> dict[str, str]:
     """The text of each file, by its place below docs."""
-    known, catalogue = known_of(records)
-    own = published(records)
+    records, known, catalogue, own = published
     families = list(dict.fromkeys(question.family for question in known.view.questions if question.family))
     texts = {f"{FOLDER}/{name}": drawn for name, drawn in figures(known, catalogue).items()}
     texts |= {f"{FOLDER}/{family}.svg": forest(panels(known.view, family)) for family in families}
@@ -64,8 +74,8 @@ def files(records: Path) -> dict[str, str]:
     return texts
 
 
-def known_of(records: Path) -> tuple[Known, Catalogue]:
-    """What the sentences are made of, and what is known of the tasks.
+def read(records: Path) -> Published:
+    """Read a folder of records, once.
 
     Raises:
         CompbenchError: no record is of a task under its own protocol.
@@ -76,7 +86,9 @@ def known_of(records: Path) -> tuple[Known, Catalogue]:
     if view is None:
         raise CompbenchError(f"no record in {records} is of a core task under its own protocol; `compbench sweep` makes some.")
     found = examine(material.records, PRESET)
-    return Known(board, view, list(zip(found, verdicts(found), strict=True)), twins(published(records))), material.catalogue
+    own = of_tables(material.records)
+    known = Known(board, view, list(zip(found, verdicts(found), strict=True)), twins(own))
+    return Published(records, known, material.catalogue, own)
 
 
 # -- the front page
@@ -348,7 +360,7 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     parser.add_argument("--check", action="store_true", help="do not write; fail where a file is not fresh")
     asked = parser.parse_args()
-    texts = files(asked.records)
+    texts = files(read(asked.records))
     old = stale(texts, asked.docs)
     if asked.check:
         if old:

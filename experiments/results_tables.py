@@ -120,8 +120,13 @@ def tables() -> dict[str, Table]:
 
 
 def published(folder: Path) -> list[Record]:
+    """The records of a folder that tables are made of."""
+    return of_tables(read_published(folder)[0])
+
+
+def of_tables(records: Sequence[Record]) -> list[Record]:
     """The records that tables are made of, without distances by another judge than most: tables print distances as they are."""
-    return by_one_judge(usable(read_published(folder)[0], "standard"), IN_FEATURES).records
+    return by_one_judge(usable(records, "standard"), IN_FEATURES).records
 
 
 def written(table: Table, records: Sequence[Record]) -> str:

@@ -20,8 +20,13 @@ NUMBER = re.compile(r"(?<![A-Za-z0-9])(?<![a-z]-)\d")
 
 
 @pytest.fixture(scope="module")
-def texts() -> dict[str, str]:
-    return results_pages.files(RECORDS)
+def published() -> results_pages.Published:
+    return results_pages.read(RECORDS)
+
+
+@pytest.fixture(scope="module")
+def texts(published: results_pages.Published) -> dict[str, str]:
+    return results_pages.files(published)
 
 
 def test_every_page_and_figure_is_what_the_published_records_give(texts: dict[str, str]) -> None:
@@ -61,15 +66,15 @@ def test_all_figures_are_well_formed_and_small(texts: dict[str, str]) -> None:
     assert sum(map(len, drawn.values())) < 300_000
 
 
-def test_a_sentence_says_what_other_records_give(tmp_path: Path) -> None:
+def test_a_sentence_says_what_other_records_give(published: results_pages.Published, tmp_path: Path) -> None:
     """Without its leader's records planning has another leader, and what has no records has no sentence."""
-    before = results_pages.known_of(RECORDS)[0].answer("planning-noniid")
+    before = published.known.answer("planning-noniid")
     assert before is not None
     first = before.best[0].row.method
     for path in RECORDS.glob("planning-noniid.*.json"):
         if path.name.split(".")[1] != first:
             shutil.copy(path, tmp_path)
-    known, _ = results_pages.known_of(tmp_path)
+    known = results_pages.read(tmp_path).known
     after = known.answer("planning-noniid")
     assert after is not None
     said = dict(results_sentences.sentences(known))
