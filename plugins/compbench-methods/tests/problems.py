@@ -70,12 +70,13 @@ def vector_problem(*, train_steps: int = 200, holdout: Holdout = NOTHING_HELD_OU
     return Problem(SPACE, Event("vector", (2,)), Federation([Corners(holdout)]), budget, holdout, composed=composed)
 
 
-def image_problem(*, train_steps: int = 3, prediction: str = "velocity") -> Problem:
+def image_problem(*, train_steps: int = 3, prediction: str = "velocity", patch: int = 2) -> Problem:
+    """Shades.  Patches of 4 pixels are a quarter of the places: a fit until images are right takes less time."""
     budget = Budget(
         train_steps=train_steps,
         batch_size=16,
         width=8,
-        patch=2,
+        patch=patch,
         prediction=prediction,
         learning_rate=5e-3,
         ema_decay=0.97,
