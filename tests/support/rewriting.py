@@ -9,6 +9,7 @@ It uses names of pytest that are private.  Where a version has others, nothing i
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ def rewrite_once(config: pytest.Config) -> None:
         if child := os.fork():
             children.append(child)
             continue
+        gc.disable()  # trees of syntax are many objects, and a collection walks through all that lives: a fifth of the time
         with suppress(BaseException):  # a file that cannot be parsed is the worker's to report
             keep(share, config)
         os._exit(0)
