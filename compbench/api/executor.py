@@ -78,7 +78,7 @@ class Executor:
         settings: what `--executor-set NAME=VALUE` may set.
         work: (settings, requests, how, listener) -> one result for each request, in order.  It ends in bounded time when
             the process gets SIGINT, SIGTERM or SIGHUP, leaves nothing running then, and says "left" of what is still to be done.
-            Each run is done by `sweeps.pool.work_through`, wherever that is called, so leases and records are the same.
+            Each run is done by `compbench.sweep.pool.work_through`, wherever that is called, so leases and records are the same.
     """
 
     name: str

@@ -240,8 +240,8 @@ class Metric:
     Attributes:
         compute: (pair, generator) -> Value, or raises `MetricUnavailable(reason)`; None for what a task computes (accuracies).
         margin: the smallest difference that matters, for the regression gate.
-        by_name: whether only tasks that name it in `Task.metrics` score by it; else all tasks of its kinds that name none do,
-            where it is compbench's or of their package.  A run may name any metric of its task's kind (`--metric`).
+        by_name: whether only tasks that name it in `Task.metrics` score by it.  If not, a task of its kinds that names no
+            metrics scores by it too, if it comes from compbench or from the task's package.  A run may name any (`--metric`).
         features: names of the extractors whose features `compute` reads from its pair; all others are refused.
         joint: whether it compares samples together with their conditions (`SamplePair.conditions`).
     """

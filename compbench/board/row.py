@@ -19,7 +19,7 @@ from compbench.board.timing import Timing
 from compbench.board.verdict import Verdict
 
 Kind = Literal["run", "ablation", "reference"]
-"""`run` competes; `ablation` is a method under other settings, in another precision or of an older version than that row."""
+"""`run` competes; `ablation` is the same method under other settings, in another precision, or in an older version."""
 
 
 class Failure(NamedTuple):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Images = Callable[["Tensor"], "Tensor"]
-"""A function from fine combinations (B, F) to uint8 images (B, C, 64, 64) on the device."""
+"""A function from fine combinations (B, F) to uint8 images (B, C, H, W) on the device."""
 
 
 class Lattice(NamedTuple):

@@ -1,8 +1,9 @@
 """What the decentralised methods share: settings, shares of a budget, local experts, and what a silo reports.
 
 The budget is per party, because silos train in parallel: every silo takes `train_steps` optimiser steps over all stages and
-rounds, and so does a server that trains a network of its own.  Among pooled networks, `centralised` takes the steps of all silos,
-so that it sees as many examples as they do; the others take one silo's steps, and their rows say so.
+rounds.  A server that trains a network of its own takes `train_steps` too.  `centralised`, whose data is pooled, takes the steps
+of all silos together, so that it sees as many examples as they do.  Other methods on pooled data take one silo's steps, and
+their rows say so.
 """
 
 from __future__ import annotations

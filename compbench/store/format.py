@@ -25,7 +25,7 @@ DIGEST = b'\n "digest": "'
 INDENTED = 8
 """This is the last format that gave each nested value its own line: a cell of a heat map took five lines."""
 FIELDS_SINCE = 8
-"""This is the oldest format that has today's fields and needs no migration; raise it when fields change."""
+"""The oldest format that is read without a migration.  An optional new field leaves it as it is; any other change raises it."""
 PRESENT = tuple(f'\n "format": {number},'.encode() for number in range(FIELDS_SINCE, RECORD_FORMAT + 1))
 """A record with one of these lines has today's fields."""
 

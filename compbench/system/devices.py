@@ -46,8 +46,8 @@ def resolve(device: str) -> torch.device:
 def on_gpu(device: torch.device) -> bool:
     """Whether a device is a GPU.
 
-    A statement `if on_gpu(device): ...` without an else counts for nothing in the identity of a run on a CPU, which never enters
-    it (`compbench.registry.meaning`): a faster way for GPUs leaves records of CPUs as they are.
+    The identity of a run on a CPU leaves out each statement `if on_gpu(device): ...` without an else, since such a run never
+    executes its body (`compbench.registry.meaning`): a faster way for GPUs leaves records of CPUs as they are.
     """
     return device.type == "cuda"
 

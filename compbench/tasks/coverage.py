@@ -1,6 +1,6 @@
 """The coverage ladder: how large a share of a factor grid's cells is seen, and which cells are seen.
 
-    rung (d, k)    a cell is seen if at most k of its values lie at or beyond the thresholds d = (d_1 ... d_F)
+    rung (d, k)    a cell is seen if at most k of its values v_i have v_i >= d_i, for thresholds d = (d_1 ... d_F)
 
 The lowest rung, d = (1 ... 1) and k = 1, has the origin and one line along each factor: 1 + sum_i (n_i - 1) cells, called
 C_min.  Higher rungs widen the thresholds in proportion to the factors' sizes, or let more values lie beyond them (k > 1).  The
