@@ -85,16 +85,18 @@ function coverageChart(ladder, shown) {
 
 // The interval of a row on the axis of its board, with the ceiling.
 function forest(row, cell, axis, words) {
-  const W = 190, H = 20, X = v => 4 + (v - axis.low) / (axis.high - axis.low || 1) * (W - 8), kind = row.kind === "run" ? "mark" : "aside";
+  const W = 190, H = 20, X = v => 6 + (v - axis.low) / (axis.high - axis.low || 1) * (W - 12), kind = row.kind === "run" ? "mark" : "aside";
   const svg = draw("svg", {viewBox: `0 0 ${W} ${H}`, width: W, height: H, role: "img", "aria-label": words});
-  svg.append(draw("line", {x1: 2, x2: W - 2, y1: H / 2, y2: H / 2, class: "rule"}));
-  if (axis.ceiling !== null) svg.append(draw("line", {x1: X(axis.ceiling), x2: X(axis.ceiling), y1: 1, y2: H - 1, class: "ceiling"}));
+  // Further right is better, as everywhere on the page: a score that is better lower is drawn mirrored.
+  const plot = svg.appendChild(draw("g", axis.lower ? {transform: `translate(${W},0) scale(-1,1)`} : {}));
+  plot.append(draw("line", {x1: 2, x2: W - 2, y1: H / 2, y2: H / 2, class: "rule"}));
+  if (axis.ceiling !== null) plot.append(draw("line", {x1: X(axis.ceiling), x2: X(axis.ceiling), y1: 1, y2: H - 1, class: "ceiling"}));
   const ends = row.interval || [cell[0], cell[0]], inside = v => Math.min(axis.high, Math.max(axis.low, v));
-  svg.append(draw("line", {x1: X(inside(ends[0])), x2: X(inside(ends[1])), y1: H / 2, y2: H / 2, class: kind, "stroke-width": 3}));
-  if (cell[0] === inside(cell[0])) svg.append(draw("circle", {cx: X(cell[0]), cy: H / 2, r: 4.5, class: kind, "stroke-width": 2}));
+  plot.append(draw("line", {x1: X(inside(ends[0])), x2: X(inside(ends[1])), y1: H / 2, y2: H / 2, class: kind, "stroke-width": 3}));
+  if (cell[0] === inside(cell[0])) plot.append(draw("circle", {cx: X(cell[0]), cy: H / 2, r: 4.5, class: kind, "stroke-width": 2}));
   // An arrow where the interval, or the row with it, goes on beyond the axis.
   for (const [beyond, tip, base] of [[ends[0] < axis.low || cell[0] < axis.low, 0, 8], [ends[1] > axis.high || cell[0] > axis.high, W, W - 8]])
-    if (beyond) svg.append(draw("polygon", {points: `${tip},${H / 2} ${base},${H / 2 - 5} ${base},${H / 2 + 5}`, class: `${kind} arrow`}));
+    if (beyond) plot.append(draw("polygon", {points: `${tip},${H / 2} ${base},${H / 2 - 5} ${base},${H / 2 + 5}`, class: `${kind} arrow`}));
   return svg;
 }
 function forestAxis(rows, primary) {

@@ -122,6 +122,19 @@ def test_words_of_a_question_and_prices_are_explained_where_the_pointer_rests(tm
     assert LABELS["interacting"] in texts(chromium, "#names dd")
 
 
+@needs_browser
+def test_further_right_is_better_in_a_tasks_table_too_whichever_way_its_score_goes(ranked: Path, chromium: Browser) -> None:
+    chromium.open(ranked)
+    at = (
+        "const axis = {low: 0, high: 1, ceiling: null, lower: arguments[1]};"
+        "const svg = forest({kind: 'run', interval: null}, [arguments[0]], axis, '');"
+        "document.body.append(svg); const x = svg.querySelector('circle').getBoundingClientRect().x; svg.remove(); return x;"
+    )
+    assert chromium.run(at, 0.2, False) < chromium.run(at, 0.8, False)
+    assert chromium.run(at, 0.2, True) > chromium.run(at, 0.8, True)
+    assert set(texts(chromium, "#tasks th.forest")) == {"95 % interval →"}
+
+
 def test_every_word_of_a_questions_task_is_explained() -> None:
     assert {label for question in QUESTIONS for _, label in question.tasks if label} == set(LABELS)
 
