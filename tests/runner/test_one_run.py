@@ -162,6 +162,17 @@ def test_a_plugin_that_breaks_on_import_is_one_line_and_no_record(home: Path, pl
     assert len(Store(home / "records").paths()) == before
 
 
+@pytest.mark.fresh
+def test_the_first_optimiser_of_a_fit_imports_nothing(home: Path, plugin) -> None:
+    body = (
+        "before, weight = set(sys.modules), torch.ones(2, requires_grad=True)\n"
+        "    weight.sum().backward(); torch.optim.AdamW([weight]).step()\n"
+        "    raise ValueError(f'late: {sorted(set(sys.modules) - before)}')"
+    )
+    record = attempt(home, plugin(head="import sys", fit=body), task="gauss2d-fact-id")
+    assert record.reason.endswith("late: []"), record.reason
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
