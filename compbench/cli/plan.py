@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +14,7 @@ from compbench.registry.meaning import differing
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import metrics_of, task_of
 from compbench.runner.rescore import MAY_DIFFER
-from compbench.store.records import Store, read_records
+from compbench.store.records import read_records
 
 if TYPE_CHECKING:
     from compbench.api.schemas import Record, RunRequest
@@ -38,13 +39,13 @@ class Plan(NamedTuple):
     seconds: float | None
 
 
-def plan_of(request: RunRequest, folder: Path) -> Plan:
-    """The plan of a run, from the records of a folder.
+def plan_of(request: RunRequest, paths: Sequence[Path]) -> Plan:
+    """The plan of a run, from the records among some files.
 
     A stage takes the median of its seconds in the newest runs of the method on the task at the preset, or of other methods there.
     Machine, settings and caches are not looked at, so it is a guide and no more.
     """
-    found, same = _like(request, folder)
+    found, same = _like(request, paths)
     kept = "judges, references and rendered data are kept for later runs of this task"
     if not found:
         known = f"how long is not known before a first run; `{request.preset}` is meant to take {MEANT[request.preset]}"
@@ -56,10 +57,13 @@ def plan_of(request: RunRequest, folder: Path) -> Plan:
     return Plan(f"{parts}; about {duration(total)} in all, by {by}", total)
 
 
-def rescorable(request: RunRequest, folder: Path) -> str:
-    """Name of a finished record of this very run that only lacks today's metrics, so that nothing need be trained; "" if none."""
+def rescorable(request: RunRequest, paths: Sequence[Path]) -> str:
+    """Name of a finished record of this very run that only lacks today's metrics, among some files; "" if there is none.
+
+    Such a run needs no training.
+    """
     start = f"{request.task}.{request.method}.{request.preset}.s{request.seed}."
-    records = read_records(path for path in Store(folder).paths() if path.name.startswith(start))[0]
+    records = read_records(path for path in paths if path.name.startswith(start))[0]
     same = [record for record in records if record.status == "ok" and _asks_the_same(request, record)]
     if not same:
         return ""
@@ -80,18 +84,18 @@ def _asks_the_same(request: RunRequest, record: Record) -> bool:
     return fixed and record.given == tuple(sorted(asked)) and all(known.get(name) == asked[name] for name in asked)
 
 
-def _like(request: RunRequest, folder: Path) -> tuple[list[Record], bool]:
+def _like(request: RunRequest, paths: Sequence[Path]) -> tuple[list[Record], bool]:
     """The newest finished records of the same method, or else of other methods; whether they are of the same one."""
-    named = [path for path in Store(folder).paths() if path.name.split(".")[0] == request.task]
+    named = [path for path in paths if path.name.split(".")[0] == request.task]
     named = [path for path in named if f".{request.preset}.s" in path.name]
     own = [path for path in named if path.name.startswith(f"{request.task}.{request.method}.")]
-    for paths in (own, named):
-        newest = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)[:MOST_READ]
+    for like in (own, named):
+        newest = sorted(like, key=lambda path: path.stat().st_mtime, reverse=True)[:MOST_READ]
         records = [record for record in read_records(newest)[0] if record.status == "ok" and not record.resumed]
         changed = Counter(record.spec.budget.train_steps for record in records).most_common(1)
         records = [record for record in records if record.spec.budget.train_steps == changed[0][0]]
         if records:
-            return records, paths is own
+            return records, like is own
     return [], False
 
 

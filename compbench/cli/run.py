@@ -106,9 +106,10 @@ def run(
     worst = 0
     for request in requests:
         try:
-            folder, quiet = Home(Path(request.home)).records, options["quiet"] or as_json
-            plan = plan_of(request, folder)
-            if not quiet and not options["force"] and (old := rescorable(request, folder)):
+            quiet = options["quiet"] or as_json
+            paths = [] if quiet else Store(Home(Path(request.home)).records).paths()  # listed once; a quiet run says no plan
+            plan = plan_of(request, paths)
+            if not quiet and not options["force"] and (old := rescorable(request, paths)):
                 again = " ".join([f"compbench rescore {old}", *(f"--metric {name}" for name in request.metrics)])
                 click.echo(f"compbench: {old} is this run by other metrics; `{again}` trains nothing.", err=True)
             title = f"{request.method} on {request.task}, {request.preset}, seed {request.seed}"

@@ -78,10 +78,10 @@ def test_a_run_that_only_lacks_a_new_metric_is_named_for_rescoring(tmp_path: Pat
     own = record(**facts, settings={"w": 2}, metrics={"sw2": 1}, more={"given": ("w",)})
     Store(tmp_path).write(own)
     request = RunRequest(task="gmm-id", method="mono", preset="smoke", overrides={"w": 2}, home=str(tmp_path))
-    assert rescorable(request, tmp_path) == own.name
-    assert rescorable(request.model_copy(update={"overrides": {"w": 3}}), tmp_path) == ""
+    assert rescorable(request, Store(tmp_path).paths()) == own.name
+    assert rescorable(request.model_copy(update={"overrides": {"w": 3}}), Store(tmp_path).paths()) == ""
     monkeypatch.setattr("compbench.cli.plan.differing", lambda record, registry: ("method", "metrics"))
-    assert rescorable(request, tmp_path) == ""
+    assert rescorable(request, Store(tmp_path).paths()) == ""
 
 
 def test_the_lattice_names_the_values_of_our_own_tasks() -> None:
@@ -100,16 +100,16 @@ def test_a_failed_run_prints_its_whole_record(shown) -> None:
 
 def test_the_plan_takes_the_seconds_of_earlier_runs_and_says_when_there_are_none(tmp_path: Path) -> None:
     asked = RunRequest(task="shapes3d-heavy", method="factored", home=str(tmp_path))
-    first = plan_of(asked, tmp_path)
+    first = plan_of(asked, Store(tmp_path).paths())
     assert first.seconds is None
     assert "minutes on two cores" in first.words
     assert "are kept for later runs" in first.words
     stages = (Stage(name="prepare", seconds=30.0), Stage(name="fit", seconds=60.0), Stage(name="sample", seconds=5.0))
     more = {"profile": Profile(stages=stages), "seconds": 100.0}
     Store(tmp_path).write(record(method="mono", more=more))
-    other = plan_of(asked, tmp_path)
+    other = plan_of(asked, Store(tmp_path).paths())
     assert other.seconds == 100.0
     assert "judges and references 30.0 s, fit 1.0 min, samples 5.0 s" in other.words
     assert "by 1 run of other methods here" in other.words
     Store(tmp_path).write(record(more=more | {"seconds": 80.0}))
-    assert plan_of(asked, tmp_path).seconds == 80.0
+    assert plan_of(asked, Store(tmp_path).paths()).seconds == 80.0
