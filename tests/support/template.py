@@ -159,6 +159,10 @@ class Template:
         """A command line in a process of its own, whose children fork from this template."""
         return [self._python, "-P", __file__, "compbench", self.place(), *map(str, words)]
 
+    def module(self, name: str) -> list[str]:
+        """`python -m NAME` in a process of its own, whose children fork from this template."""
+        return [self._python, "-P", __file__, "module", self.place(), name]
+
     def place(self) -> str:
         """The path of the socket; starts the process."""
         with self._lock:

@@ -1,4 +1,5 @@
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from compbench_methods.stripes import compbench_methods as stripes_methods
 from compbench_methods.transformer_decoder import compbench_methods as transformer_methods
 from pydantic import Field
+from support.template import TEMPLATE
 
 from compbench.api.interfaces import MethodSettings
 from compbench.cli.main import main
@@ -170,10 +172,7 @@ def test_check_method_raises_with_the_findings() -> None:
 
 
 def test_pytest_checks_the_contract_of_a_method(tmp_path) -> None:
-    import subprocess
-    import sys
-
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "settings or fit", "--compbench"]
+    words = [*TEMPLATE.module("pytest"), "-q", "-p", "no:cacheprovider", "-k", "settings or fit", "--compbench"]
     done = subprocess.run(
         [*words, "cnn-decoder", "--junitxml", "report.xml"], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
