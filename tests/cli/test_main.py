@@ -343,3 +343,16 @@ def test_a_run_leaves_a_board_of_many_records_as_it_is_and_says_so(tmp_path: Pat
     assert rebuild_board(tmp_path, most=2) == ()
     assert capsys.readouterr().err == "compbench: the board of 3 records was left as it was; `compbench board` rebuilds it.\n"
     assert any(page.name == "index.html" for page in rebuild_board(tmp_path, most=3))
+
+
+def test_a_folder_of_records_that_may_not_be_listed_is_one_line_and_loses_no_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: object) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr("compbench.store.records.os.listdir", refuse)
+    assert rebuild_board(tmp_path) == ()  # a sweep shows its table next
+    said = capsys.readouterr().err
+    assert said.startswith("compbench: the board was not updated: ")
+    assert (said.count("\n"), "Permission denied" in said) == (1, True)

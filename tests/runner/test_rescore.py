@@ -299,8 +299,11 @@ def test_requests_are_what_the_evaluation_asks_and_samples_in_their_order_score(
     with numpy.load(wanted) as asked, numpy.load(folder_of(kept) / SAMPLES_FILE) as mine:
         assert numpy.array_equal(asked["conditions"], mine["conditions"])
         assert set(asked["stream"]) >= {"heldout"}
-        numpy.savez(tmp_path / "noise.npz", conditions=asked["conditions"], samples=asked["x0"])
-    assert score(str(tmp_path / "noise.npz")).exit_code == 0
+        more = {"conditions": asked["conditions"][:3], "samples": asked["x0"][:3]}
+        noise = {"conditions": asked["conditions"], "samples": asked["x0"]}
+        numpy.savez(tmp_path / "noise.npz", **{name: numpy.concatenate([noise[name], more[name]]) for name in noise})
+    done = CliRunner().invoke(main, ["score", "--task", TASK, "--preset", "smoke", str(tmp_path / "noise.npz")])
+    assert (done.exit_code, "3 of the samples were not asked for and not used" in done.output) == (0, True), done.output
 
 
 @pytest.mark.parametrize(
