@@ -53,7 +53,8 @@ class Learner(Subject):
 
     def __init__(self, method: Method, known: KnownAnswer, device: torch.device, room: Path) -> None:
         super().__init__(method, known.tiny, device, room)
-        self.settings = method.settings()
+        if self.fitted_on.event.kind == first_kind(method):
+            self.settings = method.settings()
         self.known = known
         self.precision = precision_of_runs(device)
         self.asked = known.conditions().to(device)

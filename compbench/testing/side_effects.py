@@ -24,7 +24,7 @@ def global_state() -> dict[str, Any]:
     """What belongs to the whole process and not to a method, by the name that a message calls it."""
     return {
         "torch.get_default_dtype()": torch.get_default_dtype(),
-        "torch.get_default_device()": str(torch.get_default_device()),
+        "torch.get_default_device()": _default_device(),
         "torch.get_num_threads()": torch.get_num_threads(),
         "torch.initial_seed() (torch.manual_seed was called)": torch.initial_seed(),
         "torch.is_grad_enabled()": torch.is_grad_enabled(),
@@ -144,6 +144,13 @@ def python_bytes(least: int) -> tuple[int, int]:
     """Bytes that Python and numpy hold since tracing began: in blocks of at least `least` bytes, and in all."""
     large = sum(trace.size for trace in tracemalloc.take_snapshot().traces if trace.size >= least)
     return large, tracemalloc.get_traced_memory()[0]
+
+
+def _default_device() -> str:
+    try:
+        return str(torch.get_default_device())
+    except AttributeError:  # torch 2.6 after `torch.set_default_device(None)`, which puts it back
+        return "cpu"
 
 
 def _numpy_state() -> int:

@@ -275,13 +275,13 @@ class Subject:
 
     def asked_for(self) -> ConditionCounts:
         """The conditions that the model's networks are asked for while `condition` is sampled."""
-        with asked_conditions.watched(self.model) as counts:
+        with asked_conditions.watched(self.model) as counts, self.shortened(self.few):
             self.sample(self.condition, self.x0)
         return counts
 
     def called_for(self) -> ConditionCounts:
         """The same, of any module, whatever its arguments are called."""
-        with called_conditions(len(self.space)) as counts:
+        with called_conditions(len(self.space)) as counts, self.shortened(self.few):
             self.sample(self.condition, self.x0)
         return counts
 

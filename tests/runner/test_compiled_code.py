@@ -76,6 +76,9 @@ def test_a_link_is_not_kept_and_damaged_code_is_compiled_again(
     (tmp_path / CODE_FILE).write_bytes(b"damaged")
     assert not take_up(tmp_path)  # torch says why in its log
 
+    if not hasattr(torch.compiler, "load_cache_artifacts"):  # before torch 2.7 there is nothing to keep
+        return
+
     def fails(content: bytes) -> None:
         raise RuntimeError("of another driver")
 

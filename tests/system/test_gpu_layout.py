@@ -172,7 +172,10 @@ def transposed_layouts(net: nn.Module, code: Tensor) -> list[bool]:
 def test_transposed_convolutions_get_contiguous_images_and_weights_on_a_gpu() -> None:
     """Of these the compiler foresees the layout that a GPU gives; a fit of `cnn-decoder` ended where they were channels-last."""
     with FakeTensorMode(), torch.device("cuda"):
-        decoder = CNNDecoder(12, (3, 28, 28), channels=16, num_hidden=2)
+        try:
+            decoder = CNNDecoder(12, (3, 28, 28), channels=16, num_hidden=2)
+        except RuntimeError as error:
+            pytest.skip(f"this torch (2.6 to 2.8 do) asks a driver even for a GPU that is not there: {str(error)[:40]}")
         for module in decoder.modules():
             if isinstance(module, nn.ConvTranspose2d):
                 module.weight = nn.Parameter(torch.empty(module.weight.shape).to(memory_format=torch.channels_last))
