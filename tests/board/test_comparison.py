@@ -13,6 +13,7 @@ from support.sample_records import png, record, score
 from compbench.api.schemas import Record
 from compbench.board.comparison import compare, compare_records, side_by_side
 from compbench.cli.main import main
+from compbench.store.profiles import Costs
 from compbench.store.records import Store
 from compbench.system.errors import CompbenchError
 
@@ -25,7 +26,7 @@ def runs(method: str, values: dict[int, float], **facts) -> list[Record]:
 
 
 def compared(a: list[Record], b: list[Record]):
-    return compare(a, b, ("a", "b"), "task", {})
+    return compare(a, b, ("a", "b"), "task", Costs())
 
 
 def test_a_difference_is_paired_by_seed_with_student_s_interval() -> None:
@@ -81,7 +82,7 @@ def test_rows_that_do_not_compete_are_said() -> None:
 
 def test_two_records_say_what_of_their_protocol_differs() -> None:
     a, b = runs("a", {0: 1.0})[0], runs("b", {0: 1.0}, preset="smoke", budget={"width": 8})[0]
-    found = compare_records(a, b, {})
+    found = compare_records(a, b, Costs())
     assert "budget differs: {'width': 32} and {'width': 8}" in found.remarks
     assert "preset differs: quick and smoke" in found.remarks
 
@@ -91,20 +92,20 @@ def test_another_torch_or_processor_is_said_since_it_rounds_otherwise() -> None:
         (own,) = runs("a", {0: 1.0})
         return own.model_copy(update={"environment": own.environment.model_copy(update={"torch": torch, "cpu": cpu})})
 
-    remarks = compare_records(on("2.13.0+cpu", "x"), on("2.14.1", "y"), {}).remarks
+    remarks = compare_records(on("2.13.0+cpu", "x"), on("2.14.1", "y"), Costs()).remarks
     assert [remark.partition(";")[0] for remark in remarks] == [
         "torch differs: 2.13.0+cpu and 2.14.1",
         "processor differs: x and y",
     ]
-    assert compare_records(on("2.14.1", "x"), on("2.14.1", "x"), {}).remarks == ()
+    assert compare_records(on("2.14.1", "x"), on("2.14.1", "x"), Costs()).remarks == ()
 
 
 def test_records_of_two_tasks_or_of_a_failed_run_are_refused() -> None:
     (a,) = runs("a", {0: 1.0})
     with pytest.raises(CompbenchError, match="mean different things"):
-        compare_records(a, runs("b", {0: 1.0}, task="mpi3d-heavy")[0], {})
+        compare_records(a, runs("b", {0: 1.0}, task="mpi3d-heavy")[0], Costs())
     with pytest.raises(CompbenchError, match="ended as 'failed'"):
-        compare_records(a, record(method="b", status="failed"), {})
+        compare_records(a, record(method="b", status="failed"), Costs())
 
 
 def test_pictures_stand_side_by_side_under_their_names() -> None:
@@ -162,7 +163,7 @@ def test_what_cannot_be_compared_is_one_line_and_2(store, words, said) -> None:
 
 
 def test_two_records_of_one_method_are_called_by_the_settings_in_which_they_differ() -> None:
-    found = compare_records(record(settings={"hidden": 64, "rate": 0.1}), record(settings={"hidden": 32, "rate": 0.1}), {})
+    found = compare_records(record(settings={"hidden": 64, "rate": 0.1}), record(settings={"hidden": 32, "rate": 0.1}), Costs())
     method = record().spec.method
     assert (found.a, found.b) == (f"{method} hidden=64 seed 0", f"{method} hidden=32 seed 0")
-    assert compare_records(record(), record(method="mono", settings={"hidden": 8}), {}).b == "mono seed 0"
+    assert compare_records(record(), record(method="mono", settings={"hidden": 8}), Costs()).b == "mono seed 0"
