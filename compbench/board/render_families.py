@@ -21,10 +21,11 @@ FAMILIES = ("preset", "family", "method", "distribution", "state", "rank", "rank
 TASKS = ("task", "task_version", "preset", "source", "fingerprint", "changed", "discriminability", "low", "high", "num_methods",
          "num_seeds", "ranks", "primary", "zero", "real", "log", "verdict", "learnt", "may_be_best")  # fmt: skip
 
-PREAMBLE = """Each number is the mean *share attained* over a family's tasks: 0 is the score of the best answer that ignores
-the request, 1 that of real data; then its interval, and the ranks that the comparisons leave open. Bold is what may be best: no
-other method is significantly better. A method is ranked over a family only if it ran all of its tasks at default settings, with
-two seeds or more; a failed run counts as the worst run of its task, at most 0, and what no one ran is blank.
+PREAMBLE = """Each number is the mean *share attained* over a family's tasks: 0 is the score of the best answer that ignores the
+request, 1 that of real data (distances by their logarithm); then its interval, and the ranks that the comparisons
+leave open. Bold is what may be best: no other method is significantly better. A method is ranked over a family only
+if it ran all of its tasks at default settings, with two seeds or more; a failed run counts as the worst run of its
+task, at most 0, and what no one ran is blank.
 """
 
 

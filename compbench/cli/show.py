@@ -205,7 +205,7 @@ def stages(record: Record) -> Iterator[str]:
         cpu = f"{stage.cpu_seconds:.1f}" if stage.cpu_seconds or not stage.seconds else "-"  # a few stages have no CPU time
         yield f"{stage.name:<10}{stage.seconds:10.1f}{cpu:>10}"
     between = max(0.0, record.seconds - sum(stage.seconds for stage in p.stages))
-    yield f"{'between':<10}{between:10.1f}{'-':>10}"
+    yield f"{'between':<10}{between:10.1f}{'-':>10}   processes that start, and messages"
     yield f"{'in all':<10}{record.seconds:10.1f}"
 
 

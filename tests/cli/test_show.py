@@ -80,7 +80,7 @@ def test_stages_and_what_lies_between_them_make_the_runs_seconds(show, tmp_path:
     assert rows[first + 1 : first + 5] == [
         ["prepare", "30.0", "50.0"],
         ["fit", "60.0", "110.5"],
-        ["between", "7.5", "-"],
+        ["between", "7.5", "-", "processes", "that", "start,", "and", "messages"],
         ["in", "all", "97.5"],
     ]
 
