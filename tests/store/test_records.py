@@ -24,6 +24,19 @@ def with_digest(raw: dict) -> bytes:
     return lines({**raw, "digest": hashlib.sha256(lines(raw)).hexdigest()})
 
 
+def test_records_that_share_names_of_fields_say_what_they_said(tmp_path: Path) -> None:
+    written = [record(score("heldout_accuracy", 0.5), seed=seed) for seed in range(2)]
+    paths = [Store(tmp_path).write(one) for one in written]
+    first, second = map(read_record, paths)
+    assert first.scores[0].model_fields_set is second.scores[0].model_fields_set
+    for path, one in zip(paths, (first, second), strict=True):
+        assert one.model_dump(exclude_unset=True) == parse(path.read_bytes()).model_dump(exclude_unset=True)
+        assert dump(one) == path.read_bytes()
+    named = set(second.spec.model_fields_set)
+    assert first.spec.model_copy(update={"settings": {}, "novel": 1}).model_fields_set == named | {"settings", "novel"}
+    assert second.spec.model_fields_set == named
+
+
 def test_a_record_survives_the_round_trip() -> None:
     assert parse(dump(record())) == record()
 
