@@ -16,6 +16,7 @@ from compbench.board.build import Material, contents
 from compbench.board.comparison import compare_methods, compare_records
 from compbench.board.render_shots import sentences, shots_csv
 from compbench.board.shot_prices import Prices, Worth, prices
+from compbench.store.profiles import Costs
 
 
 def run(method: str, shots: int, value: float, seed: int = 0, **facts: object) -> Record:
@@ -89,9 +90,9 @@ def test_runs_with_shots_have_a_section_of_their_own_and_are_compared_with_no_ot
     board = aggregate(records)
     assert {row.section.changed for row in board.rows} == {(), ("shots=1",), ("shots=3",)}
     assert all(len({other.section for other in board.rows if other.method == row.method}) > 1 for row in board.rows)
-    compared = compare_methods(board, records, "factored", "mono", {})
+    compared = compare_methods(board, records, "factored", "mono", Costs())
     assert [one.task.partition(" with ")[2] for one in compared] == ["", "shots=3"]
-    remarks = compare_records(records[0], records[1], {}).remarks
+    remarks = compare_records(records[0], records[1], Costs()).remarks
     assert any(remark.startswith("task settings differs: {} and {'shots': 1}") for remark in remarks)
 
 

@@ -8,6 +8,7 @@ from compbench.board.aggregate import rows
 from compbench.board.comparison import compare
 from compbench.board.notation import notes
 from compbench.store.judges import by_one_judge
+from compbench.store.profiles import Costs
 
 
 def run(method: str, floor: float, *, seed: int = 0, value: float = 300.0, **facts) -> Record:
@@ -65,7 +66,7 @@ def test_a_row_has_every_seed_s_distance_in_floors_whatever_judge_saw_it() -> No
 
 
 def test_a_comparison_divides_them_by_their_floors_and_says_which() -> None:
-    found = compare([run("a", 141.8)], [run("b", 207.0)], ("a", "b"), "task", {})
+    found = compare([run("a", 141.8)], [run("b", 207.0)], ("a", "b"), "task", Costs())
     names = ["heldout_accuracy", "heldout_fd_judge / floor", "heldout_fid", "heldout_recall / floor"]
     assert [entry.name for entry in found.scores] == names
     assert found.scores[1].difference == pytest.approx(300 / 207 - 300 / 141.8)
@@ -74,9 +75,9 @@ def test_a_comparison_divides_them_by_their_floors_and_says_which() -> None:
         f"divided by each run's own floor, since they are {two}: heldout_fd_judge, heldout_recall",
         f"left out, since its floor is zero and it is {two}: heldout_kid",
     )
-    assert len(compare([run("a", 141.8)], [run("b", 141.8)], ("a", "b"), "task", {}).scores) == 5
+    assert len(compare([run("a", 141.8)], [run("b", 141.8)], ("a", "b"), "task", Costs()).scores) == 5
 
 
 def test_records_of_other_data_are_compared_as_they_are() -> None:
-    found = compare([run("a", 141.8)], [run("b", 207.0, fingerprint="renderer-2")], ("a", "b"), "task", {})
+    found = compare([run("a", 141.8)], [run("b", 207.0, fingerprint="renderer-2")], ("a", "b"), "task", Costs())
     assert (len(found.scores), found.remarks) == (5, ())
