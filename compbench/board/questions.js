@@ -1,5 +1,4 @@
 // The first screen: a card a question, a forest plot a task, the matrix of methods by tasks.  All values come from the records' view.
-const DEARER = 1.2;  // a first method that costs this many times the cheapest has its cost beside it
 const BEST = "may be best", SHOWN = 5, TASK_SHOWN = 2, FOREST_SHOWN = 7;
 const STATES = {best: BEST, worse: "shown to be worse than another method, seed by seed", means: "draws means, so it is not eligible for first", unranked: "not ranked", reference: "reference"};
 const summaryOf = name => data.methods.find(m => m.method === name)?.summary || "";
@@ -15,9 +14,9 @@ const TFLOP = "1 TFLOP = 10¹² additions or multiplications of numbers; 1 GFLOP
 // A word with its explanation where the pointer rests.
 const term = (text, told, more) => make("span", {class: "term", title: told, ...more}, text);
 // What an entry costs; where the pointer rests, the speed that was measured.
-function price(answer, entry) {
+function price(answer, entry, short) {
   const {timing} = rowOf(answer, entry), rate = timing && timing.samples[0] !== null && timing.hardware ? `; measured: ${timing.samples[1]} samples/s on ${timing.hardware}` : "";
-  return term(costOf(entry), `${TFLOP}; for the training and 10,000 samples${rate}`);
+  return term(short ? entry.cost.replace("FLOP", "") : costOf(entry), `${costOf(entry)}; ${TFLOP}; for the training and 10,000 samples${rate}`);
 }
 
 // Seeds as dots between the best constant answer (tick) and real data (dashed); the bar is the interval; hollow dots are shown to be worse, squares are not ranked.
@@ -42,7 +41,7 @@ function verdictTag(answer) {
 function answerBlock(answer, shown, one) {
   const filtered = answer.entries.filter(e => shown(rowOf(answer, e).method)), narrowed = filtered.length < answer.entries.length;
   const best = answer.entries.filter(e => e.state === "best"), listed = narrowed ? filtered : best, most = one ? SHOWN : TASK_SHOWN, low = lowest(listed);
-  const lines = listed.slice(0, most).map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 36, low)), make("td", {title: `${e.score}; real data ${answer.real}; ${STATES[e.state]}`}, brief(e))));
+  const lines = listed.slice(0, most).map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 36, low)), make("td", {title: `${e.score}; real data ${answer.real}; ${STATES[e.state]}`}, brief(e)), make("td", {class: "price"}, price(answer, e, true))));
   const rest = listed.slice(most), cheap = answer.cheapest === null ? null : answer.entries.find(e => e.row === answer.cheapest);
   const label = answer.label || BEST, distance = /^distance/.test(answer.entries[0]?.score || "");
   const named = answer.label ? taskLink(answer.task, answer.label, answer.about) : narrowed ? "the chosen methods" : best.length ? `${best.length} of ${answer.ranked} may be best` : "";
@@ -51,7 +50,8 @@ function answerBlock(answer, shown, one) {
   node.append(lines.length ? make("table", {"aria-label": `${answer.task}: ${label}`}, head, make("tbody", {}, ...lines)) : make("p", {class: "note"}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
   if (!lines.length && !narrowed) node.append(...answer.commands.map(text => make("code", {class: "command", title: "a click marks all of it"}, text)));
   const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
-  if (cheap && !narrowed) node.append(make("p", {class: "cheap"}, more, more ? ", " : "", best.length > 1 ? "cheapest: " : "cost: ", best.length > 1 ? methodLink(rowOf(answer, cheap).method) : "", " ", price(answer, cheap), best.length > 1 && best[0].flops > DEARER * cheap.flops ? make("span", {class: "unit"}, ` (${rowOf(answer, best[0]).method}: `, price(answer, best[0]), ")") : ""));
+  const apart = cheap && !narrowed && !listed.slice(0, most).includes(cheap);  // it is not in the table
+  if (apart) node.append(make("p", {class: "cheap"}, more, more ? ", " : "", "cheapest: ", methodLink(rowOf(answer, cheap).method), " ", price(answer, cheap)));
   else if (more) node.append(make("p", {class: "cheap"}, more));
   return node;
 }
@@ -122,7 +122,7 @@ function overview(shown, matched) {
   if (!own.length) return node.replaceChildren(chosen.preset && !questions.length ? make("p", {class: "note"}, `No question was run at preset ${chosen.preset}; its boards stand below.`) : "");
   const listed = data.methods.filter(m => shown(m.method) && own.some(q => q.answers.some(a => a.entries.some(e => rowOf(a, e).method === m.method))));
   const key = make("div", {class: "lead key"}, view.preset === "smoke" ? make("p", {class: "smoke"}, data.smoke) : "",
-    make("p", {}, "Listed: methods that may be best, as no other is shown to be better. Dots: seeds, on the way from the best constant answer (tick) to real data (dashed). Cost: training and 10,000 samples."), legend(own));
+    make("p", {}, "Listed: methods that may be best, since no other is shown to be better. Dots: seeds, on the way from the best constant answer (tick) to real data (dashed). Last: the FLOP of training and 10,000 samples."), legend(own));
   const plots = own.flatMap(q => q.answers.map(a => forestTable(q, a, shown)));
   const mine = found ? found.findings.filter(text => !/ (may be|is) best[;:]/.test(text) && own.some(q => text.includes(` ${q.family} `) || q.answers.some(a => text.includes(a.task)))) : [];
   const said = mine.length && !chosen.method && !words().length ? make("ul", {class: "findings", "aria-label": "what we found"}, ...mine.map(text => make("li", {}, text))) : "";

@@ -20,7 +20,7 @@ Word = Literal["solved", "open", "unsolved", "not learnt", "draws means"]
 WAY = "of the way from a constant answer to real data"
 MEANINGS: dict[Word, str] = {
     "solved": f"one of the best goes 90 % {WAY}, with no failed fit",
-    "open": f"one of the best goes 50 % {WAY}",
+    "open": f"one of the best goes 50 to 90 % {WAY}",
     "unsolved": f"none of the best goes 50 % {WAY}",
     "not learnt": "no method has 90 % of the seen combinations right",
     "draws means": "only methods that draw averages reach the best score",
