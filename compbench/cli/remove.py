@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import get_args
 
 import click
 
 from compbench.api.context import PRESETS
+from compbench.api.schemas import Status
 from compbench.cli.names import names, records
 from compbench.cli.options import MOST_RECORDS, rebuild_board
 from compbench.store.format import clean
@@ -15,7 +17,7 @@ from compbench.store.removal import remove as remove_one
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
-STATUSES = ("ok", "failed", "timeout", "oom", "killed", "refused", UNKNOWN)
+STATUSES = (*get_args(Status), UNKNOWN)
 MOST_LISTED = 20
 
 

@@ -1,7 +1,7 @@
 """Solvers of dx/dt = v(x, t) from noise (t = 0) to data (t = 1) in a fixed number of steps, without host syncs.
 
 Nearly every method samples through this file, so an edit of it moves nearly every identity; one that changes no bit is proven by
-`compbench verify --equal`.  A new solver stands beside `answer` and is named by the methods that use it.
+`compbench verify --equal`.  Put a new solver after `answer`; the methods that use it call it by its name.
 """
 
 from __future__ import annotations

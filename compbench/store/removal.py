@@ -25,7 +25,7 @@ from compbench.system.home import Home
 
 IDENTITY = re.compile(r"[0-9a-f]{12}")
 UNKNOWN = "unreadable"
-"""The status of a file that is no record."""
+"""The status of a file that cannot be read as a record."""
 
 
 class Wanted(NamedTuple):
@@ -95,15 +95,19 @@ def _own(store: Store, name: str) -> Path:
 def removals(home: Home, paths: Sequence[Path]) -> list[Removal]:
     """What goes with each record.  A run's folder goes with the last of its attempts."""
     going = {path.name for path in paths}
-    staying = {path.stem.split(".")[-2] for path in Store(home.records).paths() if path.name not in going and "." in path.stem}
+    staying = {_short(path) for path in Store(home.records).paths() if path.name not in going}
     made = []
     for path in paths:
-        short = path.stem.split(".")[-2] if "." in path.stem else ""
-        run = None if short in staying else _run_folder(home, short)
+        run = None if _short(path) in staying else _run_folder(home, _short(path))
         beside = home.records.glob(f"{glob.escape(path.stem)}.*")
         levels = home.levels.glob(f"{glob.escape(path.stem)}.*.json")
         made.append(Removal(path, status_of(path), (path, *sorted({*beside} - {path}), *sorted(levels)), run))
     return made
+
+
+def _short(path: Path) -> str:
+    """The short identity in a record's name; "" where a name has none."""
+    return path.stem.split(".")[-2] if "." in path.stem else ""
 
 
 def _run_folder(home: Home, short: str) -> Path | None:
