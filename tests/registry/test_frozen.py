@@ -43,3 +43,20 @@ def test_a_changed_digest_needs_a_version_or_an_entry() -> None:
         raised = copy.deepcopy(after)
         raised["versions"][kind][name] = 2
         assert frozen.unexplained(before, raised, EqualCode()) == []
+
+
+def test_a_commit_is_checked_where_its_code_moved_and_six_commits_check_all() -> None:
+    names = [f"m{number:02}" for number in range(13)]
+    before: frozen.Frozen = {"digests": {"t": dict.fromkeys(names, "a"), "u": dict.fromkeys(names, "a")}}
+    after = copy.deepcopy(before)
+    after["digests"]["u"]["m03"] = "b"
+    after["digests"]["u"]["new"] = "c"
+    turns = [set(frozen.moved(before, after, turn)) for turn in range(frozen.SHARE)]
+    assert all({"m03", "new"} <= turn for turn in turns)
+    assert set().union(*turns) == {*names, "new"}
+    assert max(map(len, turns)) == 4  # two that moved, and a sixth of twelve
+    assert frozen.moved({"digests": {}}, after, 0) == [*names, "new"]
+
+
+def test_the_digests_of_a_commit_that_stored_none_are_none() -> None:
+    assert frozen.at("no-such-commit") == {"digests": {}}

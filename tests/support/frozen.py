@@ -1,11 +1,13 @@
 """Digests of all code that is installed, kept in `tests/registry/frozen.json` so that no change of one goes unseen.
 
-python tests/support/frozen.py      writes today's digests, if a version or the table of equal code explains each that changed
+python tests/support/frozen.py              writes today's digests, if a version or the table explains each that changed
+python tests/support/frozen.py moved REF    prints the methods that `.ci/run` checks on this commit
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from compbench.registry.equal_code import EqualCode, equal_code
 PATH = Path(__file__).parents[1] / "registry" / "frozen.json"
 DIGITS = 16
 """Of a digest; enough to tell some thousands apart."""
+SHARE = 6
+"""One of so many methods whose code stayed is checked with a commit, each by its turn."""
 Frozen = dict[str, Any]
 
 
@@ -61,7 +65,24 @@ def unexplained(before: Frozen, after: Frozen, table: EqualCode) -> list[str]:
     ]
 
 
-def main() -> None:
+def moved(before: Frozen, after: Frozen, turn: int) -> list[str]:
+    """Methods whose digest on any task is another or new, and by turn every `SHARE`-th of the others; sorted."""
+    was, now = (
+        {(method, task): digest for task, row in found["digests"].items() for method, digest in row.items()}
+        for found in (before, after)
+    )
+    changed = {method for (method, task), digest in now.items() if was.get((method, task)) != digest}
+    others = sorted({method for method, _ in now} - changed)
+    return sorted(changed | set(others[turn % SHARE :: SHARE]))
+
+
+def at(ref: str) -> Frozen:
+    """The digests that a commit stored; none where it has no such file, so that all methods count as moved."""
+    shown = subprocess.run(["git", "show", f"{ref}:./{PATH.name}"], cwd=PATH.parent, capture_output=True, text=True)
+    return json.loads(shown.stdout) if shown.returncode == 0 else {"digests": {}}
+
+
+def write() -> None:
     now = today()
     bad = unexplained(stored(), now, equal_code()) if PATH.exists() else []
     if bad:
@@ -72,5 +93,16 @@ def main() -> None:
     PATH.write_text(json.dumps(now, indent=0, sort_keys=True) + "\n")
 
 
+def main(words: list[str]) -> None:
+    match words:
+        case []:
+            write()
+        case ["moved", ref]:
+            counted = subprocess.run(["git", "rev-list", "--count", "HEAD"], cwd=PATH.parent, capture_output=True, text=True)
+            print(*moved(at(ref), stored(), int(counted.stdout)), sep="\n")
+        case _:
+            sys.exit(__doc__)
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
