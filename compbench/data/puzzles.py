@@ -20,6 +20,8 @@ from compbench.system.errors import CompbenchError
 NUM_COLOURS = 3
 LITERALS = 3
 """A clause has so many literals."""
+MOST_STEPS = 2_000_000
+"""`num_answers` gives up after so many signs: some seconds."""
 NUM_ORDERS = 50
 """Members are grouped in so many orders, and the best grouping is kept."""
 
@@ -141,6 +143,48 @@ def satisfiability(num_variables: int, ratio: float, seed: int) -> Puzzle:
         groups[f"clauses {number}"] = (*lines, _lines(free, 1.0, least=0)) if free else tuple(lines)
     base = _lines([[variable] for variable in range(num_variables)], 1.0, least=0)
     return Puzzle(num_variables, (base,), groups)
+
+
+def num_answers(puzzle: Puzzle, most: int, most_steps: int = MOST_STEPS) -> int | None:
+    """Number of answers that break no constraint, at most `most`; None if the search takes more than `most_steps` signs.
+
+    Signs are set one after the other, and a sign that leaves some line without a pattern is taken back.
+    """
+    lines = [(places, own.patterns) for law in (puzzle.base, *puzzle.groups.values()) for own in law for places in own.positions]
+    kept: list[list[tuple[int, dict[int, int]]]] = [
+        [] for _ in range(puzzle.dimension)
+    ]  # of each place: line, patterns a sign leaves
+    for number, (places, patterns) in enumerate(lines):
+        for k, place in enumerate(places):
+            fits = {sign: sum(1 << m for m, pattern in enumerate(patterns) if pattern[k] == sign) for sign in (-1, 1)}
+            kept[place].append((number, fits))
+    alive = [(1 << len(patterns)) - 1 for _, patterns in lines]
+    undo: list[list[tuple[int, int]]] = []  # what each sign that is set has changed
+    left = [[-1, 1]]  # signs still to be tried at each place
+    found = steps = 0
+    while left:
+        if len(undo) == len(left):  # back at this place: take its last sign back
+            for number, before in undo.pop():
+                alive[number] = before
+        if not left[-1]:
+            left.pop()
+            continue
+        sign, steps = left[-1].pop(), steps + 1
+        if steps > most_steps:
+            return None
+        undo.append([])
+        for number, fits in kept[len(left) - 1]:
+            undo[-1].append((number, alive[number]))
+            alive[number] &= fits[sign]
+        if not all(alive[number] for number, _ in undo[-1]):
+            continue
+        if len(left) < puzzle.dimension:
+            left.append([-1, 1])
+            continue
+        found += 1
+        if found == most:
+            break
+    return found
 
 
 def disjoint(members: Sequence[tuple[int, ...]]) -> list[list[int]]:

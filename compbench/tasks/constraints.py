@@ -115,6 +115,7 @@ def make_task(name: str, settings: Settings | None = None) -> Task:
         offers=("scores",),
         guidance_weights=dict.fromkeys(BUDGETS, 1.0),
         settings=settings,
+        version=2,
         configure=lambda changed: make_task(name, changed),
         metrics=(),
         paper_notes=(

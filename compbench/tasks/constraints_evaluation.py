@@ -11,7 +11,7 @@ from torch import Tensor
 
 from compbench.api.interfaces import Evaluation, Sampler, Score, TaskContext
 from compbench.data.constraint_laws import BlockOracle, laws_of, signs_of, violations
-from compbench.data.puzzles import NUM_COLOURS, Puzzle
+from compbench.data.puzzles import NUM_COLOURS, Puzzle, num_answers
 
 if TYPE_CHECKING:
     from PIL import ImageDraw
@@ -20,6 +20,8 @@ NUM_ANSWERS = {"smoke": 40, "quick": 200, "standard": 500, "paper": 500}
 """The evaluation requests so many answers to all constraints, and a quarter of that to each group alone."""
 MOST_CHANGES = 200
 """Greedy repair changes one answer so many times at most."""
+ENOUGH = 100
+"""With so many valid answers for each that is drawn, almost none is drawn twice."""
 NUM_SHOWN, SIDE = 8, 132
 COLOURS = ((214, 69, 65), (58, 123, 213), (64, 160, 92), (170, 170, 170))
 """These colours draw the vertices; the last draws a vertex with no colour, or with two."""
@@ -36,9 +38,10 @@ def evaluate(sampler: Sampler, puzzle: Puzzle, kind: str, ctx: TaskContext) -> E
     oracle, every = BlockOracle(laws, torch.device("cpu")), (1,) * size
     greedy = oracle.repaired(every, count, MOST_CHANGES, ctx.generator("greedy repair"))
     repaired = (violations([base, *groups], greedy) == 0).double().mean().item()
+    most_unique = unique_ceiling(puzzle, count)
     scores = [
         _score("heldout_validity", "validity", "heldout", len(valid) / count, count, ceiling=1.0, primary=True),
-        _score("heldout_unique", "unique", "heldout", len(valid.unique(dim=0)) / count, count, ceiling=1.0),
+        _score("heldout_unique", "unique", "heldout", len(valid.unique(dim=0)) / count, count, ceiling=most_unique),
         _score("heldout_violations", "violations", "heldout", broken.double().mean().item(), count, direction="lower", floor=0.0),
         _score("heldout_greedy_repair", "greedy_repair", "heldout", repaired, count, ceiling=1.0),
     ]
@@ -51,6 +54,17 @@ def evaluate(sampler: Sampler, puzzle: Puzzle, kind: str, ctx: TaskContext) -> E
     seen = sum(shares) / size
     scores.append(_score("seen_validity", "validity", "seen", seen, size * max(count // 4, 2), ceiling=1.0))
     return Evaluation(tuple(scores), {"samples": pictures(answers[:NUM_SHOWN], broken[:NUM_SHOWN], puzzle, kind)})
+
+
+def unique_ceiling(puzzle: Puzzle, count: int) -> float | None:
+    """Expected share of different ones among `count` answers drawn uniformly from all S valid ones.
+
+        S (1 - (1 - 1 / S)^count) / count
+
+    S is counted up to `ENOUGH` times `count`, above which the share is over 0.99; None if it cannot be counted in time.
+    """
+    answers = num_answers(puzzle, ENOUGH * count)
+    return None if answers is None else min(1.0, -answers * math.expm1(count * math.log1p(-1 / max(answers, 2))) / count)
 
 
 def _score(name: str, metric: str, split: str, value: float, n: int, *, direction: str = "higher", **known: object) -> Score:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from compbench.data.constraint_laws import BlockLaw, BlockOracle, laws_of, violations
-from compbench.data.puzzles import Lines, Puzzle, colouring, disjoint, queens, satisfiability
+from compbench.data.puzzles import Lines, Puzzle, colouring, disjoint, num_answers, queens, satisfiability
 from compbench.system.errors import CompbenchError
 
 LEVELS = [(1.0, 0.05), (0.7, 0.5), (0.1, 0.99)]
@@ -149,3 +149,17 @@ def test_repaired_answers_break_no_more_than_they_did_and_without_changes_they_a
     before, after = (violations(oracle.laws.values(), signs) for signs in (drawn, repaired))
     assert (after <= before).all()
     assert (after == 0).double().mean() > 0.5 > (before == 0).double().mean()
+
+
+@pytest.mark.parametrize(("size", "known"), [(2, 0), (3, 0), (4, 2), (5, 10), (6, 4), (7, 40)])
+def test_queens_have_as_many_answers_as_is_known(size: int, known: int) -> None:
+    assert num_answers(queens(size), 1000) == known
+
+
+@pytest.mark.parametrize("puzzle", [colouring(4, 2.0, 0), satisfiability(9, 3.0, 1)])
+def test_answers_are_as_many_as_a_look_at_all_of_them_finds(puzzle: Puzzle) -> None:
+    every = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * puzzle.dimension)
+    valid = int((violations(list(laws_of(puzzle).values()), every) == 0).sum())
+    assert num_answers(puzzle, 10_000) == valid > 2
+    assert num_answers(puzzle, 2) == 2
+    assert num_answers(puzzle, 10_000, most_steps=3) is None

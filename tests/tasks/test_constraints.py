@@ -52,6 +52,7 @@ def test_answers_are_scored_by_the_constraints_themselves(tmp_path: Path) -> Non
     assert scores["heldout_validity"].value == 0.75
     assert 0 < scores["heldout_greedy_repair"].value < 0.2
     assert scores["heldout_unique"].value == 1 / 40
+    assert scores["heldout_unique"].ceiling == pytest.approx(92 * (1 - (91 / 92) ** 40) / 40)  # of 92 boards
     assert scores["heldout_violations"].value == 0.5  # a row and a column are empty
     assert 0.75 < scores["seen_validity"].value < 1  # diagonals may be empty
 
