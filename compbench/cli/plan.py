@@ -1,10 +1,10 @@
-"""The plan of a run, said before it begins: its stages, their seconds in earlier runs here, and what is kept for later runs."""
+"""The plan of a run, said before it begins: its stages, their seconds in earlier runs, and what is kept for later runs."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +29,8 @@ STAGES = {
     "scores": ("score",),
 }
 """What the plan calls the stages of a record's profile."""
+EXPECTED = Path(__file__).with_name("expected_seconds.json")
+"""CPU seconds of stages by task and preset, from published runs: `experiments/expected_seconds.py` writes them."""
 MEANT = {"smoke": "seconds", "quick": "minutes on two cores", "standard": "half an hour on two cores", "paper": "hours on a GPU"}
 
 
@@ -43,18 +45,26 @@ def plan_of(request: RunRequest, paths: Sequence[Path]) -> Plan:
     """The plan of a run, from the records among some files.
 
     A stage takes the median of its seconds in the newest runs of the method on the task at the preset, or of other methods there.
+    Where none ran here it takes the CPU seconds of published runs of the task.
     Machine, settings and caches are not looked at, so it is a guide and no more.
     """
     found, same = _like(request, paths)
     kept = "judges, references and rendered data are kept for later runs of this task"
-    if not found:
-        known = f"how long is not known before a first run; `{request.preset}` is meant to take {MEANT[request.preset]}"
-        return Plan(f"{', '.join(STAGES)}; {known}; {kept}", None)
-    took = {name: median(_seconds(record, of) for record in found) for name, of in STAGES.items()}
-    total = median(record.seconds for record in found)
-    parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in took.items())
-    by = f"{len(found)} run{'' if len(found) == 1 else 's'} of {'this method' if same else 'other methods'} here"
-    return Plan(f"{parts}; about {duration(total)} in all, by {by}", total)
+    if found:
+        took = {name: median(_seconds(record, of) for record in found) for name, of in STAGES.items()}
+        total = median(record.seconds for record in found)
+        by = f"{len(found)} run{'' if len(found) == 1 else 's'} of {'this method' if same else 'other methods'} here"
+        return Plan(f"{_in_words(took)}; about {duration(total)} in all, by {by}", total)
+    if published := json.loads(EXPECTED.read_text()).get(request.task, {}).get(request.preset):
+        took, total = published["seconds"], sum(published["seconds"].values())
+        by = f"by published runs of one thread, as none ran here; {kept}"
+        return Plan(f"{_in_words({name: took[name] for name in STAGES})}; about {duration(total)} in all, {by}", total)
+    known = f"how long is not known before a first run; `{request.preset}` is meant to take {MEANT[request.preset]}"
+    return Plan(f"{', '.join(STAGES)}; {known}; {kept}", None)
+
+
+def _in_words(took: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {duration(seconds)}" for name, seconds in took.items())
 
 
 def rescorable(request: RunRequest, paths: Sequence[Path]) -> str:

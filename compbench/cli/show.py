@@ -269,7 +269,8 @@ def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Pa
     shared = f", shared by {where.slots} runs" if where.slots > 1 else ""
     machine = where.device if where.device != "cpu" else where.cpu or "unknown processor"
     began = record.started[:16].replace("T", " ")
-    yield "where", f"{began} UTC, {machine}, {where.threads} of {where.cores} threads{shared}, torch {where.torch or 'none'}"
+    torch = f", torch {where.torch}" if where.torch else ""  # a run that ended before torch was loaded does not know it
+    yield "where", f"{began} UTC, {machine}, {where.threads} of {where.cores} threads{shared}{torch}"
     if record.profile.distrust:
         yield "doubted", f"speeds: {record.profile.distrust}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from compbench.board.notation import SMOKE
 from compbench.board.scale import zero_of
 from compbench.cli import result
 from compbench.cli.cell_map import drawn, names_of
-from compbench.cli.plan import plan_of, rescorable
+from compbench.cli.plan import EXPECTED, plan_of, rescorable
 from compbench.cli.result import show_result
 from compbench.store.records import Store
 
@@ -100,9 +101,14 @@ def test_a_failed_run_prints_its_whole_record(shown) -> None:
 
 def test_the_plan_takes_the_seconds_of_earlier_runs_and_says_when_there_are_none(tmp_path: Path) -> None:
     asked = RunRequest(task="shapes3d-heavy", method="factored", home=str(tmp_path))
+    unknown = plan_of(asked.model_copy(update={"task": "of-a-stranger"}), [])
+    assert unknown.seconds is None
+    assert "minutes on two cores" in unknown.words
     first = plan_of(asked, Store(tmp_path).paths())
-    assert first.seconds is None
-    assert "minutes on two cores" in first.words
+    published = json.loads(EXPECTED.read_text())["shapes3d-heavy"]["quick"]["seconds"]
+    assert first.seconds == sum(published.values()) > 60
+    assert f"fit {published['fit'] / 60:.1f} min" in first.words
+    assert "by published runs" in first.words
     assert "are kept for later runs" in first.words
     stages = (Stage(name="prepare", seconds=30.0), Stage(name="fit", seconds=60.0), Stage(name="sample", seconds=5.0))
     more = {"profile": Profile(stages=stages), "seconds": 100.0}
