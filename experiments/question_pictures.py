@@ -1,4 +1,5 @@
-"""The pictures of the board's questions, `compbench/board/questions/*.png`: made by `python experiments/question_pictures.py`.
+"""The pictures of the board's questions, `compbench/board/questions/*.png`: made by
+`python experiments/question_pictures.py`, or some by their names.
 
 Each has two tiles of combinations that are in the training data, a gap, and one tile of the combination that shares a value with
 each of the two and is never seen.  All is drawn from the tasks' own data; plans, which take a simulator, are cut from a published
@@ -7,6 +8,7 @@ sample picture.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +26,9 @@ SIDE, GAP, BREAK = 64, 2, 10
 SEEN, UNSEEN = numpy.array([64, 110, 150]), numpy.array([214, 106, 30])
 ROOT = Path(__file__).parents[1]
 EMOJI = (("astronaut", "light"), ("singer", "medium-dark"), ("astronaut", "medium-dark"))
+SERIF = "serif"
+SOLVED = (0, 4, 7, 5, 2, 6, 1, 3)
+"""Columns of eight queens, by row, of which none attacks another."""
 PLANS = "leaderboards/records/planning-noniid.dcfm-b.standard.s0.*.samples.png"
 
 
@@ -88,6 +93,51 @@ def emoji() -> list[numpy.ndarray]:
     pictures = drawings(located(Home.of_user().data, settings.font)).pictures
     pictures = pictures.reshape(len(ROLES), len(PERSONS), len(TONES), *pictures.shape[-3:])
     return [pictures[role, list(PERSONS).index("person"), tone].transpose(1, 2, 0) for role, tone in cells]
+
+
+def letters() -> list[numpy.ndarray]:
+    """A letter in another typeface, another letter in this one, and the letter in this typeface, which glyph-light holds out."""
+    from compbench.data.letters import FILES, LETTERS, MARGIN, drawn
+
+    held = set(Registry().load("tasks", "glyph-light").holdout.cells)
+    faces, face = list(FILES), list(FILES).index(SERIF)
+    unseen = [number for number in range(len(LETTERS)) if (number, face) in held]
+    letter = max(unseen, key=lambda number: LETTERS[number] in "gra")  # one whose serifs show
+    other = next(number for number, name in enumerate(LETTERS) if name in "nmhu" and (number, face) not in held)
+    elsewhere = next(number for number in range(len(faces)) if number != face and (letter, number) not in held)
+    made = drawn()[:, :, 0, 0, -1, MARGIN:-MARGIN, MARGIN:-MARGIN]
+    cells = [(letter, elsewhere), (other, face), (letter, face)]
+    return [(255 - made[cell])[..., None].repeat(3, 2) for cell in cells]
+
+
+def queens() -> list[numpy.ndarray]:
+    """A queen in each row, a queen in each column, and both with no two on a diagonal."""
+    from compbench.data.constraint_laws import BlockLaw, violations
+    from compbench.tasks.constraints import KINDS, puzzle_of
+
+    puzzle = puzzle_of(KINDS["queens-8"], KINDS["queens-8"].settings)
+    laws = {name: BlockLaw.of(puzzle.dimension, lines) for name, lines in puzzle.groups.items()}
+    solved = -torch.ones(8, 8, dtype=torch.float64)
+    solved[range(8), SOLVED] = 1
+    assert violations(list(laws.values()), solved.view(1, -1)).item() == 0
+    boards = [laws[name].signs(1, torch.Generator().manual_seed(1)).view(8, 8) for name in ("rows", "columns")]
+    return [board(signs) for signs in (*boards, solved)]
+
+
+def board(signs: Tensor) -> numpy.ndarray:
+    """A board (8, 8) of signs, positive where a queen stands."""
+    from PIL import ImageDraw
+
+    step = 4 * SIDE // 8
+    image = Image.new("RGB", (4 * SIDE, 4 * SIDE))
+    draw = ImageDraw.Draw(image)
+    for row, line in enumerate(signs.tolist()):
+        for column, sign in enumerate(line):
+            box = (column * step, row * step, (column + 1) * step, (row + 1) * step)
+            draw.rectangle(box, fill=(238, 232, 213) if (row + column) % 2 else (205, 196, 168))
+            if sign > 0:
+                draw.ellipse((box[0] + 5, box[1] + 5, box[2] - 5, box[3] - 5), fill=(40, 40, 60))
+    return numpy.asarray(image)
 
 
 def sprites() -> list[numpy.ndarray]:
@@ -178,7 +228,7 @@ def plans() -> list[numpy.ndarray]:
     return [tile(0, 1), tile(0, 2), tile(0, 3)]
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
     made = {
         "emoji": emoji(),
         "shapes-quarter": shapes("shapes3d-light", (0, 4), ((0, 1), (3, 4))),
@@ -191,13 +241,17 @@ def main() -> None:
         "digits": digits(),
         "blobs": blobs(),
         "plans": plans(),
+        "letters": letters(),
+        "queens": queens(),
     }
     assert set(made) == {question.picture for question in question_table.QUESTIONS if question.picture}
     for name, pictures in made.items():
+        if asked and name not in asked:
+            continue
         path = question_table.PICTURES / f"{name}.png"
         tiled(pictures).quantize(96, method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
         print(path.name, path.stat().st_size)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

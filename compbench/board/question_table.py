@@ -58,6 +58,12 @@ QUESTIONS = (
         (("shapes3d-heavy", ""),),
         "shapes-three-quarters",
     ),
+    Asked(
+        "Letters: letter and typeface",
+        "Write a letter in a typeface that it never had.",
+        (("glyph-light", "¼ of pairs unseen"), ("glyph-heavy", "¾ unseen, of four factors")),
+        "letters",
+    ),
     Asked("Sprites", "Draw a shape turned as it never was.", (("dsprites-light", ""),), "sprites"),
     Asked(
         "Plane: target near",
@@ -92,6 +98,12 @@ QUESTIONS = (
         (("planning-noniid", ""),),
         "plans",
     ),
+    Asked(
+        "Puzzles: all rules at once",
+        "Answer a puzzle by all of its rules, each learnt alone.",
+        (("queens-8", "8 queens"), ("queens-10", "10 queens"), ("colour-er", "graph colouring"), ("sat-20", "clauses")),
+        "queens",
+    ),
 )
 """The questions, in the order of the page."""
 
@@ -99,6 +111,12 @@ LABELS = {
     "¼ unseen": "a quarter of the pairs is held out",
     "½ unseen": "half of the pairs is held out",
     "¾ unseen": "three quarters of the pairs are held out",
+    "¼ of pairs unseen": "a quarter of the pairs of a letter and a typeface is held out",
+    "¾ unseen, of four factors": "three quarters of the combinations of letter, typeface, weight and slant are held out",
+    "8 queens": "eight queens on a chessboard, of which none attacks another",
+    "10 queens": "ten queens on a board of ten by ten squares, of which none attacks another",
+    "graph colouring": "three colours for the 20 vertices of a random graph, such that neighbours differ",
+    "clauses": "20 true or false variables that satisfy all clauses of a random formula",
     "role and person": "pairs of a role and a person are held out, in the usual skin tone",
     "independent": "each change alters the spread of one coordinate of the points and leaves the other alone",
     "interacting": "each change alters the spread of both coordinates, so the two changes interact",

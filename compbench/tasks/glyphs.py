@@ -88,7 +88,7 @@ def make_task(pattern: str, settings: CoverageSettings | None = None) -> Task:
     return Task(
         name=f"glyph-{pattern}",
         family="drawings",
-        core=False,
+        core=True,
         extra="glyphs",
         summary=f"letters in typefaces, {said(settings, HELD_OUT[pattern])}",
         space=SPACE,
