@@ -1,5 +1,5 @@
 // The page: filters and search, the matrix of methods by families, a panel a task, a panel a method.  The address keeps the state.
-const data = JSON.parse($("data").textContent), boards = data.boards, contests = data.contests;
+const data = JSON.parse($("data").textContent), boards = data.boards, contests = data.contests, STATES = data.states, BEST = STATES.best;
 const EMPTY = {tab: "", preset: "", family: "", source: "", task: "", method: "", q: ""};
 let chosen = {...EMPTY};
 const opened = new Set(), closed = new Set(), unfolded = new Set(), sorts = new Map(), picked = new Map();
@@ -23,7 +23,7 @@ function filters() {
   }
   const clear = make("button", {type: "button", class: "more"}, "clear");
   clear.addEventListener("click", () => { chosen = {...EMPTY, tab: chosen.tab}; filters(); show(); reveal(); });
-  $("filters").replaceChildren(...nodes, clear, make("span", {class: "count term", id: "count", role: "status", title: "a board is a task at one preset, with one choice of settings and data"}));
+  $("filters").replaceChildren(...nodes, clear, make("span", {class: "count", id: "count", role: "status"}));
 }
 
 // A column head that sorts: first by what is best, then the other way.
@@ -213,7 +213,7 @@ function taskPanels(matches) {
   // Boards of other presets and settings stand below those of the page's preset, unless someone asks for them.
   const own = matches.map(([board]) => board.preset === contest()?.preset && board.protocol === board.preset), all = chosen.preset || chosen.task || words().length || !own.includes(true);
   const first = found.filter((_, i) => all || own[i]), rest = found.filter((_, i) => !all && !own[i]);
-  $("tasks").replaceChildren(make("h2", {}, "Tasks"), ...first, rest.length ? panel("other boards", [make("b", {}, "Other presets and settings"), make("span", {}, plural(rest.length, "board"))], () => make("div", {class: "body"}, ...rest), false) : "");
+  $("tasks").replaceChildren(make("h2", {}, "Tasks"), ...first, rest.length ? panel("other boards", [make("b", {}, "Other presets and settings"), make("span", {}, plural(rest.length, "table"))], () => make("div", {class: "body"}, ...rest), false) : "");
 }
 // A paper's figure, with ours of the same score where it is not the one that ranks.
 function beside(board, row, figure) {
@@ -254,7 +254,8 @@ function show() {
   taskPanels(matches);
   methodPanels(methods);
   if (!matches.length && !methods.length) { $("overview").replaceChildren(); $("coverage").replaceChildren(); $("methods").replaceChildren(); $("tasks").replaceChildren(make("p", {class: "empty"}, boards.length ? "Nothing matches." : "There are no records yet: compbench run writes some.")); }
-  $("count").textContent = `${plural(matches.length, "board")}, ${plural(methods.length, "method")}`;
+  const narrowed = matches.length < boards.length || methods.length < data.methods.length;  // the head counts all of them
+  $("count").textContent = narrowed ? `shown: ${plural(new Set(matches.map(([b]) => b.task)).size, "task")}, ${plural(methods.length, "method")}` : "";
   if (location.hash !== hash(chosen) && !(location.hash === "" && hash(chosen) === "#")) history.replaceState(null, "", hash(chosen) === "#" ? location.pathname + location.search : hash(chosen));
 }
 function fromAddress() {

@@ -1,7 +1,7 @@
 """The page's forest plots for a paper: a PDF and an SVG a question, and a BibTeX entry; `compbench board --figures` calls this.
 
-A dot is a seed, a bar the 95 % interval; filled may be best, hollow is shown to be worse.  The tick is the best constant answer
-and the dashed line real data.  The same records give the same bytes.
+A dot is a seed, a bar the 95 % interval; filled may be best, hollow is shown to be worse.  The tick is the best
+constant answer, which ignores the request, and the dashed line real data.  The same records give the same bytes.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _draw(panel: Axes, question: Question, answer: Answer) -> None:
     panel.set_yticks(range(len(entries), 0, -1), [clean(entry.row.method) for entry in entries])
     title = f"{question.asked.title}, {answer.label}" if answer.label else question.asked.title
     panel.set_title(f"{title}: {answer.verdict}" if answer.verdict else title, loc="left", fontweight="bold")
-    panel.set_xticks([0, 1], ["constant answer", "real data"])
+    panel.set_xticks([0, 1], ["ignores request", "real data"])
     panel.spines[["top", "right", "left"]].set_visible(False)
     panel.tick_params(length=0)
     panel.set_ylim(0.3, len(entries) + 0.7)

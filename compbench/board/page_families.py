@@ -24,6 +24,9 @@ from compbench.system.files import Json
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,199}")
 """Pattern of a module's dotted name, so that no text of a record can become another path."""
 
+MOST_WORDS = 14
+"""Largest number of words that the first screen says of a method."""
+
 
 class MethodFacts(NamedTuple):
     """What is known of a method beside its records; "" where unknown.
@@ -111,12 +114,19 @@ def method_data(
     return [
         {
             "method": name,
-            "summary": clean(facts.get(name, MethodFacts()).summary),
+            "summary": (summary := clean(facts.get(name, MethodFacts()).summary)),
+            "gloss": gloss(summary),
             "address": facts.get(name, MethodFacts()).address,
             "papers": [_figure(figure) for figure in figures if figure.method == name],
         }
         for name in names
     ]
+
+
+def gloss(summary: str) -> str:
+    """A summary up to its first colon, semicolon or full stop, in at most `MOST_WORDS` words."""
+    words = re.split(r"[:;.](?=\s|$)", summary, maxsplit=1)[0].split()
+    return " ".join(words) if len(words) <= MOST_WORDS else " ".join(words[:MOST_WORDS]) + " …"
 
 
 def _figure(figure: PaperFigure) -> dict[str, Json]:

@@ -44,7 +44,7 @@ def picture(name: str) -> str:
 def _answer(answer: Answer, places: Places) -> dict[str, Json]:
     board, rows = places[answer.section]
     index = {id(row): place for place, row in enumerate(rows)}
-    cheapest = answer.cheapest
+    cheapest, found = answer.cheapest, answer.crossing
     return {
         "task": answer.section.task,
         "label": answer.label,
@@ -52,6 +52,8 @@ def _answer(answer: Answer, places: Places) -> dict[str, Json]:
         "board": board,
         "verdict": answer.verdict,
         "real": answer.real,
+        "unit": list(answer.unit),
+        "crossing": found and [index[id(found.kept.row)], index[id(found.out.row)], found.words],
         "ranked": len(answer.competing),
         "cheapest": None if cheapest is None else index[id(cheapest.row)],
         "entries": [_entry(entry, index[id(entry.row)]) for entry in answer.entries],

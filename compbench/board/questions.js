@@ -1,6 +1,5 @@
 // The first screen: a card a question, a forest plot a task, the matrix of methods by tasks.  All values come from the records' view.
-const BEST = "may be best", SHOWN = 5, TASK_SHOWN = 2, FOREST_SHOWN = 7;
-const STATES = {best: BEST, worse: "shown to be worse than another method, seed by seed", means: "draws means, so it is not eligible for first", unranked: "not ranked", reference: "reference"};
+const SHOWN = 5, TASK_SHOWN = 2, FOREST_SHOWN = 7;
 const summaryOf = name => data.methods.find(m => m.method === name)?.summary || "";
 const viewNow = () => chosen.preset ? data.views.find(v => v.preset === chosen.preset) : data.views[data.first];
 const rowOf = (answer, entry) => boards[answer.board].rows[entry.row];
@@ -9,6 +8,10 @@ const taskLink = (task, text, told) => make("a", {href: hash({...keptState(), ta
 const keptState = () => ({preset: chosen.preset, tab: chosen.tab});
 const isWhole = (cell, family) => cell.ran === family.tasks.length;
 const brief = entry => entry.score.replace(/ (right|reached)$/, "").replace(/^distance /, "");
+// The number alone, under a head that says its unit.
+const bare = text => text.replace(/ %.*$/, "").replace(/^distance /, "");
+const unitHead = answer => make("th", {scope: "col", title: answer.unit[1]}, answer.unit[0]);
+const tera = entry => entry.flops === null ? "?" : String(Number((entry.flops / 1e12).toPrecision(2)));
 const costOf = entry => entry.cost === "?" ? "cost not known" : entry.cost;
 const TFLOP = "1 TFLOP = 10¹² additions or multiplications of numbers; 1 GFLOP = a thousandth";
 // A word with its explanation where the pointer rests.
@@ -16,18 +19,18 @@ const term = (text, told, more) => make("span", {class: "term", title: told, ...
 // What an entry costs; where the pointer rests, the speed that was measured.
 function price(answer, entry, short) {
   const {timing} = rowOf(answer, entry), rate = timing && timing.samples[0] !== null && timing.hardware ? `; measured: ${timing.samples[1]} samples/s on ${timing.hardware}` : "";
-  return term(short ? entry.cost.replace("FLOP", "") : costOf(entry), `${costOf(entry)}; ${TFLOP}; for the training and 10,000 samples${rate}`);
+  return term(short ? tera(entry) : costOf(entry), `${costOf(entry)}; ${TFLOP}; for the training and 10,000 samples${rate}`);
 }
 
-// Seeds as dots between the best constant answer (tick) and real data (dashed); the bar is the interval; hollow dots are shown to be worse, squares are not ranked.
-function strip(answer, entry, width, low, height = 14) {
-  const high = 1.08, middle = height / 2, X = v => 3 + (Math.min(high, Math.max(low, v)) - low) / (high - low) * (width - 6), kind = entry.state === "best" ? "mark" : "aside";
+// Seeds as dots between ignoring the request (tick) and real data (dashed); the bar is the interval; hollow dots are shown to be worse, squares are not ranked.
+function strip(answer, entry, width, low, height = 19) {
+  const high = 1.08, middle = height / 2, X = v => 3 + (Math.min(high, Math.max(low, v)) - low) / (high - low) * (width - 6), kind = entry.state === "best" ? "mark" : "aside", size = height / 6;
   const seeds = entry.shares.map(v => v.toFixed(2)).join(", ");
-  const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${rowOf(answer, entry).method}: ${entry.score}; seeds ${seeds} of the way from a constant answer to real data`});
+  const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${rowOf(answer, entry).method}: ${entry.score}; seeds ${seeds} ${data.way}`});
   svg.append(draw("line", {x1: 1, x2: width - 1, y1: middle, y2: middle, class: "rule"}), draw("line", {x1: X(0), x2: X(0), y1: 2, y2: height - 2, class: "zero"}), draw("line", {x1: X(1), x2: X(1), y1: 0, y2: height, class: "ceiling"}));
   if (entry.low !== null) svg.append(draw("line", {x1: X(entry.low), x2: X(entry.high), y1: middle, y2: middle, class: kind, "stroke-width": 2.5, opacity: .45}));
   const judged = entry.state === "best" || entry.state === "worse", look = {class: entry.state === "best" ? "mark" : "part aside"};
-  for (const v of entry.shares) svg.append(judged ? draw("circle", {cx: X(v), cy: middle, r: 2.6, ...look}) : draw("rect", {x: X(v) - 2.2, y: middle - 2.2, width: 4.4, height: 4.4, ...look}));
+  for (const v of entry.shares) svg.append(judged ? draw("circle", {cx: X(v), cy: middle, r: size, ...look}) : draw("rect", {x: X(v) - size, y: middle - size, width: 2 * size, height: 2 * size, ...look}));
   if (entry.shares.some(v => v < low)) svg.append(draw("polygon", {points: `0,${middle} 6,${middle - 4} 6,${middle + 4}`, class: `${kind} arrow`}));
   if (entry.seen !== null && width > 100) svg.append(draw("polygon", {points: `${X(entry.seen)},5 ${X(entry.seen) - 3},0 ${X(entry.seen) + 3},0`, class: "warm"}, draw("title", {}, "score of seen combinations")));
   svg.append(draw("title", {}, `${entry.score}; seeds at ${seeds}`));
@@ -41,13 +44,15 @@ function verdictTag(answer) {
 function answerBlock(answer, shown, one) {
   const filtered = answer.entries.filter(e => shown(rowOf(answer, e).method)), narrowed = filtered.length < answer.entries.length;
   const best = answer.entries.filter(e => e.state === "best"), listed = narrowed ? filtered : best, most = one ? SHOWN : TASK_SHOWN, low = lowest(listed);
-  const lines = listed.slice(0, most).map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 36, low)), make("td", {title: `${e.score}; real data ${answer.real}; ${STATES[e.state]}`}, brief(e)), make("td", {class: "price"}, price(answer, e, true))));
+  const lines = listed.slice(0, most).map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 88, low)), make("td", {title: `${e.score}; real data ${answer.real}; ${STATES[e.state]}`}, bare(e.score)), make("td", {class: "price"}, price(answer, e, true))));
   const rest = listed.slice(most), cheap = answer.cheapest === null ? null : answer.entries.find(e => e.row === answer.cheapest);
-  const label = answer.label || BEST, distance = /^distance/.test(answer.entries[0]?.score || "");
-  const named = answer.label ? taskLink(answer.task, answer.label, answer.about) : narrowed ? "the chosen methods" : best.length ? `${best.length} of ${answer.ranked} may be best` : "";
-  const real = make("span", {class: "real", title: distance ? "a distance between generated and real data, lower is better; real: between two sets of real data" : "what real data score"}, `${distance ? "distance, " : ""}real ${answer.real || "?"}`);
-  const node = make("div", {class: "answer", "data-task": answer.task}, make("div", {class: "named"}, make("span", {}, named), verdictTag(answer))), head = make("caption", {}, real);
-  node.append(lines.length ? make("table", {"aria-label": `${answer.task}: ${label}`}, head, make("tbody", {}, ...lines)) : make("p", {class: "note"}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
+  const label = answer.label || BEST, count = answer.ranked && !narrowed ? `${best.length} of ${answer.ranked} ${BEST}` : "";
+  const named = make("div", {class: "named"}, make("span", {}, answer.label ? taskLink(answer.task, answer.label, answer.about) : "", answer.label && count ? ": " : "", narrowed && !answer.label ? "the chosen methods" : count), verdictTag(answer));
+  const head = make("thead", {}, make("tr", {}, make("td", {}), make("td", {}), unitHead(answer), make("th", {scope: "col", title: `${TFLOP}; of the training and 10,000 samples`}, "TFLOP")));
+  const real = make("tfoot", {}, make("tr", {}, make("th", {scope: "row", title: "real data"}, "real"), make("td", {}), make("td", {}, answer.real ? bare(answer.real) : "?"), make("td", {})));
+  const node = make("div", {class: "answer", "data-task": answer.task});
+  if (lines.length) node.append(make("table", {"aria-label": `${answer.task}: ${label}`}, make("caption", {}, named), head, make("tbody", {}, ...lines), real));
+  else node.append(named, make("p", {class: "note"}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
   if (!lines.length && !narrowed) node.append(...answer.commands.map(text => make("code", {class: "command", title: "a click marks all of it"}, text)));
   const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
   const apart = cheap && !narrowed && !listed.slice(0, most).includes(cheap);  // it is not in the table
@@ -58,17 +63,18 @@ function answerBlock(answer, shown, one) {
 function card(question, shown) {
   const answers = question.answers, one = answers.length === 1 && !answers[0].label;
   const head = make("h3", {}, one ? taskLink(answers[0].task, question.title, question.about) : term(question.title, question.about));
-  const tiles = question.picture ? make("figure", {class: "tiles"}, make("img", {src: question.picture, width: 202, height: 64, alt: `${question.title}: two seen combinations, then one that is never seen`}), make("figcaption", {}, make("span", {}, "seen"), make("span", {}, "never seen"))) : make("p", {class: "note"}, question.about);
-  const all = !one && answers.length > 1 ? make("p", {class: "cheap"}, question.everywhere.length ? [`on all ${answers.length}: `, ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2}` : ""] : `on all ${answers.length}: none`) : "";
+  const tiles = question.picture ? make("figure", {class: "tiles"}, make("img", {src: question.picture, width: 202, height: 64, alt: `${question.title}: two seen combinations, then one that is never seen`}), make("figcaption", {}, make("span", {}, "seen"), make("span", {}, "unseen"))) : make("p", {class: "note"}, question.about);
+  const all = !one && answers.length > 1 && question.everywhere.length ? make("p", {class: "cheap"}, [`on all ${answers.length}: `, ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2}` : ""]) : "";
   return make("article", {class: "card question"}, head, tiles, ...answers.map(a => answerBlock(a, shown, one)), all);
 }
 
 function forestTable(question, answer, shown) {
   const entries = answer.entries.filter(e => shown(rowOf(answer, e).method)), key = `forest ${answer.task}`, open = unfolded.has(key) || Boolean(chosen.task) || entries.length < answer.entries.length;
   const competing = entries.filter(e => e.state !== "reference"), listed = open ? entries : competing.slice(0, FOREST_SHOWN), low = lowest(listed);
-  const rows = listed.map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 150, low, 16)), make("td", {title: `${e.score}; ${STATES[e.state]}; ${costOf(e)}`}, brief(e))));
+  const rows = listed.map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 150, low, 24)), make("td", {title: `${e.score}; ${STATES[e.state]}; ${costOf(e)}`}, bare(e.score))));
   const title = answer.label ? `${question.title}, ${answer.label}` : question.title, left = entries.length - listed.length;
-  const node = make("div", {class: "card forests"}, make("table", {}, make("caption", {}, make("div", {class: "named"}, make("span", {}, taskLink(answer.task, title, answer.about)), verdictTag(answer))), make("tbody", {}, ...rows)));
+  const node = make("div", {class: "card forests"}, make("table", {}, make("caption", {}, make("div", {class: "named"}, make("span", {}, taskLink(answer.task, title, answer.about)), make("small", {title: answer.unit[1]}, answer.unit[0]))), make("tbody", {}, ...rows)));
+  if (answer.crossing && answer.crossing.slice(0, 2).every(place => listed.some(e => e.row === place))) node.append(make("p", {class: "cheap crossing"}, answer.crossing[2]));
   if (left > 0) {
     const button = make("button", {type: "button", class: "more"}, `+${left} more`);
     button.addEventListener("click", () => { unfolded.add(key); show(); });
@@ -87,7 +93,7 @@ function taskMatrix(questions, found, shown) {
   const natural = names.sort((a, b) => { const x = places.get(a), y = places.get(b); return x[0] - y[0] || x[1] - y[1] || x[2] - y[2] || (a < b ? -1 : 1); });
   const value = (name, key) => key === "method" ? name : key.startsWith("family ") ? cellsOf.get(name)?.[found.families.findIndex(f => `family ${f.name}` === key)]?.mean : answers.find(c => c.answer.task === key)?.by.get(name)?.share;
   const rows = ordered(natural, state, value);
-  const top = make("tr", {}, make("td", {}), ...questions.map(q => make("th", {scope: "colgroup", colspan: q.answers.length}, q.title)), families.length ? make("th", {scope: "colgroup", colspan: families.length, title: "mean over a family's tasks, of the way from a constant answer to real data; small: mean rank"}, "mean share, rank") : "");
+  const top = make("tr", {}, make("td", {}), ...questions.map(q => make("th", {scope: "colgroup", colspan: q.answers.length}, q.title)), families.length ? make("th", {scope: "colgroup", colspan: families.length, title: `mean over a family's tasks, ${data.way}; small: mean rank`}, "mean share, rank") : "");
   const head = make("tr", {}, sortable("method", "method", state, "by name", true), ...answers.map(c => sortable(c.answer.task, c.answer.label || c.answer.task, state, `${c.answer.task}; real data ${c.answer.real}`, false)), ...families.map(f => sortable(`family ${f.name}`, f.depends ? `${f.name} *` : f.name, state, `${f.tasks.join(", ")}${f.depends ? "; which method is first depends on the rule" : ""}`, false)));
   const cell = (c, name) => { const e = c.by.get(name); return e ? make("td", {class: e.state, title: `${name} on ${c.answer.task}: ${e.score} (real data ${c.answer.real}), ${STATES[e.state]}, ${costOf(e)}`}, brief(e)) : make("td", {}, make("span", {"aria-label": "not run"}, "")); };
   const mean = (f, name) => { const own = cellsOf.get(name)?.[f.place]; return make("td", {class: own ? `mean ${own.best ? "best" : own.rank === null ? own.state === "reference" ? "reference" : "unranked" : "worse"}` : "", title: own ? `${own.words}${own.meanRank === null ? "" : `; mean rank ${own.meanRank}`}` : ""}, own ? own.text : "", own && own.meanRank !== null ? make("small", {}, ` ${own.meanRank}`) : ""); };
@@ -96,7 +102,7 @@ function taskMatrix(questions, found, shown) {
 }
 function names(listed, questions) {
   const asked = questions.flatMap(q => [[q.title, q.about], ...q.answers.map(a => [a.label && `${q.title}, ${a.label}`, a.about])]).filter(([text, told]) => text && told);
-  return make("details", {class: "panel card", id: "names"}, make("summary", {}, make("b", {}, "What the names mean"), make("span", {}, `${plural(asked.length, "question")}, ${plural(listed.length, "method")}`)), make("dl", {class: "how body"}, ...asked.flatMap(([text, told]) => [make("dt", {}, text), make("dd", {}, told)]), ...listed.flatMap(m => [make("dt", {}, methodLink(m.method)), make("dd", {}, m.summary)])));
+  return make("details", {class: "panel card", id: "names"}, make("summary", {}, make("b", {}, "What all names mean"),), make("dl", {class: "how body"}, ...asked.flatMap(([text, told]) => [make("dt", {}, text), make("dd", {}, told)]), ...listed.flatMap(m => [make("dt", {}, methodLink(m.method)), make("dd", {}, m.summary)])));
 }
 
 function tabs(questions, silos) {
@@ -108,10 +114,21 @@ function tabs(questions, silos) {
     return button;
   })));
 }
+const listOf = (kind, pairs) => make("dl", {class: kind}, ...pairs.map(([word, told]) => make("div", {}, make("dt", {}, word), " ", make("dd", {}, told))));
+// What the signs on the cards mean; only of those that stand there.
+function signs(questions) {
+  const answers = questions.flatMap(q => q.answers), units = new Map(answers.map(a => a.unit).filter(([head]) => head)), beyond = answers.some(a => a.entries.some(e => e.state === "best" && e.shares.some(v => v > 1.005)));
+  return listOf("signs", [["listed", "methods that may be best: no other is shown to be better"], ["dots", `seeds, on the way from ignoring the request (tick) to real data (dashed)${beyond ? ", whose own error lets dots pass it" : ""}`], ...units, ["TFLOP", "10¹² operations, of training and 10,000 samples"]]);
+}
+// One line a method, of those that stand on the cards.
+function glossary(cards) {
+  const met = new Set([...cards.querySelectorAll(".answer bdi")].map(n => n.textContent)), own = data.methods.filter(m => met.has(m.method) && m.gloss);
+  return own.length ? listOf("glossary", own.map(m => [methodLink(m.method), m.gloss])) : "";
+}
 // The verdicts that the cards name, in words; "that way" is the dots' way, which the line above names.
 function legend(questions) {
   const met = new Set(questions.flatMap(q => q.answers.map(a => a.verdict))), own = Object.entries(data.verdicts).filter(([word]) => met.has(word));
-  return own.length ? make("dl", {class: "verdicts"}, ...own.flatMap(([word, told]) => [make("div", {}, make("dt", {}, word), " ", make("dd", {}, told.replace(data.way, "of that way")))])) : "";
+  return own.length ? listOf("verdicts", own.map(([word, told]) => [word, told.replace(data.way, "of that way")])) : "";
 }
 // Everything that is seen before the panels: of the boards that match, and of the methods that are shown.
 function overview(shown, matched) {
@@ -121,13 +138,13 @@ function overview(shown, matched) {
   tabs(questions, silos);
   if (!own.length) return node.replaceChildren(chosen.preset && !questions.length ? make("p", {class: "note"}, `No question was run at preset ${chosen.preset}; its boards stand below.`) : "");
   const listed = data.methods.filter(m => shown(m.method) && own.some(q => q.answers.some(a => a.entries.some(e => rowOf(a, e).method === m.method))));
-  const key = make("div", {class: "lead key"}, view.preset === "smoke" ? make("p", {class: "smoke"}, data.smoke) : "",
-    make("p", {}, "Listed: methods that may be best, since no other is shown to be better. Dots: seeds, on the way from the best constant answer (tick) to real data (dashed). Last: the FLOP of training and 10,000 samples."), legend(own));
+  const cards = make("div", {class: "questions"}, ...own.map(q => card(q, shown)));
+  const key = make("div", {class: "lead key"}, view.preset === "smoke" ? make("p", {class: "smoke"}, data.smoke) : "", signs(own), legend(own));
   const plots = own.flatMap(q => q.answers.map(a => forestTable(q, a, shown)));
   const mine = found ? found.findings.filter(text => !/ (may be|is) best[;:]/.test(text) && own.some(q => text.includes(` ${q.family} `) || q.answers.some(a => text.includes(a.task)))) : [];
   const said = mine.length && !chosen.method && !words().length ? make("ul", {class: "findings", "aria-label": "what we found"}, ...mine.map(text => make("li", {}, text))) : "";
-  node.replaceChildren(key, make("div", {class: "questions"}, ...own.map(q => card(q, shown))),
-    make("h2", {}, "How sure is that?"), make("p", {class: "lead"}, "Further right is better. Bars: 95 % intervals. Filled: may be best. Hollow: shown to be worse. Square: not ranked. ▾: seen combinations. Methods are compared seed by seed: a mean whose seeds scatter may be best where a better, steady one is not."), make("div", {class: "plots"}, ...plots),
+  node.replaceChildren(key, cards, glossary(cards),
+    make("h2", {}, "How sure is that?"), make("p", {class: "lead"}, "Further right is better. Bars: 95 % intervals. Filled: may be best. Hollow: shown to be worse. Square: not ranked. ▾: seen combinations."), make("div", {class: "plots"}, ...plots),
     ...(own.flatMap(q => q.answers).length > 1 ? [make("h2", {}, "All methods"), said, taskMatrix(own, found, shown)] : []), names(listed, own), costs(found, shown, own));
 }
 // Quality against cost of one family, chosen by the reader.

@@ -43,7 +43,7 @@ from compbench.board.papers import PaperFigure, paper_of, rows_of
 from compbench.board.row import Board, BoardRow
 from compbench.board.timing import SiloCosts, Timing
 from compbench.board.verdict import MEANINGS, WAY
-from compbench.board.view import View, state
+from compbench.board.view import STATE_WORDS, View, state
 from compbench.store.cell_picture import PNG
 from compbench.store.format import clean
 from compbench.system.files import Json
@@ -151,6 +151,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
         "first": default_contest(surroundings.contests),
         "verdicts": dict(MEANINGS),
         "way": WAY,
+        "states": dict(STATE_WORDS),
         "smoke": SMOKE,
         "methods": method_data(board.rows, figures, surroundings.methods),
         "ladders": [ladder_data(one, surroundings.family_of.get(one.section.task, "")) for one in surroundings.ladders],

@@ -17,11 +17,12 @@ from typing import Literal, NamedTuple
 
 Word = Literal["solved", "open", "unsolved", "not learnt", "draws means"]
 
-WAY = "of the way from a constant answer to real data"
+WAY = "of the way from ignoring the request to real data"
+"""A constant answer is the best that a method can give which ignores the request."""
 MEANINGS: dict[Word, str] = {
-    "solved": f"one of the best goes 90 % {WAY}, with no failed fit",
-    "open": f"one of the best goes 50 to 90 % {WAY}",
-    "unsolved": f"none of the best goes 50 % {WAY}",
+    "solved": f"a best method goes 90 % {WAY}, without a failed fit",
+    "open": f"a best method goes 50 to 90 % {WAY}",
+    "unsolved": f"none goes 50 % {WAY}",
     "not learnt": "no method has 90 % of the seen combinations right",
     "draws means": "only methods that draw averages reach the best score",
 }

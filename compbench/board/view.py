@@ -19,7 +19,7 @@ from compbench.board.notation import count, failure, notes, number
 from compbench.board.question_table import QUESTIONS, Asked
 from compbench.board.row import Board, BoardRow
 from compbench.board.scale import Scale
-from compbench.board.statistics import mean
+from compbench.board.statistics import mean, sample_std
 
 SAMPLES = 10_000
 """A cost includes the training and this number of samples."""
@@ -28,6 +28,7 @@ COMPANIONS = {False: ("factored", "mono"), True: ("fedflow", "dcfm-b")}
 """Methods to rank a lone method with: where the data lie in one place, and in silos."""
 
 State = Literal["best", "worse", "means", "unranked", "reference", "failed"]
+"""An entry's place in its table: see `Entry`."""
 STATE_WORDS: dict[State, str] = {
     "best": "may be best",
     "worse": "shown to be worse",
@@ -36,6 +37,7 @@ STATE_WORDS: dict[State, str] = {
     "reference": "reference",
     "failed": "failed",
 }
+"""The states as a reader is told them, on the page, in the terminal and in docs/boards.md."""
 
 
 class Entry(NamedTuple):
@@ -74,14 +76,41 @@ class Entry(NamedTuple):
         return flop_words(self.cost)
 
 
+class Crossing(NamedTuple):
+    """Two entries of a task: `kept` may be best, and `out`, which has the better mean, is shown to be worse than some other."""
+
+    kept: Entry
+    out: Entry
+
+    @property
+    def words(self) -> str:
+        """Why the tests, which compare seed by seed, part them so."""
+        name = self.kept.row.method
+        if len(self.kept.shares) < len(self.out.shares):
+            why = f"{name} has fewer seeds"
+        elif sample_std(self.kept.shares) > sample_std(self.out.shares):
+            why = f"{name}'s seeds vary more"
+        else:
+            why = f"{name}'s distance to others varies more"
+        return f"{name} may be best, {self.out.row.method} not: {why}."
+
+
 class Answer(NamedTuple):
-    """A task's entries, best first; `verdict` is one word, `real` the score of real data in words."""
+    """A task's entries, best first.
+
+    Attributes:
+        label: a few words that tell the task from others of its question.
+        verdict: one word.
+        real: the score of real data in words.
+        unit: what stands over the scores, and what that means.
+    """
 
     section: Section
     label: str
     entries: tuple[Entry, ...]
     verdict: str
     real: str
+    unit: tuple[str, str] = ("", "")
 
     @property
     def best(self) -> tuple[Entry, ...]:
@@ -96,6 +125,17 @@ class Answer(NamedTuple):
     @property
     def competing(self) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.state in ("best", "worse"))
+
+    @property
+    def crossing(self) -> Crossing | None:
+        """The worst method that may be best and the best that may not, if the second has the better mean."""
+        out = [entry for entry in self.competing if entry.state == "worse" and entry.share is not None]
+        kept = [entry for entry in self.best if entry.share is not None]
+        if not out or not kept:
+            return None
+        above = max(out, key=lambda entry: (entry.share or 0.0, entry.row.method))
+        below = min(kept, key=lambda entry: (entry.share or 0.0, entry.row.method))
+        return Crossing(below, above) if (below.share or 0.0) < (above.share or 0.0) else None
 
 
 class Question(NamedTuple):
@@ -174,7 +214,8 @@ def answer_of(section: Section, rows: Sequence[BoardRow], label: str = "", word:
         return order.index(entry.state), merit, entry.row.method, entry.row.variant
 
     cells = [row.scores[row.primary] for row in rows if row.primary in row.scores]
-    return Answer(section, label, tuple(sorted(entries, key=place)), word, real_words(cells))
+    unit = unit_words(cells[0]) if cells else ("", "")
+    return Answer(section, label, tuple(sorted(entries, key=place)), word, real_words(cells), unit)
 
 
 def _entry(row: BoardRow, scale: Scale | None) -> Entry:
@@ -263,6 +304,19 @@ def value_words(cell: Cell, value: float) -> str:
     if "success" in cell.name:
         return f"{100 * value / whole:.0f} % reached"
     return f"{100 * value / whole:.0f} % right" if "accuracy" in cell.name else number(value)
+
+
+def unit_words(cell: Cell) -> tuple[str, str]:
+    """What stands over a column of primary scores, and what it means."""
+    if cell.direction == "lower":
+        points = "sliced Wasserstein between generated and real points, in the unit of their coordinates"
+        what = points if "sw2" in cell.name else f"{cell.name.replace('_', ' ')} between generated and real samples"
+        return "distance ↓", f"{what}; lower is better"
+    if "success" in cell.name:
+        return "% reached", "plans that reach their goal"
+    if "accuracy" in cell.name:
+        return "% right", "samples that show what was asked"
+    return f"{cell.name.replace('_', ' ')} ↑", "higher is better"
 
 
 def real_words(cells: Sequence[Cell]) -> str:

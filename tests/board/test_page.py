@@ -92,7 +92,9 @@ def search(page: Browser, words: str) -> None:
 def test_the_first_screen_answers_each_question_with_a_picture(page: Browser) -> None:
     assert texts(page, ".question h3") == ["Shapes: ¼ of pairs unseen", "Shapes: ½ unseen", "Shapes: ¾ unseen"]
     assert texts(page, ".question:first-child tbody th") == ["factored"]
-    assert texts(page, ".question:first-child tbody td:nth-child(3)") == ["81 %"]
+    assert texts(page, ".question:first-child tbody td:nth-child(3)") == ["81"]
+    assert texts(page, ".question:first-child thead th") == ["% right", "TFLOP"]
+    assert texts(page, ".question:first-child tfoot td")[1] == "99"
     assert texts(page, ".question:first-child td.price") == ["?"]  # these runs count no FLOPs: "cost not known", says its title
     assert page.run("return document.querySelector('td.price .term').title").startswith("cost not known")
     assert texts(page, ".question:first-child .named")[0].startswith("1 of ")
@@ -203,7 +205,7 @@ def test_other_presets_and_settings_stand_below_until_someone_asks_for_them(tmp_
     chromium.open(tmp_path / "site" / "index.html")
     assert texts(chromium, "#tasks > details > summary b") == ["shapes3d-heavy", "Other presets and settings"]
     assert chromium.run("return document.querySelector('#tasks > details').open")  # a board of few rows is opened at once
-    assert "3 boards" in texts(chromium, "#tasks > details > summary")[1]
+    assert "3 tables" in texts(chromium, "#tasks > details > summary")[1]
     chromium.run("document.querySelectorAll('#tasks > details')[1].open = true")
     assert len(texts(chromium, "#tasks details details > summary b")) == 3
     search(chromium, "shapes3d")
@@ -339,7 +341,9 @@ def test_a_preset_without_a_question_says_so(tmp_path: Path, chromium: Browser) 
 def test_words_for_a_task_leave_the_methods_of_its_rows(page: Browser) -> None:
     search(page, "shapes3d-medium")
     assert "part" not in names(page, ".matrix")
-    assert texts(page, "#count") == ["1 board, 4 methods"]
+    assert texts(page, "#count") == ["shown: 1 task, 4 methods"]
+    search(page, "")
+    assert texts(page, "#count") == [""]  # the head counts all tasks and methods
 
 
 def test_an_interval_beyond_the_axis_ends_in_an_arrow_and_so_does_a_row(page: Browser) -> None:

@@ -17,18 +17,20 @@ from compbench.board.catalogue import catalogue
 from compbench.board.comparison import compare_methods
 from compbench.board.families import Contest
 from compbench.board.notation import SMOKE
+from compbench.board.page_families import MOST_WORDS, gloss
 from compbench.board.question_table import LABELS, QUESTIONS
 from compbench.board.row import Board
 from compbench.board.site import rebuild
 from compbench.board.terminal import overview, task_board
 from compbench.board.verdict import MEANINGS
-from compbench.board.view import View
+from compbench.board.view import STATE_WORDS, View
 from compbench.cli.run import run
 from compbench.registry.registry import Registry
 from compbench.store.profiles import Costs
 from compbench.store.records import Store
 
 HERE = Path(__file__).parents[2]
+KNOWN = Registry().load("tasks", "shapes3d-light").settings.model_dump(mode="json")
 VALUES = {"shapes3d-light": 0.97, "shapes3d-medium": 0.6, "shapes3d-heavy": 0.3}
 needs_browser = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
 
@@ -52,6 +54,15 @@ def answered(made: list[Record]) -> tuple[Board, tuple[Contest, ...], tuple[View
 
 
 ALL = [one for task, value in VALUES.items() for one in [*runs(task, "factored", value), *runs(task, "mono", value / 2)]]
+
+
+SEEDS = {"factored": (0.98, 0.97, 0.99), "mono": (0.86, 0.85, 0.87), "dit": (0.97, 0.95, 0.61), "local": (0.02, 0.01, 0.03)}
+"""The mean of mono is better than that of dit, and its seeds are steady."""
+CROSSED = [
+    record(score(value=value, ceiling=1.0), task="shapes3d-light", method=method, seed=seed, task_settings=KNOWN)
+    for method, values in SEEDS.items()
+    for seed, value in enumerate(values)
+]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +90,6 @@ def test_each_verdict_is_explained_on_the_screen_and_at_the_word(ranked: Path, c
     assert texts(chromium, ".verdicts dt") == ["solved", "open", "unsolved"]
     assert all("of that way" in text for text in texts(chromium, ".verdicts dd"))
     assert chromium.run("return document.querySelector('.verdicts').getBoundingClientRect().bottom") < 300
-    assert any("seeds scatter may be best" in text for text in texts(chromium, "p.lead"))
     assert texts(chromium, "#tasks tr.best td:nth-child(2)", "title") == ["rank 1; seeds leave ranks 1 open; may be best"] * 3
 
 
@@ -104,8 +114,90 @@ def test_a_badge_stays_on_one_line_and_off_its_title(ranked: Path, chromium: Bro
         "  const over = [...range.getClientRects()].some(meets);"
         "  return [box.height < 26, over, box.right <= tag.closest('.card').getBoundingClientRect().right]; })"
     )
-    assert len(found) == 6  # in a card and in a plot of each question
+    assert len(found) == 3
     assert all(one == [True, False, True] for one in found), found
+
+
+COUNT = """
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
+    while (walker.nextNode()) {
+      const text = walker.currentNode, range = document.createRange();
+      if (text.parentElement.closest('script, style, noscript, option')) continue;
+      range.selectNodeContents(text);
+      const box = range.getBoundingClientRect();
+      const words = text.data.split(/\\s+/).filter(word => /[\\p{L}\\p{N}]/u.test(word));
+      if (box.width && box.right > 0 && box.top < 1700) found.push(...words);
+    }
+    return found.length;"""
+"""Words and numbers that stand in the page's top 1,700 pixels."""
+
+
+@needs_browser
+@pytest.mark.parametrize("tab", ["", "#tab=silos"])
+def test_the_published_pages_first_two_screens_have_under_800_words(chromium: Browser, tab: str) -> None:
+    chromium.resize(1400, 1700)
+    chromium.open(Path("/dev/null"))
+    chromium.open(HERE / "leaderboards" / "site" / "index.html", tab)
+    assert 200 < chromium.run(COUNT) < 800
+
+
+@needs_browser
+def test_each_method_of_a_card_has_a_gloss_in_sight_and_no_other_has(ranked: Path, chromium: Browser) -> None:
+    chromium.resize(1400, 1700)
+    chromium.open(ranked)
+    assert set(texts(chromium, ".glossary dt")) == set(texts(chromium, ".question .answer bdi")) == {"factored"}
+    assert texts(chromium, ".glossary dd") == ["One conditioning head per factor, summed"]
+
+
+def test_a_gloss_is_the_first_clause_of_a_summary_and_of_few_words() -> None:
+    assert gloss("A transformer: every patch attends.") == "A transformer"
+    assert gloss("Weights in [0.5, 1] at f.x; more") == "Weights in [0.5, 1] at f.x"
+    assert len(gloss("word " * 99).split()) == MOST_WORDS + 1  # and an ellipsis
+
+
+@needs_browser
+def test_a_card_says_how_many_may_be_best_of_how_many_and_in_which_unit(ranked: Path, chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(ranked)
+    assert texts(chromium, ".question .named span:first-child") == ["1 of 2 may be best"] * 3
+    near = [one for method, value in (("mono", 0.2), ("factored", 0.9)) for one in distances(method, value)]
+    chromium.open(published(tmp_path, near))
+    assert texts(chromium, ".question .named span:first-child") == ["independent: 1 of 2 may be best"]
+    assert texts(chromium, ".question thead th") == ["distance ↓", "TFLOP"]
+    said = dict(zip(texts(chromium, ".signs dt"), texts(chromium, ".signs dd"), strict=True))
+    assert said["distance ↓"].endswith("in the unit of their coordinates; lower is better")
+    assert "ignoring the request (tick)" in said["dots"]
+
+
+def distances(method: str, value: float) -> list[Record]:
+    settings = Registry().load("tasks", "gauss2d-fact-id").settings.model_dump(mode="json")
+    own = {"task": "gauss2d-fact-id", "method": method, "task_settings": settings}
+    known = {"direction": "lower", "floor": 0.05, "primary": True}
+    return [record(score("heldout_sw2", value + 0.001 * seed, **known), seed=seed, **own) for seed in range(3)]
+
+
+@needs_browser
+def test_the_page_names_the_states_as_all_else_does(ranked: Path, chromium: Browser) -> None:
+    chromium.open(ranked)
+    assert chromium.run("return STATES") == STATE_WORDS
+    assert texts(chromium, ".matrix td.worse", "title")[0].split(", ")[1] == STATE_WORDS["worse"]
+
+
+def test_a_crossing_is_the_worst_mean_that_stays_and_a_better_one_that_is_out() -> None:
+    *_, (view,) = answered(CROSSED)
+    found = view.questions[0].answers[0].crossing
+    assert found is not None
+    assert found.words == "dit may be best, mono not: dit's seeds vary more."
+    *_, (view,) = answered(ALL)
+    assert [answer.crossing for _, answer in view.answers()] == [None] * 3
+
+
+@needs_browser
+def test_the_page_says_why_a_method_stays_that_has_a_worse_mean_than_one_that_is_out(tmp_path: Path, chromium: Browser) -> None:
+    chromium.resize(1400, 1700)
+    chromium.open(published(tmp_path, CROSSED))
+    assert texts(chromium, ".question tbody th") == ["factored", "dit"]
+    assert texts(chromium, ".forests tbody th") == ["factored", "dit", "mono", "local"]
+    assert texts(chromium, ".crossing") == ["dit may be best, mono not: dit's seeds vary more."]
 
 
 @needs_browser

@@ -1,4 +1,4 @@
-"""Composition through seen cells: v = v(c1, a2) + v(a1, c2) - v(a1, a2), averaged over anchors a; NULL is not used.
+"""Adds and subtracts velocities of seen combinations: v = v(c1, a2) + v(a1, c2) - v(a1, a2), averaged over anchors a.
 
 Projective composition (Bradley et al. 2025, arXiv 2502.04549) with a seen combination as background, as in perturbation tasks.
 For seen combinations, and for conditions that leave a factor of the holdout open, the network is evaluated directly.  The method

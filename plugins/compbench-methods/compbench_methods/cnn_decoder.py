@@ -1,4 +1,4 @@
-"""Transposed convolutions from the code of a condition to its image, by regression.  Forced rendering, section 2.
+"""Regression by transposed convolutions: from the code of a condition to its image.  Forced rendering, section 2.
 
 Theirs: one size, for pictures of one bump.
 Ours: the paper's channels on deterministic tasks; elsewhere as many parameters as the velocity networks, or as many as 3 times

@@ -1,4 +1,4 @@
-"""Conditional independence as a penalty in training: one factor against all the others, v(c_i) + v(c without i) - v(c) - v(NULL).
+"""A training penalty for conditional independence: one factor against all the others, v(c_i) + v(c without i) - v(c) - v(NULL).
 
     L = L_FM + lambda E || v(c_i) + v(c without i) - v(c) - v(NULL) ||^2,    i drawn at random for each example
 

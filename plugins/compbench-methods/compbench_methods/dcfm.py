@@ -1,7 +1,7 @@
 """Decentralized Compositional Flow Matching: experts made independent across silos (A), or one student of them (B).
 
-dcfm-a  experts retrained with the cross-peer conditional-independence penalty, sampled as a mixture (equations 11 to 13)
-dcfm-b  one student, taught on the experts' paths and made conditionally independent (equations 14 to 16)
+dcfm-a  Experts with a conditional-independence penalty across silos: sampled as a mixture (equations 11 to 13).
+dcfm-b  One student of the silos' experts, made conditionally independent: taught on their paths (equations 14 to 16).
 
 Both start from experts that know only their own silo (equations 7 to 10).  A sends every expert to all peers, and later to the
 server that samples from them.  B sends each expert once, with labels as bytes, and trains its student on the server with one

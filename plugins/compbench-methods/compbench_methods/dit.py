@@ -1,4 +1,4 @@
-"""A transformer over patches: every patch attends to all, and time and condition modulate each block (adaLN-zero).
+"""Diffusion transformer over patches: every patch attends to all, and time and condition modulate each block (adaLN-zero).
 
     v(x_t, t | c) = transformer(patches of x_t; e),    e = time(t) + sum_f e_f(c_f)
 

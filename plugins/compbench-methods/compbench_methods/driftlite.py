@@ -1,6 +1,6 @@
 """Weighted particles with a control that keeps their weights even.
 
-driftlite         Particles with an extra drift of a few coefficients, chosen at every step so that weights vary least.
+driftlite         Weighted particles with a drift that keeps weights even: a few coefficients, chosen at every step.
 driftlite-oracle  DriftLite's particles on the task's analytic scores, with exact divergences.
 
 DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance, for products of models.  If all requests share one

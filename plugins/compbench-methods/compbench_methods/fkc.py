@@ -1,6 +1,6 @@
 """Feynman-Kac correction of composed scores.
 
-fkc         Feynman-Kac correction: K weighted particles follow the composed score and are resampled towards the composition.
+fkc         Feynman-Kac correction by weighted particles: K follow the composed score and are resampled on their way.
 fkc-oracle  Feynman-Kac correction on the task's analytic scores, with the authors' clip of the weights' rate.
 
 Catastrophic Compositional Generation, section 3.2 and appendix C, after Skreta et al. 2025.  On vectors the defaults are

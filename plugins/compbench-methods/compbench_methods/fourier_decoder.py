@@ -1,4 +1,4 @@
-"""Fourier features of the condition and of the pixel's position, as inputs of one function that all pixels share, by regression.
+"""Regression of each pixel on Fourier features: those of the condition and of its position, one function for all pixels.
 
     x(p) = 2 mlp(W code(c) + V [cos 2 pi B p, sin 2 pi B p]) - 1,    B ~ N(0, scale^2)
 

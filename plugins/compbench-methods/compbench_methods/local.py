@@ -1,4 +1,4 @@
-"""Local conditional scores: a patch is denoised from its neighbourhood and the condition, without the rest of the image.
+"""Denoises each patch from its neighbourhood alone: local conditional scores, without the rest of the image.
 
     v(x_t, t | c) at a place = f(x_t within `radius` patches of it, the place, t, c)
 

@@ -1,4 +1,4 @@
-"""Each factor's value rendered into a low-rank map in pixel space, then small convolutions.  Forced rendering, section 4.1.
+"""Factor values become low-rank maps of pixels: small convolutions follow.  Forced rendering, section 4.1.
 
 On a deterministic task the method is a decoder by regression.  On others the maps are extra channels of a velocity network:
 

@@ -1,6 +1,6 @@
 """Annealed Markov chains on composed scores: at each noise level, some moves that leave the composition's density invariant.
 
-mcmc         Annealed MALA, HMC, ULA or U-HMC on the composed score; acceptance by line integrals of the score.
+mcmc         Annealed Markov chains on the summed scores: MALA, HMC, ULA or U-HMC, accepted by line integrals of the score.
 mcmc-oracle  Annealed Markov chains on the task's analytic scores, accepted by its exact densities.
 
 Reduce, Reuse, Recycle (Du et al. 2023), section 4, with the acceptance of Sjoberg et al. 2023 (arXiv 2307.14012), so that

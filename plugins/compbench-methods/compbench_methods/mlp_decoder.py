@@ -1,4 +1,4 @@
-"""Dense layers from the code of a condition to its image, by regression.  Forced rendering, section 2.
+"""Regression by dense layers: from the code of a condition to its image.  Forced rendering, section 2.
 
 Theirs: one width, for pictures of one bump.
 Ours: the paper's width on deterministic tasks; elsewhere as many parameters as the velocity networks.

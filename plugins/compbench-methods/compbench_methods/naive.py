@@ -1,7 +1,7 @@
 """Composed scores used as if they were the score of the composition, without correction.
 
-naive-ode         The probability flow of the composed score: dx = (f x + g^2 / 2 sum_a w_a s_a) dt.
-naive-sde         The reverse diffusion of the composed score: dx = (f x + g^2 sum_a w_a s_a) dt + g dW.
+naive-ode         Probability flow of the summed scores, uncorrected: dx = (f x + g^2 / 2 sum_a w_a s_a) dt.
+naive-sde         Reverse diffusion of the summed scores, uncorrected: dx = (f x + g^2 sum_a w_a s_a) dt + g dW.
 naive-ode-oracle  naive-ode on the task's analytic scores.
 naive-sde-oracle  naive-sde on the task's analytic scores.
 

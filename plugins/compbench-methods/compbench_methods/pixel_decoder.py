@@ -1,4 +1,4 @@
-"""One function of the condition's code and the pixel's position, shared by all pixels and fitted by regression.
+"""Regression of each pixel on condition and position: one function that all pixels share.
 
 It comes from the repository of forced rendering, not from the paper.
 

@@ -1,4 +1,4 @@
-"""Self-attention over patches that all get the code of the condition, by regression.  Forced rendering, section 2.
+"""Regression by self-attention over patches: all get the code of the condition.  Forced rendering, section 2.
 
 Theirs: one token per pixel, and one bump.
 Ours: a token has 4 x 4 pixels, or 8 x 8 on images of more than 32 pixels.  On deterministic tasks the blocks have the paper's
