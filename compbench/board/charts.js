@@ -23,7 +23,7 @@ const COSTS = {
 };
 function paretoChart(family, points, by = "flops") {
   const {axis, sign, words} = COSTS[by];
-  const W = 520, H = 300, L = 40, R = 20, T = 12, B = 44;
+  const W = innerWidth < 640 ? 400 : 800, H = 360, L = 40, R = 20, T = 12, B = 44;  // a phone's text is not scaled down
   const logs = points.map(p => Math.log10(p[by])), pad = Math.max(.15, .12 * (Math.max(...logs) - Math.min(...logs)));
   const left = Math.min(...logs) - pad, right = Math.max(...logs) + 1.6 * pad;
   const X = v => L + (Math.log10(v) - left) / (right - left) * (W - L - R), Y = v => H - B - v * (H - T - B);
@@ -37,21 +37,27 @@ function paretoChart(family, points, by = "flops") {
   let best = -1;
   const front = competing.filter(p => p.mean > best && (best = p.mean, true));
   if (front.length > 1) svg.append(draw("polyline", {class: "front", points: front.map((p, i) => (i ? `${X(p[by])},${Y(front[i - 1].mean)} ` : "") + `${X(p[by])},${Y(p.mean)}`).join(" ")}));
-  const placed = [], unnamed = [];
-  for (const p of [...points].sort((a, b) => (a.state === "reference") - (b.state === "reference") || b.mean - a.mean)) {
-    const x = X(p[by]), y = Y(p.mean), aside = p.state === "reference";
-    if (p.low !== null && p.low !== undefined) svg.append(draw("line", {x1: x, x2: x, y1: Y(p.low), y2: Y(p.high), class: aside ? "aside" : "mark", "stroke-width": 1.5}));
-    const dot = aside ? draw("rect", {x: x - 4, y: y - 4, width: 8, height: 8, class: "aside", "stroke-dasharray": p.whole ? "none" : "2 2", transform: `rotate(45 ${x} ${y})`}) : draw("circle", {cx: x, cy: y, r: 4.5, class: p.whole ? "mark" : "part"});
+  const spots = points.map(p => ({...p, x: X(p[by]), y: Y(p.mean), aside: p.state === "reference"})), leaders = svg.appendChild(draw("g", {}));
+  for (const p of spots) {
+    if (p.low !== null && p.low !== undefined) svg.append(draw("line", {x1: p.x, x2: p.x, y1: Y(p.low), y2: Y(p.high), class: `spread ${p.aside ? "aside" : "mark"}`, "stroke-width": 1.5}));
+    const dot = p.aside ? draw("rect", {x: p.x - 4, y: p.y - 4, width: 8, height: 8, class: "aside", "stroke-dasharray": p.whole ? "none" : "2 2", transform: `rotate(45 ${p.x} ${p.y})`}) : draw("circle", {cx: p.x, cy: p.y, r: 4.5, class: p.whole ? "mark" : "part"});
     dot.append(draw("title", {}, `${p.method}: ${p.words}, ${words(p)}`));
     svg.append(dot);
-    const name = p.method.length > 20 ? `${p.method.slice(0, 19)}…` : p.method, width = name.length * 6.4, end = x + 9 + width > W;
-    const from = end ? x - 9 - width : x + 9;
-    let at = y + 4;
-    for (let tries = 0; tries < 60 && placed.some(o => Math.abs(o.at - at) < 12 && o.from < from + width && from < o.from + o.width); tries++) at += 4;
-    if (at > H - B - 3 || at > y + 52) { unnamed.push(p.method); continue; }
-    placed.push({at, from, width});
-    if (at > y + 10) svg.append(draw("line", {x1: x, x2: end ? x - 8 : x + 8, y1: y, y2: at - 4, class: "rule"}));
-    svg.append(draw("text", {x: end ? x - 9 : x + 9, y: at, "text-anchor": end ? "end" : "start", class: "name"}, name));
+  }
+  // A name stands where it meets no dot and no other name, the front's first; a leader joins it to its dot if it is far.
+  const order = [...spots].sort((a, b) => a.aside - b.aside || front.some(p => p.method === b.method) - front.some(p => p.method === a.method) || b.mean - a.mean);
+  const taken = spots.map(p => ({left: p.x - 5, right: p.x + 5, top: p.y - 5, bottom: p.y + 5})), unnamed = [];
+  const free = box => box.left >= L && box.right <= W && box.top >= 0 && box.bottom <= H - B - 2 && !taken.some(o => box.left < o.right && o.left < box.right && box.top < o.bottom && o.top < box.bottom);
+  for (const p of order) {
+    const name = p.method.length > 20 ? `${p.method.slice(0, 19)}…` : p.method, width = name.length * 7.4 + 2, boxAt = (left, middle) => ({left, right: left + width, top: middle - 8, bottom: middle + 6});
+    const shifts = [0, -13, 13, -26, 26, -39, 39, -52, 52, -65, 65], near = shifts.flatMap(dy => [[p.x + 9, dy], [p.x - 9 - width, dy]]), far = shifts.flatMap(dy => [[p.x + 40, dy], [p.x - 40 - width, dy]]);
+    const box = [...near, [p.x - width / 2, -13], [p.x - width / 2, 15], ...far].map(([left, dy]) => boxAt(left, p.y + dy)).find(free);
+    if (!box) { unnamed.push(p.method); continue; }
+    taken.push(box);
+    const middle = (box.top + box.bottom) / 2 + 1, end = box.left > p.x ? box.left - 2 : box.right < p.x ? box.right + 2 : p.x;
+    if (Math.abs(middle - p.y) > 8 || Math.abs(end - p.x) > 12) leaders.append(draw("line", {x1: p.x, x2: end, y1: p.y, y2: middle, class: "leader"}));
+    const left = box.right < p.x;  // of the dot: the name ends next to it, however wide its letters are
+    svg.append(draw("text", {x: left ? box.right - 1 : box.left + 1, y: middle + 4, "text-anchor": left ? "end" : "start", class: "name"}, name));
   }
   const legend = make("ul", {class: "legend"}, make("li", {}, "● ran all tasks"), make("li", {}, "○ ran some"), make("li", {}, "◇ reference, dashed: ran some"), make("li", {}, "— Pareto front: nothing better for less"), unnamed.length ? make("li", {}, `without room for their names: ${unnamed.join(", ")}`) : null);
   return make("figure", {class: "plot"}, svg, legend);

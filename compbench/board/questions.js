@@ -1,5 +1,6 @@
 // The first screen: a card a question, a forest plot a task, the matrix of methods by tasks.  All values come from the records' view.
-const SHOWN = 5, TASK_SHOWN = 2, FOREST_SHOWN = 7;
+// Methods listed on a card of one task, of two, and of more; in a plot; and cards above a glossary.
+const SHOWN = 5, TASK_SHOWN = 2, LEAST_SHOWN = 1, FOREST_SHOWN = 7, CARDS = 8;
 const summaryOf = name => data.methods.find(m => m.method === name)?.summary || "";
 const viewNow = () => chosen.preset ? data.views.find(v => v.preset === chosen.preset) : data.views[data.first];
 const rowOf = (answer, entry) => boards[answer.board].rows[entry.row];
@@ -41,17 +42,17 @@ const lowest = entries => Math.max(-.4, Math.min(0, ...entries.flatMap(e => e.sh
 function verdictTag(answer) {
   return answer.verdict ? make("span", {class: `verdict v-${answer.verdict.replaceAll(" ", "-")}`, title: `${answer.verdict}: ${data.verdicts[answer.verdict] || ""}`}, answer.verdict) : "";
 }
-function answerBlock(answer, shown, one) {
+function answerBlock(answer, shown, one, count, headed) {
   const filtered = answer.entries.filter(e => shown(rowOf(answer, e).method)), narrowed = filtered.length < answer.entries.length;
-  const best = answer.entries.filter(e => e.state === "best"), listed = narrowed ? filtered : best, most = one ? SHOWN : TASK_SHOWN, low = lowest(listed);
+  const best = answer.entries.filter(e => e.state === "best"), listed = narrowed ? filtered : best, most = one ? SHOWN : count > 2 ? LEAST_SHOWN : TASK_SHOWN, low = lowest(listed);
   const lines = listed.slice(0, most).map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 88, low)), make("td", {title: `${e.score}; real data ${answer.real}; ${STATES[e.state]}`}, bare(e.score)), make("td", {class: "price"}, price(answer, e, true))));
   const rest = listed.slice(most), cheap = answer.cheapest === null ? null : answer.entries.find(e => e.row === answer.cheapest);
-  const label = answer.label || BEST, count = answer.ranked && !narrowed ? `${best.length} of ${answer.ranked} ${BEST}` : "";
-  const named = make("div", {class: "named"}, make("span", {}, answer.label ? taskLink(answer.task, answer.label, answer.about) : "", answer.label && count ? ": " : "", narrowed && !answer.label ? "the chosen methods" : count), verdictTag(answer));
+  const label = answer.label || BEST, candidates = answer.ranked && !narrowed ? `${best.length} of ${answer.ranked} ${BEST}` : "";
+  const named = make("div", {class: "named"}, make("span", {}, answer.label ? taskLink(answer.task, answer.label, answer.about) : "", answer.label && candidates ? ": " : "", narrowed && !answer.label ? "the chosen methods" : candidates), verdictTag(answer));
   const head = make("thead", {}, make("tr", {}, make("td", {}), make("td", {}), unitHead(answer), make("th", {scope: "col", title: `${TFLOP}; of the training and 10,000 samples`}, "TFLOP")));
   const real = make("tfoot", {}, make("tr", {}, make("th", {scope: "row", title: "real data"}, "real"), make("td", {}), make("td", {}, answer.real ? bare(answer.real) : "?"), make("td", {})));
   const node = make("div", {class: "answer", "data-task": answer.task});
-  if (lines.length) node.append(make("table", {"aria-label": `${answer.task}: ${label}`}, make("caption", {}, named), head, make("tbody", {}, ...lines), real));
+  if (lines.length) node.append(make("table", {"aria-label": `${answer.task}: ${label}`}, make("caption", {}, named), headed ? head : "", make("tbody", {}, ...lines), real));
   else node.append(named, make("p", {class: "note"}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
   if (!lines.length && !narrowed) node.append(...answer.commands.map(text => make("code", {class: "command", title: "a click marks all of it"}, text)));
   const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
@@ -65,7 +66,7 @@ function card(question, shown) {
   const head = make("h3", {}, one ? taskLink(answers[0].task, question.title, question.about) : term(question.title, question.about));
   const tiles = question.picture ? make("figure", {class: "tiles"}, make("img", {src: question.picture, width: 202, height: 64, alt: `${question.title}: two seen combinations, then one that is never seen`}), make("figcaption", {}, make("span", {}, "seen"), make("span", {}, "unseen"))) : make("p", {class: "note"}, question.about);
   const all = !one && answers.length > 1 && question.everywhere.length ? make("p", {class: "cheap"}, [`on all ${answers.length}: `, ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2}` : ""]) : "";
-  return make("article", {class: "card question"}, head, tiles, ...answers.map(a => answerBlock(a, shown, one)), all);
+  return make("article", {class: "card question"}, head, tiles, ...answers.map((a, i) => answerBlock(a, shown, one, answers.length, !i || a.unit[0] !== answers[i - 1].unit[0])), all);
 }
 
 function forestTable(question, answer, shown) {
@@ -120,10 +121,16 @@ function signs(questions) {
   const answers = questions.flatMap(q => q.answers), units = new Map(answers.map(a => a.unit).filter(([head]) => head)), beyond = answers.some(a => a.entries.some(e => e.state === "best" && e.shares.some(v => v > 1.005)));
   return listOf("signs", [["listed", "methods that may be best: no other is shown to be better"], ["dots", `seeds, on the way from ignoring the request (tick) to real data (dashed)${beyond ? ", whose own error lets dots pass it" : ""}`], ...units, ["TFLOP", "10¹² operations, of training and 10,000 samples"]]);
 }
-// One line a method, of those that stand on the cards.
-function glossary(cards) {
-  const met = new Set([...cards.querySelectorAll(".answer bdi")].map(n => n.textContent)), own = data.methods.filter(m => met.has(m.method) && m.gloss);
-  return own.length ? listOf("glossary", own.map(m => [methodLink(m.method), m.gloss])) : "";
+// The cards, and after each few of them one line for each method that stands there for the first time.
+function cards(questions, shown) {
+  const parts = [], told = new Set();
+  for (let i = 0; i < questions.length; i += CARDS) {
+    const grid = make("div", {class: "questions"}, ...questions.slice(i, i + CARDS).map(q => card(q, shown)));
+    const met = new Set([...grid.querySelectorAll(".answer bdi")].map(n => n.textContent)), own = data.methods.filter(m => met.has(m.method) && m.gloss && !told.has(m.method));
+    own.forEach(m => told.add(m.method));
+    parts.push(grid, own.length ? listOf("glossary", own.map(m => [methodLink(m.method), m.gloss])) : "");
+  }
+  return parts;
 }
 // The verdicts that the cards name, in words; "that way" is the dots' way, which the line above names.
 function legend(questions) {
@@ -138,12 +145,11 @@ function overview(shown, matched) {
   tabs(questions, silos);
   if (!own.length) return node.replaceChildren(chosen.preset && !questions.length ? make("p", {class: "note"}, `No question was run at preset ${chosen.preset}; its boards stand below.`) : "");
   const listed = data.methods.filter(m => shown(m.method) && own.some(q => q.answers.some(a => a.entries.some(e => rowOf(a, e).method === m.method))));
-  const cards = make("div", {class: "questions"}, ...own.map(q => card(q, shown)));
   const key = make("div", {class: "lead key"}, view.preset === "smoke" ? make("p", {class: "smoke"}, data.smoke) : "", signs(own), legend(own));
   const plots = own.flatMap(q => q.answers.map(a => forestTable(q, a, shown)));
   const mine = found ? found.findings.filter(text => !/ (may be|is) best[;:]/.test(text) && own.some(q => text.includes(` ${q.family} `) || q.answers.some(a => text.includes(a.task)))) : [];
   const said = mine.length && !chosen.method && !words().length ? make("ul", {class: "findings", "aria-label": "what we found"}, ...mine.map(text => make("li", {}, text))) : "";
-  node.replaceChildren(key, cards, glossary(cards),
+  node.replaceChildren(key, ...cards(own, shown),
     make("h2", {}, "How sure is that?"), make("p", {class: "lead"}, "Further right is better. Bars: 95 % intervals. Filled: may be best. Hollow: shown to be worse. Square: not ranked. ▾: seen combinations."), make("div", {class: "plots"}, ...plots),
     ...(own.flatMap(q => q.answers).length > 1 ? [make("h2", {}, "All methods"), said, taskMatrix(own, found, shown)] : []), names(listed, own), costs(found, shown, own));
 }

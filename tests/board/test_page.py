@@ -369,9 +369,31 @@ def test_names_of_a_crowded_cost_chart_stay_apart_and_within_it(page: Browser) -
     shown = [name for *_, name in boxes]
     assert {f"method-{k}" for k in range(20, 24)} <= set(shown)  # those that compete come first
     assert {f"method-{k}" for k in range(24)} - set(shown) == set(re.findall(r"method-\d+", legend))
-    assert max(bottom for _, _, _, bottom, _ in boxes) <= 300 - 44
-    for (_, top, _, bottom, one), (_, other_top, _, other_bottom, other) in itertools.combinations(boxes, 2):
-        assert bottom <= other_top + 4 or other_bottom <= top + 4, (one, other)
+    assert max(bottom for _, _, _, bottom, _ in boxes) <= 360 - 44
+    for one, other in itertools.combinations(boxes, 2):
+        assert not meet(one, other), (one, other)
+
+
+def test_names_of_a_cost_chart_meet_no_dot_and_no_other_name(page: Browser) -> None:
+    spread = (
+        "const points = [...Array(24)].map((_, k) => ({method: `long-method-${k}`, mean: .1 + (k * 7 % 24) / 30, low: null,"
+        "  flops: 10 ** (12 + (k * 5 % 8) / 4), cost: 'x', text: '', words: '', whole: true, state: ''}));"
+        "const figure = paretoChart('silos', points); document.body.append(figure);"
+        "const box = node => { const b = node.getBBox();"
+        "  return [b.x, b.y + 2, b.x + b.width, b.y + b.height - 3, node.textContent]; };"
+        "const found = ['text.name', 'circle'].map(what => [...figure.querySelectorAll(what)].map(box));"
+        "figure.remove(); return found;"
+    )
+    shown, dots = page.run(spread)
+    assert len(shown) > 18
+    assert len(dots) == 24
+    assert [pair for pair in itertools.combinations(shown, 2) if meet(*pair)] == []
+    assert [(name, dot) for name in shown for dot in dots if meet(name, dot)] == []
+
+
+def meet(one: list, other: list) -> bool:
+    """Whether two boxes (left, top, right, bottom, name) meet by more than 4 pixels of line spacing."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] + 4 < other[3] and other[1] + 4 < one[3]
 
 
 def test_faster_is_better_on_the_chart_of_samples_a_second(page: Browser) -> None:

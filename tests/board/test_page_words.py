@@ -161,7 +161,9 @@ def test_a_card_says_how_many_may_be_best_of_how_many_and_in_which_unit(ranked: 
     assert texts(chromium, ".question .named span:first-child") == ["1 of 2 may be best"] * 3
     near = [one for method, value in (("mono", 0.2), ("factored", 0.9)) for one in distances(method, value)]
     chromium.open(published(tmp_path, near))
-    assert texts(chromium, ".question .named span:first-child") == ["independent: 1 of 2 may be best"]
+    assert texts(chromium, ".question .named span:first-child") == [
+        f"{label}: 1 of 2 may be best" for label in ("independent", "interacting", "clusters")
+    ]
     assert texts(chromium, ".question thead th") == ["distance ↓", "TFLOP"]
     said = dict(zip(texts(chromium, ".signs dt"), texts(chromium, ".signs dd"), strict=True))
     assert said["distance ↓"].endswith("in the unit of their coordinates; lower is better")
@@ -169,10 +171,19 @@ def test_a_card_says_how_many_may_be_best_of_how_many_and_in_which_unit(ranked: 
 
 
 def distances(method: str, value: float) -> list[Record]:
-    settings = Registry().load("tasks", "gauss2d-fact-id").settings.model_dump(mode="json")
-    own = {"task": "gauss2d-fact-id", "method": method, "task_settings": settings}
+    tasks = {name: Registry().load("tasks", name) for name in ("gauss2d-fact-id", "gauss2d-nonfact-id", "gmm-id")}
     known = {"direction": "lower", "floor": 0.05, "primary": True}
-    return [record(score("heldout_sw2", value + 0.001 * seed, **known), seed=seed, **own) for seed in range(3)]
+    return [
+        record(
+            score("heldout_sw2", value + 0.001 * seed, **known),
+            seed=seed,
+            task=name,
+            method=method,
+            task_settings=task.settings.model_dump(mode="json"),
+        )
+        for name, task in tasks.items()
+        for seed in range(3)
+    ]
 
 
 @needs_browser
