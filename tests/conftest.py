@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,9 +46,11 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else 3 * len(os.sched_getaffinity(0)) // 2
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files of long tests, most of which wait for processes, come first: the last tests of a session are short ones."""
     items.sort(key=lambda item: item.path.name not in LONG)
+    _draw_no_constants_of_modules()
 
 
 def pytest_collection_finish() -> None:
@@ -64,6 +67,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure() -> None:
     _keep_what_lives()
+
+
+def _draw_no_constants_of_modules() -> None:
+    """Keep hypothesis from parsing the source of each imported module for constants that it might draw.
+
+    Where packages are not in `site-packages` that is all of torch: 3 CPU seconds a worker, or 30 in a fresh checkout.  What a
+    test draws would also depend on what its worker had imported.  The name is private; where it is gone, nothing is done.
+    """
+    providers = sys.modules.get("hypothesis.internal.conjecture.providers")
+    if hasattr(providers, "is_local_module_file"):
+        providers.is_local_module_file = lambda path: False
 
 
 def _keep_what_lives() -> None:
