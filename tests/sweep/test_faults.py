@@ -18,6 +18,7 @@ from support.real_sweeps import CHEAP, begun, start, wait_for, workers_of
 
 from compbench.api.schemas import RunRequest
 from compbench.runner import processes
+from compbench.runner.signals import Stopping
 from compbench.store.records import Store
 from compbench.sweep.pool import SweepOptions, work_through
 
@@ -113,8 +114,7 @@ def test_a_sweep_killed_at_random_moments_is_finished_by_the_next(tmp_path: Path
     assert_each_done_once(tmp_path, 14)
 
 
-@pytest.mark.fresh  # forks of a template take the whole grace to stop
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=[pytest.mark.slow, pytest.mark.fresh])])
 def test_a_stopped_sweep_leaves_nothing_running_and_says_what_is_left(tmp_path: Path, plugin, number: int) -> None:
     fit = "import subprocess; subprocess.Popen(['sleep', '600']); "
     fit += "ctx.checkpoints.save({}, {})\n    while not ctx.cancelled(): time.sleep(0.05)"
@@ -144,7 +144,7 @@ def test_a_stopping_pool_kills_a_child_that_ignores_sigterm(tmp_path: Path, plug
     fit += "ctx.checkpoints.save({}, {}); time.sleep(600)"
     facts = {"task": "gauss2d-fact-id", "preset": "smoke", "device": "cpu", "home": str(tmp_path)}
     asked = [RunRequest(method="naughty", plugins=(str(plugin(fit=fit)),), seed=seed, **facts) for seed in (0, 1)]
-    stopping = threading.Event()
+    stopping = Stopping()
     began = threading.Thread(target=lambda: wait_for(lambda: begun(tmp_path)) and stopping.set())
     began.start()
     results = work_through(asked, SweepOptions(slots=1), stopping=stopping)
