@@ -76,13 +76,20 @@ class Material(NamedTuple):
     links: tuple[tuple[str, str], ...] = ()
 
 
-def build(material: Material, destination: Path) -> tuple[Path, ...]:
+Answers = tuple[Board, tuple[Contest, ...], tuple[View, ...]]
+"""All rows, the matrix of methods by families, and the questions with their answers, at each preset."""
+
+
+def build(material: Material, destination: Path, found: Answers | None = None) -> tuple[Path, ...]:
     """Write the board's files into a folder, each whole or not at all; the folder is made if need be.
+
+    Args:
+        found: what `answers` found in this material, if it was asked before.
 
     Returns:
         the files written.
     """
-    files = contents(material)
+    files = contents(material, found)
     for name, content in files.items():
         write_atomically(destination / name, content)
     return tuple(destination / name for name in files)
@@ -101,7 +108,7 @@ def tables(material: Material) -> tuple[Board, tuple[Contest, ...]]:
     return board, contests(board, material.reasons, material.families)
 
 
-def answers(material: Material) -> tuple[Board, tuple[Contest, ...], tuple[View, ...]]:
+def answers(material: Material) -> Answers:
     """All rows, the matrix of methods by families, and the questions with their answers, at each preset."""
     families = installed_families() if material.families is None else material.families
     board, found = tables(material._replace(families=families))
@@ -138,12 +145,12 @@ def films_of(board: Board, material: Material) -> dict[Section, tuple[Film, ...]
     return films(board.rows, material.records, reel)
 
 
-def contents(material: Material) -> Mapping[str, bytes]:
+def contents(material: Material, known: Answers | None = None) -> Mapping[str, bytes]:
     """The bytes of the board's files, by name: tables, the page, and the chart if it shows something."""
     figures = read(material.papers)
     with collector_paused():
         families = installed_families() if material.families is None else material.families
-        board, found, asked = answers(material._replace(families=families))
+        board, found, asked = known or answers(material._replace(families=families))
         chart, sealed, shots = to_svg(board.rows), drops(board.rows), prices(board.rows)
         overall = families_markdown(found) + drops_markdown(sealed) + shots_markdown(shots, SHOTS_CHART)
         grids = sample_grids(board.rows, material.records, material.pictures)

@@ -102,6 +102,7 @@ def _knobs(parts: str) -> tuple[str, str]:
     return json.dumps(known["settings"], sort_keys=True), json.dumps(whole, sort_keys=True)
 
 
+ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 Method = tuple[str, str, int]
 """A method is identified by name, distribution and version."""
 
@@ -183,7 +184,7 @@ def _short(text: str, longest: int = LONGEST) -> str:
 
 
 def _written(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return value if isinstance(value, str) else ENCODER.encode(value)
 
 
 def older_code(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:

@@ -146,8 +146,8 @@ def digamma(x: float) -> float:
 
 
 def trigamma(x: float) -> float:
-    """Second derivative of log Gamma."""
-    return float(_special().polygamma(1, x))
+    """Second derivative of log Gamma: Hurwitz's zeta(2, x)."""
+    return float(_special().zeta(2.0, x))
 
 
 @cache

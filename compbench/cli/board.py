@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from compbench.board import site
-from compbench.board.build import Material, answers, build, draw
+from compbench.board.build import Answers, answers, build, draw
 from compbench.board.groups import Section
 from compbench.board.page_families import default_contest
 from compbench.board.terminal import overview, task_board
@@ -54,18 +54,19 @@ def board(
     material, problems = site.read(records, output, link=link, hardware=hardware)
     for problem in problems:
         click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
-    _print(material, task)
+    found = answers(material)
+    _print(found, task)
     if figures is not None:
         for path in draw(material, figures):
             click.echo(path)
     if not task:
-        pages = build(material, output)
+        pages = build(material, output, found)
         click.echo(f"\n{next(page for page in pages if page.suffix == '.html').resolve().as_uri()}")
 
 
-def _print(material: Material, task: str) -> None:
+def _print(made: Answers, task: str) -> None:
     """The ranking of one task, or the answers to all questions."""
-    found, contests, views = answers(material)
+    found, contests, views = made
     first = default_contest(contests)
     text = task_board(found, task) if task else overview(views[first], contests[first]) if views else ""
     nothing = "No core task was run under its own protocol; `compbench board TASK` shows one task."

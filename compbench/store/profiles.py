@@ -25,7 +25,7 @@ from compbench.api.schemas import Frozen, Line, Record, RunSpec
 from compbench.store.records import Problem, read_all
 from compbench.system.devices import SPARE_CORES
 from compbench.system.errors import CompbenchError
-from compbench.system.files import read_json, write_atomically
+from compbench.system.files import Json, read_json, write_atomically
 
 MAX_PROFILE_BYTES = 256 * 2**10
 FEWEST = 5
@@ -193,6 +193,8 @@ class Costs:
             if profile.hardware == self._hardware:
                 for key in self._keys(profile.spec, default=True):
                     self._found[key].append(profile)
+        for several in (own for own in self._found.values() if len(own) > 1):
+            several.sort(key=lambda each: (each.alone, each.started, each.name), reverse=True)
 
     def of(self, record: Record, *, default: bool = False) -> Cost | None:
         """What the record's method costs; None where nothing that holds for it was measured.
@@ -208,7 +210,7 @@ class Costs:
         found = next((known for key in self._keys(spec, default=default) if (known := self._found.get(key))), None)
         if found is None:
             return None
-        best = max(found, key=lambda each: (each.spec.precision == spec.precision, each.alone, each.started, each.name))
+        best = max(found, key=lambda each: each.spec.precision == spec.precision)  # the first of these
         measured = best.spec
         return Cost(
             best,
@@ -218,11 +220,12 @@ class Costs:
 
     def _keys(self, spec: RunSpec, *, default: bool) -> Iterator[str]:
         """The keys that a measurement is kept and looked up under, the closest first."""
-        kind = self._kinds.get(spec.task)
+        kind, facts = self._kinds.get(spec.task), spec.model_dump(mode="json")
+        facts["budget"] = {name: facts["budget"][name] for name in STEP_BUDGET}
         for ignored in (ELSEWHERE, ELSEWHERE | OF_METHOD) if default else (ELSEWHERE,):
-            yield _key(spec, ignored, "")
+            yield _key(facts, ignored, "")
             if kind:
-                yield _key(spec, ignored | OF_TASK, kind)
+                yield _key(facts, ignored | OF_TASK, kind)
 
 
 def _chosen(profiles: Sequence[CostProfile], hardware: str) -> str:
@@ -237,8 +240,7 @@ def _chosen(profiles: Sequence[CostProfile], hardware: str) -> str:
     return found[0]
 
 
-def _key(spec: RunSpec, ignored: Set[str], kind: str) -> str:
-    """The spec without what is ignored; of the budget what a step or a request depends on."""
-    kept = spec.model_dump(mode="json", exclude=set(ignored))
-    kept["budget"] = {name: kept["budget"][name] for name in STEP_BUDGET}
+def _key(facts: Mapping[str, Json], ignored: Set[str], kind: str) -> str:
+    """The facts of a spec without what is ignored; of its budget what a step or a request depends on."""
+    kept = {name: value for name, value in facts.items() if name not in ignored}
     return json.dumps([kind, kept], sort_keys=True, separators=(",", ":"))

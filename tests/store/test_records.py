@@ -65,8 +65,10 @@ def test_parse_says_what_is_wrong_in_one_line(content: bytes, message: str) -> N
 
 
 def test_parse_rejects_nan() -> None:
-    with pytest.raises(CompbenchError, match="not JSON: Out of range float"):
-        parse(with_digest({**record().model_dump(mode="json"), "seconds": float("nan")}))
+    raw = record().model_dump(mode="json")
+    for field in ({"seconds": float("nan")}, {"spec": {**raw["spec"], "settings": {"weight": float("inf")}}}):
+        with pytest.raises(CompbenchError, match="is not JSON: it holds (NaN|Infinity)."):
+            parse(with_digest({**raw, **field}))
 
 
 def test_format_1_is_refused_even_with_a_digest() -> None:
