@@ -45,7 +45,7 @@ function verdictTag(answer) {
 function answerBlock(answer, shown, one, count, headed) {
   const filtered = answer.entries.filter(e => shown(rowOf(answer, e).method)), narrowed = filtered.length < answer.entries.length;
   const best = answer.entries.filter(e => e.state === "best"), listed = narrowed ? filtered : best, most = one ? SHOWN : count > 2 ? LEAST_SHOWN : TASK_SHOWN, low = lowest(listed);
-  const lines = listed.slice(0, most).map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 88, low)), make("td", {title: `${e.score}; real data ${answer.real}; ${STATES[e.state]}`}, bare(e.score)), make("td", {class: "price"}, price(answer, e, true))));
+  const lines = listed.slice(0, most).map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 88, low)), make("td", {title: `${e.score}; real data ${answer.real}; ${STATES[e.state]}`}, bare(e.score)), make("td", {class: best.length > 1 && e.row === answer.cheapest ? "price cheapest" : "price"}, price(answer, e, true))));
   const rest = listed.slice(most), cheap = answer.cheapest === null ? null : answer.entries.find(e => e.row === answer.cheapest);
   const label = answer.label || BEST, candidates = answer.ranked && !narrowed ? `${best.length} of ${answer.ranked} ${BEST}` : "";
   const named = make("div", {class: "named"}, make("span", {}, answer.label ? taskLink(answer.task, answer.label, answer.about) : "", answer.label && candidates ? ": " : "", narrowed && !answer.label ? "the chosen methods" : candidates), verdictTag(answer));
@@ -119,7 +119,7 @@ const listOf = (kind, pairs) => make("dl", {class: kind}, ...pairs.map(([word, t
 // What the signs on the cards mean; only of those that stand there.
 function signs(questions) {
   const answers = questions.flatMap(q => q.answers), units = new Map(answers.map(a => a.unit).filter(([head]) => head)), beyond = answers.some(a => a.entries.some(e => e.state === "best" && e.shares.some(v => v > 1.005)));
-  return listOf("signs", [["listed", "methods that may be best: no other is shown to be better"], ["dots", `seeds, on the way from ignoring the request (tick) to real data (dashed)${beyond ? ", whose own error lets dots pass it" : ""}`], ...units, ["TFLOP", "10¹² operations, of training and 10,000 samples"]]);
+  return listOf("signs", [["listed", "methods that may be best: no other is shown to be better"], ["dots", `seeds, on the way from ignoring the request (tick) to real data (dashed)${beyond ? ", whose own error lets dots pass it" : ""}`], ...units, ["TFLOP", "10¹² operations, of training and 10,000 samples; bold: cheapest"]]);
 }
 // The cards, and after each few of them one line for each method that stands there for the first time.
 function cards(questions, shown) {
