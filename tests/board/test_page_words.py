@@ -82,6 +82,7 @@ def texts(page: Browser, selector: str, what: str = "innerText") -> list[str]:
 
 @needs_browser
 def test_each_verdict_is_explained_on_the_screen_and_at_the_word(ranked: Path, chromium: Browser) -> None:
+    chromium.resize(1400, 900)
     chromium.open(ranked)
     assert texts(chromium, ".question .verdict") == ["solved", "open", "unsolved"]
     assert texts(chromium, ".question .verdict", "title") == [
