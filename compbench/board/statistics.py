@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import NamedTuple
 
@@ -140,11 +140,13 @@ def f_quantile(above: int, below: int, probability: float) -> float:
     return float(_special().fdtri(above, below, probability))
 
 
+@lru_cache(maxsize=4096)
 def digamma(x: float) -> float:
     """Derivative of log Gamma."""
     return float(_special().digamma(x))
 
 
+@lru_cache(maxsize=4096)
 def trigamma(x: float) -> float:
     """Second derivative of log Gamma: Hurwitz's zeta(2, x)."""
     return float(_special().zeta(2.0, x))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from compbench.board import site
-from compbench.board.build import Answers, answers, build, draw
+from compbench.board.build import Answers, Material, answers, build, draw
 from compbench.board.groups import Section
 from compbench.board.page_families import default_contest
 from compbench.board.terminal import overview, task_board
 from compbench.cli.names import names
 from compbench.store.format import clean
+from compbench.store.records import Problem, collector_paused
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
@@ -51,7 +53,12 @@ def board(
         for path in old:
             click.echo(f"stale: {path}", err=True)
         sys.exit(1 if old else 0)
-    material, problems = site.read(records, output, link=link, hardware=hardware)
+    with collector_paused():
+        _show(*site.read(records, output, link=link, hardware=hardware), task, output, figures)
+
+
+def _show(material: Material, problems: Sequence[Problem], task: str, output: Path, figures: Path | None) -> None:
+    """Print the ranking, and write the figures that were asked for and, unless it is of one task, the board."""
     for problem in problems:
         click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
     found = answers(material)
