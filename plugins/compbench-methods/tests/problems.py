@@ -86,9 +86,9 @@ def image_problem(*, train_steps: int = 3, prediction: str = "velocity", patch: 
     return Problem(SPACE, Event("image", (3, 16, 16)), Federation([Shades()]), budget, NOTHING_HELD_OUT)
 
 
-def perturbed_images(*, train_steps: int = 3) -> Problem:
+def perturbed_images(*, train_steps: int = 3, patch: int = 2) -> Problem:
     """Lights as perturbations of a dark image, never both."""
-    plain = image_problem(train_steps=train_steps)
+    plain = image_problem(train_steps=train_steps, patch=patch)
     held = Holdout(SPACE, (0, 1), ((1, 1),))
     return replace(plain, federation=Federation([ThreeShades()]), holdout=held, base=(0, 0), composed=(0, 1))
 

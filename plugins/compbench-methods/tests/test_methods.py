@@ -184,7 +184,9 @@ def test_a_new_head_is_trained_on_times_when_its_factor_is_decided(monkeypatch, 
     base = factored.build(factored.Settings(), one_factor_problem())
     seen, forward = [], VelocityNet.forward
     monkeypatch.setattr(VelocityNet, "forward", lambda net, x, t, c: (seen.append(t), forward(net, x, t, c))[1])
-    factored.extend(factored.Settings(extension_times=times), base, "top-bottom", vector_problem(), context())
+    whole = vector_problem()
+    few = replace(whole, budget=whole.budget.model_copy(update={"extend_steps": 40}))
+    factored.extend(factored.Settings(extension_times=times), base, "top-bottom", few, context())
     assert low < (torch.cat(seen) < 0.08).float().mean() < high
 
 

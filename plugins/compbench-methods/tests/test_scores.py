@@ -55,7 +55,7 @@ def asked(count: int, cell: tuple[int, int] = (1, 1)) -> Request:
 def test_oracles_reach_the_known_variance(method: str, variance: float) -> None:
     """gauss2d-nonfact-id: theorem 2 for the flow, 0.845 for the diffusion, theorem 1 for the corrected one."""
     found = METHODS[method]
-    problem = perturbed(sample_steps=200)
+    problem = perturbed(sample_steps=100)
     settings = found.settings()
     x = found.sample(settings, found.fit(settings, problem, context()), asked(2500), context())
     assert x.var().item() == pytest.approx(variance, rel=0.06)
@@ -275,7 +275,7 @@ def test_images_with_a_base_are_composed_around_it() -> None:
 def test_lights_of_two_perturbations_are_both_on(experts: bool) -> None:
     """They light different pixels, so the composition of scores is exact; no training image has both."""
     torch.manual_seed(0)
-    found, problem = METHODS["naive-ode"], perturbed_images(train_steps=60 if experts else 150)
+    found, problem = METHODS["naive-ode"], perturbed_images(train_steps=60 if experts else 100, patch=4)
     settings = found.settings(experts=experts)
     request = Request(torch.tensor([[1, 1], [1, 0], [0, 1], [0, 0]] * 4), torch.randn(16, 3, 16, 16))
     x = found.sample(settings, found.fit(settings, problem, context()), request, context())

@@ -63,11 +63,6 @@ def test_plain_averaging_of_long_rounds_ends_at_the_mean_of_the_silos_own_optima
     assert value_of(net) == pytest.approx(OWN_MEAN, abs=0.1)
 
 
-def test_scaffold_ends_at_the_pooled_optimum() -> None:
-    net = scaffold.corrected_rounds(Recipe(Weight, 0), regression, regressions(), context(), num_rounds=60)
-    assert value_of(net) == pytest.approx(POOLED, abs=0.05)
-
-
 @pytest.mark.parametrize("decay", [0.0, 0.9])
 def test_what_is_sampled_is_the_moving_average_of_the_servers_networks(decay: float) -> None:
     """Round r of 40 steps leaves theta = r + 1; from step 80 on a step's decay is the budget's, and a round's is decay^40."""
@@ -89,7 +84,7 @@ def test_what_is_sampled_is_the_moving_average_of_the_servers_networks(decay: fl
 
 
 @pytest.mark.parametrize("clip", [10.0, 0.5])
-def test_a_clip_below_the_silos_gradients_does_not_move_scaffold_from_the_pooled_optimum(clip: float) -> None:
+def test_scaffold_ends_at_the_pooled_optimum_also_with_a_clip_below_the_silos_gradients(clip: float) -> None:
     """The silos' own gradients are 1.6 and -1.6 there, of which a clip of controls or of single terms would leave 0.5."""
     problem = regressions(1200)
     problem = replace(problem, budget=problem.budget.model_copy(update={"gradient_clip": clip}))
