@@ -32,10 +32,17 @@ def invoke(*words: object):
     return CliRunner().invoke(main, ["diagnose", *map(str, words)])
 
 
+@pytest.fixture(scope="module")
+def said(home) -> dict[str, str]:
+    """What `compbench diagnose` prints of each of the two runs."""
+    done = {method: invoke(record(home, method)) for method in ("low-rank", "factored")}
+    assert [found.exit_code for found in done.values()] == [0, 0], [found.output for found in done.values()]
+    return {method: found.output for method, found in done.items()}
+
+
+@pytest.mark.usefixtures("said")
 @pytest.mark.parametrize(("method", "derivative"), [("low-rank", "jvp"), ("factored", "differences")])
 def test_diagnose_writes_figures_numbers_and_a_page_beside_the_run(home, method: str, derivative: str) -> None:
-    done = invoke(record(home, method))
-    assert done.exit_code == 0, done.output
     identity = json.loads(record(home, method).read_text())["identity"]
     folder = home / "runs" / identity / "diagnostics"
     page = (folder / "index.html").read_text()
@@ -52,9 +59,9 @@ def test_diagnose_writes_figures_numbers_and_a_page_beside_the_run(home, method:
         assert all(1 <= rank <= 8 for ranks in found["effective_rank"].values() for rank in ranks)
 
 
-def test_diagnose_gives_the_records_own_superposition_score(home) -> None:
+def test_diagnose_gives_the_records_own_superposition_score(home, said: dict[str, str]) -> None:
     scores = {score["name"]: score["value"] for score in json.loads(record(home, "low-rank").read_text())["scores"]}
-    assert f"model: superposition {scores['heldout_superposition']:.3f}" in invoke(record(home, "low-rank")).output
+    assert f"model: superposition {scores['heldout_superposition']:.3f}" in said["low-rank"]
 
 
 EXPERTS = '''"""An answer without a network that is called: a stand-in for mixtures of experts."""
