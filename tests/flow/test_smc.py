@@ -103,7 +103,7 @@ def test_the_probability_flow_ends_at_the_known_covariance(base: float, variance
 
 @pytest.mark.parametrize(("base", "variance"), [(10.0, 1.0028), (20.0, 0.8477), (1.1, 8.5591)])
 def test_the_naive_diffusion_ends_at_the_known_covariance(base: float, variance: float) -> None:
-    x, generator = swarms(20_000, 1)
+    x, generator = swarms(10_000, 1)
     swarm, _ = feynman_kac(gaussians(base), VP, x, Settings(num_steps=500), generator)
     assert swarm.x.var().item() == pytest.approx(variance, rel=0.02)
 
@@ -124,12 +124,12 @@ def test_correction_approaches_the_target_as_particles_grow(trigger: float) -> N
 def test_correction_reaches_the_noise_floor_on_nonfact_id() -> None:
     """gauss2d-nonfact-id, as the paper's table 1: naive SW2 stands above the floor of exact samples, 64 particles within it."""
     generator = numpy.random.default_rng(0)
-    exact = generator.standard_normal((8, 5000, 2)) * (20 / 21) ** 0.5
+    exact = generator.standard_normal((8, 2500, 2)) * (20 / 21) ** 0.5
     along = directions(2, 200, generator)
     floor = max(sliced_wasserstein(exact[0], other, along) for other in exact[1:])
     found = {}
     for num_particles in (1, 64):
-        x, own = swarms(5000, num_particles)
+        x, own = swarms(2500, num_particles)
         swarm, _ = feynman_kac(gaussians(20.0), VP, x, Settings(num_steps=100), own)
         found[num_particles] = sliced_wasserstein(exact[0], pick(swarm, own).double().numpy(), along)
     assert found[64] < floor < found[1], (found, floor)
