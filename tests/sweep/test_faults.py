@@ -13,10 +13,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from support.forked_sweeps import SweepTemplate
 from support.real_sweeps import CHEAP, begun, start, wait_for, workers_of
 
 from compbench.api.schemas import RunRequest
+from compbench.cli.main import main
 from compbench.runner import processes
 from compbench.runner.signals import Stopping
 from compbench.store.records import Store
@@ -84,9 +86,8 @@ def test_a_sweep_of_which_nothing_is_missing_removes_what_a_killed_one_left(tmp_
     for rerun in (False, True):
         if rerun:
             left.mkdir()
-        sweep = start(tmp_path, *CHEAP, "--seed", "0")
-        output, error = sweep.communicate(timeout=300)
-        assert (sweep.returncode, error) == (0, ""), output
+        done = CliRunner().invoke(main, ["sweep", "--quiet", *CHEAP, "--seed", "0"], env={"COMPBENCH_HOME": str(tmp_path)})
+        assert (done.exit_code, done.stderr) == (0, ""), done.output
     assert not left.exists()
 
 
