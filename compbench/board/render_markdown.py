@@ -88,13 +88,16 @@ def _table(section: Section, rows: Sequence[BoardRow], figures: tuple[PaperFigur
     split = SPLIT_TITLES[primary.split].split(" ")[0] if primary else ""
     score = f"{split} {escape(primary.title)}".strip() + arrow if primary else "score"
     lines = [line(["method", "may be best", f"**{score}**", "cost", "notes"]), line(["---"] * 5)]
-    lines += [line(_row(entry)) for entry in answer_of(section, rows).entries]
+    answer = answer_of(section, rows)
+    lines += [line(_row(entry)) for entry in answer.entries]
     for (paper, method), own in rows_of(figures, section.task).items():
         cited = paper_of(paper)
         for figure in (figure for score, figure in own.items() if primary and score.startswith(primary.key)):
             beside = "" if figure.std is None else f" ± {spread(figure.std, figure.mean)}"
             where = f"{cited.short if cited else paper}, table {figure.table}: {figure.metric}"
             lines.append(line([escape(method), "*paper*", f"*{number(figure.mean)}{beside}*", "", escape(where)]))
+    if answer.crossing:
+        lines += ["", escape(answer.crossing.words)]
     missing = [f"{column.split}: {column.title} ({column.reason})" for column in known if column.reason and not column.detail]
     if missing:
         lines += ["", f"Not available: {escape(_shortened('; '.join(missing)))}"]

@@ -93,12 +93,14 @@ def task_board(board: Board, task: str) -> str:
 def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section], board: Board) -> str:
     primary = rows[0].primary.replace("_", " ")
     lines = [["rank", "method", primary, "95 % interval", "cost", "may be best", "seeds"]]
-    entries = {id(entry.row): entry for entry in answer_of(section, rows).entries}
+    answer = answer_of(section, rows)
+    entries = {id(entry.row): entry for entry in answer.entries}
     lines += [_row(row, entries.get(id(row))) for row in rows]
     words = discriminability_words(board.discriminability.get(section))
-    over = [_over(row, row.label) for row in rows if row.beyond]
+    said = [clean(answer.crossing.words)] if answer.crossing else []
+    said += [_over(row, row.label) for row in rows if row.beyond]
     smoke = [SMOKE] if section.preset == "smoke" else []
-    return "\n".join([clean(heading(section, among)), *smoke, words, "", *aligned(lines), *(["", *over] if over else [])])
+    return "\n".join([clean(heading(section, among)), *smoke, words, "", *aligned(lines), *(["", *said] if said else [])])
 
 
 def _row(row: BoardRow, entry: Entry | None) -> list[str]:

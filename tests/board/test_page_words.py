@@ -19,6 +19,7 @@ from compbench.board.families import Contest
 from compbench.board.notation import SMOKE
 from compbench.board.page_families import MOST_WORDS, gloss
 from compbench.board.question_table import LABELS, QUESTIONS
+from compbench.board.render_markdown import to_markdown
 from compbench.board.row import Board
 from compbench.board.site import rebuild
 from compbench.board.terminal import overview, task_board
@@ -195,10 +196,12 @@ def test_the_page_names_the_states_as_all_else_does(ranked: Path, chromium: Brow
 
 
 def test_a_crossing_is_the_worst_mean_that_stays_and_a_better_one_that_is_out() -> None:
-    *_, (view,) = answered(CROSSED)
+    board, _, (view,) = answered(CROSSED)
     found = view.questions[0].answers[0].crossing
     assert found is not None
     assert found.words == "dit may be best, mono not: dit's seeds vary more."
+    assert task_board(board, "shapes3d-light").endswith(f"\n\n{found.words}")
+    assert f"\n\n{found.words}\n" in to_markdown(board, ())
     *_, (view,) = answered(ALL)
     assert [answer.crossing for _, answer in view.answers()] == [None] * 3
 
