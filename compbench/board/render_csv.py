@@ -101,7 +101,7 @@ def _score(column: str, cell: Cell, *, primary: bool) -> tuple[str, ...]:
         cell.direction,
         "yes" if primary else "",
         str(cell.num_seeds),
-        *map(exact, (cell.mean, cell.std, low, high, cell.ceiling, cell.floor, cell.relative)),
+        *map(exact, (cell.mean, cell.std if cell.num_seeds > 1 else None, low, high, cell.ceiling, cell.floor, cell.relative)),
     )
 
 
