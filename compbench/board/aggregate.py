@@ -49,13 +49,13 @@ def aggregate(
     costs: Costs = NONE,
     method_defaults: Defaults | None = None,
 ) -> Board:
-    """The board of records, the same for any order of them.
+    """Make the board of some records; their order does not matter.
 
     Args:
-        records: in any order, as records or as their JSON objects.  Of several attempts at one run the latest
-            successful one counts, a reproduced one before others, else the latest; of several runs of one seed (the
-            method's file changed, or the device), likewise, but first of all the one on the device that most seeds ran on.
-        standings: what the levels of records come to, by their names; without one a record is self-reported.
+        records: records, or their JSON objects.  If a run has several attempts, a reproduced one counts, else the latest
+            successful one, else the latest.  The same holds if a seed has several runs (because the method's file or the device
+            changed), but a run on the device that most seeds ran on comes first.
+        standings: verification level of each record, by its name; a record without an entry is self-reported.
         catalogue: default settings of the tasks.
         costs: what methods cost, on one machine.
         method_defaults: default settings of the methods that are installed.
@@ -125,7 +125,7 @@ def one_a_seed(records: Iterable[Record], standings: Mapping[str, Verification] 
 
 
 def _latest(records: Iterable[Record], standings: Mapping[str, Verification]) -> list[Record]:
-    """One record for each run; a later attempt of someone else does not replace what was reproduced."""
+    """The record that counts for each run; a later attempt does not replace a reproduced one."""
 
     def place(record: Record) -> tuple[object, ...]:
         return record.status == "ok", _is_reproduced(record, standings), record.attempt, record.started
@@ -179,9 +179,9 @@ def _most(names: Iterable[str]) -> str:
 
 
 def _competing(rows: Sequence[BoardRow], defaults: Mapping[Method, str]) -> list[BoardRow]:
-    """The rows, with all but one of each method marked as ablations: its newest version, at default settings, of most seeds.
+    """Mark all rows of a method as ablations except one: its newest version at default settings, with the most seeds.
 
-    An ablation that stands alone, so that no sibling says what it changes, is named by its settings that are not the defaults.
+    If a method has a single row and this row is an ablation, its label names the settings that differ from the defaults.
     """
     first: dict[tuple[str, str], BoardRow] = {}
     for row in rows:
@@ -232,7 +232,7 @@ def _vouched(row: BoardRow, standings: Mapping[str, Verification]) -> BoardRow:
 
 
 def _recalls(primary: str, groups: Mapping[Group, Sequence[Record]]) -> dict[str, float]:
-    """By a record's name the recall on the primary score's split, divided by real data's with the same judge in that run."""
+    """Recall on the primary score's split, divided by real data's with the same judge in that run, by the record's name."""
     name = f"{primary.partition('_')[0]}_recall"
     known = {record.name: record.score(name) for records in groups.values() for record in _successful(records)}
     return {run: s.value / s.floor for run, s in known.items() if s is not None and s.value is not None and s.floor}
@@ -247,7 +247,7 @@ def _successful(records: Sequence[Record]) -> list[Record]:
 
 
 def _place(row: BoardRow) -> tuple[object, ...]:
-    """Rows that may be best come first, then those that rank, then what draws means, ablations and references."""
+    """Rows that may be best come first, then other ranked rows, then rows that draw means, ablations and references."""
     rank = row.rank.rank if row.rank else 1 << 30
     aside = ("run", "ablation", "reference").index(row.kind)
     cell = row.scores.get(row.primary)
@@ -310,7 +310,7 @@ def _tuned(ok: Sequence[Record]) -> Tuning | None:
 
 
 def _devices(records: Sequence[Record]) -> str:
-    """The devices of some runs, that of the most first."""
+    """Names of the devices of some runs; the device with the most runs comes first."""
     many = Counter(record.spec.device_class for record in records)
     return " and ".join(sorted(many, key=lambda device: (-many[device], device)))
 
@@ -324,7 +324,7 @@ def _versions(ok: Sequence[Record]) -> int:
 
 
 def _failures(kept: Iterable[Record]) -> tuple[Failure, ...]:
-    """Why runs are missing; the same end for the same reason is said once."""
+    """Why runs are missing; runs that ended alike for the same reason share one entry."""
     seeds: dict[tuple[str, str], list[int]] = defaultdict(list)
     for record in kept:
         if record.status != "ok":

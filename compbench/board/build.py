@@ -51,15 +51,15 @@ class Material(NamedTuple):
         records: in any order.
         papers: the papers' figures (`papers.csv`), or None.
         pictures: record -> its sample grid, if it has one.
-        standings: what the levels of records come to, by their names.
+        standings: verification level of each record, by its name.
         catalogue: what is known of tasks besides their records.
         costs: what methods cost, on one machine.
         methods: what is known of methods, by name.
-        reasons: of each method and task why the method cannot work there; "" where it can (`list --matrix --json`).
-        way: address of the folder of records, as seen from the page; "" and nothing links to it.
-        lattices: of tasks that were run under a coverage, by `lattice_key`.
-        families: the tasks over which each family is ranked; None takes those of the installed tasks.
-        links: what the page's head leads to: words and address.
+        reasons: for each method and task, why the method cannot work there; "" if it can (`list --matrix --json`).
+        way: address of the folder of records, as seen from the page; "" if nothing links to it.
+        lattices: factor grids of the tasks that were run at a coverage, by `lattice_key`.
+        families: the tasks over which each family is ranked; None takes the families of the installed tasks.
+        links: text and address of each link in the page's head.
     """
 
     records: Sequence[Record]
@@ -81,10 +81,10 @@ Answers = tuple[Board, tuple[Contest, ...], tuple[View, ...]]
 
 
 def build(material: Material, destination: Path, found: Answers | None = None) -> tuple[Path, ...]:
-    """Write the board's files into a folder, each whole or not at all; the folder is made if need be.
+    """Write the board's files into a folder, each whole or not at all; a missing folder is created.
 
     Args:
-        found: what `answers` found in this material, if it was asked before.
+        found: the result of `answers` for this material, if it is known.
 
     Returns:
         the files written.
@@ -136,7 +136,7 @@ def draw(material: Material, folder: Path) -> tuple[Path, ...]:
 
 
 def films_of(board: Board, material: Material) -> dict[Section, tuple[Film, ...]]:
-    """The filmstrips of each section: runs of `run --curve` that kept one held-out cell along their training."""
+    """The filmstrips of each section, from runs of `run --curve` that kept samples of one held-out cell during training."""
 
     def reel(record: Record) -> tuple[tuple[int, Tiles], ...]:
         picture = material.pictures(record)
@@ -189,7 +189,7 @@ def contents(material: Material, known: Answers | None = None) -> Mapping[str, b
 
 
 def sample_grids(board: Sequence[BoardRow], records: Sequence[Record], pictures: PictureOf) -> dict[tuple[Section, str], Picture]:
-    """One sample grid a task and method: of the longest preset, the best row, the smallest seed."""
+    """One sample grid per task and method, from its longest preset, its best row and that row's smallest seed."""
     by_name = {record.name: record for record in records if record.artifacts}
     longest_first = sorted(board, key=lambda row: -PRESETS.index(row.section.preset))
     found: dict[tuple[Section, str], Picture] = {}

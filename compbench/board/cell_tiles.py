@@ -1,4 +1,4 @@
-"""Pictures of cells on the board: every held-out cell of a run, and a film, which is one held-out cell along a training."""
+"""Pictures of cells on the board: all held-out cells of a run, and films, each of one held-out cell during a training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tiles(NamedTuple):
     Attributes:
         content: PNG.
         facts: which cell each tile shows.
-        address: where the page finds it; "" and the page holds it.
+        address: where the page finds the picture; "" if the page contains it.
     """
 
     content: bytes
@@ -36,7 +36,7 @@ class Tiles(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """What the page asks for."""
+        """The address of the picture, or a data URI with its bytes."""
         return self.address or "data:image/png;base64," + base64.b64encode(self.content).decode()
 
 
@@ -49,7 +49,7 @@ class Frame(NamedTuple):
 
 
 class Film(NamedTuple):
-    """One held-out cell along the training of a run; `cell` is in the order of the holdout's factors."""
+    """One held-out cell during the training of a run; `cell` is in the order of the holdout's factors."""
 
     method: str
     variant: str
@@ -79,11 +79,11 @@ def numbered(
 def films(
     rows: Sequence[BoardRow], records: Sequence[Record], reel: Callable[[Record], Sequence[tuple[int, Tiles]]]
 ) -> dict[Section, tuple[Film, ...]]:
-    """The films of each section, one a row: that of its smallest seed.
+    """The films of each section: one per row, from the row's smallest seed.
 
     Args:
-        rows: in the order in which the films stand.
-        records: of all rows.
+        rows: rows of the board; the films keep their order.
+        records: the records of all rows.
         reel: a record's pictures of one cell, by step.
     """
     by_name = {record.name: record for record in records if any(FRAME.search(artifact.name) for artifact in record.artifacts)}
@@ -109,7 +109,7 @@ def _frames(row: BoardRow, record: Record, reel: Sequence[tuple[int, Tiles]]) ->
 
 
 def film_data(found: Sequence[Film]) -> list[Json]:
-    """The page's JSON of a section's films."""
+    """The films of a section as JSON for the page."""
     return [
         {
             "method": film.method,
@@ -123,11 +123,11 @@ def film_data(found: Sequence[Film]) -> list[Json]:
 
 
 def parts_data(parts: Sequence[Tiles], known: dict[tuple[tuple[int, ...], ...], int]) -> Json:
-    """The page's JSON of a run's pictures of all held-out cells; None without any.
+    """A run's pictures of all held-out cells as JSON for the page; None if it has none.
 
     Args:
         parts: the pictures in their order.
-        known: lists of cells that the page holds, and their places; new ones are added, so that methods share them.
+        known: the lists of cells on the page and their positions; new lists are added, so that methods share them.
     """
     if not parts:
         return None

@@ -18,16 +18,17 @@ PERCENT = 100.0
 class Cell(NamedTuple):
     """One score of a row: mean over seeds, sample standard deviation, means of ceiling and floor.
 
-    Of the primary score only: `interval`, the interval of the mean, `even_interval` and `values`, by seed.
+    Only the primary score has `interval`, `even_interval` and `values` (by seed).
 
     Attributes:
-        interval: 95 % if fits scatter evenly; it reaches as far as fits that failed unseen could draw the mean, where the task
-            has a scale (`statistics.reaching`).
-        even_interval: 95 % by Student's t, which assumes that fits scatter evenly; None without a scale.
-        relative: mean over seeds of the score divided by the run's own floor: a distance in floors (1 is real data), a precision
-            or recall as a part of real data's.  It compares runs whose judges differ.  None without a positive floor.
-        trials: of each run, if every value is a whole number of its trials over their number; else 0.
-        by_cell: right samples of each cell of the lattice, all seeds together.
+        interval: 95 % interval of the mean.  If the task has a scale, it is widened by how far failed fits that no seed showed
+            could pull the mean (`statistics.reaching`).
+        even_interval: 95 % interval by Student's t, which assumes that fits scatter evenly; None without a scale.
+        relative: mean over seeds of the score divided by the run's own floor: a distance in floors (1 is real data), or a
+            precision or recall as a part of real data's.  It makes runs with different judges comparable.  None without a
+            positive floor.
+        trials: number of trials of each run if every value is a share of successful trials; else 0.
+        by_cell: counts of correct samples in each cell of the lattice, summed over the seeds.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Cell(NamedTuple):
 
     @property
     def whole(self) -> float:
-        """What stands for all trials: 100 of a percentage, else 1."""
+        """The value that means all trials: 100 for a percentage, otherwise 1."""
         return whole_of(self.unit)
 
 
@@ -115,7 +116,7 @@ def relative(scores: Iterable[Score]) -> float | None:
 
 
 def trials_of(scores: Iterable[Score], whole: float) -> int:
-    """The fewest trials of a run, if all values are shares of trials that succeeded, to float32's precision; else 0."""
+    """The fewest trials of any run if all values are shares of successful trials, to float32's precision; else 0."""
     fewest = 0
     for score in scores:
         if score.value is None or score.n < 1 or score.direction != "higher" or not 0 <= score.value <= whole * (1 + 1e-6):
@@ -137,7 +138,7 @@ def together(counts: Iterable[Sequence[CellCount]]) -> tuple[CellCount, ...]:
 
 
 def by_distance(heldout: Sequence[CellCount], seen: Sequence[CellCount]) -> dict[int, tuple[int, int]]:
-    """(right, samples) of held-out cells by their Hamming distance to the seen cells."""
+    """(correct samples, samples) of held-out cells, by the cells' Hamming distance to the seen cells."""
     found: dict[int, tuple[int, int]] = {}
     cells = [count.cell for count in seen]
     for count in heldout if cells else ():

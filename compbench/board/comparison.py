@@ -35,8 +35,8 @@ class ScoreDifference(NamedTuple):
     """One score that both sides have.
 
     Attributes:
-        a, b: means over the common seeds; where there is none, over all of each.
-        num_seeds: in common.
+        a, b: means over the common seeds; without a common seed, over all seeds of each side.
+        num_seeds: number of common seeds.
         difference: b - a.
         interval: 95 % interval of the difference; None for fewer than two common seeds.
         better: "A" or "B" where the interval excludes 0, else "".
@@ -69,12 +69,12 @@ class Comparison(NamedTuple):
     """A and B on one task.
 
     Attributes:
-        task: with what was changed of its protocol.
-        a, b: what they are called.
+        task: its name, with the changes of its protocol.
+        a, b: their labels.
         scores: the primary score first; a score of another metric version on one side is left out.
-        costs: those that one of them has.
+        costs: the costs that at least one side has.
         remarks: what a reader must know besides the numbers.
-        records: names of a record of each, for pictures: of the smallest common seed, if there is one.
+        records: name of one record of each side, for pictures; of the smallest common seed if there is one.
     """
 
     task: str
@@ -114,7 +114,7 @@ def compare_methods(board: Board, records: Iterable[Record], a: str, b: str, cos
 
 
 def _standings(section: Section, rows: Sequence[BoardRow]) -> list[str]:
-    """What the board says of both rows; it compares all methods of a table at once, and a comparison only these two."""
+    """How the board ranks both rows: it compares all methods of a table at once, and a comparison only these two."""
     found = [f"on the board {row.label}: {STATE_WORDS[state(row)]}" for row in rows if row.kind == "run"]
     return [*([SMOKE] if section.preset == "smoke" else []), *found]
 
@@ -123,20 +123,20 @@ def compare_records(a: Record, b: Record, costs: Costs) -> Comparison:
     """Compare two records of one task; a remark names the settings and presets that differ.
 
     Raises:
-        CompbenchError: they are of different tasks, or of a run that failed.
+        CompbenchError: the records are of different tasks, or one run failed.
     """
     for record in (a, b):
         if record.status != "ok":
-            raise CompbenchError(f"{record.name} is of a run that ended as '{record.status}'; it has no scores.")
+            raise CompbenchError(f"the run of {record.name} ended as '{record.status}', so it has no scores.")
     if a.spec.task != b.spec.task:
-        raise CompbenchError(f"{a.name} is of '{a.spec.task}', {b.name} of '{b.spec.task}': their scores mean different things.")
+        raise CompbenchError(f"{a.name} is of task '{a.spec.task}', {b.name} of '{b.spec.task}'; compare records of one task.")
     labels = _label(a, b), _label(b, a)
     found = compare([a], [b], labels, a.spec.task, costs)
     return found._replace(remarks=(*_differences(a, b), *found.remarks))
 
 
 def _label(own: Record, other: Record) -> str:
-    """Method and seed of a record, and of two records of one method the settings in which they differ."""
+    """Method and seed of a record; if both records are of one method, also the settings in which they differ."""
     settings, theirs = own.spec.settings, other.spec.settings
     differing = [f"{name}={value}" for name, value in sorted(settings.items()) if name in theirs and theirs[name] != value]
     named = differing if own.spec.method == other.spec.method else []
@@ -172,7 +172,7 @@ def compare(a: Sequence[Record], b: Sequence[Record], labels: tuple[str, str], t
 def _difference(
     name: str, a: Sequence[Record], b: Sequence[Record], seeds: Sequence[int], *, by_floor: bool = False
 ) -> ScoreDifference | None:
-    """One score, or its ratio to the run's own floor; None where they do not both have it of one version."""
+    """One score, or its ratio to the run's own floor; None unless both sides have it in one version."""
     found = [{one.spec.seed: score for one in own if (score := one.score(name)) and score.value is not None} for own in (a, b)]
     if not all(found) or len({score.metric_version for own in found for score in own.values()}) > 1:
         return None
@@ -206,7 +206,7 @@ def paired_interval(differences: Sequence[float], trials: int, whole: float, mea
 
 
 def _costs(a: Sequence[Record], b: Sequence[Record], costs: Costs) -> tuple[CostRatio, ...]:
-    """What both cost: exact counts of their records, and speeds of `compbench profile` where both have one of one hardware."""
+    """Costs of both: exact counts from their records, and `compbench profile`'s speeds if both were measured on one machine."""
     times = [timing(own, costs) for own in (a, b)]
 
     def counted(name: str) -> list[float | None]:
@@ -217,10 +217,10 @@ def _costs(a: Sequence[Record], b: Sequence[Record], costs: Costs) -> tuple[Cost
         "evaluations a sample": counted("evaluations_per_sample"),
         "FLOPs of the fit": [found and found.train_flops for found in times],
         "FLOPs a sample": [found and found.sample_flops for found in times],
-        "bytes sent a silo": [found.silos.bytes_out if found and found.silos else None for found in times],
+        "bytes sent per silo": [found.silos.bytes_out if found and found.silos else None for found in times],
     }
     if times[0] and times[1] and times[0].hardware == times[1].hardware != "":
-        rows["seconds a training step"] = [
+        rows["seconds per training step"] = [
             1 / t.train_steps_per_second if t and t.train_steps_per_second else None for t in times
         ]
         rows["seconds a sample"] = [1 / t.sample_samples_per_second if t and t.sample_samples_per_second else None for t in times]
@@ -250,7 +250,7 @@ def _aside(own: Sequence[Record]) -> list[str]:
 
 
 def _differences(a: Record, b: Record) -> list[str]:
-    """What of the protocol differs between two records."""
+    """The parts of the protocol in which two records differ."""
     names = ("task_version", "task_settings", "budget", "preset", "source", "fingerprint", "precision", "device_class")
     ours, theirs = a.spec.model_dump(mode="json"), b.spec.model_dump(mode="json")
     return [
@@ -261,7 +261,7 @@ def _differences(a: Record, b: Record) -> list[str]:
 
 
 def _only(value: object, other: object) -> object:
-    """Of an object the entries that the other has otherwise."""
+    """The entries of an object that differ from those of the other."""
     if isinstance(value, dict) and isinstance(other, dict):
         return {key: entry for key, entry in value.items() if other.get(key) != entry}
     return value

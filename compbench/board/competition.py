@@ -19,9 +19,9 @@ from compbench.board.statistics import reaching
 from compbench.board.verdict import Candidate, Verdict, word_of
 
 RECALL = 0.5
-"""Part of real data's recall below which a row draws means: it leaves out half of the pictures that a condition has."""
+"""A row draws means if its recall is below this part of real data's: it then misses half of a condition's pictures."""
 CONSTANT = "constant", "compbench-methods"
-"""Name and distribution of the method that ignores the request: its records say where the zero of a task's scale lies."""
+"""Name and distribution of the method that ignores the request; its records give the zero of a task's scale."""
 
 
 class Judged(NamedTuple):
@@ -66,7 +66,7 @@ def scale_of_rows(rows: Sequence[BoardRow]) -> Scale | None:
 
 
 def _marked(row: BoardRow, scale: Scale | None, recalls: Mapping[str, float]) -> BoardRow:
-    """The row with its fits, its interval, its recall, and what these say of it."""
+    """Add to a row its fits, interval and recall, and the marks that follow from them."""
     cell = row.scores.get(row.primary)
     if cell is None:
         return row
@@ -83,20 +83,20 @@ def _marked(row: BoardRow, scale: Scale | None, recalls: Mapping[str, float]) ->
 
 
 def _with_interval(cell: Cell, scale: Scale | None) -> Cell:
-    """The cell with an interval that reaches as far as fits that failed unseen could draw the mean."""
+    """Widen a cell's interval by how far failed fits that no seed showed could pull the mean."""
     if scale is None or cell.interval is None:
         return cell
     return cell._replace(interval=reaching(cell.interval, cell.mean, cell.num_seeds, scale.zero), even_interval=cell.interval)
 
 
 def _values(running: Sequence[BoardRow]) -> tuple[list[dict[int, float]], int]:
-    """Primary scores by seed as shares of the whole, and of how many trials a share is."""
+    """Primary scores by seed, as shares of the largest value, and the number of trials behind a share."""
     cells = [row.scores[row.primary] for row in running]
     return [{seed: value / cell.whole for seed, value in cell.values} for cell in cells], min(cell.trials for cell in cells)
 
 
 def _compared(running: Sequence[BoardRow]) -> tuple[list[dict[int, float]], int, bool]:
-    """Values with the failed seeds, which count as the worst run, and as nothing at all where higher is better."""
+    """Values with the failed seeds, which count as 0 if higher is better, and otherwise as the worst run."""
     values, trials = _values(running)
     directions = Counter(row.scores[row.primary].direction for row in running)
     higher = min(directions, key=lambda name: (-directions[name], name)) == "higher"
@@ -117,11 +117,11 @@ def _ranked(running: Sequence[BoardRow]) -> list[BoardRow]:
 
 
 def _verdict(running: Sequence[BoardRow], all_best: Sequence[BoardRow], scale: Scale | None) -> Verdict | None:
-    """Of the rows that compete; None without a scale.
+    """The verdict on the rows that compete; None without a scale.
 
     Args:
-        running: with ranks, where the section ranks.
-        all_best: those that may be best by the score alone, whether or not they draw means.
+        running: the rows that compete, with ranks if the section ranks.
+        all_best: the rows that may be best by the score alone, whether or not they draw means.
     """
     if scale is None:
         return None

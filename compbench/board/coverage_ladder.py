@@ -39,7 +39,7 @@ class Ladder(NamedTuple):
     """All lines of one task under one protocol.
 
     Attributes:
-        section: of the task; of what was changed, only what does not belong to the ladder.
+        section: the section of its rows; `changed` leaves out the settings that vary along the ladder.
         least: C_min of the lattice.
         lines: by method and design, sorted.
     """
@@ -53,9 +53,9 @@ def ladders(rows: Sequence[BoardRow], lattices: Mapping[tuple[str, str], Lattice
     """The ladders of a board's rows, by task.
 
     Args:
-        rows: of the board; those without a coverage, with a sealed one, or whose primary score is not an accuracy with a
-            ceiling, are skipped.
-        lattices: by `lattice_key`; a row without one is passed over.
+        rows: rows of the board; a row is skipped if it has no coverage or a sealed one, or if its primary score is not an
+            accuracy with a ceiling.
+        lattices: factor grids by `lattice_key`; a row without one is skipped.
     """
     found: dict[Section, dict[Line, dict[float, dict[tuple[int, int], float]]]] = defaultdict(dict)
     least = {}

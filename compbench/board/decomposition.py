@@ -22,7 +22,7 @@ TRAINING_ONLY = frozenset({"task.train_points"})
 
 
 class Parts(NamedTuple):
-    """Mean over the seeds that both have, of each term; `spread` is the sample deviation of the paired difference."""
+    """Mean of each term over the seeds that both rows have; `spread` is the sample deviation of the paired difference."""
 
     num_seeds: int
     total: float
@@ -35,7 +35,7 @@ Attempts = Mapping[Section, Mapping[Group, Sequence[Record]]]
 
 
 def decomposed(attempts: Attempts, primaries: Mapping[Section, str]) -> dict[tuple[Section, Group], Parts]:
-    """The parts of the primary score of every row whose method also ran on exact scores, on whatever number of points.
+    """The parts of the primary score of every row whose method also ran on exact scores, with any number of training points.
 
     Args:
         attempts: records of each row of each section.
@@ -60,11 +60,11 @@ def _successful(records: Sequence[Record]) -> list[Record]:
 
 
 def decompose(knobs: str, oracle_knobs: str, learned: Sequence[Record], exact: Sequence[Record], primary: str) -> Parts | None:
-    """The parts of one row's primary score, or None where the oracle's row is of other settings or shares no seed.
+    """The parts of one row's primary score; None if the oracle's row has other settings or no seed in common.
 
     Args:
-        knobs, oracle_knobs: JSON of all settings, budget and task settings of either row.
-        learned, exact: their successful records.
+        knobs, oracle_knobs: JSON of all settings, budget and task settings of each row.
+        learned, exact: the successful records of each row.
         primary: name of the score.
     """
     if not _same(json.loads(knobs), json.loads(oracle_knobs)):
@@ -84,7 +84,7 @@ def decompose(knobs: str, oracle_knobs: str, learned: Sequence[Record], exact: S
 
 
 def _same(knobs: Mapping[str, object], oracle: Mapping[str, object]) -> bool:
-    """Whether all that both have is equal, but for what only training depends on."""
+    """Whether all settings that both have are equal, except those that only affect training."""
     return all(knobs[name] == value for name, value in oracle.items() if name in knobs and name not in TRAINING_ONLY)
 
 

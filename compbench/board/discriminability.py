@@ -1,10 +1,11 @@
-"""How well a task separates methods: the share of the variance between methods in the variance of single runs.
+"""How well a task separates methods: the variance between methods as a share of the variance of single runs.
 
 With M methods at the same n seeds, MS_m the mean square between methods and MS_e that of the residual of method + seed,
 
     F = MS_m / MS_e        share = (F - 1) / (F + n - 1)
 
-which is the intraclass correlation ICC(C,1) (McGraw & Wong 1996); its interval has F over and times quantiles of Fisher's F.
+which is the intraclass correlation ICC(C,1) (McGraw & Wong 1996); its interval divides and multiplies F by quantiles of
+Fisher's F.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ def discriminability(rows: Sequence[BySeed], *, trials: int = 0) -> Discriminabi
     """Compute the share from values by method and seed, on the scale on which methods are ranked.
 
     Args:
-        rows: values by seed, a method each; those count that have every seed which more than half of them have.
-        trials: of each run, where values are shares of trials; else 0.
+        rows: values by seed, one row per method; a row counts if it has every seed that more than half of the rows have.
+        trials: number of trials of each run if values are shares of trials; else 0.
 
     Returns:
-        None for fewer than two methods at two seeds: nothing can be said.
+        the share with its interval; None with fewer than two methods or two seeds.
     """
     counted = Counter(seed for row in rows for seed in row)
     seeds = sorted(seed for seed, times in counted.items() if 2 * times > len(rows))

@@ -1,4 +1,4 @@
-"""Methods by families of tasks: who may be ranked over a family, and what each attained there.
+"""Methods by families of tasks: which methods are ranked over a family, and the share that each attained there.
 
 A method is ranked over a family if it ran all of the family's tasks at default settings.  A failed run counts as nothing
 attained, or as the worst run of its task.  Cells without a run stay blank.
@@ -49,13 +49,13 @@ class Standing(NamedTuple):
     """The aggregate score of a method over a family.
 
     Attributes:
-        state: `ranked`; `one seed` ran all tasks with too few seeds in common; `incomplete` ran some; `reference` does not rank;
-            nor does what `draws means` on a task of the family.
-        shares: mean share attained over the tasks that it ran, by the seeds that all of these have.
-        mean, interval: of the shares; of the tasks' means without a seed in common, and then no interval.
+        state: `ranked`; `one seed`: ran all tasks, with too few seeds in common; `incomplete`: ran some of the tasks;
+            `reference`: does not compete; `draws means`: draws means on a task of the family, and so does not rank.
+        shares: mean share attained over the tasks that it ran, by seed, for the seeds that all of these tasks have.
+        mean, interval: mean of the shares, and its interval; without a common seed, the mean of the tasks' means and no interval.
         num_tasks: how many of the family's tasks it ran.
         left_out: tasks that it did not run, and why.
-        rows: of the tasks that it ran.
+        rows: its row on each task that it ran.
         by_task: mean share attained on each task that it ran, in the order of `rows`.
         best: whether it may be best over these tasks: no other ranked method is significantly better (`ranking.may_be_best`).
         mean_rank: mean over the family's tasks of its place among the ranked methods by mean share; equal methods share the mean
@@ -79,11 +79,11 @@ class Family(NamedTuple):
     """A family of tasks at one preset.
 
     Attributes:
-        sections: of the tasks that count, with their scales.
+        sections: the sections of the tasks that count, with their scales.
         aside: the family's other tasks, and why they do not count.
-        standings: by method and distribution.
+        standings: aggregate scores by method and distribution.
         first_by_share, first_by_rank: names of the ranked methods with the largest mean share and with the least mean rank.
-        depends_on_rule: whether the two rules name others first, so that the family has no first of its own.
+        depends_on_rule: whether the two rules put different methods first, so that the family has no single first.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Contest(NamedTuple):
 
 
 def installed_families(registry: Registry | None = None) -> dict[str, tuple[str, ...]]:
-    """The tasks over which each family is ranked, as the files of all installed tasks say; no task is imported.
+    """The tasks over which each family is ranked, as declared in the files of the installed tasks; no task is imported.
 
     A family is ranked over its core tasks, or over all of its tasks if it has no core task.  Tasks of one file stand together in
     the order of its docstring; files with more tasks come first.
@@ -123,7 +123,7 @@ def installed_families(registry: Registry | None = None) -> dict[str, tuple[str,
 
 
 def _line(entry: Entry) -> int:
-    """The line of its file's docstring that is about a task."""
+    """The line of a file's docstring that is about the task."""
     lines = docstring(entry.file).splitlines() if entry.file else []
     return next((number for number, line in enumerate(lines) if line.startswith(f"{entry.name} ")), len(lines))
 
@@ -136,12 +136,12 @@ def family_of(families: Families) -> dict[str, str]:
 def contests(board: Board, reasons: Reasons = NO_REASONS, families: Families | None = None) -> tuple[Contest, ...]:
     """One contest for each preset at which some family's task was run under its own protocol, the longest preset first.
 
-    Each task counts with one data source, the same for all methods: that on which most of them ran.
+    Each task counts with one data source, the same for all methods: the one that most methods ran on.
 
     Args:
         board: all rows.
-        reasons: of each method and task why the method cannot work there.
-        families: the tasks of each family; None takes those of the installed tasks.
+        reasons: for each method and task, why the method cannot work there.
+        families: the tasks of each family; None takes the families of the installed tasks.
     """
     families = installed_families() if families is None else families
     found: dict[str, dict[str, dict[Section, list[BoardRow]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
@@ -187,7 +187,7 @@ def _family(
     board: Board,
     reasons: Reasons,
 ) -> Family:
-    """The family of the tasks named in `unrun`, which holds what is said of each if no method ran it."""
+    """Make the family of the tasks in `unrun`, which maps each task to the remark that applies if no method ran it."""
     counted: list[tuple[Section, Scale, list[BoardRow]]] = []
     aside = []
     for task, why_unrun in unrun.items():
@@ -236,7 +236,7 @@ def _family(
 def _widely_run(
     tasks: Sequence[tuple[Section, Scale, list[BoardRow]]], reasons: Reasons
 ) -> tuple[list[tuple[Section, Scale, list[BoardRow]]], list[tuple[str, str]]]:
-    """The tasks that half of the competing methods ran, of those that can; and what is said of the others."""
+    """Tasks that at least half of the competing methods able to run them ran, and a remark on each other task."""
     ran = [
         {(row.method, row.group.distribution) for row in rows if row.kind == "run" and _shares(row, scale)}
         for _, scale, rows in tasks
@@ -259,7 +259,7 @@ def _standing(
     reasons: Mapping[str, str],
     worst: Sequence[float],
 ) -> Standing | None:
-    """What a method attained over a family; None where it only refused.
+    """What a method attained over a family; None if all of its runs were refused.
 
     `worst` is the lowest share of each task's competing runs.
     """
@@ -296,14 +296,14 @@ def _standing(
 
 
 def _shares(row: BoardRow, scale: Scale, worst: float = 0.0) -> dict[int, float]:
-    """Share attained by seed; a failed seed attained as little as the worst run of its task, and never more than nothing."""
+    """Share attained by seed; a failed seed counts as the worst run of its task, and at most as 0."""
     cell = row.scores.get(row.primary)
     found = {seed: scale.share(value) for seed, value in cell.values} if cell else {}
     return found | dict.fromkeys(failed_seeds(row), min(0.0, worst))
 
 
 def _ranked(standings: Mapping[tuple[str, str], Standing]) -> dict[tuple[str, str], Standing]:
-    """The standings with ranks.  Shares are compared as they are: they are not cut, and may leave [0, 1]."""
+    """Add ranks to aggregate scores.  Shares are compared without clipping, so they may leave [0, 1]."""
     running = {method: found for method, found in standings.items() if found.state == "ranked"}
     if not running:
         return dict(standings)
@@ -320,7 +320,7 @@ def _ranked(standings: Mapping[tuple[str, str], Standing]) -> dict[tuple[str, st
 
 
 def _places(shares: Sequence[float]) -> list[float]:
-    """1 for the largest; equal shares have the mean of their places."""
+    """Place of each share, 1 for the largest; equal shares get the mean of their places."""
     return [1 + sum(other > own for other in shares) + (sum(other == own for other in shares) - 1) / 2 for own in shares]
 
 

@@ -1,6 +1,7 @@
-"""Filmstrips for a paper: a PDF and an SVG a board, a row a method, a column a point of the training, the score under it.
+"""Filmstrips for a paper, as PDF and SVG: one figure per board, one row per method, one column per point of the training.
 
-The first column shows real pictures of the same combination.  `compbench board --figures` calls this.
+Below each picture stands its score.  The first column shows real pictures of the same combination.  `compbench board --figures`
+calls this.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TILE, LEFT, ABOVE = 0.55, 1.0, 0.55
 
 
 def write_films(films: Mapping[Section, tuple[Film, ...]], catalogue: Catalogue, folder: Path) -> tuple[Path, ...]:
-    """Write `film-TASK-PRESET` as PDF and SVG for each board that has films into a folder that is made if need be.
+    """Write `film-TASK-PRESET` as PDF and SVG for each board that has films; a missing folder is created.
 
     Returns:
         the files written.

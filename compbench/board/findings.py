@@ -60,7 +60,7 @@ def _worse(contest: Contest) -> str:
 
 
 def _savings(contest: Contest) -> str:
-    """The largest saving: of the methods that attain nearly as much as a family's best, the cheapest to train and the dearest."""
+    """The largest saving: the cheapest and the dearest method among those that attain nearly as much as a family's best."""
     best: tuple[float, str] | None = None
     for family in contest.families:
         ranked = [(method, found, flops) for method, found in _ranked(family) if (flops := family_cost(found))]
@@ -85,11 +85,11 @@ def _left_open(contest: Contest) -> list[str]:
     missing = [task for task, why in aside if why == NOT_RUN]
     said = []
     if unlearnt:
-        said.append(f"No ranked method masters the seen combinations of {_listed(unlearnt)}, so no order is made there.")
+        said.append(f"No ranked method masters the seen combinations of {_listed(unlearnt)}, so methods are not ordered there.")
     if unranked:
-        said.append(f"At this preset {_listed(unranked)} {'does' if len(unranked) == 1 else 'do'} not tell methods apart.")
+        said.append(f"At this preset {_listed(unranked)} {'does' if len(unranked) == 1 else 'do'} not separate methods.")
     ran = {row.section.task for family in contest.families for found in family.standings.values() for row in found.rows}
-    if missing and len(missing) < len(ran):  # one's own few runs are not about all that was not run
+    if missing and len(missing) < len(ran):  # a private board of a few runs need not list everything that was not run
         said.append(f"No method ran {_listed(missing)}.")
     return said
 

@@ -1,7 +1,7 @@
 """The fits of one row: every seed's value, their median and the worst, and how many of them failed.
 
-A method may succeed with one seed and fail with the next.  A mean of two kinds of fits describes neither, so the values stand
-beside it.
+A method may succeed with one seed and fail with the next.  A mean of two kinds of fits describes neither, so the board shows
+the values next to it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Fits(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As in "1 of 3 fits failed"; "" if none did."""
+        """A phrase such as "1 of 3 fits failed"; "" if none failed."""
         return f"{self.num_failed} of {self.num_fits} fits failed" if self.num_failed else ""
 
 

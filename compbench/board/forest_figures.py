@@ -1,4 +1,4 @@
-"""The page's forest plots for a paper: a PDF and an SVG a question, and a BibTeX entry; `compbench board --figures` calls this.
+"""The page's forest plots for a paper, as PDF and SVG per question, and a BibTeX entry; `board --figures` calls this module.
 
 A dot is a seed, a bar the 95 % interval; filled may be best, hollow is shown to be worse.  The tick is the best
 constant answer, which ignores the request, and the dashed line real data.  The same records give the same bytes.
@@ -43,7 +43,7 @@ BIBTEX = """@software{{compbench,
 
 
 def write_figures(view: View, folder: Path) -> tuple[Path, ...]:
-    """Write a figure of each question, and `compbench.bib`, into a folder that is made if need be.
+    """Write a figure of each question, and `compbench.bib`; a missing folder is created.
 
     Returns:
         the files written.

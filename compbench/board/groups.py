@@ -51,8 +51,8 @@ class Section(NamedTuple):
 class Group(NamedTuple):
     """What the seeds of one row have in common; `knobs` is JSON of all settings, budget and task settings.
 
-    `settings` is JSON of the method's settings alone; `distribution` is what the method came with: another's method of the
-    same name is another row.  Seeds of several devices are one row: its scores scatter by seed, and devices differ by rounding.
+    `settings` is JSON of the method's settings alone.  `distribution` is the package that the method came from: a method of the
+    same name from another package is another row.  Seeds on several devices share a row, because devices differ only by rounding.
     """
 
     method: str
@@ -68,7 +68,7 @@ def section_of(record: Record, catalogue: Catalogue) -> Section:
     spec = record.spec
     settings = spec.model_dump_json(include={"task_settings"}) if spec.task_settings else ""
     changed = _changed_settings(settings, catalogue.get(spec.task)) if settings else ()
-    if record.sealed:  # each method has a pattern of its own, and all of them one board
+    if record.sealed:  # each method has its own pattern, and all methods share one board
         changed = (SEALED, *(word for word in changed if word.partition("=")[0] not in PATTERN))
     if spec.budget_changed:
         changed += tuple(f"{name}={_short(_written(getattr(spec.budget, name)))}" for name in sorted(spec.budget_changed))
@@ -112,10 +112,12 @@ Defaults = Mapping[tuple[str, str], tuple[int, Mapping[str, Json]]]
 
 
 def default_settings(sections: Mapping[Section, Mapping[Group, Iterable[Record]]], known: Defaults) -> dict[Method, str]:
-    """Settings that stand for each method: its defaults, or, if it is not installed, those under which it ran most tasks.
+    """The settings that count as each method's defaults: those of the installed version, else those used on most tasks.
 
-    A method that was never run at its defaults is not there.  Of a version that is not the installed one, a record may say that
-    no setting was given.  Older records do not: there a setting may have had another default, one that all its runs agree on.
+    A method that was never run at its defaults is left out.  A record of another version may say that no setting was given; its
+    settings are then that version's defaults.  Older records do not say so: if all runs of that version agree on a setting's
+    value,
+    that value is taken as its default.
     """
     found: dict[Method, dict[str, set[Section]]] = defaultdict(lambda: defaultdict(set))
     plain: dict[Method, set[str]] = defaultdict(set)
@@ -144,12 +146,12 @@ def default_settings(sections: Mapping[Section, Mapping[Group, Iterable[Record]]
 
 
 def _still_known(default: Mapping[str, Json], runs: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
-    """The defaults without those of settings that all runs of another version had at one value."""
+    """The defaults, without each setting that has the same value in all runs of another version."""
     return {name: value for name, value in default.items() if len({_written(own.get(name)) for own in runs}) > 1}
 
 
 def _agrees(settings: Mapping[str, Json], default: Mapping[str, Json]) -> bool:
-    """Whether no setting is known to differ from its default; settings that came later have none in older records."""
+    """Whether no setting is known to differ from its default; older records lack settings that were added later."""
     return all(name not in settings or settings[name] == json.loads(json.dumps(value)) for name, value in default.items())
 
 

@@ -28,7 +28,7 @@ MARGINAL = frozenset({"fd_imagenet", "fd_judge", "fid", "fwd", "kid", "precision
 
 
 class Column(NamedTuple):
-    """A score's column; `detail` columns are shown on demand, `reason` says why nothing is in it."""
+    """A score's column; `detail` columns are shown on demand, `reason` says why a column is empty."""
 
     key: str
     title: str
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 def columns(rows: Sequence[BoardRow], figures: Sequence[PaperFigure]) -> tuple[Column, ...]:
     """The score columns of a section: primary first, then by split, then by name.
 
-    A column without a value in any row keeps its reason, and has none if the papers fill it.
+    A column without a value in any row has a reason, unless a paper's figure fills it.
     """
     cells = {key: cell for row in rows for key, cell in row.scores.items()}
     reasons = {key: reason for row in rows for key, reason in row.unavailable.items()}
@@ -83,7 +83,7 @@ def _is_detail(name: str, names: Sequence[str] | set[str]) -> bool:
 
 
 def number(value: float | None) -> str:
-    """Three decimals below ten, three significant digits above; two digits where three decimals show none."""
+    """Three decimals below ten, three significant digits above; two significant digits where three decimals would be zeros."""
     if value is None:
         return ""
     size = abs(value)
@@ -148,7 +148,7 @@ def standing_words(found: Standing, num_tasks: int) -> str:
 def discriminability_words(found: Discriminability | None) -> str:
     """A sentence that says how well a task separates methods."""
     if found is None:
-        return "Not known yet how well this task tells methods apart: it takes two methods at two seeds."
+        return "It is not known yet how well this task separates methods: two methods with two seeds each are needed."
     share = f"{found.share:.2f} ({found.low:.2f} to {found.high:.2f})"
     of = f"of the variance is between methods ({found.num_methods} methods, {found.num_seeds} seeds)"
     return f"{share} {of}." if found.ranks else f"Does not rank at this preset: {share} {of}."
@@ -166,7 +166,7 @@ def reference(row: BoardRow) -> str:
 
 
 def in_one_place(steps: float) -> str:
-    """The note on the centralised reference, and for how many silos' steps it was trained; 0 if not known."""
+    """The note on a centralised reference, with its training steps in units of one silo's steps (0: not known)."""
     found = "had the data of all silos in one place"
     if not steps:
         return found
@@ -194,7 +194,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     if row.fits and row.fits.words:
         found.append(row.fits.words)
     if row.setbacks:
-        found.append(f"unstable fit, its loss did not come back: {'; '.join(row.setbacks)}")
+        found.append(f"unstable fit, its loss did not recover: {'; '.join(row.setbacks)}")
     if row.kind == "run" and not row.rank and len(row.seeds) == 1:
         found.append("one seed: not ranked")
     if row.codes > 1:
@@ -220,7 +220,7 @@ def beyond(row: BoardRow) -> str:
 
 
 def older(parts: Sequence[str]) -> str:
-    """How a row with older code is marked."""
+    """The mark of a row whose code is older."""
     known = [part for part in parts if part != UNKNOWN]
     return f"older code: {', '.join(known)} changed since" if known else "older code: how much of it changed since is not known"
 

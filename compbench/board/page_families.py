@@ -29,12 +29,12 @@ MOST_WORDS = 14
 
 
 class MethodFacts(NamedTuple):
-    """What is known of a method beside its records; "" where unknown.
+    """What is known of a method besides its records; "" where unknown.
 
     Attributes:
         summary: its idea.
-        address: of its file, as seen from the page.
-        distribution, version, defaults: where it is installed from, and what its source says of its settings.
+        address: address of its file, as seen from the page.
+        distribution, version, defaults: the package that it comes from, and the version and default settings in its source.
     """
 
     summary: str = ""

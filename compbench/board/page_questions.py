@@ -16,7 +16,7 @@ Places = Mapping[Section, tuple[str, tuple[BoardRow, ...]]]
 
 
 def view_data(view: View, places: Places) -> dict[str, Json]:
-    """A view; an entry names its row by its place on the page's board, so no row is said twice."""
+    """A view as JSON; an entry refers to its row by position on the page's board, so no row is stored twice."""
     return {"preset": view.preset, "questions": [_question(question, view.preset, places) for question in view.questions]}
 
 

@@ -60,7 +60,7 @@ def read(path: Path | None) -> tuple[PaperFigure, ...]:
     """Read `papers.csv`; no path, no figures.
 
     Raises:
-        CompbenchError: the file cannot be read, or which line of it is wrong.
+        CompbenchError: the file cannot be read, or a line of it is wrong; the message names the line.
     """
     if path is None:
         return ()

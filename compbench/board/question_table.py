@@ -18,7 +18,7 @@ class Asked(NamedTuple):
     Attributes:
         title: a few words.
         about: what was seen, and what is asked for.
-        tasks: name and a few words of each; of one task alone no words.
+        tasks: name of each task with a few words; a single task needs no words.
         picture: stem of its picture's file; "" without one.
     """
 

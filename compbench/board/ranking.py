@@ -9,9 +9,9 @@ pairs as far as these agree (the moderated t of Smyth 2004): with s_p^2 the vari
 d_0 and s_0^2 are those of the scaled inverse chi-squared law that the table's variances look drawn from: d_0 is large where all
 rows scatter alike, and near 0 where they do not.  Holm's correction holds the whole table at 5 %.
 
-Before this, shares become arcsin sqrt(p), which spreads out what the ends of [0, 1] press together; of n trials its binomial
-variance 1 / 4n is known and is the least that a run can have.  Positive scores without an upper end, such as distances, become
-logarithms.
+Before the test, shares are transformed to arcsin sqrt(p), which stabilises their variance near 0 and 1; with n trials, their
+binomial variance 1 / 4n is a lower bound of a run's variance.  Positive scores without an upper end, such as distances, are
+transformed to logarithms.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Rank(NamedTuple):
 
     Attributes:
         best, worst: the ranks that the comparisons leave open.
-        group: rows of one group do not differ significantly; the groups of a table are 1, 2, ...
+        group: number of the row's group; rows of one group do not differ significantly.
     """
 
     rank: int
@@ -68,7 +68,8 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law =
     Args:
         rows: values by seed, at least one row; a row's mean is over all of its seeds.
         higher: whether higher is better.
-        trials: of each run, where values are shares of trials; math.inf for other shares, which have no binomial error; else 0.
+        trials: trials of each run if values are shares of trials; math.inf for other shares, which have no binomial error; else
+            0.
         law: see `Law`.
     """
     sign = 1.0 if higher else -1.0
@@ -88,7 +89,7 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law =
 
 
 def told_apart(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> set[tuple[int, int]]:
-    """Pairs of rows that differ significantly, as positions (i, j), i < j; if all are equal, none in 95 % of tables."""
+    """Pairs of rows that differ significantly, as positions (i, j), i < j; if all rows are equal, 95 % of tables have none."""
     found = p_values(rows, trials=trials, law=law)
     return {place for place, falls in zip(found, holm(list(found.values())), strict=True) if falls}
 
@@ -99,7 +100,7 @@ def may_be_best(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law:
     A row leaves the set if some other row is better at one-sided 0.05 / (M - 1), by the moderated test of `p_values`: only
     M - 1 comparisons are made of a row, so this needs less evidence than the ranks, which compare all M (M - 1) / 2 pairs.
     With three seeds and spreads of up to 10 : 1 the set keeps the true best in at least 93 % of simulated tables
-    (`experiments/best_set.py`).  A row with fewer than two seeds in common with another is not excluded by that one.
+    (`experiments/best_set.py`).  A row cannot exclude another with which it has fewer than two seeds in common.
 
     Args:
         rows, trials, law: as for `p_values`.
@@ -166,7 +167,7 @@ def _pair(one: BySeed, other: BySeed, least: float) -> Pair | None:
 
 
 def _p_value(pair: Pair, prior: Prior) -> float:
-    """Two-sided, of "the rows are equal"."""
+    """Two-sided p value of "the rows are equal"."""
     own = pair.num_seeds - 1
     degrees = own + prior.degrees
     variance = pair.variance if not prior.degrees else (own * pair.variance + prior.degrees * prior.variance) / degrees
@@ -175,10 +176,11 @@ def _p_value(pair: Pair, prior: Prior) -> float:
 
 
 def _prior(pairs: Sequence[Pair], rows: Sequence[BySeed]) -> Prior:
-    """Moments of log variance, as in Smyth 2004, section 6.2: its spread beyond that of chi-squared gives d_0.
+    """Fit d_0 and s_0^2 by the moments of the log variances, as in Smyth 2004, section 6.2.
 
-    The pairs of M rows are not independent: d_0 is at most what the rows' residuals have, and (M - 2) / M of it counts, which
-    keeps tables of three and four rows at 5 % (`experiments/interval_coverage.py`).
+    The spread of the log variances beyond that of chi-squared gives d_0.  The pairs of M rows are not independent, so d_0 is at
+    most the degrees of freedom of the rows' residuals, and it is multiplied by (M - 2) / M, which keeps tables of three and four
+    rows at 5 % (`experiments/interval_coverage.py`).
     """
     known = [pair for pair in pairs if pair.variance > 0]
     if len(rows) < 3 or len(known) < 2:

@@ -75,7 +75,7 @@ def _row(row: BoardRow) -> tuple[str, ...]:
 
 
 def _marks(row: BoardRow) -> tuple[str, ...]:
-    """What a row is said to be; "" where nothing is known."""
+    """The row's marks; "" where nothing is known."""
     best = "" if row.may_be_best is None else "yes" if row.may_be_best else "no"
     marks = ("yes" if mark else "" for mark in (row.draws_means, row.worse_than_constant))
     return (best, exact(row.recall), *marks, str(row.fits.num_failed) if row.fits else "")

@@ -25,12 +25,12 @@ PREAMBLE = """Each number is the mean *share attained* over a family's tasks: 0 
 request, 1 that of real data (distances by their logarithm); then its interval, and the ranks that the comparisons
 leave open. Bold is what may be best: no other method is significantly better. A method is ranked over a family only
 if it ran all of its tasks at default settings, with two seeds or more; a failed run counts as the worst run of its
-task, at most 0, and what no one ran is blank.
+task, at most 0, and a place without a run is blank.
 """
 
 
 def families_csv(contests: Sequence[Contest]) -> str:
-    """One line for each method and each family of which it ran a task."""
+    """One line per method and family, if the method ran a task of the family."""
     lines = []
     for contest in contests:
         for family in contest.families:

@@ -60,12 +60,12 @@ class Picture(NamedTuple):
     """A sample grid.
 
     Attributes:
-        seed: of the run.
+        seed: the run's seed.
         content: PNG.
-        address: where the page finds it; "" and the page holds it.
-        variant: of the row that it is of.
+        address: where the page finds the picture; "" if the page contains it.
+        variant: the variant of its row.
         heldout: pictures of every held-out cell.
-        film: pictures of one held-out cell, by the step of the training.
+        film: pictures of one held-out cell, by training step.
     """
 
     seed: int
@@ -77,7 +77,7 @@ class Picture(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """What the page asks for."""
+        """The address of the picture, or a data URI with its bytes."""
         return self.address or "data:image/png;base64," + base64.b64encode(self.content).decode()
 
 
@@ -93,13 +93,13 @@ class Surroundings(NamedTuple):
         views: the questions and their answers, of each contest.
         catalogue: what is known of tasks.
         methods: what is known of methods, by name.
-        records: address of the folder of records; "" and nothing links to it.
-        files: those that lie next to the page.
+        records: address of the folder of records; "" if nothing links to it.
+        files: the files next to the page.
         ladders: share attained against coverage.
         family_of: the family that counts a task, by the task's name.
-        links: what the page's head leads to: words and address.
+        links: text and address of each link in the page's head.
         shots: held-out scores over shots, as HTML; "" without a run with shots.
-        films: of each section, one held-out cell along the training of some runs.
+        films: for each section, films of one held-out cell during the training of some runs.
     """
 
     contests: tuple[Contest, ...] = ()
@@ -123,7 +123,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
 
     Args:
         board: as `aggregate` gives it.
-        figures: the papers'.
+        figures: the papers' figures.
         pictures: sample grids; a file that is not a PNG is left out.
         surroundings: what else is known.
     """
@@ -178,7 +178,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
 
 
 def _facts(known: TaskFacts | None, changed: Sequence[str]) -> dict[str, Json] | None:
-    """What a task asks; of one under other settings no picture, which would be that of its default."""
+    """What a task asks.  A task under other settings gets no picture, because the picture shows its default settings."""
     if known is None:
         return None
     other = any(entry.split("=")[0] in known.settings for entry in changed)
@@ -297,7 +297,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
 
 
 def _heat(row: BoardRow) -> list[Json]:
-    """[cell, share of right samples] of the primary score and of its seen twin, all seeds together; [] without counts."""
+    """[cell, share of correct samples] of the primary score and of its counterpart on seen cells, over all seeds."""
     both = (row.primary, row.primary.replace("heldout", "seen"))
     found = [count for name in dict.fromkeys(both) if name in row.scores for count in row.scores[name].by_cell]
     return [[list(count.cell), round(count.right / count.n, 3)] for count in found if count.n]
@@ -358,5 +358,5 @@ def _paper(name: tuple[str, str], own: Mapping[str, PaperFigure], shown: Sequenc
 
 
 def _short(value: float | None) -> float | None:
-    """Five significant digits: what sorting and plotting need."""
+    """A value with five significant digits, which sorting and plotting need."""
     return None if value is None else float(f"{value:.5g}")

@@ -22,7 +22,7 @@ LONGEST = 200
 PREAMBLE = """# Board
 
 Made by `compbench board` from records; do not edit. `index.html` draws, sorts and filters all of it; `board.csv` has every score,
-`rows.csv` what each row costs, `families.csv` the families, `tasks.csv` how well each task tells methods apart.
+`rows.csv` what each row costs, `families.csv` the families, `tasks.csv` how well each task separates methods.
 
 A method *may be best* unless another is shown to be better, over the whole table at 5 %. Scores are means over seeds ± sample
 standard deviation; after a slash stands the same judge on *real* data, and in brackets a distance's noise floor. The cost is that
@@ -38,7 +38,7 @@ def to_markdown(
 
     Args:
         board: as `aggregate` gives it.
-        figures: the papers'.
+        figures: the papers' figures.
         views: the questions, which name tasks.
         overall: the tables over all families, as Markdown; they come first.
         chart: file of the decomposition chart; "" for none.

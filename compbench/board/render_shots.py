@@ -1,4 +1,4 @@
-"""Write "What is zero-shot worth?": a table and a chart of held-out scores over shots, and a sentence a method."""
+"""Write "What is zero-shot worth?": a table and a chart of held-out scores over shots, and one sentence per method."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from compbench.store.format import clean
 COLUMNS = ("task", "preset", "method", "score", "shots", "mean", "low", "high", "runs", "worth", "worth_low", "worth_high")
 TITLE = "What is zero-shot worth?"
 LEAD = (
-    "Scores of held-out combinations after training on so many real examples of each. A method's score without any is worth as "
-    f"many as {REFERENCE}, which composes nothing, needs to draw level (docs/shots.md)."
+    "Scores of held-out combinations after training on a number of real examples of each. A method's score without examples is "
+    f"worth as many examples as {REFERENCE}, which composes nothing, needs to reach the same score (docs/shots.md)."
 )
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, FOOT = 640, 300, 46, 190, 30, 34
 COLOURS = ("#3b6ea5", "#d9822b", "#4c9a4c", "#b04a5a", "#7a5aa6", "#8a6d3b", "#c05fa0", "#5f6b73")
 
 
 def shots_csv(found: Sequence[Prices]) -> str:
-    """One line a method and number of shots; what its score is worth stands on the line of zero shots."""
+    """One line per method and number of shots; the line of zero shots also says how many examples the score is worth."""
     lines: list[list[object]] = []
     for one in found:
         for name, curve in one.curves.items():
@@ -58,7 +58,7 @@ def shots_markdown(found: Sequence[Prices], chart: str) -> str:
 
 
 def sentences(one: Prices) -> list[str]:
-    """What composition without examples is worth, a sentence a method."""
+    """What composition without examples is worth, one sentence per method."""
     known = ((name, worth) for name, worth in one.worths.items() if name in one.curves)
     return [in_words(clean(name), worth, one.curves[name][0], one.most) for name, worth in known]
 
@@ -79,7 +79,7 @@ def shots_html(found: Sequence[Prices]) -> str:
 
 
 def shots_svg(found: Sequence[Prices]) -> str:
-    """One chart a task, below each other."""
+    """One chart per task, stacked."""
     charts = "".join(_svg(one, HEIGHT * place, title=_title(one, found)) for place, one in enumerate(found))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT * len(found)}">'

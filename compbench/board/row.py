@@ -33,36 +33,36 @@ class BoardRow(NamedTuple):
 
     Attributes:
         variant: what sets the row apart from others of its method: differing settings, version, precision.
-        device: of its successful runs, as in "cpu" or "NVIDIA H200 and cpu": the device with the most runs comes first.
-        kind: see `Kind`; "reference" for oracles, pooled silos, other training data and samples of
-            which no training was seen: they do not compete.
-        seeds: of the successful runs.
-        statuses: how many runs ended how.
-        scores: by column: the score's name, or name@vN for a metric version that the section has outgrown.
+        device: devices of its successful runs, as in "cpu" or "NVIDIA H200 and cpu"; the device with the most runs comes first.
+        kind: see `Kind`.  Rows of oracles, pooled silos, other training data and samples whose training was not observed are
+            references: they do not compete.
+        seeds: seeds of the successful runs.
+        statuses: number of runs by status.
+        scores: cells by column; a column is a score's name, or name@vN for an outdated version of its metric.
         unavailable: reasons, by column.
         primary: the section's primary column.
-        codes: how many versions of the code the runs came from; what only GPUs run makes no other version.
+        codes: how many versions of the code the runs came from; a change that only GPUs run does not count for CPUs.
         older: parts of the code that differ from those of newer records (`groups.older_code`).
-        other_judge: seeds whose distances are in the features of another judge than that of most runs: they compare in floors
-            (`Cell.relative`), and their kernel distance is left out.
+        other_judge: seeds whose distances use the features of another judge than most runs: their distances are compared in
+            floors (`Cell.relative`), and their kernel distance is left out.
         threads: numbers of CPU threads that the runs had.
-        setbacks: loss spikes of its runs that did not come back, one phrase each.
-        beyond: what its runs took beyond their budget, or beyond what the method declares, a phrase each.
-        untrained: kinds of conditions that its samples ask for and its fits hardly saw, a phrase each.
-        tuned: where its settings come from, if `compbench tune` chose those of all its runs.
+        setbacks: loss spikes of its runs that did not recover, one phrase each.
+        beyond: how its runs exceeded their budget or the method's declared steps, one phrase each.
+        untrained: kinds of conditions that were requested and hardly trained on, one phrase each.
+        tuned: the study that chose its settings, if one study of `compbench tune` chose those of all its runs.
         records: names of the records that count.
         parts: inference-time and estimation error, where the method also ran on exact scores.
-        level: how far its successful runs are vouched for.
-        training: what they were trained on, as declared.
+        level: verification level of its successful runs.
+        training: declared training data of its runs.
         group: all settings, budget and task settings.
         pooled: whether it had the data of all silos in one place: the centralised reference.
-        pooled_steps: how many times the steps of one silo it then took; 0 where that is not known.
-        rank: by Holm's procedure over all pairs of the rows that compete; for the CSV.  `may_be_best` is the answer to show.
+        pooled_steps: training steps of a pooled row, in units of one silo's steps; 0 where they are not known.
+        rank: rank by Holm's procedure over all pairs of the rows that compete; for the CSV.  Elsewhere `may_be_best` is shown.
         may_be_best: False where another row is significantly better (`ranking.may_be_best`); None for a row that is not
             eligible, and in a section that does not rank.
         recall: mean over its seeds of the recall on the primary score's split, divided by real data's recall with the same
             judge in the same run; None where the task scores none.
-        draws_means: whether that is under `competition.RECALL` (one half) on a task with more than one picture a condition.
+        draws_means: whether `recall` is below `competition.RECALL` (one half) on a task with several pictures per condition.
             The row then has no rank and is not eligible for first.
         worse_than_constant: whether its mean is worse than the best constant answer's: worse than ignoring the request.
         fits: the value of every seed, their median and the worst, and how many fits failed; None without a successful run.
@@ -115,8 +115,8 @@ class Board(NamedTuple):
     """All rows, sorted by section, then by whether they may be best, then by rank.
 
     Attributes:
-        discriminability: how well each section tells its methods apart, where that is known.
-        verdicts: what is known of each section's question, in one word, where its score has a scale.
+        discriminability: how well each section separates its methods, where that is known.
+        verdicts: the verdict on each section's question, where its score has a scale.
     """
 
     rows: tuple[BoardRow, ...]

@@ -3,10 +3,10 @@
     accuracies, rates    share = (value - zero) / (real - zero)
     distances            share = log(zero / value) / log(zero / real)
 
-0 is the best answer that ignores what it is asked for, 1 real data.  A share is not cut: below 0 a method is worse than ignoring
-the request.  Of an accuracy on held-out cells the best constant answer is a picture of one of them, which has 1 / held-out cells
-of the answers right.  Of a distance it is a sample of the seen data.  The method `constant` draws one, and where the section has
-its records these say what ignoring the request costs: a larger accuracy than the stored zero, or the distance itself.
+0 is the best answer that ignores the request, 1 is real data.  A share is not clipped: below 0 a method is worse than ignoring
+the request.  For an accuracy on held-out cells, the best constant answer is a picture of one of these cells, whose accuracy is
+1 / held-out cells.  For a distance, it is a sample of the seen data, as the method `constant` draws.  If the section has records
+of `constant`, they give the zero: their accuracy if it is larger than the stored zero, or their distance.
 
 `real` is a mean or median over the section's own records: the accuracy's ceiling, or the distance's floor, which is the same
 distance between two real samples of the run's size.  Both ends are the same for every row and seed of a section, so a better
@@ -57,7 +57,7 @@ class Scale(NamedTuple):
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Of the way from the best constant answer to real data; below 0 it is worse than ignoring the request."""
+        """Share of the way from the best constant answer to real data; below 0 the value is worse than ignoring the request."""
         if self.log:
             return math.log(self.zero / max(value, LEAST * self.real)) / math.log(self.zero / self.real)
         return (value - self.zero) / (self.real - self.zero)
@@ -67,10 +67,10 @@ def scale_of(task: str, primary: str, cells: Sequence[Cell], constant: Cell | No
     """The scale of a section's primary score; None if none is known for it.
 
     Args:
-        task: its name; of a task whose settings were changed no scale is known, and this is not to be called.
+        task: name of a task at its own settings; do not call this for changed settings, whose scale is not known.
         primary: name of the score.
         cells: the primary cell of each row of the section.
-        constant: that of the method `constant`, if the section has it.
+        constant: the primary cell of the method `constant`, if the section has it.
     """
     known = scales().get(task)
     if known is None or not cells or known["score"] != primary:

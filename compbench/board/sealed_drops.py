@@ -1,4 +1,4 @@
-"""What a method loses when its holdout could not be tuned to: its scores under the public and under a sealed pattern.
+"""How much a method loses if it could not be tuned to its holdout: scores under the public and under a sealed pattern.
 
 drop = mean of the public runs - mean of the sealed runs,    interval by Welch's t at 95 %
 """
@@ -79,7 +79,7 @@ def drops_markdown(found: Sequence[Drop]) -> str:
 
 
 def _welch(public: Sequence[float], sealed: Sequence[float]) -> tuple[float, float] | None:
-    """Welch's 95 % interval of the difference of two means; None where a side has no variance to be known."""
+    """Welch's 95 % interval of the difference of two means; None if a side has one run, which has no variance."""
     if min(len(public), len(sealed)) < 2:
         return None
     parts = [variance(values) / len(values) for values in (public, sealed)]

@@ -1,12 +1,13 @@
-"""What is zero-shot worth?  Held-out scores over shots, and the shots at which a method without composition draws level.
+"""What is zero-shot worth?  Held-out scores over shots, and the shots at which a method without composition catches up.
 
 With u(n) = log2(1 + n), r_s the reference's score at seed s, linear in u between the shots that were run, and m_s the method's at
 zero shots, all scores read so that higher is better:
 
     worth = the smallest n with  mean_s (r_s(u(n)) - m_s) >= 0
 
-Its interval holds the n at which the 95 % interval of that mean, paired by seed (`comparison.paired_interval`), holds 0, from the
-first to the last.  It assumes that scores are linear in u between the shots that were run.  The method and the reference have the
+Its interval reaches from the first to the last n at which the 95 % interval of that mean, paired by seed
+(`comparison.paired_interval`), contains 0.  It assumes that scores are linear in u between the shots that were run.  The method
+and the reference have the
 same budget, and the shots of a cell are drawn as often as a seen cell's examples (`compbench.api.shots`).
 """
 
@@ -25,9 +26,9 @@ from compbench.board.row import BoardRow
 from compbench.board.statistics import Interval, mean
 
 REFERENCE = "mono"
-"""The method that says what examples are worth: one network for whole conditions, which composes nothing."""
+"""The method by which a score is converted to examples: one network for whole conditions, which composes nothing."""
 STEPS = 200
-"""The interval is looked for at this many places between two numbers of shots, and linear between these."""
+"""The ends of the interval are searched at this many points between two numbers of shots, and interpolated linearly."""
 
 Curve = Mapping[int, BoardRow]
 """A method's rows by their number of shots, increasing."""
@@ -37,9 +38,9 @@ class Worth(NamedTuple):
     """How many examples of each held-out cell composition without examples is worth.
 
     Attributes:
-        shots: where the reference draws level; None if it does not with all shots that were run.
+        shots: number at which the reference reaches the score; None if it does not reach it with any number that was run.
         interval: None for fewer than two seeds in common.  Its high end is None if the reference may stay below.
-        num_seeds: that both were run with.
+        num_seeds: number of seeds in common.
     """
 
     shots: float | None
@@ -51,9 +52,9 @@ class Prices(NamedTuple):
     """All curves of one task under one protocol.
 
     Attributes:
-        section: of the zero-shot rows.
-        curves: by the method's label; only those with shots.
-        worths: of each method that was run at zero shots, against the reference; {} without the reference.
+        section: the section of the zero-shot rows.
+        curves: curve of each method that was run with shots, by the method's label.
+        worths: worth of each method that was run at zero shots, against the reference; {} without the reference.
         most: largest number of shots that the reference was run with.
     """
 
@@ -64,7 +65,7 @@ class Prices(NamedTuple):
 
 
 def prices(rows: Sequence[BoardRow]) -> tuple[Prices, ...]:
-    """The curves of a board's rows, by task; tasks that were run without shots only have none."""
+    """The curves of a board's rows, by task; a task that was never run with shots has none."""
     found: dict[Section, dict[tuple[object, ...], dict[int, BoardRow]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         if row.primary in row.scores and row.kind != "reference":
@@ -96,7 +97,7 @@ def _prices(section: Section, curves: Sequence[Curve]) -> Prices:
 
 
 def _size(curve: Curve) -> tuple[bool, int, int]:
-    """Of several rows of the reference, that of its own settings counts, then that of most shots, then of most seeds."""
+    """Orders several rows of the reference: its default settings first, then most shots, then most seeds."""
     return all(row.kind == "run" for row in curve.values()), len(curve), sum(len(row.seeds) for row in curve.values())
 
 
@@ -111,7 +112,7 @@ def worth(row: BoardRow, reference: Curve) -> Worth | None:
     """What a method's score at zero shots is worth in shots of the reference; None without a seed that all rows have.
 
     Args:
-        row: of the method at zero shots.
+        row: the method's row at zero shots.
         reference: the rows of the method without composition, at two numbers of shots or more.
     """
     cells = [row.scores[row.primary], *(one.scores[one.primary] for one in reference.values())]
@@ -126,7 +127,7 @@ def worth(row: BoardRow, reference: Curve) -> Worth | None:
     trials, whole = min(cell.trials for cell in cells), cells[0].whole
 
     def scores_at(u: float) -> list[float]:
-        """The reference's score of each seed, between the shots that were run."""
+        """The reference's score of each seed, interpolated between the shots that were run."""
         k = next((k for k, place in enumerate(places[1:]) if u <= place), len(places) - 2)
         share = (u - places[k]) / (places[k + 1] - places[k])
         return [(1 - share) * a + share * b for a, b in zip(others[k], others[k + 1], strict=True)]

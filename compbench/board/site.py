@@ -40,7 +40,7 @@ def rebuild(records: Path, output: Path, *, link: bool = False) -> tuple[tuple[P
         link: the page links to the pictures next to the records instead of holding them.
 
     Returns:
-        the written files, and what in the folders of records and levels cannot be used.
+        the written files, and the files of records and levels that cannot be used.
     """
     material, problems = read(records, output, link=link)
     return build(material, output), problems
@@ -132,7 +132,7 @@ def papers_beside(records: Path) -> Path | None:
 
 
 def matrix_beside(records: Path) -> tuple[dict[str, dict[str, str]], list[Problem]]:
-    """The matrix next to a folder of records; it is empty if there is none, or if it cannot be read, which is a problem."""
+    """The matrix next to a folder of records; empty if there is none, or, with a problem that says why, if it is unreadable."""
     path = records.parent / MATRIX
     if not path.is_file():
         return {}, []

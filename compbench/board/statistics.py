@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 """Confidence level of each interval of a board, and of a whole table of comparisons (Holm)."""
 
 MOST_FAILED = 0.4
-"""Intervals assume that at most this part of a method's fits fails."""
+"""Intervals assume that at most this part of a method's fits fail."""
 UNNOTICED = 0.1
 """Intervals allow for a part of failed fits that goes unseen with this probability."""
 
@@ -43,10 +43,10 @@ def interval(values: Sequence[float], trials: float = 0) -> Interval | None:
     """95 % interval of the mean of n runs: mean -/+ t_{n-1} s / sqrt(n), and never narrower than the binomial error.
 
     Args:
-        values: one a seed.
-        trials: of each run, where a value is the share of its trials that succeeded; the interval then holds Wilson's of all
-            trials too, because three runs that happen to agree do not make a share exact, and ends at 0 and 1.  math.inf for
-            other shares; 0 if the score is not a share.
+        values: one per seed.
+        trials: number of trials of each run, if a value is the share of successful trials.  The interval then also contains
+            Wilson's interval of all trials, because three runs that happen to agree do not make a share exact, and it is
+            clipped to [0, 1].  math.inf for other shares; 0 if the score is not a share.
 
     Returns:
         the interval; None for one run, whose spread is not known.
@@ -65,23 +65,24 @@ def interval(values: Sequence[float], trials: float = 0) -> Interval | None:
 def unseen(num_fits: int) -> float:
     """The largest part of fits that may fail although none of `num_fits` did: min(0.4, 1 - 0.1^(1 / n)).
 
-    More than 1 - 0.1^(1 / n) would show a failed fit in nine of ten tries, and more than two fifths are not allowed for.
+    If a larger part than 1 - 0.1^(1 / n) failed, nine of ten samples of n fits would show a failed one.  More than two fifths is
+    not allowed for.
     """
     return min(MOST_FAILED, 1 - math.exp(math.log(UNNOTICED) / num_fits))
 
 
 def reaching(found: Interval, centre: float, num_fits: int, failed: float) -> Interval:
-    """An interval of a mean that also reaches where fits of a second kind, not seen so far, could draw the mean.
+    """Widen the interval of a mean by how far failed fits that were not observed could pull the mean.
 
     Student's interval assumes that fits scatter evenly.  If a tenth to a third of them fail, three fits often show no failed one,
-    and then it covers the mean in half to three quarters of cases.  This one holds (1 - q) mean + q failed too, q = `unseen`(n):
-    it assumes that at most a third of the fits fail, with a margin, and that a failed one is no worse than `failed`, and covers
-    in at least 90 % of such mixtures at three seeds and more (`experiments/best_set.py`).
+    and then it covers the mean in half to three quarters of cases.  The wider interval also contains (1 - q) mean + q failed,
+    q = `unseen`(n).  It assumes that at most a third of the fits fail, with a margin, and that a failed fit is no worse than
+    `failed`; for such mixtures it covers the mean in at least 90 % of cases with three seeds or more (`experiments/best_set.py`).
 
     Args:
-        found: by Student's t.
+        found: interval by Student's t.
         centre: mean of the fits.
-        failed: score of a fit that failed: the best constant answer's.
+        failed: score of a failed fit, which is that of the best constant answer.
     """
     drawn = centre + unseen(num_fits) * (failed - centre)
     return Interval(min(found.low, drawn), max(found.high, drawn))
@@ -97,9 +98,10 @@ def wilson(share: float, trials: float) -> Interval:
 
 
 def holm(p_values: Sequence[float], alpha: float = 1 - CONFIDENCE) -> list[bool]:
-    """Which hypotheses of a family fall, with a chance of at most `alpha` that a true one does, however they depend.  Holm 1979.
+    """Which hypotheses are rejected if any true one may be rejected with probability `alpha` at most, in any case.  Holm 1979.
 
-    The k-th smallest of m p-values falls if it and all smaller ones satisfy p_(k) <= alpha / (m - k + 1).
+    The hypothesis of the k-th smallest of m p values is rejected if it and all smaller ones satisfy p_(k) <= alpha / (m - k + 1).
+    The hypotheses may depend on each other.
     """
     fallen = [False] * len(p_values)
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
@@ -119,9 +121,9 @@ def p_value(difference: float, variance: float, n: int, degrees: float) -> float
 
     Args:
         difference: d, the mean of n paired differences.
-        variance: s^2 of one difference; without any, d is certain.
+        variance: s^2 of one difference; 0 means that d is certain.
         n: number of differences.
-        degrees: of freedom that the variance is known with.
+        degrees: degrees of freedom of the variance.
     """
     if variance == 0:
         return 1.0 if difference == 0 else 0.0

@@ -16,7 +16,7 @@ NONE = Costs()
 
 
 class SiloCosts(NamedTuple):
-    """What one silo sent, received and computed during a fit: means over silos, then over runs; of `slowest` the largest."""
+    """What one silo sent, received and computed during a fit: means over silos, then over runs; `slowest` is a maximum."""
 
     num_silos: int
     rounds: float
@@ -27,17 +27,17 @@ class SiloCosts(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """What a row costs.  Speeds, latency and memory are of a profile: None is unknown.
+    """What a row costs.  Speeds, latency and memory come from a profile; None means unknown.
 
     Attributes:
-        hardware: what the profile is of; "" if there is none.
-        clean: whether it was measured alone; if not, its speeds are lower bounds.
+        hardware: the machine of the profile; "" without a profile.
+        clean: whether the profile was measured alone on the machine; if not, its speeds are lower bounds.
         remark: "of other code" than the row's runs on that device, "measured version N on TASK" of the same kind, or "".
-        num_runs: runs that `seconds` is the mean of: those of the machine type with the most runs.
-        latency_p50_ms, latency_p95_ms: of a request of one sample.
-        seconds: a whole run, with the whole cost of a fit that it shared with others; None where all were resumed.
-        shared: whether some of these runs loaded such a fit.
-        train_flops, sample_flops: of the whole fit, over all silos, and of one sample.
+        num_runs: number of runs behind `seconds`: those on the machine type with the most runs.
+        latency_p50_ms, latency_p95_ms: latency of a request of one sample.
+        seconds: mean duration of a whole run, including the full cost of a shared fit; None if all runs were resumed.
+        shared: whether some of these runs loaded a shared fit.
+        train_flops, sample_flops: FLOPs of the whole fit, over all silos, and of one sample.
         silos: what the silos sent, received and computed.
     """
 
@@ -118,13 +118,13 @@ def charged_seconds(record: Record) -> float | None:
 def train_flops(record: Record) -> float | None:
     """Floating point operations of the whole fit, over all silos and stages; None where they were not counted.
 
-    Equal steps are not equal cost: FLOPs a step differ by method, and steps are counted a silo.
+    Equal steps do not mean equal cost: FLOPs per step differ by method, and steps are counted per silo.
     """
     profile = record.profile
     if profile.flops_per_train_step is None:
         return None
     steps = profile.train_steps
-    if steps is None:  # of a record that did not count them
+    if steps is None:  # the record did not count them
         steps = sum(silo.steps for silo in profile.silos) if profile.silos else record.spec.budget.train_steps
     return profile.flops_per_train_step * steps if steps or profile.train_steps == 0 else None
 
@@ -155,6 +155,6 @@ def silo_costs(runs: Sequence[Record]) -> SiloCosts | None:
 
 
 def _machine(record: Record) -> str:
-    """What seconds may be averaged over: a GPU's name, or a CPU model with its number of threads."""
+    """Seconds are averaged only over equal values of this: a GPU's name, or a CPU model with its number of threads."""
     where = record.environment
     return record.spec.device_class if record.spec.device_class != "cpu" else f"{where.cpu}, {where.threads}"

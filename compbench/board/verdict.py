@@ -26,7 +26,7 @@ MEANINGS: dict[Word, str] = {
     "not learnt": "no method has 90 % of the seen combinations right",
     "draws means": "only methods that draw averages reach the best score",
 }
-"""The words as a reader is told them, on the page, in the terminal and in docs/boards.md."""
+"""The meaning of each verdict, as the page, the terminal and docs/boards.md print it."""
 
 LEARNT = 0.9
 """Part of the ceiling on seen combinations that some row must have, so that a task counts as learnt."""
@@ -74,7 +74,7 @@ def word_of(candidates: list[Candidate], learnt: float | None, *, only_means: bo
     """The verdict's word.
 
     Args:
-        candidates: at least one, but for `only_means`.
+        candidates: at least one, unless `only_means`.
         learnt: see `Verdict`.
         only_means: whether each row that may be best by the score alone draws means.
     """

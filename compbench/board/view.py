@@ -46,13 +46,13 @@ class Entry(NamedTuple):
     Attributes:
         state: `best` may be the best; `worse` is shown to be worse than another; `means` draws means and is not eligible for
             first; `unranked` has too few seeds; `reference` does not compete; `failed` has no score.
-        shares: of the way from the best constant answer (0) to real data (1), by seed.
+        shares: share of the way from the best constant answer (0) to real data (1), by seed.
         share: their mean; None where the task has no scale.
         low, high: ends of the 95 % interval of the score, as shares.
         seen: the same share of seen combinations; None where it is not known.
         score: the score in words.
         cost: FLOPs of the training and of `SAMPLES` samples; None where they are not known.
-        notes: what a reader must know besides.
+        notes: other facts that a reader must know.
     """
 
     row: BoardRow
@@ -118,7 +118,7 @@ class Answer(NamedTuple):
 
     @property
     def cheapest(self) -> Entry | None:
-        """Of those that may be best, the one that costs least, where all costs are known."""
+        """The entry with the lowest known cost among those that may be best; None if no cost is known."""
         known = [entry for entry in self.best if entry.cost is not None]
         return min(known, key=lambda entry: (entry.cost or 0.0, entry.row.method)) if known else None
 

@@ -214,7 +214,7 @@ def counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
     for line in curves.lines(record.losses, whole=verbose):
         yield "loss", line
     if found := "; ".join(filter(None, map(setback, record.losses))):
-        yield "unstable", f"the loss of {found} and did not come back; a lower learning rate may hold"
+        yield "unstable", f"the loss of {found} and did not recover; a lower learning rate may help"
     if words := in_words(record):
         yield "counted", ", ".join(words)
     if words := conditions.in_words(record):
@@ -244,7 +244,7 @@ def _structure_in_words(found: Structure) -> str:
 def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
     """What a reader must know besides the scores: what was changed, versions, code, level, date and machine.
 
-    Without the record's path, its versions and its level, which are slow to find, are left out.
+    Without a path, the record's versions and level, which are slow to find, are left out.
     """
     spec, where = record.spec, record.environment
     yield "settings", ", ".join(f"{name}={value}" for name, value in sorted(spec.settings.items())) or "none"
@@ -269,16 +269,16 @@ def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Pa
     shared = f", shared by {where.slots} runs" if where.slots > 1 else ""
     machine = where.device if where.device != "cpu" else where.cpu or "unknown processor"
     began = record.started[:16].replace("T", " ")
-    torch = f", torch {where.torch}" if where.torch else ""  # a run that ended before torch was loaded does not know it
+    torch = f", torch {where.torch}" if where.torch else ""  # a run that ended before torch was loaded has no version
     yield "where", f"{began} UTC, {machine}, {where.threads} of {where.cores} threads{shared}{torch}"
     if record.profile.distrust:
         yield "doubted", f"speeds: {record.profile.distrust}"
 
 
 def _changed_in_words(record: Record, plugins: Sequence[Path]) -> str:
-    """What differs from the defaults.
+    """The settings that differ from the defaults, in words.
 
-    A record names the settings that were given.  Older ones do not: of a method that is not here what was changed is not known.
+    A record names the settings that were given.  Older records do not; if their method is not installed, the changes are unknown.
     """
     registry = Registry(tuple(plugins))
     if record.given is None and record.spec.method not in registry.names("methods") and not record.samples_only:
@@ -287,12 +287,12 @@ def _changed_in_words(record: Record, plugins: Sequence[Path]) -> str:
 
 
 def _changed(record: Record, registry: Registry) -> Iterator[str]:
-    """NAME=VALUE of all that was given or differs from the installed method's defaults, and of changed task and budget."""
+    """NAME=VALUE of each setting that was given or differs from the installed defaults, and of changed task and budget."""
     spec = record.spec
     known = registry.names("methods")
     file = registry.entry("methods", spec.method).file if spec.method in known else None
     defaults = literal_defaults(file) if file else {}
-    settings = {} if record.samples_only else spec.settings  # those of samples are their hash
+    settings = {} if record.samples_only else spec.settings  # settings of a record of samples are the samples' hash
     for name, value in settings.items():
         given = record.given is None or name in record.given
         if given and (name not in defaults or value not in defaults[name]):

@@ -62,4 +62,4 @@ def test_a_row_says_that_a_fit_of_it_was_unstable() -> None:
     up = LossCurve(name="fit", steps=(1, 2, 3), loss=(1.0, 9.0, 8.0), examples_per_second=(1.0, 1.0, 1.0))
     unstable = record(score(value=0.5), seed=1, more={"losses": (up,)})
     (row,) = rows([record(score(value=0.5)), unstable])
-    assert "unstable fit, its loss did not come back: seed 1: fit rose 9-fold by step 2" in notes(row)
+    assert "unstable fit, its loss did not recover: seed 1: fit rose 9-fold by step 2" in notes(row)

@@ -102,7 +102,7 @@ def test_another_torch_or_processor_is_said_since_it_rounds_otherwise() -> None:
 
 def test_records_of_two_tasks_or_of_a_failed_run_are_refused() -> None:
     (a,) = runs("a", {0: 1.0})
-    with pytest.raises(CompbenchError, match="mean different things"):
+    with pytest.raises(CompbenchError, match="compare records of one task"):
         compare_records(a, runs("b", {0: 1.0}, task="mpi3d-heavy")[0], Costs())
     with pytest.raises(CompbenchError, match="ended as 'failed'"):
         compare_records(a, record(method="b", status="failed"), Costs())
