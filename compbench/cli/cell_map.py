@@ -21,7 +21,7 @@ TALLEST = 40
 
 
 Names = Sequence[tuple[str, Sequence[str]]]
-"""(name, names of its values) of each factor of the lattice; empty where they are not known."""
+"""Name and value names of each factor of the lattice; empty where they are not known."""
 
 
 def lines(scores: Sequence[Score], names: Names = ()) -> Iterator[str]:
@@ -68,9 +68,9 @@ def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount], names: Names 
 
 
 def product_of_factors(joint: Score, scores: Sequence[Score]) -> float | None:
-    """The product of the accuracies of the joint one's factors: what it would be if their errors were independent.
+    """The product of the accuracies of single factors: the joint accuracy that independent errors would give.
 
-    None for a score that is not an accuracy: a score named after a rate is the same rate, measured in another way.
+    None for a score that is not an accuracy, because scores named after another rate measure that same rate in another way.
     """
     if not joint.metric.endswith("accuracy"):
         return None
@@ -89,7 +89,7 @@ def task_of(record: Record) -> Task | None:
 
 
 def names_of(record: Record) -> Names:
-    """(name, values' names) of the holdout's factors; () where they are not known here."""
+    """Name and value names of each factor of the holdout; () where they are not known here."""
     task = task_of(record)
     if task is None:
         return ()

@@ -76,7 +76,7 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
 
 
 def _fits(parts: Sequence[str], methods: Sequence[str], task: str, preset: str) -> bool:
-    """Whether a record's name, split at its dots, is of one of the methods, on the tasks and at the preset that are asked for."""
+    """Whether a record's name, split at its dots, names one of the methods, a requested task and the requested preset."""
     return len(parts) > 2 and parts[1] in methods and fnmatch.fnmatchcase(parts[0], task) and preset in ("", parts[2])
 
 
@@ -88,7 +88,7 @@ def _record(store: Store, text: str) -> Record:
 
 
 def _chosen(material: Material, task: str, preset: str, methods: tuple[str, str]) -> tuple[Board, list[Record]]:
-    """The board of the records that are asked for, and these.  Raises CompbenchError: one of the methods has none of them."""
+    """The board of the requested records, and these records.  Raises CompbenchError: one of the methods has no such record."""
     records = list(material.records)
     for method in methods:
         if method not in {record.spec.method for record in records}:

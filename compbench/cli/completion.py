@@ -37,7 +37,7 @@ def completion(ctx: click.Context, shell: str, install: bool) -> None:
 
 
 def install_into(file: Path, script: str) -> str:
-    """Add the script to the end of a file, unless it is there; what was done, in one line.
+    """Add the script to the end of a file unless the file has it; return one line that says what was done.
 
     Raises:
         Unwritable: the file cannot be read or written.

@@ -32,7 +32,7 @@ def lines(curves: Sequence[LossCurve], *, whole: bool = False) -> Iterator[str]:
 
 
 def sparkline(values: Sequence[float], width: int = WIDEST) -> str:
-    """Values as bars of eight heights, the lowest to the highest; of more values than `width`, means of neighbours.
+    """Values as bars of eight heights, from the lowest to the highest; more values than `width` are averaged in groups.
 
     Heights are logarithms where all values are positive: a loss falls by factors, and most of it at once.
     """

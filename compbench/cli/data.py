@@ -113,7 +113,7 @@ def data_render(name: str, output: Path, rows: int, seed: int) -> None:
 def _source(name: str) -> DataSource:
 
     if name in INSTALLED:
-        raise CompbenchError(f"'{name}' is not downloaded, a package of this machine brings it: {INSTALLED[name].install}.")
+        raise CompbenchError(f"'{name}' is not downloaded; a system package installs it: {INSTALLED[name].install}.")
     if name not in SOURCES:
         raise suggest("data source", name, [*SOURCES, *INSTALLED])
     return SOURCES[name]

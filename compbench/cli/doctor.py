@@ -83,7 +83,7 @@ def examine(
         home: folder whose caches, disk and data are examined.
         device: as in `--device`.
         try_compiler: also compile a function.
-        try_device: (device=...) -> facts, if it is not `device_probe.probe`.
+        try_device: replaces `device_probe.probe`: (device=...) -> facts.
     """
     found = (try_device or device_probe.probe)(device=device, **({"try_compiler": True} if try_compiler else {}))
     yield Finding("compbench", f"{metadata.version('compbench')}, Python {platform.python_version()}, {_torch(found)}")
@@ -195,7 +195,7 @@ def _disk(home: Home) -> Finding:
 
 
 def _extras(*, gpu: bool) -> Finding:
-    """Optional packages: which are here, and which of those that this machine can use are not."""
+    """Optional packages: those that are installed, and those that this machine could use and lacks."""
     from importlib.util import find_spec
 
     here = [name for name, module in EXTRAS.items() if find_spec(module)]

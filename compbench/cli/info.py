@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from compbench.board.row import BoardRow
 
 ENOUGH_SEEDS = 3
-"""A row of fewer is the best one only where no row has so many: a lucky seed is no result."""
+"""A row with fewer seeds can be the best one only if no row has this many: a single lucky seed is not a result."""
 
 FEW_TASKS = 3
-"""Of a method that works on all tasks but so many, only these are named."""
+"""If a method works on all tasks but this many or fewer, only the tasks left out are named."""
 
 SPLITS = {"heldout": "combinations never trained on", "seen": "combinations trained on", "all": "all combinations"}
 
@@ -97,11 +97,11 @@ def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_js
 
 
 def _under(overrides: tuple[str, ...], loaded: Any, name: str, kind: Kind) -> Any:
-    """What was loaded; a task under `--set task.NAME=VALUE`."""
+    """The loaded object; a task with the settings of `--set task.NAME=VALUE`."""
     if not overrides:
         return loaded
     if kind != "tasks" or not all(word.startswith("task.") for word in overrides):
-        raise CompbenchError(f"--set {overrides[0]}: `info {name}` takes task.NAME=VALUE, and of a task only.")
+        raise CompbenchError(f"--set {overrides[0]}: `info` takes --set task.NAME=VALUE, and only with the name of a task.")
     return configured(loaded, parse_overrides(overrides))
 
 
@@ -160,7 +160,7 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
 
 
 def _data(task: Task, folder: Path) -> str:
-    """The data that a run would take here, or why there is none; that is no reason to say nothing of the task."""
+    """The data that a run would take here, or why there is none; missing data must not hide the other facts of the task."""
     try:
         source = task.source(folder, "auto")
     except CompbenchError as error:
@@ -173,7 +173,7 @@ def _plain(value: object) -> str:
 
 
 def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) -> dict[str, Json]:
-    """What `info` says of a method: where it is from, and its settings with bounds.  Its code runs behind a border."""
+    """What `info` says of a method: its origin, and its settings with bounds.  Its code runs in another process."""
     entry = registry.entry("methods", name)
     arguments = {"name": name, "plugins": [str(path.resolve()) for path in plugins]}
     with scratch() as folder:
@@ -192,7 +192,7 @@ def method_facts(name: str, registry: Registry, plugins: Sequence[Path] = ()) ->
 
 
 def loaded_facts(progress: object, *, name: str, plugins: Sequence[str]) -> Iterator[OfMethod]:
-    """The facts of a method, for a process of its own."""
+    """The facts of a method; this runs in a separate process."""
     registry = Registry(tuple(map(Path, plugins)))
     yield of_method(registry.load("methods", name), usable_tasks(registry))
 
@@ -203,7 +203,7 @@ def usable_tasks(registry: Registry) -> list[LoadResult]:
 
 
 def of_method(method: Method, tasks: Sequence[LoadResult]) -> OfMethod:
-    """The facts of a method, which works on some of the tasks."""
+    """The facts of a method; `tasks` are those that it may work on."""
     settings = _setting_facts(method.settings, "--set")
     return OfMethod(method.version, _works_on(method, tasks), method.extend is not None, settings)
 
@@ -252,7 +252,7 @@ def metric_facts(metric: Metric, entry: Entry) -> dict[str, Json]:
 
 
 def score_facts(name: str, registry: Registry) -> dict[str, Json]:
-    """What a score's name means: its split, its metric and what follows; {} if it is no score that is known here."""
+    """What a score's name means: its split, its metric and its suffix; {} if no score of that name is known here."""
     split, _, rest = name.partition("_")
     if split not in SPLITS:
         split, rest = "", name
@@ -269,19 +269,19 @@ def score_facts(name: str, registry: Registry) -> dict[str, Json]:
         facts["metric"] = f"{metric}: {registry.entry('metrics', metric).summary}"
         if part := rest.removeprefix(metric).strip("_"):
             facts["part"] = f"{part.replace('_', ' ')}: only of this factor, judge or part"
-    facts["ranks"] = ", ".join(ranked) or "no task; it is shown beside the others"
+    facts["ranks"] = ", ".join(ranked) or "no task; it is shown next to the others"
     return facts
 
 
 def paper(entry: Entry) -> str:
-    """What the module of a method says below its summary: the paper, and what was chosen."""
+    """The text below the summary in the module of a method: the paper, and choices that the paper leaves open."""
     lines = docstring(entry.file).splitlines()[1:] if entry.file else []
-    text = " ".join(line for line in lines if not re.match(r"[\w-]+ {2,}\S", line))  # not the lines of other methods' summaries
+    text = " ".join(line for line in lines if not re.match(r"[\w-]+ {2,}\S", line))  # not other methods' summaries
     return " ".join(text.split()) or entry.summary
 
 
 def _works_on(method: Method, tasks: Sequence[LoadResult]) -> str:
-    """Tasks whose samples are of a kind that the method makes, and which offer what it needs."""
+    """Tasks whose samples the method can make, and which offer what the method needs."""
     works = [not why_not(method, task.value) for task in tasks]
     if tasks and works.count(False) <= FEW_TASKS:
         left_out = [task.entry.name for task, one in zip(tasks, works, strict=True) if not one]
@@ -291,15 +291,15 @@ def _works_on(method: Method, tasks: Sequence[LoadResult]) -> str:
 
 
 def records_folder() -> Path:
-    """Published records where the command is run in a checkout, else those of COMPBENCH_HOME."""
+    """The folder of published records if the command runs in a checkout, else that of COMPBENCH_HOME."""
     published = Path("leaderboards/records")
     return published if published.is_dir() else Home.of_user().records
 
 
 def best_rows(method: str, registry: Registry) -> dict[str, str]:
-    """By task, the mean of a method's primary score at the longest preset, as the board counts its seeds.
+    """The mean of a method's primary score by task, at the longest preset, over the seeds that the board counts.
 
-    A row at the method's default settings comes first; another names what it changes.
+    A row at the method's default settings is preferred; any other row names the settings that it changes.
     """
     records = read_records([path for path in Store(records_folder()).paths() if path.name.split(".")[1:2] == [method]])[0]
     entry = registry.entry("methods", method)
@@ -342,7 +342,7 @@ def show_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _budget_table(budgets: dict[str, dict[str, Json]]) -> Table:
-    """One line a budget entry in which presets differ, and one for all that they share."""
+    """One line per budget entry in which presets differ, and one line for all entries that they share."""
     table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left", caption_style="")
     for name in ("budget", *budgets):
         table.add_column(name, justify="left" if name == "budget" else "right", overflow="fold")

@@ -60,7 +60,7 @@ def list_(word: str | None, matrix: bool, as_json: bool) -> None:
 
 
 def _chosen(entries: Sequence[Entry], kind: str, word: str) -> list[Entry]:
-    """The entries of a kind that a word means: all if it names the kind or is empty, else those that contain it."""
+    """The entries of a kind that a word selects: all if it is empty or names the kind, else those that contain it."""
     if word.lower() in ("", kind, kind[:-1]):
         return list(entries)
     if word.lower() in {*KINDS, *(one[:-1] for one in KINDS)}:
@@ -70,7 +70,7 @@ def _chosen(entries: Sequence[Entry], kind: str, word: str) -> list[Entry]:
 
 
 def _names(entries: Sequence[Entry], kind: str) -> Iterator[str]:
-    """Names alone: tasks by family, others by the package that they come from where there are several."""
+    """Names only: tasks by family, others by package if they come from several packages."""
     if not entries:
         yield "  none installed; first-party methods: pip install compbench-methods"
         return
@@ -83,9 +83,9 @@ def _names(entries: Sequence[Entry], kind: str) -> Iterator[str]:
 
 
 def _show_matrix(chosen: set[str], *, whole: bool, as_json: bool) -> None:
-    """A line a method and a column a family: + works on all of its tasks, . on some, - on none.
+    """One line per method and one column per family: + works on all of its tasks, . on some, - on none.
 
-    Without `whole`, each reason follows why the method does not work on some tasks.
+    Without `whole`, the line is followed by the reasons why the method does not work on some tasks.
     """
     from compbench.sweep.matrix import run_facts
 
@@ -109,7 +109,7 @@ def _show_matrix(chosen: set[str], *, whole: bool, as_json: bool) -> None:
 
 
 def _reasons(reasons: Mapping[str, str]) -> Iterator[str]:
-    """Each reason why a method does not work on some tasks, with these."""
+    """Each reason why a method does not work on some tasks, with the names of these tasks."""
     not_on: dict[str, list[str]] = {}
     for task, reason in reasons.items():
         if reason:
@@ -129,7 +129,7 @@ def _row(entry: Entry) -> dict[str, str]:
 
 
 def _task_lines(entries: Sequence[Entry]) -> Iterator[str]:
-    """Tasks under the names of their families, with the data that each would take here."""
+    """Tasks under the names of their families, with the data source that each would use here."""
     width = max((len(entry.name) for entry in entries), default=0)
     data = Home.of_user().data
     for name, own in by_family(entries).items():
@@ -153,7 +153,7 @@ def _problem(entry: Entry) -> str:
 
 
 def _wrapped(start: str, text: str) -> list[str]:
-    """Lines of at most the terminal's width, 80 where there is none; the later ones begin below the text."""
+    """Wrap to the terminal's width (80 without a terminal); continuation lines are indented to the start of the text."""
     width = max(len(start) + 30, min(shutil.get_terminal_size().columns, 110))
     later = " " * len(start)
     return textwrap.wrap(text, width, initial_indent=start, subsequent_indent=later, break_on_hyphens=False) or [start.rstrip()]

@@ -1,4 +1,4 @@
-"""The command line: the group of verbs.  A verb's module is imported when the verb is asked for: its imports stand at its top."""
+"""The command line: the group of verbs.  A verb's module is imported only when the verb is called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compbench.system.errors import CompbenchError
 
 
 class Verb(NamedTuple):
-    """Where a verb is (module of this package, function), and its line in the list of verbs."""
+    """A verb: its module in this package, its function, and its line in the list of verbs."""
 
     module: str
     function: str
@@ -54,7 +54,7 @@ GROUPS = {
         "export": Verb("store", "export", "Write records as a table, or for a tracker."),
     },
 }
-"""The verbs by what they are for, in the order of --help."""
+"""The verbs, grouped by purpose, in the order of --help."""
 
 VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
 WIDEST = max(map(len, VERBS))
@@ -105,11 +105,11 @@ class Verbs(click.Group):
         except KeyboardInterrupt:
             click.echo("compbench: stopped.", err=True)
             ctx.exit(130)
-        except BrokenPipeError:  # whoever read our output has had enough of it
+        except BrokenPipeError:  # the reader of our output closed its end of the pipe
             ctx.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The verbs by group; none is imported for it."""
+        """List the verbs by group without importing them."""
         for title, verbs in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(WIDEST), verb.summary) for name, verb in verbs.items()])

@@ -47,11 +47,11 @@ def new(name: str, kind: StarterKind, into: Path) -> None:
 
 
 def render(name: str, kind: StarterKind = "method") -> dict[str, bytes]:
-    """The files of a plugin project, by path; a pure function of the templates.
+    """Render the files of a plugin project, by path, from the templates.
 
     Args:
         name: the plugin's name in words joined by hyphens, as in my-method; a metric's own name has underscores.
-        kind: what it offers.
+        kind: what the plugin offers.
 
     Raises:
         CompbenchError: a name that cannot be one of a package, a module and an entry point.
@@ -120,7 +120,7 @@ def start(name: str, kind: StarterKind, into: Path) -> tuple[Path, list[str]]:
         raise CompbenchError(f"could not write {folder}: {error.strerror or error}; nothing was written.") from error
     finally:
         with contextlib.suppress(OSError):
-            shutil.rmtree(draft)  # gone already if all went well
+            shutil.rmtree(draft)  # it no longer exists if all went well
     return folder, sorted(files)
 
 

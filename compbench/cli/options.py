@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the requests that they make."""
+"""Options that several verbs share, and the run requests made from them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Finite(click.FloatRange):
 
 
 def list_option(*declarations: str, **facts: Any) -> Callable[[Command], Command]:
-    """An option that holds a list, separated by commas or given again: `--method a --method b` is `--method a,b`."""
+    """An option that takes a list, separated by commas or repeated: `--method a --method b` is `--method a,b`."""
     return click.option(*declarations, multiple=True, callback=lambda _context, _option, said: ",".join(said), **facts)
 
 
@@ -68,12 +68,12 @@ source_option = partial(
 def metric_option() -> Callable[[Command], Command]:
     """The option that names metrics of other packages; it may be given again."""
     return list_option(
-        "--metric", "metrics", shell_complete=names("metrics"), help="Score also by this metric of another package, or several."
+        "--metric", "metrics", shell_complete=names("metrics"), help="Also score with these metrics of other packages."
     )
 
 
 def named_metrics(words: str) -> tuple[str, ...]:
-    """The metrics that `--metric` names.  Raises CompbenchError: there is none of a name."""
+    """The metrics that `--metric` names.  Raises CompbenchError: a metric is not installed."""
     registry = Registry()
     return tuple(registry.entry("metrics", name.strip()).name for name in words.split(",") if name.strip())
 
@@ -125,7 +125,7 @@ def run_requests(
     methods: list[str], tasks: list[str], overrides: dict[str, Json], options: Options, *, seeds: str, **more: Any
 ) -> list[RunRequest]:
     """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
-    refuse_infinite(overrides)  # those of a sweep file; TOML has inf and nan
+    refuse_infinite(overrides)  # values of a sweep file may be inf or nan, which TOML has
     files = tuple(path.resolve() for path in options["plugins"])
     registry = Registry(files)
     _refuse_unknown(registry, methods, tasks, files)
@@ -147,7 +147,7 @@ def run_requests(
 
 
 def _refuse_unknown(registry: Registry, methods: list[str], tasks: list[str], files: tuple[Path, ...]) -> None:
-    """Raise one CompbenchError of all unknown names; it says by which name a file of `--plugin` goes."""
+    """Raise one CompbenchError with all unknown names; it says which name a file of `--plugin` has."""
     wrong = []
     asked: tuple[tuple[Literal["methods", "tasks"], list[str]], ...] = (("methods", methods), ("tasks", tasks))
     for kind, wanted in asked:
@@ -158,17 +158,17 @@ def _refuse_unknown(registry: Registry, methods: list[str], tasks: list[str], fi
                 wrong.append(str(error))
                 if kind == "methods":
                     own = [(entry.file, entry.name) for entry in registry.entries("methods") if entry.file is not None]
-                    wrong += [f"{file.name} goes by its file's name, '{its}'." for file, its in own if file.resolve() in files]
+                    wrong += [f"{file.name} is named after its file: '{its}'." for file, its in own if file.resolve() in files]
     if wrong:
         raise CompbenchError(" ".join(wrong))
 
 
 MOST_RECORDS = 500
-"""A single run rebuilds the board of at most so many records, in half a CPU second; a thousand records take one."""
+"""A single run rebuilds the board only up to this many records (half a CPU second; a thousand take a second)."""
 
 
 def rebuild_board(home: Path, *, most: int | None = None) -> tuple[Path, ...]:
-    """Update the board after a run; a board that cannot be built must not lose the run.
+    """Update the board after a run; a failure to build the board does not fail the run.
 
     If there are more than `most` records, one line says how to rebuild it.
     """

@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 MOST_BARS = 20
 """Largest number of a run's stages that get a bar or a line; the harness itself has fewer stages."""
 LINE_SECONDS = 60.0
-"""Within a stage there is a line at this interval where standard error is no terminal."""
+"""Seconds between lines of progress within a stage if standard error is not a terminal."""
 
 
 @contextlib.contextmanager
 def listener(
     *, quiet: bool, title: str, plan: str = "", seconds: float | None = None
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress listener for one run, on standard error: its plan, a bar a stage with steps/s and time left.
+    """A progress listener for one run, on standard error: its plan, and a bar per stage with steps/s and time left.
 
-    With the `seconds` that the whole run is expected to take there is a bar for all stages, too.  Where standard error is no
-    terminal there are plain lines instead: the plan, one when a stage begins, and one a minute.
+    If the `seconds` of the whole run are known, another bar covers all stages.  If standard error is not a terminal, plain lines
+    are printed instead: the plan, one line when a stage begins, and one line a minute.
     """
     if quiet:
         yield lambda stage, done, total: None
@@ -75,7 +75,7 @@ def listener(
 def _lines(title: str, plan: str) -> Callable[[str, int, int], None]:
     """Print title and plan, and return a listener that prints a line when a stage begins and one a minute."""
     began = time.monotonic()
-    stages: dict[str, tuple[float, int]] = {}  # by first word: when its first report came, and how far it was
+    stages: dict[str, tuple[float, int]] = {}  # by first word of the stage: time and progress of its first report
     last = [began]
 
     def line(text: str) -> None:
@@ -100,7 +100,7 @@ def _lines(title: str, plan: str) -> Callable[[str, int, int], None]:
 
 @contextlib.contextmanager
 def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunRequest, str, int, int], None]]:
-    """A progress listener for a sweep: one bar for all runs and one for what each slot does; a line a run if no terminal."""
+    """A progress listener for a sweep: one bar for all runs and one per slot; without a terminal, one line per run."""
     if quiet:
         yield lambda slot, request, stage, done, total: None
         return
@@ -132,7 +132,7 @@ def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunReq
 
 @contextlib.contextmanager
 def notices(*, quiet: bool) -> Iterator[None]:
-    """Show on standard error what an executor says while it works: a job's number, why it waits; if quiet, only warnings."""
+    """Show an executor's messages on standard error (a job's number, why it waits); if quiet, only warnings."""
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -169,7 +169,7 @@ def _progress() -> Progress:
             return Text(f"{speed:.1f}/s" if speed else "", style="cyan")
 
     return Progress(
-        TextColumn("{task.description}", markup=False),  # a child's word
+        TextColumn("{task.description}", markup=False),  # text from a child process
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
         Speed(),
@@ -183,7 +183,7 @@ def _progress() -> Progress:
 
 @contextlib.contextmanager
 def bytes_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress listener for downloads: (file, bytes done, bytes in all or 0)."""
+    """A progress listener for downloads: it takes (file, bytes done, total bytes or 0)."""
     if not sys.stderr.isatty():
         yield lambda name, done, total: None
         return
@@ -232,7 +232,7 @@ def show_sweep(results: Sequence[RunResult], pages: Sequence[Path]) -> None:
 def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds: Sequence[float | None]) -> None:
     """Print one line per task: its number of methods, settings and seeds, how many runs exist, and the hours of the missing ones.
 
-    Hours are those of one run after another, by `expected_seconds`; ? where the store has no run of the task at this preset.
+    Hours assume one run after another, by `expected_seconds`; ? means that the store has no run of the task at this preset.
     """
     tasks: dict[str, list[tuple[RunRequest, bool, float | None]]] = {}
     for request, done, took in zip(requests, there, seconds, strict=True):
@@ -299,7 +299,7 @@ def show_sources(folder: Path) -> None:
 
 
 class WithoutTrailingBlanks(io.TextIOBase):
-    """A stream that hands each line on without the blanks at its end, with which tables fill their last column."""
+    """A stream that strips trailing blanks from each line; tables pad their last column with them."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -313,7 +313,7 @@ class WithoutTrailingBlanks(io.TextIOBase):
 
 
 def console() -> Console:
-    """The terminal, or a plain stream of COLUMNS characters a line (80 where that is not set) without trailing blanks."""
+    """The terminal, or a plain stream of COLUMNS characters per line (default 80) without trailing blanks."""
     if sys.stdout.isatty():
         return Console(highlight=False)
     plain = cast(IO[str], WithoutTrailingBlanks(sys.stdout))

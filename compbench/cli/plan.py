@@ -1,4 +1,4 @@
-"""The plan of a run, said before it begins: its stages, their seconds in earlier runs, and what is kept for later runs."""
+"""The plan that is printed before a run: its stages, their seconds in earlier runs, and what is kept for later runs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def plan_of(request: RunRequest, paths: Sequence[Path]) -> Plan:
     """The plan of a run, from the records among some files.
 
     A stage takes the median of its seconds in the newest runs of the method on the task at the preset, or of other methods there.
-    Where none ran here it takes the CPU seconds of published runs of the task.
-    Machine, settings and caches are not looked at, so it is a guide and no more.
+    If no such run exists here, it takes the CPU seconds of published runs of the task.
+    The plan ignores machine, settings and caches, so it is only a rough guide.
     """
     found, same = _like(request, paths)
     kept = "judges, references and rendered data are kept for later runs of this task"
@@ -57,9 +57,9 @@ def plan_of(request: RunRequest, paths: Sequence[Path]) -> Plan:
         return Plan(f"{_in_words(took)}; about {duration(total)} in all, by {by}", total)
     if published := json.loads(EXPECTED.read_text()).get(request.task, {}).get(request.preset):
         took, total = published["seconds"], sum(published["seconds"].values())
-        by = f"by published runs of one thread, as none ran here; {kept}"
+        by = f"by published runs on one thread, because none ran here; {kept}"
         return Plan(f"{_in_words({name: took[name] for name in STAGES})}; about {duration(total)} in all, {by}", total)
-    known = f"how long is not known before a first run; `{request.preset}` is meant to take {MEANT[request.preset]}"
+    known = f"the duration is not known before a first run; `{request.preset}` is meant to take {MEANT[request.preset]}"
     return Plan(f"{', '.join(STAGES)}; {known}; {kept}", None)
 
 
@@ -68,7 +68,7 @@ def _in_words(took: Mapping[str, float]) -> str:
 
 
 def rescorable(request: RunRequest, paths: Sequence[Path]) -> str:
-    """Name of a finished record of this very run that only lacks today's metrics, among some files; "" if there is none.
+    """Name of a finished record, among some files, of the same run with older metrics; "" if there is none.
 
     Such a run needs no training.
     """
@@ -85,7 +85,7 @@ def rescorable(request: RunRequest, paths: Sequence[Path]) -> str:
 
 
 def _asks_the_same(request: RunRequest, record: Record) -> bool:
-    """Whether a record is of a request's settings, as far as it says which ones were given."""
+    """Whether a record has a request's settings, as far as it says which ones were given."""
     spec = record.spec
     known = {**spec.settings, **{f"task.{name}": value for name, value in spec.task_settings.items()}}
     known |= {f"budget.{name}": value for name, value in spec.budget.model_dump(mode="json").items()}
@@ -95,7 +95,7 @@ def _asks_the_same(request: RunRequest, record: Record) -> bool:
 
 
 def _like(request: RunRequest, paths: Sequence[Path]) -> tuple[list[Record], bool]:
-    """The newest finished records of the same method, or else of other methods; whether they are of the same one."""
+    """The newest finished records of the same method, else of other methods; and whether they are of the same method."""
     named = [path for path in paths if path.name.split(".")[0] == request.task]
     named = [path for path in named if f".{request.preset}.s" in path.name]
     own = [path for path in named if path.name.startswith(f"{request.task}.{request.method}.")]

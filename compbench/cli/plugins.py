@@ -30,7 +30,7 @@ def plugins(plugins: tuple[Path, ...], as_json: bool) -> None:
 
 
 def states(plugins: Sequence[Path] = ()) -> list[LoadResult]:
-    """Every plugin after an attempt to load it behind a border, without its value; one that ends the process is broken."""
+    """The state of every plugin after loading it in another process; a plugin that ends this process is broken."""
     registry = Registry(tuple(plugins))
     entries = [entry for kind in KINDS for entry in registry.entries(kind)]
     files, found = [str(path.resolve()) for path in plugins], list[LoadResult]()
@@ -47,7 +47,7 @@ def states(plugins: Sequence[Path] = ()) -> list[LoadResult]:
 
 
 def loaded(progress: object, *, plugins: Sequence[str], first: int) -> Iterator[tuple[str, str]]:
-    """(state, reason) of every plugin from one on.  For a process of its own."""
+    """(state, reason) of every plugin from number `first` on; this runs in a separate process."""
     registry = Registry(tuple(map(Path, plugins)))
     for entry in [entry for kind in KINDS for entry in registry.entries(kind)][first:]:
         attempt = registry.attempt(entry)

@@ -68,7 +68,8 @@ def profile(**options: Any) -> None:
     compbench profile --method factored --task shapes3d-heavy
     compbench profile --method 'f*' --task 'gauss2d-*' --to leaderboards/profiles
 
-    Each measurement runs in fresh processes, after one that is not timed.  Leave the machine idle meanwhile.  Boards show
+    Each measurement runs in fresh processes, after a warm-up process that is not timed.  Leave the machine idle meanwhile.
+    Boards show
     these figures, or `?` where nothing was measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong usage or another
     `compbench profile` is running on this machine.
     """
@@ -112,7 +113,7 @@ def _asked(options: Options) -> CellOptions:
 def _measured(
     side: Side, cell: Cell, asked: CellOptions, options: Options, folder: Path, say: Callable[[str], None]
 ) -> tuple[CostProfile, Path]:
-    """A measurement and its file: a new one, or one that is there and would be the same."""
+    """A measurement and its file: a new one, or an existing one of the same code on the same machine."""
     Home.of_user().share_data(sides.folder_of(side, cell) / "cache")
     known = [] if options["force"] else read_profiles(folder)[0]
     found = costs.measure(side, cell, asked, repetitions=options["repetitions"], known=known, listener=say)

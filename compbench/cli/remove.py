@@ -1,4 +1,4 @@
-"""remove: delete records of one's own store, with their pictures, weights and levels."""
+"""remove: delete records of your own store, with their pictures, weights and levels."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ MOST_LISTED = 20
 @click.command()
 @click.argument("record", nargs=-1, shell_complete=records())
 @click.option(
-    "--method", default="", metavar="NAME", shell_complete=names("methods"), help="All records of a method: dit, 'my-*'."
+    "--method", default="", metavar="NAME", shell_complete=names("methods"), help="Records of this method: dit, 'my-*'."
 )
-@click.option("--task", default="", metavar="NAME", shell_complete=names("tasks"), help="All records of a task: 'shapes3d-*'.")
-@click.option("--preset", default="", type=click.Choice(["", *PRESETS]), metavar="PRESET", help="All of a preset: smoke.")
-@click.option("--status", default="", type=click.Choice(["", *STATUSES]), metavar="STATUS", help="All that ended so: failed.")
+@click.option("--task", default="", metavar="NAME", shell_complete=names("tasks"), help="Records of this task: 'shapes3d-*'.")
+@click.option("--preset", default="", type=click.Choice(["", *PRESETS]), metavar="PRESET", help="Records at this preset: smoke.")
+@click.option(
+    "--status", default="", type=click.Choice(["", *STATUSES]), metavar="STATUS", help="Records with this status: failed."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove(record: tuple[str, ...], method: str, task: str, preset: str, status: str, yes: bool) -> None:
     """Remove records from your own store, by name or by what they have in common.
@@ -38,8 +40,9 @@ def remove(record: tuple[str, ...], method: str, task: str, preset: str, status:
     compbench remove --method 'bad-*' --preset smoke
     compbench remove --status failed --yes
 
-    With a record go its pictures, its levels and, with the last attempt of a run, its weights and logs.  Several filters narrow
-    each other.  It lists what goes and asks; published records are never touched.  Exit status: 0 removed, 1 you said no.
+    Pictures and levels of a record are removed with it; weights and logs of a run are removed with its last attempt.  Several
+    filters narrow each other.  The command lists what it will remove and asks first; it never touches published records.
+    Exit status: 0 removed, 1 you said no.
     """
     wanted = Wanted(method, task, preset, status)
     if bool(record) == any(wanted):
@@ -57,7 +60,7 @@ def remove(record: tuple[str, ...], method: str, task: str, preset: str, status:
     what = f"{len(going)} record{'' if len(going) == 1 else 's'} ({files} files, {size / 1e6:.1f} MB)"
     if not yes:
         if not has_terminal():
-            raise CompbenchError(f"{what} would go, but there is no terminal to ask in: add --yes. Nothing was removed.")
+            raise CompbenchError(f"{what} would be removed, but there is no terminal to ask in: add --yes. Nothing was removed.")
         if not click.confirm(f"Remove {what} for good?"):
             click.echo("nothing was removed")
             sys.exit(1)
@@ -68,5 +71,5 @@ def remove(record: tuple[str, ...], method: str, task: str, preset: str, status:
 
 
 def has_terminal() -> bool:
-    """Whether someone is there to ask."""
+    """Whether a user at a terminal can be asked."""
     return sys.stdin.isatty()

@@ -1,4 +1,4 @@
-"""What `run` prints at its end: a screenful with the ranked score, what it means, what it cost, and where everything is."""
+"""What `run` prints at its end: the ranked score and its meaning, the cost, and where the files are, in one screen."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def lines(record: Record, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, s
     if missing:
         reasons = dict.fromkeys(score.reason for score in missing if score.reason)
         names = ", ".join(score.name for score in missing)
-        yield "optional", f"{names}: not computed, and no rank uses them; {'; '.join(reasons)}"
+        yield "optional", f"{names}: not computed, and not used for ranks; {'; '.join(reasons)}"
     yield from (
         line
         for line in show.circumstances(record, plugins=plugins)
@@ -88,14 +88,14 @@ def _meaning(score: Score) -> str:
 
 
 def _not_identified(record: Record) -> str:
-    """A sentence if the seen cells cannot settle the held-out ones even where factors act on their own."""
+    """A sentence if the seen cells do not determine the held-out ones even when each factor acts independently."""
     task = lattice.task_of(record)
     if task is None or record.spec.task_settings or not task.holdout.cells:
         return ""
     if identifiability(task.holdout.pattern_space.sizes, task.holdout.seen_cells).feasible:
         return ""
     return (
-        "the seen cells of this task do not settle the held-out ones; what is above chance comes from the method or from other "
+        "the seen cells of this task do not determine the held-out ones; a score above chance comes from the method or other "
         f"factors (compbench info {record.spec.task})"
     )
 

@@ -97,7 +97,7 @@ def run(
     if options["curve"] and options["resume"]:
         raise CompbenchError("--curve stops and goes on by itself; leave --resume out.")
     requests = run_requests([method], [task], overrides, options, seeds=options["seeds"], **more)
-    check_request(requests[0], Registry(options["plugins"]))  # before anything is said of a plan
+    check_request(requests[0], Registry(options["plugins"]))  # before a plan is printed
     if is_sealed:
         requests = _sealed(requests)
     if dry_run:
@@ -107,17 +107,17 @@ def run(
     for request in requests:
         try:
             quiet = options["quiet"] or as_json
-            paths = [] if quiet else Store(Home(Path(request.home)).records).paths()  # listed once; a quiet run says no plan
+            paths = [] if quiet else Store(Home(Path(request.home)).records).paths()  # listed once; a quiet run prints no plan
             plan = plan_of(request, paths)
             if not quiet and not options["force"] and (old := rescorable(request, paths)):
                 again = " ".join([f"compbench rescore {old}", *(f"--metric {name}" for name in request.metrics)])
-                click.echo(f"compbench: {old} is this run by other metrics; `{again}` trains nothing.", err=True)
+                click.echo(f"compbench: {old} is the same run with other metrics; `{again}` trains nothing.", err=True)
             title = f"{request.method} on {request.task}, {request.preset}, seed {request.seed}"
             with output.listener(quiet=quiet, title=title, plan=plan.words, seconds=plan.seconds) as listener:
                 outcome = run_one(
                     request, force=options["force"], resume=options["resume"], in_process=in_process, listener=listener
                 )
-        except Busy as busy:  # the other seeds need not wait for this one
+        except Busy as busy:  # the other seeds still run
             if len(requests) == 1:
                 raise
             click.echo(f"compbench: {busy}", err=True)
@@ -137,7 +137,7 @@ def run(
 
 
 def _sealed(requests: Sequence[RunRequest]) -> list[RunRequest]:
-    """The requests with the pattern of their method's code; seeds share it."""
+    """The requests with the holdout pattern drawn from their method's code; all seeds share it."""
     with processes_of(Home(Path(requests[0].home))) as processes:
         first = seal(requests[0], processes)
     return [first.model_copy(update={"seed": request.seed}) for request in requests]

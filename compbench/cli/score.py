@@ -1,4 +1,4 @@
-"""score, rescore: scores of samples that are there already, without training."""
+"""score, rescore: score existing samples without training."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], metrics: str, q
 
 
 def _range(text: str) -> tuple[float, float] | None:
-    """LOW,HIGH as numbers; None where nothing is given."""
+    """LOW,HIGH as numbers; None if the option is not given."""
     if not text:
         return None
     try:

@@ -38,7 +38,7 @@ def _status() -> int:
             from compbench.system.devices import WAITS
 
             os.environ.setdefault(WAITS, "PASSIVE")  # before a verb loads torch
-            os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")  # as the children of a run have it (runner/processes.py)
+            os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")  # as in runner/processes.py
             verbs(prog_name="compbench")
         finally:
             sys.stdout.flush()
@@ -46,11 +46,11 @@ def _status() -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
         return _say("stopped.", 130)
-    except RuntimeError as error:  # Python 3.11 makes one of what interrupts a class that is being made, in an import
+    except RuntimeError as error:  # Python 3.11 turns an interrupt while an import creates a class into this error
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         return _say("stopped.", 130)
-    except BrokenPipeError:  # whoever read our output has had enough of it
+    except BrokenPipeError:  # the reader of our output closed its end of the pipe
         _discard(1)
         return 0
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def open_missing_streams() -> None:
 
 
 def spell_what_the_terminal_cannot_show() -> None:
-    """Write a character that the terminal's encoding lacks as its number: \\u03bb for a lambda in ASCII.  Nothing is lost."""
+    """Write characters that the terminal's encoding lacks as escapes: \\u03bb for a lambda in ASCII.  Nothing is lost."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -99,7 +99,7 @@ def _say(line: str, status: int) -> int:
 
 
 def _discard(descriptor: int) -> None:
-    """Send what is still to be written to a stream nowhere, so that the interpreter's last flush cannot fail."""
+    """Discard what is still buffered for a stream, so that the interpreter's last flush cannot fail."""
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), descriptor)
 

@@ -90,7 +90,7 @@ def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, 
     path = Store(home.records).find(record)
     with output.listener(quiet=quiet, title=f"reproduce {path.stem}") as listener:
         found = reproduce_one(path, home, tolerance=tolerance, threads=threads, plugins=plugins, listener=listener)
-    if found.again.status == "killed":  # which says nothing about the record
+    if found.again.status == "killed":  # an interrupted run says nothing about the record
         click.echo(f"stopped: nothing is known of {path.stem} yet; run the command again.", err=True)
         sys.exit(130)
     for entry in found.compared:
@@ -99,7 +99,7 @@ def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, 
     for name, reason in found.missing.items():
         click.echo(f"missing  {name}: {reason}")
     if found.again.status == "ok" and not found.same_shots:
-        click.echo("DIFFERS  shots: the record names other examples of held-out cells than its seed draws")
+        click.echo("DIFFERS  shots: the record names other examples of held-out cells than the ones that its seed draws")
     code = said(found.differing)
     if not found.agrees:
         why = "" if found.again.status == "ok" else f": the run ended as '{found.again.status}' ({found.again.reason})"

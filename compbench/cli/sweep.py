@@ -126,7 +126,7 @@ def sweep(
         there = {} if options["force"] else dict(_there(asked, listing, facts))
     chain = chain or all(grid.chain for grid in grids)
     missing = [place for place in range(len(asked)) if place not in there]
-    if executor != "local" or slots > 1:  # one after another, they keep the order of the command
+    if executor != "local" or slots > 1:  # without slots, runs keep the order of the command line
         missing = _longest_first(asked, missing, listing, options)
     done: list[RunResult] = []
     pages: tuple[Path, ...] = ()
@@ -137,7 +137,7 @@ def sweep(
             done = chosen.work(settings, [asked[place].request for place in missing], how, listener)
         pages = rebuild_board(home.root)
     else:
-        with contextlib.suppress(OSError):  # a run would tidy its home up
+        with contextlib.suppress(OSError):  # a run would clean up its home first
             remove_left_over(home.root)
     by_place = there | dict(zip(missing, done, strict=True))
     results = [by_place[place] for place in range(len(asked))]
@@ -159,12 +159,12 @@ def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:
     left, rest = ", ".join(grid.tasks for grid in grids if grid.gpu), [grid for grid in grids if not grid.gpu]
     if not rest:
         raise CompbenchError(f"every grid needs a GPU ({left}), and there is none here.")
-    click.echo(f"compbench: no GPU here, and what needs one at --preset {options['preset']} is left out: {left}.", err=True)
+    click.echo(f"compbench: no GPU here, so tasks that need one at --preset {options['preset']} are left out: {left}.", err=True)
     return rest
 
 
 def _asked(grids: Sequence[Grid], facts: RunFacts, options: Options) -> list[Asked]:
-    """The requests of all grids, each once, without pairs that cannot work together where a grid asks for applicable ones."""
+    """The requests of all grids, each once; a grid of applicable pairs skips pairs that cannot work together."""
     not_on = facts.matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
     asked = [
         Asked(request, grid.any_device)
@@ -204,14 +204,14 @@ def _foretell(asked: Sequence[Asked], listing: Listing, facts: RunFacts, options
 
 
 def _there(asked: Sequence[Asked], listing: Listing, facts: RunFacts) -> Iterator[tuple[int, RunResult]]:
-    """The place and the result of each run that exists, so that no executor is asked for it.
+    """The position and the result of each run that exists, so that no executor gets it.
 
-    If their identities cannot be found, all runs are taken for missing: each finds its own record when its turn comes.
+    If the identities cannot be computed, all runs count as missing; each then finds its own record when it starts.
     """
     try:
         found = known(asked, listing, facts, every=False)
     except CompbenchError as error:
-        click.echo(f"compbench: what is there could not be found before the runs: {error}", err=True)
+        click.echo(f"compbench: existing runs could not be found in advance: {error}", err=True)
         return
     for place, (one, (_, outcome)) in enumerate(zip(asked, found, strict=True)):
         if outcome is not None:
@@ -219,7 +219,7 @@ def _there(asked: Sequence[Asked], listing: Listing, facts: RunFacts) -> Iterato
 
 
 def _longest_first(asked: Sequence[Asked], places: Sequence[int], listing: Listing, options: Options) -> list[int]:
-    """The places of some requests, by the seconds that their runs may take."""
+    """The positions of some requests, those whose runs may take longest first."""
     requests = [asked[place].request for place in places]
     taken = seconds_taken(listing, {one.preset for one in requests}, on_gpu=bool(cards_of(options["device"])))
     return [places[own] for own in longest_first(requests, taken)]
@@ -231,7 +231,7 @@ def _say_what_is_left(results: Sequence[RunResult]) -> None:
     if stopped:
         why = next((result.reason for result in stopped if result.status == "left"), stopped[0].reason).rstrip(".")
         done = f"{len(results) - len(stopped)} of {len(results)} runs are done, {len(stopped)} are left"
-        click.echo(f"compbench: {why}. {done}: the same command does those (--resume: from their checkpoints).", err=True)
+        click.echo(f"compbench: {why}. {done}: the same command runs those (--resume: from their checkpoints).", err=True)
 
 
 def _exit_status(results: Sequence[RunResult]) -> int:

@@ -1,4 +1,4 @@
-"""sweep status, sweep cancel: what is under way in a home, from any shell."""
+"""sweep status, sweep cancel: show and stop the runs that are under way in a COMPBENCH_HOME, from any shell."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ from compbench.system.errors import CompbenchError
     default=0,
     show_default=True,
     type=click.IntRange(0),
-    help="Seed of what is held out among the seen, and of the search.",
+    help="Seed of the search, and of the seen combinations that it holds out.",
 )
 @plugin_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the settings file as JSON.")

@@ -112,7 +112,7 @@ def test_all_wrong_names_are_said_at_once_and_a_file_says_its_own(tmp_path: Path
     assert done.exit_code == 2
     for said in (
         "no method named 'mine'",
-        "wrong_name.py goes by its file's name, 'wrong-name'",
+        "wrong_name.py is named after its file: 'wrong-name'",
         "no task named 'shapes3d-hevy'",
     ):
         assert said in done.output

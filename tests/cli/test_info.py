@@ -88,7 +88,7 @@ def test_the_row_of_a_method_is_that_of_the_board(info, tmp_path: Path) -> None:
 
 def test_set_is_refused_beside_a_method(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["info", "mono", "--set", "head_width=2"], env={"COMPBENCH_HOME": str(tmp_path)})
-    assert (done.exit_code, "of a task only" in done.output) == (2, True)
+    assert (done.exit_code, "only with the name of a task" in done.output) == (2, True)
 
 
 def test_budgets_are_a_table_of_what_differs(info) -> None:

@@ -242,7 +242,7 @@ def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli
     with monkeypatch.context() as patch:
         patch.setattr("compbench.sweep.matrix.RunFacts.identities", dies)
         said = cli(*words).output.splitlines()[0]
-    assert said == "compbench: what is there could not be found before the runs: it died."
+    assert said == "compbench: existing runs could not be found in advance: it died."
     path.write_text(mine.replace("any_device = true", ""))
     assert cli(*words, "--dry-run").output.splitlines()[-1].startswith("0 of 1 runs are there, 1 are missing")
 
@@ -292,7 +292,7 @@ def test_a_grid_that_needs_a_gpu_is_left_out_where_there_is_none(cli, tmp_path: 
     )
     said = cli("sweep", "--file", str(path), "--dry-run", *words).output.splitlines()
     assert sorted(line.split()[0] for line in said if " standard " in line and "compbench:" not in line) == asked
-    left_out = "compbench: no GPU here, and what needs one at --preset standard is left out: mpi3d-medium."
+    left_out = "compbench: no GPU here, so tasks that need one at --preset standard are left out: mpi3d-medium."
     assert (left_out in said) == (len(asked) == 1)
 
 

@@ -47,8 +47,8 @@ def test_the_ranked_score_stands_with_the_best_constant_answer_ceiling_and_its_m
         "share of samples in which the judge finds the requested factors; of 330 samples of combinations never trained on" in text
     )
     assert "seen seen_accuracy 0.9875; real data 0.9937" in text
-    assert "optional heldout_fid, seen_fid: not computed, and no rank uses them; no Inception weights" in text
-    assert "do not settle the held-out ones" in text
+    assert "optional heldout_fid, seen_fid: not computed, and not used for ranks; no Inception weights" in text
+    assert "do not determine the held-out ones" in text
     assert len(lines) <= 24
     assert not any("accuracy_of_" in line for line in lines)
 

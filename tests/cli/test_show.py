@@ -143,7 +143,7 @@ def test_a_loss_that_did_not_come_back_is_said(show, tmp_path: Path) -> None:
     up = LossCurve(name="fit", steps=(50, 100, 150), loss=(8.0, 1.0, 6.0), examples_per_second=(1.0, 1.0, 1.0))
     Store(tmp_path / "records").write(one := record(more={"losses": (up,)}))
     said = " ".join(show(one.identity[:12]).output.split())
-    assert "unstable the loss of fit rose 6-fold by step 150 and did not come back; a lower learning rate may hold" in said
+    assert "unstable the loss of fit rose 6-fold by step 150 and did not recover; a lower learning rate may help" in said
 
 
 @pytest.mark.parametrize(

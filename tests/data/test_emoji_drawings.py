@@ -114,4 +114,4 @@ def test_data_says_what_brings_the_font(nowhere: Path, monkeypatch: pytest.Monke
     assert "apt-get install" in run(main, ["data", "list"], env={"COLUMNS": "200"}).output
     result = run(main, ["data", "fetch", "emoji"])
     assert result.exit_code == 2
-    assert "a package of this machine brings it: apt-get install" in result.output
+    assert "a system package installs it: apt-get install" in result.output
