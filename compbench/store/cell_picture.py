@@ -1,4 +1,4 @@
-"""What a picture of cells says of itself: which cell each of its tiles shows, in a text chunk of the PNG.
+"""The facts in a picture of cells: which cell each of its tiles shows, stored in a text chunk of the PNG.
 
 Tile i has column i mod `columns`; in each block of rows the real pictures stand above the generated ones, if there are any.
 """
@@ -17,7 +17,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 KEYWORD = b"compbench\0"
 """The text chunk with the facts starts with this keyword."""
 HELDOUT, FILM = "heldout", "film"
-"""Names of the pictures of every held-out cell (`heldout-1.png`, ...), and of one cell along training (`film-500.png`, ...)."""
+"""Names of the pictures of every held-out cell (`heldout-1.png`, ...), and of one cell during training (`film-500.png`, ...)."""
 MOST_CELLS, MOST_SIDE = 512, 512
 MOST_TEXT = 2**16
 Cell = Annotated[tuple[Annotated[int, Field(ge=0, le=10**6)], ...], Field(max_length=20)]

@@ -1,11 +1,11 @@
-"""Kinds of conditions that a fit was trained on and that its samples ask for: counts in a record's notes, and their words.
+"""Kinds of conditions that a fit was trained on and that its samples request: counts in a record's notes, and phrases.
 
 counted trained_null, trained_single, ...    training examples whose condition was of the kind, as the loss compared it with data
 counted asked_null, asked_single, ...        evaluations of the network for one sample at conditions of the kind
 
-A kind is the number of factors that are told: all ("whole"), none ("null"), one ("single"), two ("pair"), all but one
-("all_but_one"), or another number ("some"); the first that fits.  A method that trains by a loss of its own has no counts of
-training, unless it says what it regresses on (`compbench.regressed`).
+A kind is the number of factors with a value: all ("whole"), none ("null"), one ("single"), two ("pair"), all but one
+("all_but_one"), or another number ("some"); the first that fits counts.  A method with its own loss has no counts of training,
+unless it reports the conditions that it regresses on (`compbench.regressed`).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ KINDS = {
     "all_but_one": "all factors but one",
     "some": "some factors",
 }
-"""Name of each kind, and how it is called."""
+"""Each kind, and its name in text."""
 
 RARE = 1e-3
 """A kind that has a smaller share of the training examples was hardly trained on."""
 
 LEAST_EXAMPLES = 1_000
-"""With fewer counted examples nothing is said of what is missing among them."""
+"""With fewer counted examples, missing kinds are not reported."""
 
 
 def kind_of(told: int, num_factors: int) -> str:
-    """The kind of a condition that tells so many of F factors."""
+    """The kind of a condition that gives a value to `told` of F factors."""
     if told == num_factors:
         return "whole"
     names = {0: "null", 1: "single", 2: "pair"}
@@ -53,13 +53,13 @@ def by_kind(counts: Sequence[float]) -> dict[str, float]:
 
 
 def noted(trained: Sequence[float], asked: Sequence[float]) -> dict[str, float]:
-    """Notes of a record from counts n_0 ... n_F of both; () is not counted."""
+    """A record's notes from counts n_0 ... n_F of both; () means that nothing was counted."""
     parts = {"trained": by_kind(trained), "asked": by_kind(asked)}
     return {f"{PREFIX}{name}_{kind}": float(count) for name, own in parts.items() for kind, count in own.items()}
 
 
 def untrained(trained: Mapping[str, float], asked: Mapping[str, float]) -> dict[str, float]:
-    """Kinds that samples ask for and the fit hardly saw, with their counts in training; {} if either was not counted."""
+    """Kinds that samples request and the fit hardly saw, with their counts in training; {} if either was not counted."""
     total = sum(trained.values())
     if total < LEAST_EXAMPLES:
         return {}
@@ -67,13 +67,13 @@ def untrained(trained: Mapping[str, float], asked: Mapping[str, float]) -> dict[
 
 
 def of_record(record: Record, name: str) -> dict[str, float]:
-    """What a record has of "trained" or "asked", by kind; {} if it was not counted."""
+    """A record's counts of "trained" or "asked", by kind; {} if they were not counted."""
     found = counted(record)
     return {kind: found[f"{name}_{kind}"] for kind in KINDS if f"{name}_{kind}" in found}
 
 
 def in_words(record: Record) -> tuple[str, ...]:
-    """What a run was trained on and asked for, a phrase each; () of a record that counted nothing of it."""
+    """What a run was trained on and asked for, one phrase each; () for a record without these counts."""
     trained, asked = of_record(record, "trained"), of_record(record, "asked")
     if not asked and not trained:
         return ()
@@ -82,7 +82,7 @@ def in_words(record: Record) -> tuple[str, ...]:
 
 
 def untrained_in_words(records: Iterable[Record]) -> tuple[str, ...]:
-    """What a row's samples ask for and its fits hardly saw, one phrase a kind: "asked at NULL, trained on 0 of 211,200"."""
+    """What a row's samples request and its fits hardly saw, one phrase per kind: "asked at NULL, trained on 0 of 211,200"."""
     counts: dict[str, list[tuple[float, float]]] = {}
     for record in records:
         trained = of_record(record, "trained")
@@ -96,7 +96,7 @@ def _listed(counts: Mapping[str, float], unit: str) -> str:
 
 
 def _range(found: Sequence[tuple[float, float]]) -> str:
-    """The counts, from the smallest to the largest, of the largest number of examples."""
+    """The range of the counts, and the largest number of examples."""
     low, high = min(count for count, _ in found), max(count for count, _ in found)
     of = max(total for _, total in found)
     return f"{low:,.0f}{'' if low == high else f' to {high:,.0f}'} of {of:,.0f}"

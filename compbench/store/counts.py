@@ -4,15 +4,15 @@ counted optimiser_steps, counted examples                what the fit took
 counted granted_steps, counted granted_examples          what the budget grants
 counted reported_steps                                   what the method reported about its steps
 counted early_steps, counted early_examples, counted early_backward_passes
-                                                         what was used before the fit began, at the plugin's import too
+                                                         what was used before the fit began, also by the plugin's import
 counted earlier_steps, ..._examples, ..._backward_passes
-                                                         what the processes of a resumed run took before, by its checkpoints
+                                                         what earlier processes of a resumed run took, by its checkpoints
 counted backward_passes, counted granted_backward_passes what the fit took, and the budget's steps at the passes of a probed step
 counted late_steps, counted late_examples                what was used after the fit, in `sample`, which is granted none
-counted late_backward_passes                             those beyond what such requests take in the probe
+counted late_backward_passes                             passes beyond what such requests take in the probe
 counted extension_steps, ..._examples, ..._backward_passes
-                                                         the second stage's, and `granted_` before each
-counted evaluations                                      of the network for one sample, where products tell
+                                                         the second stage's, and the same names with `granted_`
+counted evaluations                                      evaluations of the network per sample, if products show them
 counted beyond_budget                                    1 or 0
 """
 
@@ -31,11 +31,11 @@ SLACK = 1.25
 
 
 AGAIN = 2.0
-"""A resumed run may take this many times its budget: what came after its last checkpoints is done again."""
+"""A resumed run may take this many times its budget, because work after a checkpoint is repeated."""
 WORDS = {"steps": "optimiser steps", "examples": "examples drawn", "backward_passes": "backward passes"}
-"""What is counted, by its name behind a prefix: `granted_steps`."""
+"""What is counted, by the part of its name after a prefix, as in `granted_steps`."""
 TAKEN, KINDS = ("optimiser_steps", "examples", "backward_passes"), tuple(WORDS)
-"""Names of the counts of what a fit takes, and of the same with a prefix."""
+"""Names of a fit's counts, and the corresponding names after a prefix."""
 
 
 def fit_excess(counts: Mapping[str, float]) -> str:
@@ -59,9 +59,8 @@ def fit_excess(counts: Mapping[str, float]) -> str:
 
 
 def earlier_excess(counts: Mapping[str, float]) -> str:
-    """What all processes of a resumed run took beyond the budget; "" if nothing, or if nothing of them is known.
-
-    What came after a checkpoint is done again, so some more than the budget is granted.
+    """What all processes of a resumed run took beyond the budget; "" if nothing, or if that is not known.
+    Work after a checkpoint is repeated, so somewhat more than the budget is granted.
     """
     for name, (kind, what) in zip(TAKEN, WORDS.items(), strict=True):
         granted = counts.get(f"granted_{kind}", 0.0)
@@ -72,7 +71,7 @@ def earlier_excess(counts: Mapping[str, float]) -> str:
 
 
 def late_excess(counts: Mapping[str, float]) -> str:
-    """What was trained after the fit, in the answers to requests; "" if nothing."""
+    """Training after the fit, during answers to requests; "" if there was none."""
     found = _listed(counts, "late_")
     return f"{found} after the fit, where no training is granted" if found else ""
 
@@ -123,7 +122,7 @@ def noted(counts: Mapping[str, float], declared: int | None) -> dict[str, float]
 
 
 def counted(record: Record) -> dict[str, float]:
-    """What the harness counted of a run, by the names above without their prefix."""
+    """The harness's counts of a run, by the names above without their prefix."""
     own = {name.removeprefix(PREFIX): value for name, value in record.notes.items() if name.startswith(PREFIX)}
     return {name: value for name, value in own.items() if isinstance(value, float)}
 
@@ -154,7 +153,7 @@ def beyond_budget(record: Record) -> tuple[str, ...]:
     counts = counted(record)
     if not counts.get("beyond_budget"):
         return ()
-    if "granted_steps" not in counts:  # of a record that holds no more
+    if "granted_steps" not in counts:  # the record has no more detail
         used = f"{counts.get('optimiser_steps', 0):.0f} optimiser steps and {counts.get('examples', 0):.0f} examples"
         return (f"{used}, more than it grants or than was reported",)
     return excess({**dict.fromkeys(FIT, 0.0), **counts}, record.profile.evaluations_per_sample)

@@ -17,13 +17,13 @@ from compbench.system.errors import CompbenchError, first_of
 from compbench.system.files import Json, nesting
 
 MAX_RECORD_BYTES = 4 * 2**20
-"""A record is some kilobytes; anything larger is not one."""
+"""A record has some kilobytes; a larger file is not a record."""
 MAX_NESTING = 200
 """Greatest depth of nested lists and objects, as in pydantic's reader; the limit of Python's reader depends on the free stack."""
 DIGEST = b'\n "digest": "'
 """The line with the digest begins like this.  No string of a record holds a line break, and no nested name begins a line."""
 INDENTED = 8
-"""This is the last format that gave each nested value its own line: a cell of a heat map took five lines."""
+"""The last format with one line per nested value, in which a cell of a heat map took five lines."""
 FIELDS_SINCE = 8
 """The oldest format that is read without a migration.  An optional new field leaves it as it is; any other change raises it."""
 PRESENT = tuple(f'\n "format": {number},'.encode() for number in range(FIELDS_SINCE, RECORD_FORMAT + 1))

@@ -9,13 +9,12 @@ from compbench.system.errors import CompbenchError
 
 
 def overwritten(folder: Path, since: str) -> tuple[str, ...]:
-    """Names of files in a folder of records whose bytes differ from all that the name ever had up to a git commit.
-
-    A record may be deleted, and its name stays used: another run of the same spec is another attempt.  An overwritten record may
-    be restored, because those bytes were there before.  A name that no commit knows is a new record.
+    """Names of files in a folder of records whose bytes differ from every version under that name up to a git commit.
+    A record may be deleted, but its name stays taken: another run of the same spec is another attempt.  An overwritten record may
+    be restored, because those bytes existed before.  A name that no commit has is a new record.
 
     Args:
-        folder: of records, in a git checkout.
+        folder: a folder of records in a git checkout.
         since: the commit to compare with.
 
     Raises:
@@ -37,7 +36,7 @@ def _changed(folder: Path, commit: str) -> list[Path]:
 def _ever(folder: Path, commit: str) -> dict[str, set[str]]:
     """For each name, every blob that the file had up to a commit, as far as the history is here."""
     log = _git(folder, "log", "-m", "--raw", "-z", "--relative", "--no-renames", "--no-abbrev", "--format=", commit, "--", ".")
-    changes = log.decode().split("\0")  # each change and its name end with one, so the last is empty
+    changes = log.decode().split("\0")  # each change and each name ends with a separator, so the last part is empty
     ever: dict[str, set[str]] = {}
     for change, name in zip(changes[::2], changes[1::2], strict=False):  # ":mode mode blob blob status"
         ever.setdefault(name, set()).update(blob for blob in change.split()[2:4] if blob.strip("0"))

@@ -41,8 +41,8 @@ def to_hub(
     Each finished run whose weights are on this machine gives a model.
 
     Args:
-        store: has the pictures.
-        home: has the weights.
+        store: the store with the pictures.
+        home: the home with the weights.
         benchmark: OWNER/NAME of the Hub's data set that `FOLDER/records` will be.  With it the folder has the files of the Hub's
             community evaluations: `records/eval.yaml` with a task for each board, and `models/NAME/.eval_results/compbench.yaml`.
         comparable: names of the records that such an evaluation may compare: those under their tasks' own settings and budgets.
@@ -62,7 +62,7 @@ def to_hub(
         raise Unwritable.of(data, error) from error
     try:
         export(records, data / "records.parquet")
-    except CompbenchError:  # a second try is no second folder
+    except CompbenchError:  # a second attempt replaces the folder
         remove_tree(folder)
         raise
     write_atomically(data / "README.md", data_card(records).encode())
@@ -166,7 +166,7 @@ tasks:
 
 
 def evaluation_result(record: Record, benchmark: str) -> str:
-    """A file of a model's `.eval_results`: the ranked score.  The Hub's format has no place for its direction but the notes."""
+    """A file of a model's `.eval_results`: the ranked score.  The Hub's format has no field for direction: the notes say it."""
     primary = _result(record)
     assert primary is not None
     notes = f"{primary.name}, {primary.direction} is better; seed {record.spec.seed}, n = {primary.n}"

@@ -1,10 +1,9 @@
-"""Distances in the features of two judges have two units.  Divide them by the run's own floor, and they compare.
-
-A judge is trained in the store that first needs it.  On another type of processor the same training ends at another
-network, whose features have other units: on coloured MNIST the Frechet distance between the same two real samples is 142 by
-one and 207 by another.  So the noise floor identifies the judge, and a distance in floors, or a recall as a part of real data's,
-means the same by each.  Only the kernel distance is left out where a record's judge is not that of most: its floor is zero in the
-mean, so nothing can be divided by it.  Accuracies keep their meaning, with the ceiling next to them.
+"""Distances in the features of two judges have different units; divided by the run's own floor they are comparable.
+A judge is trained in the store that first needs it.  On another type of processor the same training gives another network, whose
+features have other units: on coloured MNIST the Frechet distance between the same two real samples is 142 with one judge and 207
+with another.  So the noise floor identifies the judge, and a distance in floors, or a recall as a part of real data's, has the
+same meaning with each judge.  Only the kernel distance is left out if a record's judge differs from that of most records: its
+floor is zero on average, so it cannot be divided by it.  Accuracies keep their meaning; the ceiling is shown next to them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ IN_FEATURES = frozenset({"fd_judge", "kid", "precision", "recall"})
 """Metrics that are computed in a judge's features (`compbench.metrics.image`)."""
 
 WITHOUT_UNIT = frozenset({"kid"})
-"""Those of them whose floor is about zero, so that two judges' numbers do not compare even in floors."""
+"""Metrics of `IN_FEATURES` whose floor is about zero, so that two judges' values cannot be compared even in floors."""
 
 RELATIVE = 1e-3
 """Floors of one judge agree between machines up to this relative difference; floors of two judges differed by 2 % or more."""
@@ -39,16 +38,16 @@ def can_be_one(a: Record, b: Record) -> bool:
 
 
 class Comparable(NamedTuple):
-    """Records whose distances compare, and the names of those with another judge than most of their task, data and seed."""
+    """Records with comparable distances, and the names of those whose judge differs from most of their task, data and seed."""
 
     records: list[Record]
     others: frozenset[str]
 
 
 def by_one_judge(records: Iterable[Record], left_out: Collection[str] = WITHOUT_UNIT) -> Comparable:
-    """The records, each without some metrics if its judge is another than that of most records of its task, data and seed.
-
-    Leave out the kernel distance alone if the others are divided by their floors, and else all that is `IN_FEATURES`.  If several
+    """The records, without `left_out` metrics where a record's judge differs from that of most of its task, data and seed.
+    Leave out only the kernel distance if the other distances are divided by their floors, and otherwise all of `IN_FEATURES`.
+    If several
     judges have equally many records, the judge with the lowest floors stays.
     """
     known = list(records)

@@ -1,9 +1,9 @@
 """Leases: divide work between processes on several machines that share a folder and nothing else.
 
-A lease is one file that its holder refreshes; filelock's `SoftFileLease` does the work.  A holder that died on this machine
-is seen at once, one on another machine after `DEAD_SECONDS` without a refresh on the reader's own monotonic clock: no two
-clocks are compared.  The file goes when the lease is given back, so leases do not pile up.  A lease only says which
-process should work; the store itself prevents overwriting.
+A lease is one file that its holder refreshes; filelock's `SoftFileLease` does the work.  The death of a holder on this machine is
+detected at once; on another machine, after `DEAD_SECONDS` without a refresh by the reader's own monotonic clock, so no two clocks
+are compared.  The file is deleted when the lease is released, so leases do not pile up.  A lease only says which process should
+work; the store itself prevents overwriting.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Lease:
             raise Unwritable.of(path, error) from error
 
     def check(self) -> None:
-        """Raise Lost if another process took this one for dead (it was suspended, or cut off from the disk)."""
+        """Raise Lost if another process took over because this one seemed dead (it was suspended, or cut off from the disk)."""
         if self._lock.compromise is not None:
             message = "another process took over the run after a long silence; the record of that process counts."
             raise Lost(self.path, _holder_of(self.path), message)
@@ -82,7 +82,7 @@ class Lease:
 def take(
     path: Path, *, alarm: Callable[[], None] = lambda: None, beat: float = BEAT_SECONDS, dead: float = DEAD_SECONDS
 ) -> Lease:
-    """Take a lease.  Returns at once, or, if another machine holds it, once it is known whether that holder lives.
+    """Take a lease.  Returns at once, or, if another machine holds it, as soon as it is known whether that holder is alive.
 
     Args:
         alarm: called while waiting; may raise to give up.
@@ -90,8 +90,8 @@ def take(
         dead: seconds of silence after which a holder counts as dead; the same for all processes that share the folder.
 
     Raises:
-        Busy: another process holds it, and lives.
-        Unwritable: the lease cannot be written (a full disk, say), so the work need not begin.
+        Busy: a living process holds it.
+        Unwritable: the lease cannot be written, for example on a full disk, so the work should not begin.
     """
     first = _refreshed(path)
 
@@ -110,7 +110,7 @@ def wait(path: Path, *, alarm: Callable[[], object]) -> None:
 
 
 def holders(folder: Path) -> list[Holder]:
-    """The holder of each lease in a folder; whether it lives is not known."""
+    """The holder of each lease in a folder; a holder may be dead."""
     found = []
     for path in sorted(folder.glob("*.lease")):
         facts = _facts(path)
@@ -120,7 +120,7 @@ def holders(folder: Path) -> list[Holder]:
 
 
 def _without_empty(path: Path, cancel: Callable[[], bool]) -> Callable[[], bool]:
-    """`cancel`, after a look: killed before it wrote its line, a holder leaves an empty file, which filelock never replaces."""
+    """`cancel` that first deletes an abandoned empty file, left by a killed holder, which filelock would never replace."""
     seen: dict[tuple[int, int], float] = {}
 
     def check() -> bool:

@@ -1,4 +1,4 @@
-"""The names of a store's records, listed once, and what a record says in a few of its lines: for many runs at a time.
+"""The names of a store's records, listed once, and a few facts of each record, read fast for many runs at a time.
 
 Reading a record whole takes about a millisecond, and a store may hold fifty thousand.  Names say task, method, preset, seed and
 identity; a glimpse says how a run ended and what it took.
@@ -22,11 +22,11 @@ STATUS = re.compile(rb'^ "status": "([a-z]+)"', re.MULTILINE)
 SECONDS = re.compile(rb'^ "seconds": ([0-9.eE+-]+)', re.MULTILINE)
 RESUMED = re.compile(rb'^ "resumed": true', re.MULTILINE)
 DEVICE_CLASS = re.compile(rb'"device_class": ?"([^"\\]+)"')
-"""These lines are written alike in all formats of records; the class of devices stands in the line of the spec."""
+"""This pattern finds the class of devices in the line of the spec, which is the same in all formats of records."""
 
 
 class Glimpse(NamedTuple):
-    """What a record's lines say of its run.  Neither the digest nor anything else was checked: use it for estimates alone."""
+    """Facts of a run from its record's lines.  Nothing was checked, not even the digest, so use them only for estimates."""
 
     status: str
     device_class: str
@@ -44,7 +44,7 @@ class Listing:
             self._names[name.rsplit(".", 3)[0]].append(name)
 
     def of(self, request: RunRequest) -> list[Path]:
-        """Records of the request's task, method, preset and seed: of any settings, code or device."""
+        """Records of the request's task, method, preset and seed, with any settings, code or device."""
         run = f"{request.task}.{request.method}.{request.preset}.s{request.seed}"
         return [self._folder / name for name in self._names.get(run, ())]
 
@@ -56,7 +56,7 @@ class Listing:
 
 
 def glimpse(path: Path) -> Glimpse | None:
-    """What a record's lines say; None if the file cannot be read or is not written like a record."""
+    """Facts from a record's lines; None if the file cannot be read or is not written like a record."""
     try:
         content = read_limited(path, MAX_RECORD_BYTES)
     except CompbenchError:

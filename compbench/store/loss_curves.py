@@ -1,9 +1,8 @@
 """Loss and throughput along a fit, as its loops report them (`Context.watch`), thinned so that a record stays small.
 
-    loss of a point = sum of its steps' losses / steps,     examples a second = its examples / seconds since the point before
-
-A loop looks at its losses once in a window of steps.  Where a curve has more than `MOST_POINTS` points, neighbours are merged
-two by two, and every later point takes twice the windows: sums over steps, examples and seconds stay what they are.
+    loss of a point = sum of its steps' losses / steps,     examples per second = its examples / seconds since the point before
+A loop reads its losses once per window of steps.  If a curve has more than `MOST_POINTS` points, neighbours are merged in pairs,
+and every later point covers twice as many windows: sums over steps, examples and seconds do not change.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class CurveState(Frozen):
     points: tuple[Point, ...] = Field((), max_length=MOST_POINTS)
 
     def longer(self, window: Window, loss: float, seconds: float) -> CurveState:
-        """The curve with one window more; a window that begins before the last one's end is of a new loop."""
+        """The curve with one more window; a window that begins before the end of the last one belongs to a new loop."""
         before = self.before + self.done if window.begin < self.done else self.before
         steps = window.done - window.begin
         point = Point(before + window.done, 1, steps, loss, steps * window.batch_size, seconds)
@@ -79,9 +78,8 @@ STATES = TypeAdapter(dict[str, CurveState])
 
 
 class LossCurves:
-    """The curves of one run: one a loop, by stage and part (a silo's, say); loops may run side by side.
-
-    Seconds are of the wall clock, since the last look of any loop, so a point's rate is that of all loops together.
+    """The curves of one run, one per loop, by stage and part (a silo, for example); loops may run side by side.
+    Seconds are wall-clock time since any loop last reported, so a point's rate is that of all loops together.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
@@ -110,7 +108,7 @@ class LossCurves:
             return {name: curve.model_dump(mode="json") for name, curve in self._curves.items()}
 
     def restore(self, state: Json) -> None:
-        """Go on from kept curves, if these hold more steps; anything that is not a state of curves is ignored."""
+        """Continue stored curves if they have more steps; anything that is not a state of curves is ignored."""
         try:
             found = STATES.validate_python(state)
         except ValidationError:
@@ -126,7 +124,7 @@ class LossCurves:
 
 
 def setback(curve: LossCurve) -> str:
-    """Where and how far a loss rose without coming back, in words; empty if it came back, or if a loss is not positive.
+    """Where and how far a loss rose without recovering, in words; empty if it recovered, or if a loss is not positive.
 
     A step too long for the network causes such a loss spike, and samples of such a fit say little about its method.
     """
@@ -150,7 +148,7 @@ def num_steps(curves: Iterable[CurveState]) -> int:
 
 
 def halved(points: Sequence[Point]) -> list[Point]:
-    """Neighbours joined two by two; the last of an odd number stays alone."""
+    """Neighbours merged in pairs; the last of an odd number stays single."""
     pairs = zip(points[::2], points[1::2], strict=False)
     return [one.joined(other) for one, other in pairs] + list(points[len(points) - len(points) % 2 :])
 

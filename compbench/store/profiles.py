@@ -1,4 +1,4 @@
-"""Costs of methods, which `compbench profile` measures apart from runs: small files that are never overwritten, and their reader.
+"""Costs of methods, measured by `compbench profile` apart from runs, in small files that are never overwritten.
 
     profiles/TASK.METHOD.PRESET.DEVICE.HASH.json
 
@@ -33,11 +33,11 @@ FEWEST = 5
 ELSEWHERE = {"seed", "code", "metrics", "budget_changed", "device_class", "precision", "fingerprint"}
 """Fields of a spec that are ignored when a cost is looked up.  The board also says whether the code is the same."""
 OF_TASK = {"task", "task_version", "task_settings", "source"}
-"""Fields that are also ignored when a cost on another task of the kind is looked up."""
+"""Fields that are also ignored when a cost on another task of the same kind is looked up."""
 OF_METHOD = {"method_version", "settings", "task_version"}
 """Fields that are also ignored when the cost of another version of a method is looked up, at default settings."""
 STEP_BUDGET = ("batch_size", "width", "patch", "prediction", "sample_steps", "gradient_clip", "ema_decay")
-"""What the seconds of a step or of a request depend on, of a budget."""
+"""The budget entries that the seconds of a step or a request depend on."""
 
 
 class Measure(Frozen):
@@ -61,7 +61,7 @@ class Measure(Frozen):
 
 
 class Requests(Frozen):
-    """Seconds that answers to requests of one size took, in processes of which each answered some."""
+    """Seconds that answers to requests of one size took, in several processes."""
 
     medians: Measure = Field(description="of each process")
     p95: float = Field(ge=0, le=LARGEST, description="95th percentile (nearest rank) of all requests of all processes")
@@ -75,14 +75,14 @@ class Requests(Frozen):
 
 
 class CostProfile(Frozen):
-    """What one method costs on one task, on one machine: `spec` is a run's, of seed 0 and without metrics."""
+    """What one method costs on one task, on one machine; `spec` is that of a run with seed 0 and without metrics."""
 
     format: Literal[2] = 2
     spec: RunSpec
     train_step_seconds: Measure | None = Field(description="seconds of one training step; null if a fit reports no steps")
-    request: Requests = Field(description="of `request_rows` samples each")
+    request: Requests = Field(description="requests of `request_rows` samples")
     request_rows: int = Field(ge=1, le=10**6, description="number of samples in a batch")
-    single: Requests = Field(description="of one sample each")
+    single: Requests = Field(description="requests of one sample")
     peak_memory_bytes: Measure = Field(description="peak device memory; on a CPU, the resident set of the whole process")
     other_cores: Measure | None = Field(description="number of cores that other processes kept busy; null if unknown")
     cores: int = Field(ge=1, le=10**6)
@@ -142,7 +142,7 @@ def read_profile(path: Path) -> CostProfile:
     """A profile from its file.
 
     Raises:
-        CompbenchError: it is not a profile, or it was changed: its name does not match.
+        CompbenchError: the file is not a profile, or it was changed, so that its name does not match.
     """
     profile = read_json(path, CostProfile, MAX_PROFILE_BYTES, "profile")
     if path.name == profile.name_of(read_limited(path, MAX_PROFILE_BYTES)):
@@ -176,13 +176,12 @@ class Cost(NamedTuple):
 
 
 class Costs:
-    """The measurements of one machine, and which of them says what a record's method costs.
-
-    Costs belong to the machine, so a run made elsewhere has the cost of its method *here*.  A method that was not measured
-    on the run's task takes what it costs on a task of the same kind, with the same settings, widths and batches.
+    """The measurements of one machine, and the choice of the one that applies to a record.
+    Costs belong to the machine, so a run from another machine gets the cost of its method on this one.  A method that was not
+    measured on the run's task gets its cost on a task of the same kind, with the same settings, widths and batches.
 
     Args:
-        profiles: of any machines.
+        profiles: measurements of any machines.
         kinds: the kind of each task; a task that is missing shares no measurement.
         hardware: part of the name of the machine; "" takes the one with most measurements.
 
@@ -203,14 +202,13 @@ class Costs:
             several.sort(key=lambda each: (each.alone, each.started, each.name), reverse=True)
 
     def of(self, record: Record, *, default: bool = False) -> Cost | None:
-        """What the record's method costs; None where nothing that holds for it was measured.
-
-        Of several measurements one with the record's precision is preferred, then one that was alone on its machine, then
-        the latest.  `profile.spec.code` may be of other code than the record's.
+        """What the record's method costs; None if no measurement applies to it.
+        Among several measurements, one with the record's precision is preferred, then one that was alone on its machine, then
+        the latest.  `profile.spec.code` may differ from the record's code.
 
         Args:
-            record: of any device.
-            default: the method ran at its version's default settings, so the measurement of another version may stand for it.
+            record: a record from any device.
+            default: the method ran at its version's default settings, so a measurement of another version may be used.
         """
         spec = record.spec
         found = next((known for key in self._keys(spec, default=default) if (known := self._found.get(key))), None)
@@ -225,7 +223,7 @@ class Costs:
         )
 
     def _keys(self, spec: RunSpec, *, default: bool) -> Iterator[str]:
-        """The keys that a measurement is kept and looked up under, the closest first."""
+        """The keys under which a measurement is stored and looked up, the closest match first."""
         kind, facts = self._kinds.get(spec.task), spec.model_dump(mode="json")
         facts["budget"] = {name: facts["budget"][name] for name in STEP_BUDGET}
         for ignored in (ELSEWHERE, ELSEWHERE | OF_METHOD) if default else (ELSEWHERE,):
@@ -247,6 +245,6 @@ def _chosen(profiles: Sequence[CostProfile], hardware: str) -> str:
 
 
 def _key(facts: Mapping[str, Json], ignored: Set[str], kind: str) -> str:
-    """The facts of a spec without what is ignored; of its budget what a step or a request depends on."""
+    """The key of a spec's facts without the ignored fields; its budget has only what a step or a request depends on."""
     kept = {name: value for name, value in facts.items() if name not in ignored}
     return json.dumps([kind, kept], sort_keys=True, separators=(",", ":"))

@@ -25,12 +25,12 @@ SAMPLES = "samples.png"
 MAX_PICTURE_BYTES = 8 * 2**20
 """Largest size of a sample grid, which is embedded in the board's page; a usual one has some hundred kilobytes."""
 RESERVED = ".reserved"
-"""Suffix of the empty dot-file that keeps an attempt's name while its files are being written."""
+"""Suffix of the empty dot-file that reserves an attempt's name while its files are being written."""
 GAP = 8
-"""The attempts of a run end where so many numbers in a row have no file; a deleted attempt leaves a gap."""
+"""The attempts of a run end where this many numbers in a row have no file; a deleted attempt leaves a gap."""
 
 MOST_FIELD_SETS = 1000
-"""At most this many sets of field names are shared between records; those of all published records are some dozens."""
+"""At most this many sets of field names are shared between records; all published records have a few dozen."""
 _FIELD_SETS: dict[frozenset[str], set[str]] = {}
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Problem(NamedTuple):
 
 
 def read_record(path: Path) -> Record:
-    """The record in a file.  Raises CompbenchError: it is not what compbench wrote there (changed, forged, moved), and why."""
+    """The record in a file.  Raises CompbenchError with the reason if compbench did not write it so (changed, forged, moved)."""
     try:
         record = parse(read_limited(path, MAX_RECORD_BYTES))
         check_place(record, path)
@@ -56,11 +56,11 @@ def read_record(path: Path) -> Record:
         _share_field_sets(record)
         return record
     except CompbenchError as error:
-        raise CompbenchError(clean(str(error))) from error  # it may quote what stands in the file
+        raise CompbenchError(clean(str(error))) from error  # the error may quote the file's content
 
 
 def _share_field_sets(record: Record) -> None:
-    """Let parts of records that were given the same fields share one set of their names: a third of a record's memory."""
+    """Let parts of records with the same fields share one set of field names, which saves a third of a record's memory."""
     profile, spec = record.profile, record.spec
     places: tuple[BaseModel, ...] = (record.environment, record.code, record.plugin, *record.artifacts, *record.losses)
     for part in (record, spec, spec.budget, profile, *profile.stages, *record.scores, *places):
@@ -73,7 +73,7 @@ def _share_field_sets(record: Record) -> None:
 
 
 def read_result(path: Path) -> Record:
-    """The record of a successful run in a file that a user named.  Raises CompbenchError: it is none, and why."""
+    """The record of a successful run in a file that a user named.  Raises CompbenchError: it is not such a record, and why."""
     try:
         record = read_record(path)
     except CompbenchError as error:
@@ -84,7 +84,7 @@ def read_result(path: Path) -> Record:
 
 
 def read_artifact(folder: Path, artifact: Artifact) -> bytes:
-    """A file next to a record that the record names.  Raises CompbenchError: it cannot be read, or is another file."""
+    """The bytes of a file that a record names.  Raises CompbenchError: it cannot be read, or has another hash."""
     content = read_limited(folder / artifact.name, MAX_PICTURE_BYTES)
     if hashlib.sha256(content).hexdigest() != artifact.sha256:
         raise CompbenchError("is not the file that its record names: the hashes differ.")
@@ -109,7 +109,7 @@ def read_records(paths: Iterable[Path]) -> tuple[list[Record], list[Problem]]:
 
 
 def read_published(folder: Path, names: Iterable[str] | None = None) -> tuple[list[Record], list[Problem]]:
-    """The records of a folder that a board may show: they contradict nothing that is known about our tasks and metrics.
+    """The records of a folder that a board may show, which agree with what is known about our tasks and metrics.
 
     With `names`, only these files are read.
     """
@@ -135,7 +135,7 @@ def finished_among(paths: Iterable[Path], identities: Sequence[str]) -> Record |
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Records have no cycles, and looking for some in ten thousand of them took up to half of a board's time."""
+    """Pause garbage collection: records have no cycles, and searching ten thousand for some took up to half of a board's time."""
     running = gc.isenabled()
     gc.disable()
     try:
@@ -152,7 +152,7 @@ class Store:
         self.folder = folder
 
     def names(self) -> list[str]:
-        """Names of record files, sorted; files that start with a dot are being written and are passed over."""
+        """Names of record files, sorted; files that start with a dot are still being written and are skipped."""
         try:
             names = os.listdir(self.folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -179,7 +179,7 @@ class Store:
         return sorted((one for one in found if one.identity == identity), key=lambda record: record.attempt)
 
     def finished(self, spec: RunSpec, identities: Sequence[str]) -> Record | None:
-        """The latest successful record of a run, as `finished_among`; the folder, which other processes fill, is not listed."""
+        """The latest successful record of a run, as in `finished_among`, without listing the folder."""
         paths = (self.folder / name for identity in identities for name in self._attempts(spec, identity))
         return finished_among(paths, identities)
 
@@ -199,7 +199,7 @@ class Store:
             reserved.unlink(missing_ok=True)
 
     def _attempts(self, spec: RunSpec, identity: str) -> Iterator[str]:
-        """Names of the files of a run's attempts, those being written too: each is asked for until `GAP` of them are missing."""
+        """Names of the files of a run's attempts, including files being written, up to the first `GAP` missing numbers."""
         number, missing = 1, 0
         while missing < GAP:
             name = f"{name_of(spec, identity, number)}.json"
@@ -221,9 +221,8 @@ class Store:
             raise Unwritable.of(self.folder, error) from error
 
     def write(self, record: Record, artifacts: dict[str, bytes] | None = None) -> Path:
-        """Write artifacts (suffix -> bytes) first, then the record that names them; its path.  Nothing is ever overwritten.
-
-        Raises Taken: this attempt is there already, or is just being written; Unwritable: the record was not written.
+        """Write artifacts (suffix -> bytes), then the record that names them; return its path.  Nothing is ever overwritten.
+        Raises Taken: this attempt exists already or is being written; Unwritable: the record was not written.
         """
         path = self.path_of(record)
         with self._reserved(path):
@@ -236,9 +235,8 @@ class Store:
         return path
 
     def commit(self, record: Record, artifacts: dict[str, bytes] | None = None) -> Record:
-        """Write a record as the next attempt of its run; the record as it stands on disk, with number and artifacts.
-
-        Other attempts may come in from elsewhere meanwhile: the number is the first free one.  Raises Unwritable.
+        """Write a record as the next attempt of its run; return the record on disk, with its number and artifacts.
+        Other processes may add attempts meanwhile, so the number is the first free one.  Raises Unwritable.
         """
         while True:
             record = record.model_copy(update={"attempt": self.next_attempt(record.spec, record.identity)})
@@ -257,7 +255,7 @@ class Store:
 
     @contextlib.contextmanager
     def _reserved(self, path: Path) -> Iterator[None]:
-        """Reserve an attempt for one of several writers: only one can create the reserving file."""
+        """Reserve an attempt for this writer: only one process can create the reserving file."""
         reserved = self._reserving(path.name)
         self._make_folder()
         try:
@@ -274,7 +272,7 @@ class Store:
             reserved.unlink(missing_ok=True)
 
     def sample_grid(self, record: Record) -> Artifact | None:
-        """A record's entry for its sample grid, with a name without folders; None if it names none."""
+        """A record's entry for its sample grid, with a file name without folders; None if it has none."""
         named = (artifact for artifact in record.artifacts if artifact.name.endswith(SAMPLES))
         return next((artifact.model_copy(update={"name": Path(artifact.name).name}) for artifact in named), None)
 
@@ -285,7 +283,7 @@ class Store:
         return None
 
     def matching(self, text: str) -> list[Path]:
-        """The records that a user may mean: a path, one by its whole name, or all in whose names a text occurs."""
+        """The records that a user may mean: the one at a path or with this whole name, or all whose names contain the text."""
         if os.path.isfile(text):  # unlike pathlib's, no error where it is too long for a path
             return [Path(text)]
         found = [path for path in self.paths() if text in path.name]

@@ -1,8 +1,7 @@
-"""Removing records from one's own store: a record, the files next to it, its levels, and what its run left on this machine.
-
-A removal leaves no half: the record goes first, so that from then on the run counts as not done, and while the rest goes, the
-dot-file that reserves a record's name stands there.  If the process is killed, `compbench verify` names what is left, and the
-next run of that spec deletes it.
+"""Remove records from your own store: a record, the files next to it, its levels, and its run's files on this machine.
+A removal is never half done: the record is deleted first, so that the run counts as not done from then on, and a dot-file
+reserves the record's name while the rest is deleted.  If the process is killed, `compbench verify` names the remaining files,
+and the next run of that spec deletes them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ UNKNOWN = "unreadable"
 
 
 class Wanted(NamedTuple):
-    """What to remove: patterns with * and ?, and a status; "" takes all."""
+    """What to remove: patterns with * and ?, and a status; "" matches everything."""
 
     method: str = ""
     task: str = ""
@@ -45,10 +44,10 @@ class Wanted(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """A record that is to go.
+    """A record that will be removed.
 
     Attributes:
-        path: of the record.
+        path: path of the record.
         status: how its run ended.
         files: the record, its artifacts and its levels.
         run: folder of the run's weights, checkpoints and logs; None if there is none, or if another attempt still needs it.
@@ -71,10 +70,10 @@ def status_of(path: Path) -> str:
 
 
 def chosen(home: Home, names: Sequence[str], wanted: Wanted) -> list[Path]:
-    """The records that a user means: by name (or a part that only one name has), or all that match.
+    """The records that a user means: those named (or named by a part that only one name has), or all that match.
 
     Raises:
-        CompbenchError: a name of none or of several records, or a file outside of the own store.
+        CompbenchError: a name fits no record or several, or a file lies outside of the user's store.
     """
     store = Store(home.records)
     if not names:
@@ -93,7 +92,7 @@ def _own(store: Store, name: str) -> Path:
 
 
 def removals(home: Home, paths: Sequence[Path]) -> list[Removal]:
-    """What goes with each record.  A run's folder goes with the last of its attempts."""
+    """What is removed with each record.  A run's folder is removed with the last of its attempts."""
     going = {path.name for path in paths}
     staying = {_short(path) for path in Store(home.records).paths() if path.name not in going}
     made = []
@@ -111,17 +110,17 @@ def _short(path: Path) -> str:
 
 
 def _run_folder(home: Home, short: str) -> Path | None:
-    """The only folder of runs whose name, a whole identity, begins like this."""
+    """The folder of a run whose identity begins with `short`, if exactly one does."""
     found = list(home.runs.glob(f"{short}*")) if IDENTITY.fullmatch(short) else []
     return found[0] if len(found) == 1 else None
 
 
 def remove(home: Home, one: Removal) -> None:
-    """Remove a record and all that goes with it.
+    """Remove a record and everything that belongs to it.
 
     Raises:
         Busy: its run is under way again, in another process; nothing was removed.
-        Unwritable: the store cannot be written; what was not deleted is still there.
+        Unwritable: the store cannot be written, so some files were not deleted.
     """
     with _alone(home, one):
         reserved = one.path.with_name(f".{one.path.name}{RESERVED}")

@@ -1,11 +1,10 @@
-"""Samples that were made elsewhere, by condition: they are checked on reading and returned as a sampler would return them.
+"""Samples from other sources, by condition: they are checked on reading and handed out as a sampler would return them.
 
-    samples.npz                    arrays `samples` (N, *D) and `conditions` (N, F)
-    folder/conditions.csv          a header with the factors' names, a row a sample; and
-    folder/samples.npy             (N, *D); or a column `file` in the table that names a picture a row
-
-Pictures may be uint8, and have their channels last; else an image's values lie in [-1, 1], or in the range that is given.
-The files are the user's own: links, and tables as spreadsheets and pandas write them, are taken.
+samples.npz                    arrays `samples` (N, *D) and `conditions` (N, F)
+folder/conditions.csv          a header with the factors' names, one row per sample; and
+folder/samples.npy             (N, *D); or a column `file` in the table that names one picture per row
+Pictures may be uint8 with the channels last; otherwise an image's values lie in [-1, 1], or in the given range.
+The files are the user's own, so links are followed, and tables may have the form that spreadsheets and pandas write.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ RANGE_SLACK = 0.05
 
 
 class SamplePool:
-    """Samples by condition, each handed out once, in the order in which they came.
+    """Samples by condition, each handed out once, in the order of the file.
 
     Attributes:
-        sha256: of samples and conditions.
+        sha256: hash of samples and conditions.
     """
 
     def __init__(self, conditions: numpy.ndarray, samples: numpy.ndarray, space: FactorSpace) -> None:
@@ -97,13 +96,13 @@ def read_pool(
     negates: bool = False,
     value_range: tuple[float, float] | None = None,
 ) -> SamplePool:
-    """Samples from a file or a folder, checked.
+    """Read and check samples from a file or a folder.
 
     Args:
         path: an npz file, or a folder with conditions.csv.
-        space, event: of the task.
-        negates: whether the task's conditions exclude values, which a label then may, too.
-        value_range: values of black and of white in images; None where they are to be taken for [-1, 1], if that is plausible.
+        space, event: the task's factor space and event.
+        negates: whether the task's conditions may exclude values; labels may then exclude values, too.
+        value_range: values of black and of white in images; None means [-1, 1], if that is plausible.
 
     Raises:
         CompbenchError: what is wrong with them, in one line.
@@ -183,7 +182,7 @@ def _table(path: Path) -> list[dict[str, str]]:
 
 
 def _own_file(path: Path, limit: int) -> bytes:
-    """The bytes of a file of the user's own, which may be a link; a pipe or a device is refused."""
+    """The bytes of a user's file, which may be a link; a pipe or a device is refused."""
     try:
         if not path.is_file():
             raise CompbenchError(f"{path.name} cannot be read: there is no such file.")
@@ -213,7 +212,7 @@ def _pictures(files: list[Path], *, grey: bool) -> numpy.ndarray:
 
 
 def _pixels(picture: Image.Image, *, grey: bool) -> numpy.ndarray:
-    """A picture as uint8 (H, W, C); Pillow's own conversion clips 16 bits at 255, here they are scaled."""
+    """A picture as uint8 (H, W, C); 16 bits are scaled, where Pillow's own conversion would clip at 255."""
     import numpy
     from PIL import Image
 
@@ -272,8 +271,8 @@ def _scaled(values: numpy.ndarray, bytes_: bool, value_range: tuple[float, float
     """Images with black at -1 and white at 1.
 
     Raises:
-        CompbenchError: the values do not fit the range, or a range was not given and two are plausible: where nothing is below 0
-            and nothing above 1, white may be 1 with black at -1, or with black at 0 (for uint8: white may be 255, or 1).
+        CompbenchError: the values do not fit the range, or no range was given and two are plausible: if all values lie in [0,
+        1], black may be -1 or 0 (for uint8: white may be 255 or 1).
     """
     least, most = float(values.min()), float(values.max())
     given, usual = value_range is not None, (0.0, 255.0) if bytes_ else (-1.0, 1.0)
@@ -281,7 +280,7 @@ def _scaled(values: numpy.ndarray, bytes_: bool, value_range: tuple[float, float
     if not given and least >= 0 and most <= 1:
         other = "0,1"
         raise CompbenchError(
-            f"the images' values lie in [{least:.3g}, {most:.3g}], which has two readings: say --range {other} if 0 is black and "
+            f"the images' values lie in [{least:.3g}, {most:.3g}], which has two readings: use --range {other} if 0 is black and "
             f"1 is white, or --range {usual[0]:g},{usual[1]:g} if {usual[0]:g} is black and {usual[1]:g} is white."
         )
     slack = RANGE_SLACK * (high - low) / 2
@@ -299,7 +298,7 @@ class Recorder:
         self._parts: dict[str, list[Any]] = defaultdict(list)
 
     def note(self, request: Request, stream: str, samples: Tensor) -> None:
-        """One request, its stream, and its checked samples (B, *D)."""
+        """Keep one request, its stream, and its checked samples (B, *D)."""
         import torch
 
         known = torch.full_like(request.x0, torch.nan)
@@ -310,7 +309,7 @@ class Recorder:
         self._parts["stream"] += [stream] * len(samples)
 
     def arrays(self, *names: str) -> dict[str, numpy.ndarray]:
-        """All requests one after the other: "conditions", "samples", "x0", "known" (NaN where free), "stream"."""
+        """All requests, concatenated: "conditions", "samples", "x0", "known" (NaN where free), "stream"."""
         import numpy
 
         return {

@@ -1,14 +1,15 @@
-"""Sealed holdouts: which combinations a method never sees is drawn from the hash of its own code, so they cannot be tuned to.
+"""Sealed holdouts: a hash of a method's code draws the combinations that it never sees, so it cannot be tuned to them.
 
     split seed = SHA-256(method's code, its settings, task, task's version, coverage)  mod 2^31
 
-A public holdout can be tuned to, knowingly or not.  Here whoever changes what a method computes, or one of its settings, gets
-another pattern; a comment or a docstring changes nothing, since the hash is of meaning.  The pattern is a random design with as
-many seen combinations as the task's own holdout, and shows each value (`compbench.tasks.coverage`).  A record names its pattern
-by its settings, and anyone recomputes the seed from the record itself; `compbench verify` refuses another one.
+A method can be tuned to a public holdout, knowingly or not.  With a sealed holdout, every change of what a method computes or of
+one of its settings draws another pattern; comments and docstrings change nothing, because they are not hashed.  The pattern is a
+random design with as many seen combinations as the task's own holdout, and it shows each value (`compbench.tasks.coverage`).  A
+record names its pattern by its settings, and anyone can recompute the seed from the record; `compbench verify` refuses a
+different one.
 
-It does not stop an author from trying many versions and showing the best; each version leaves a record of its own identity, so
-attempts are counted only where they are kept.
+Sealing does not stop an author from trying many versions and showing the best.  Each version leaves a record with its own
+identity, so attempts are counted only where all records are kept.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
 
 PATTERN = ("coverage", "design", "split_seed")
-"""A pattern of seen combinations is made of these task settings."""
+"""These task settings define a pattern of seen combinations."""
 
 
 def split_seed(spec: RunSpec, method_code: str, coverage: float) -> int:
     """The seed of a sealed pattern, below 2^31.
 
     Args:
-        spec: of the run, whose own pattern does not matter.
-        method_code: hash of what the method's code means (`Record.code.parts["method"]`).
-        coverage: share of the combinations that is seen.
+        spec: the run's spec; its own pattern is ignored.
+        method_code: hash of the method's code (`Record.code.parts["method"]`).
+        coverage: share of seen combinations.
     """
     facts = [method_code, spec.method, spec.settings, spec.task, spec.task_version, round(coverage, 6)]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
@@ -40,10 +41,10 @@ def split_seed(spec: RunSpec, method_code: str, coverage: float) -> int:
 
 
 def pattern(task: Task, spec: RunSpec, method_code: str) -> dict[str, Json]:
-    """The overrides that seal a task for a method: as many seen combinations as its own holdout leaves.
+    """The overrides that seal a task for a method, with as many seen combinations as the task's own holdout.
 
     Raises:
-        CompbenchError: the task's pattern cannot be chosen, or it holds nothing out.
+        CompbenchError: the task's pattern cannot be chosen, or the task holds nothing out.
     """
     names = type(task.settings).model_fields
     if missing := [name for name in PATTERN if name not in names]:
@@ -59,7 +60,7 @@ def pattern(task: Task, spec: RunSpec, method_code: str) -> dict[str, Json]:
 
 
 def check(record: Record) -> None:
-    """Raise CompbenchError if a record says that it is sealed and its pattern is not the one of its own code and settings."""
+    """Raise CompbenchError if a record claims to be sealed and its pattern does not follow from its code and settings."""
     if not record.sealed:
         return
     known: Mapping[str, Json] = record.spec.task_settings

@@ -1,6 +1,6 @@
 """Submit records: check them, and copy them into the folders of a pull request.
 
-Everything is checked before anything is written, and nothing that is there already is changed.
+Everything is checked before anything is written, and existing files are never changed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LaidOut(NamedTuple):
 
 
 def checked(path: Path, registry: Registry) -> Submission:
-    """A record that may be submitted.  Raises CompbenchError: why it may not, with the file's name, and what to do."""
+    """A record that may be submitted.  Raises CompbenchError with the file's name, the reason why it may not, and what to do."""
     try:
         files = {path.name: read_limited(path, MAX_RECORD_BYTES)}
         record = read_record(path)
@@ -60,11 +60,10 @@ def checked(path: Path, registry: Registry) -> Submission:
 
 def gathered(paths: Iterable[Path], registry: Registry) -> tuple[list[Submission], list[CompbenchError]]:
     """All attempts at the runs of some records that may be submitted, and why other attempts may not.
-
-    An attempt that may not (made before the plugin was committed, say) is left out where another of its run may.
+    An attempt that may not be submitted (made before the plugin was committed, for example) is left out if another may.
 
     Raises:
-        CompbenchError: of a run none may.
+        CompbenchError: a run has no attempt that may be submitted.
     """
     found: dict[str, list[Submission]] = {}
     refused: dict[str, list[CompbenchError]] = {}
@@ -96,18 +95,18 @@ def lay_out(
 ) -> LaidOut:
     """Copy records and pictures to leaderboards/records, and declare their training data in leaderboards/levels.
 
-    Raises CompbenchError: no folder of leaderboards, or another record or declaration of that name; nothing is written then.
+    Raises CompbenchError: there is no such folder, or another record or declaration has that name; nothing is written then.
     """
     store, folder = leaderboards / "records", leaderboards / "levels"
     if not store.is_dir():
-        raise CompbenchError(f"{leaderboards} has no folder 'records'; --to wants the repository's folder 'leaderboards'.")
+        raise CompbenchError(f"{leaderboards} has no folder 'records'; --to needs the repository's folder 'leaderboards'.")
     wanted = {store / name: content for one in submissions for name, content in one.files.items()}
     known = tuple(path for path in wanted if path.exists())
     for path in known:
         if path.read_bytes() != wanted[path]:
             raise CompbenchError(
-                f"{path} is there already with other content, and records never change: someone ran the same spec before. "
-                "To vouch for it, use `compbench reproduce`."
+                f"{path} exists already with other content, and records never change: someone ran the same spec before. "
+                "To confirm that record, use `compbench reproduce`."
             )
     for one in submissions:
         verification.declaration(one.path, folder, training_data=training_data, note=note)
@@ -130,7 +129,7 @@ def _check_run(record: Record) -> None:
 
 
 def _check_plugin(record: Record, registry: Registry) -> None:
-    """Check that others can get the method as it was; the board says whether it has changed since."""
+    """Check that others can get the method as it ran; the board says whether it has changed since."""
     plugin, name = record.plugin, record.spec.method
     if record.samples_only and not plugin.distribution:
         return
@@ -159,7 +158,7 @@ def _check_plugin(record: Record, registry: Registry) -> None:
 
 
 def _check_protocol(record: Record, registry: Registry) -> None:
-    """Check that task and metrics have this version of compbench; else the scores do not belong on a present board."""
+    """Check that task and metrics have today's versions; otherwise the scores do not belong on today's board."""
     spec = record.spec
     task = registry.load("tasks", spec.task)
     if spec.task_version != task.version:

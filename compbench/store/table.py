@@ -28,14 +28,14 @@ DTYPES: dict[type, str] = {str: "string", int: "Int64", float: "Float64", bool: 
 
 
 BESIDE = ("scores", "losses")
-"""Fields of a record that do not become columns: scores become rows, and only the trackers get loss curves."""
+"""Fields of a record that do not become columns: scores become rows, and loss curves go only to trackers."""
 
 
 NARROW = (
     *("record", "status", "spec.task", "spec.method", "spec.preset", "spec.seed", "spec.settings", "seconds"),
     *("score.name", "score.value", "score.ceiling", "score.floor", "score.n", "score.primary"),
 )
-"""The columns of `records()`; the others are for who asks for all."""
+"""The default columns of `records()`; `wide=True` gives all columns."""
 
 
 Reader = Callable[[BaseModel], object]
@@ -51,7 +51,7 @@ class Column(NamedTuple):
 
 
 def columns() -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """(of the record, of one of its scores): every field there is but `BESIDE`, so that none is forgotten when one is added."""
+    """Columns of the record, and of one score: every field except `BESIDE`, so that a new field is never forgotten."""
     own = [Column("record", str, attrgetter("name"))]
     own += [column for column in _columns(Record, "", lambda record: record) if column.name not in BESIDE]
     return tuple(own), tuple(_columns(Score, "score.", lambda score: score))
@@ -74,11 +74,11 @@ def records(store: Path | str | None = None, *, wide: bool = False) -> DataFrame
         compbench.records().query("`score.name` == 'heldout_accuracy'").groupby("spec.method")["score.value"].mean()
 
     Args:
-        store: a folder of records; none for those of COMPBENCH_HOME.
-        wide: every field of a record (`spec.*`, `profile.*`, `environment.*`, ...) and not only the columns of `NARROW`.
+        store: a folder of records; None means those of COMPBENCH_HOME.
+        wide: include every field of a record (`spec.*`, `profile.*`, `environment.*`, ...) and not only the columns of `NARROW`.
 
     Raises:
-        CompbenchError: no such folder, or no pandas.
+        CompbenchError: there is no such folder, or pandas is not installed.
     """
     found, problems = read_store(Path(store) if store is not None else Home.of_user().records)
     for problem in problems:
@@ -105,7 +105,7 @@ def frame(found: Sequence[Record]) -> DataFrame:
     """Records as a table with typed columns.
 
     Raises:
-        CompbenchError: no pandas.
+        CompbenchError: pandas is not installed.
     """
     try:
         import pandas
@@ -119,7 +119,7 @@ def frame(found: Sequence[Record]) -> DataFrame:
 
 
 def export(found: Sequence[Record], destination: Path) -> int:
-    """Write records as CSV or parquet, by the suffix of the file; the file is there whole or not at all.
+    """Write records as CSV or parquet, by the suffix of the file; the file is written whole or not at all.
 
     In CSV, text is one line that a spreadsheet does not take for a formula.
 
@@ -127,7 +127,7 @@ def export(found: Sequence[Record], destination: Path) -> int:
         number of rows.
 
     Raises:
-        CompbenchError: another suffix, or no pandas or pyarrow.
+        CompbenchError: the suffix is another, or pandas or pyarrow is not installed.
     """
     if destination.suffix not in (".csv", ".parquet"):
         raise CompbenchError(f"'{destination.name}' has no known ending: name a file that ends in .csv or .parquet.")

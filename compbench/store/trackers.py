@@ -33,10 +33,9 @@ class Point(NamedTuple):
 
 
 def points(record: Record) -> Iterator[Point]:
-    """What a record measured: scores with ceiling and floor, rates, stages, curves of loss and throughput, and notes.
-
-    Curves are against steps of the fit, scores along training with the score of the end as their last point; lists of notes are
-    against their places.
+    """The measurements of a record: scores with ceiling and floor, rates, stages, curves of loss and throughput, and notes.
+    The x axis of a curve is the step of the fit; scores during training end with the final score.  A list of notes is plotted
+    against positions in the list.
     """
     for score in record.scores:
         for part, value in (("", score.value), ("/ceiling", score.ceiling), ("/floor", score.floor)):
@@ -79,7 +78,7 @@ def to_tensorboard(records: Sequence[Record], folder: Path, *, store: Store) -> 
         number of runs.
 
     Raises:
-        CompbenchError: no TensorBoard, or a folder that has some of these runs already.
+        CompbenchError: TensorBoard is not installed, or the folder has some of these runs already.
     """
     try:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -113,7 +112,7 @@ def to_wandb(records: Sequence[Record], project: str) -> int:
     """Write each record as a run of a Weights & Biases project, under an identifier fixed by the record; return their number.
 
     Raises:
-        CompbenchError: no wandb.
+        CompbenchError: wandb is not installed.
     """
     try:
         import wandb
@@ -134,5 +133,5 @@ def to_wandb(records: Sequence[Record], project: str) -> int:
 
 
 def _moment(record: Record) -> float:
-    """When the run began, in seconds of the epoch; 0 if its record does not say."""
+    """When the run began, in seconds since the epoch; 0 if its record does not say."""
     return datetime.fromisoformat(record.started).timestamp() if record.started else 0.0

@@ -16,13 +16,13 @@ from compbench.system.errors import CompbenchError
 SHARES = frozenset({"mode_share", "precision", "recall", "success_rate", "feasibility", "trivial_rate", "execution_ceiling"})
 """These metrics count samples, k of n.  Each metric whose name ends with `accuracy` does so too."""
 ROUNDING = 1e-3
-"""A share is a mean of zeros and ones in single precision: k comes back from it to this much, for n up to ten thousand."""
+"""A share is a mean of zeros and ones in single precision: n times the share differs from k by at most this, n up to 10,000."""
 RATE_FACTOR, RATE_SECONDS = 4.0, 1.0
-"""How far (steps) / (steps/s) may be from the fit's seconds.  The rate is a median over windows, the seconds hold all of them:
-of 640 honest records on a busy machine the ratio was between 0.32 and 1.45."""
+"""How far (steps) / (steps/s) may differ from the fit's seconds: the rate is a median over windows, the seconds cover all.
+In 640 honest records from a busy machine the ratio was between 0.32 and 1.45."""
 BURST_FACTOR, BURST_SECONDS = 2.0, 5.0
-"""In a fit of some length the steps take half of its seconds at least, as in all published records of CPUs: a method that works
-in silence and reports its steps in a burst has no speed."""
+"""In a fit of some length the steps take at least half of its seconds, as in all published CPU records; a method that reports its
+steps in one burst after long silent work gets no speed."""
 SPEEDS = (
     "train_steps_per_second",
     "train_samples_per_second",
@@ -35,13 +35,13 @@ SPEEDS = (
     "share_of_peak_sampling",
     "energy_joules",
 )
-"""Fields of a profile that a record has only if nothing contradicts them."""
+"""Fields of a profile that are removed from a record if its costs contradict each other."""
 SUM_SHARE, SUM_SECONDS = 1.02, 1.0
-"""Stages follow each other, so together they take no longer than the whole, up to what two clocks differ by."""
+"""Stages follow each other, so together they take no longer than the whole run, up to the difference of two clocks."""
 
 
 def check_place(record: Record, path: Path) -> None:
-    """Raise CompbenchError unless identity, file and artifacts are named as they must be: copies and forgeries are not."""
+    """Raise CompbenchError unless identity, file name and artifact names agree, which they do not in copies and forgeries."""
     try:
         identity = record.spec.identity
     except (ValueError, RecursionError) as error:  # NaN, or nesting without end, in settings
@@ -72,13 +72,12 @@ def check_costs(record: Record) -> None:
         if doubt := doubt_of(record):
             raise CompbenchError(f"{doubt}.")
     elif any(getattr(profile, name) is not None for name in SPEEDS):
-        raise CompbenchError("has speeds, and says that they cannot be true.")
+        raise CompbenchError("has speeds, although it says that they cannot be true.")
 
 
 def judged(record: Record) -> Record:
-    """The record as it is written: if its costs contradict each other, it says so and has no speeds.
-
-    `check_costs` asks the same, so what is written here is not refused later.
+    """Prepare a record for writing: if its costs contradict each other, it says so and loses its speeds.
+    `check_costs` applies the same test, so a record that is written here is not refused later.
     """
     if record.profile.distrust or not (doubt := doubt_of(record)):
         return record
@@ -95,7 +94,7 @@ def doubt_of(record: Record) -> str:
     rate, seconds = profile.train_steps_per_second, profile.seconds("fit")
     if rate and seconds:
         counts: set[float] = {profile.train_steps or record.spec.budget.train_steps, sum(silo.steps for silo in profile.silos)}
-        if record.resumed:  # the clock saw the last process alone, and so did the harness that counted
+        if record.resumed:  # clock and counts cover only the last process
             taken = record.notes.get("counted optimiser_steps")
             counts = {taken} if isinstance(taken, float) else set()
         counts -= {0}
@@ -109,9 +108,8 @@ def doubt_of(record: Record) -> str:
 
 
 def check_shots(record: Record) -> None:
-    """Raise CompbenchError if a record does not name the shots that its settings ask for: as many of each held-out cell.
-
-    Which they are, the seed says: `compbench reproduce` draws them again.
+    """Raise CompbenchError unless a record names as many shots of each held-out cell as its settings ask for.
+    The seed determines which examples they are: `compbench reproduce` draws them again.
     """
     asked, given = record.spec.task_settings.get(SETTING), record.shots
     if given is None:
@@ -135,9 +133,8 @@ def check_shots(record: Record) -> None:
 
 
 def check_known(record: Record) -> None:
-    """Raise CompbenchError if a record claims another version or direction than our own tasks and metrics have.
-
-    Such a record would displace honest ones.  Tasks and metrics of others are not checked: no board depends on them.
+    """Raise CompbenchError if a record names a version or direction that differs from our own tasks and metrics.
+    Such a record would displace honest ones.  Tasks and metrics of other packages are not checked, as no board depends on them.
     """
     task = _shipped("tasks", record.spec.task)
     if task is not None and record.spec.task_version > task.version:
@@ -156,7 +153,7 @@ def check_known(record: Record) -> None:
 
 
 def _takes_shots(record: Record) -> bool:
-    """Whether `task.shots` is the harness's; a stranger's task may have a setting of that name."""
+    """Whether `task.shots` is the harness's setting; a task of another package may have its own setting of that name."""
     task = _shipped("tasks", record.spec.task)
     return task is not None and SETTING not in type(task.settings).model_fields
 
@@ -173,7 +170,7 @@ def _check_share(score: Score) -> None:
 
 
 def _check_cells(score: Score) -> None:
-    """Counts by cell add up to the score, name each cell once, and no cell has more right ones than samples."""
+    """Check that counts by cell add up to the score, name each cell once, and have no more correct samples than samples."""
     whole = 100.0 if score.unit == "%" else 1.0
     right, n = (sum(getattr(count, name) for count in score.by_cell) for name in ("right", "n"))
     once = len({count.cell for count in score.by_cell}) == len(score.by_cell)
@@ -184,7 +181,7 @@ def _check_cells(score: Score) -> None:
 
 
 def _agree(claimed: float, measured: float, *, compiles: bool) -> bool:
-    """Return whether a rate's seconds fit those of the clock; if the fit compiles first, they may be far fewer."""
+    """Return whether the seconds that a rate implies agree with the clock; they may be far fewer if the fit compiles first."""
     least = max(measured / RATE_FACTOR - RATE_SECONDS, measured / BURST_FACTOR - BURST_SECONDS)
     enough = compiles or claimed >= least
     return enough and claimed <= RATE_FACTOR * measured + RATE_SECONDS
@@ -192,7 +189,7 @@ def _agree(claimed: float, measured: float, *, compiles: bool) -> bool:
 
 @cache
 def _shipped(kind: Kind, name: str) -> Any:
-    """The task or metric of a name if it is compbench's own, else None."""
+    """The task or metric of this name if it is compbench's own, else None."""
     registry = _registry()
     entry = next((entry for entry in registry.entries(kind) if entry.name == name), None)
     return registry.attempt(entry).value if entry is not None and entry.distribution == "compbench" else None

@@ -4,7 +4,7 @@
     leaderboards/levels/NAME.self-reported.json     the submitter declares its training data
     leaderboards/levels/NAME.reproduced.1.json      someone ran the same spec again and found the same scores
 
-A level names the SHA-256 of the record's bytes; of any other bytes it says nothing.
+A level names the SHA-256 of the record's bytes and applies only to those bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEVEL_FORMAT = 1
 MAX_LEVEL_BYTES = 2**18
 LevelName = Literal["self-reported", "reproduced"]
 SAMPLES_ONLY = "samples only"
-"""Level of a record made from samples or weights from elsewhere: compbench saw the evaluation, not the training."""
+"""Level of a record of external samples or weights: compbench saw the evaluation, but not the training."""
 TrainingData = Literal["undeclared", "seen", "external"]
 
 
@@ -75,14 +75,14 @@ def beside(records: Path) -> Path:
 
 
 def declare(record: Path, folder: Path, *, training_data: TrainingData, note: str = "") -> Path:
-    """Write the self-reported level of a record file into `folder`; the same again changes nothing.  Raises CompbenchError."""
+    """Write the self-reported level of a record file into `folder`; repeating it changes nothing.  Raises CompbenchError."""
     path, content = declaration(record, folder, training_data=training_data, note=note)
     write_atomically(path, content)
     return path
 
 
 def declaration(record: Path, folder: Path, *, training_data: TrainingData, note: str = "") -> tuple[Path, bytes]:
-    """Where a declaration goes, and its bytes.  Raises CompbenchError if another one is there."""
+    """The path of a declaration, and its bytes.  Raises CompbenchError if another declaration exists."""
     level = Level(record=record.stem, sha256=_hash(record), level="self-reported", training_data=training_data, note=note)
     path, content = folder / f"{record.stem}.self-reported.json", level.content()
     if path.exists() and path.read_bytes() != content:

@@ -1,4 +1,4 @@
-"""Check whether a store is what compbench wrote: each file is a whole record in its place, or belongs to such a record."""
+"""Check that a store is as compbench wrote it: each file is a whole record with the right name, or belongs to such a record."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def verify(folder: Path) -> Report:
             check_shots(record)
         except CompbenchError as error:
             findings.append(Finding(path.name, "record", str(error), "restore the file from a copy, or delete it and run again"))
-            named.update(other.name for other in paths if other.name.startswith(f"{path.stem}."))  # whose, is not known
+            named.update(other.name for other in paths if other.name.startswith(f"{path.stem}."))  # their owner is not known
             continue
         wrong = [finding for artifact in record.artifacts if (finding := _artifact(folder, artifact))]
         findings += wrong
@@ -85,7 +85,7 @@ def _stray(path: Path) -> Finding | None:
     if UNFINISHED.match(path.name):
         try:
             age = time.time() - path.lstat().st_mtime
-        except FileNotFoundError:  # it has got its name just now
+        except FileNotFoundError:  # it was renamed just now
             return None
         if abs(age) < WRITING_SECONDS:
             return None

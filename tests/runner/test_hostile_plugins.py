@@ -117,7 +117,7 @@ def test_a_plugin_that_speaks_for_the_harness_is_not_believed(home: Path, plugin
 import compbench.runner.contestant, compbench.registry.registry
 compbench.registry.registry.Entry.sha256 = property(lambda self: "0" * 64)
 """
-    with pytest.raises(CompbenchError, match="was changed in its file"):
+    with pytest.raises(CompbenchError, match="was changed while it was being loaded"):
         attempt(home, plugin(head=lies))
 
 

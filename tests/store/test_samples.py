@@ -116,7 +116,7 @@ def test_black_and_white_are_what_the_range_says(tmp_path, pixels, value_range) 
 @pytest.mark.parametrize("kind", [numpy.float32, numpy.uint8])
 def test_images_with_two_readings_are_refused_and_both_are_named(tmp_path, kind) -> None:
     usual = "0,255" if kind is numpy.uint8 else "-1,1"
-    with pytest.raises(CompbenchError, match=rf"two readings: say --range 0,1 .* or --range {usual}"):
+    with pytest.raises(CompbenchError, match=rf"two readings: use --range 0,1 .* or --range {usual}"):
         read_pool(npz(tmp_path, conditions=CONDITIONS, samples=WHITE_TOP.astype(kind)), SPACE, IMAGE)
 
 

@@ -60,7 +60,7 @@ def test_a_record_without_a_contradiction_stays_as_it_is() -> None:
 
 
 def test_a_record_that_doubts_its_speeds_and_has_some_is_refused() -> None:
-    with pytest.raises(CompbenchError, match="has speeds, and says that they cannot be true"):
+    with pytest.raises(CompbenchError, match="has speeds, although it says that they cannot be true"):
         check_costs(of(rate=10.0, fit_seconds=3.0, distrust="it was busy"))
 
 
