@@ -52,7 +52,7 @@ def test_a_submission_lays_out_record_picture_and_declaration(tmp_path: Path, le
 def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(tmp_path: Path, leaderboards: Path) -> None:
     theirs = stored(leaderboards, honest(score(value=0.7))).read_bytes()
     path = stored(tmp_path, honest())
-    with pytest.raises(CompbenchError, match="there already with other content"):
+    with pytest.raises(CompbenchError, match="exists already with other content"):
         lay_out([checked(path, REGISTRY)], leaderboards, training_data="seen")
     assert (leaderboards / "records" / path.name).read_bytes() == theirs
     assert not (leaderboards / "levels").exists()
